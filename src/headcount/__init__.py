@@ -1,0 +1,118 @@
+"""Recover how many were where, and how they moved, from noisy totals.
+
+A population of N independent individuals follows one discrete graphical model; only noisy counts of it
+are seen. Three nouns and a verb: a `Problem` (model, population, observations) goes to an engine, by
+`infer`, which returns a `Posterior`; `fit` learns the model's parameters as well.
+
+Names are resolved when first used (PEP 562), so that ``import headcount`` stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headcount._version import __version__
+
+if TYPE_CHECKING:
+    from headcount import (
+        engines,
+        individual,
+        io,
+        learn,
+        observe,
+        paper,
+        plot,
+        population,
+        report,
+        simulate,
+        structure,
+    )
+    from headcount.engines import Posterior, infer
+    from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, Tree
+    from headcount.learn import Fit, LogisticChain, fit
+    from headcount.observe import (
+        Binomial,
+        Exact,
+        Gaussian,
+        Laplace,
+        NegativeBinomial,
+        Observation,
+        Poisson,
+        Problem,
+        ProblemError,
+    )
+
+__all__ = [
+    "Binomial",
+    "DiscreteModel",
+    "Exact",
+    "Fit",
+    "Gaussian",
+    "Laplace",
+    "LogisticChain",
+    "MarkovChain",
+    "Model",
+    "ModelError",
+    "NegativeBinomial",
+    "Observation",
+    "Poisson",
+    "Posterior",
+    "Problem",
+    "ProblemError",
+    "Tree",
+    "__version__",
+    "engines",
+    "fit",
+    "individual",
+    "infer",
+    "io",
+    "learn",
+    "observe",
+    "paper",
+    "plot",
+    "population",
+    "report",
+    "simulate",
+    "structure",
+]
+
+# Which package each name comes from; what is not here is a package itself. The type checker reads the block
+# above instead, and a test keeps the two alike.
+_HOME = {
+    name: package
+    for package, names in {
+        "individual": ("DiscreteModel", "MarkovChain", "Model", "ModelError", "Tree"),
+        "observe": (
+            "Binomial",
+            "Exact",
+            "Gaussian",
+            "Laplace",
+            "NegativeBinomial",
+            "Observation",
+            "Poisson",
+            "Problem",
+            "ProblemError",
+        ),
+        "engines": ("Posterior", "infer"),
+        "learn": ("Fit", "LogisticChain", "fit"),
+    }.items()
+    for name in names
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(
+            f"module 'headcount' has no attribute {name!r}; dir(headcount) lists what it has"
+        )
+    home = _HOME.get(name)
+    value = (
+        import_module(f"headcount.{name}")
+        if home is None
+        else getattr(import_module(f"headcount.{home}"), name)
+    )
+    globals()[name] = value  # found once, then an ordinary attribute
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
