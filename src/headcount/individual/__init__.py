@@ -1,0 +1,24 @@
+"""One individual: a discrete graphical model, a Markov chain or a tree, its junction tree and belief propagation."""
+
+from headcount.individual._chain import MarkovChain
+from headcount.individual._discrete import DiscreteModel
+from headcount.individual._enumeration import Enumeration
+from headcount.individual._errors import ModelError
+from headcount.individual._junction_tree import JunctionTree
+from headcount.individual._model import Model
+from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._tree import Tree
+from headcount.individual._tree_passes import node_beliefs, tilted
+
+__all__ = [
+    "DiscreteModel",
+    "Enumeration",
+    "JunctionTree",
+    "MarkovChain",
+    "Model",
+    "ModelError",
+    "RootedTree",
+    "Tree",
+    "node_beliefs",
+    "tilted",
+]

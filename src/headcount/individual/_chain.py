@@ -1,0 +1,241 @@
+"""`MarkovChain`: one individual moving between cells over time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from headcount.individual import _tree_law
+from headcount.individual._discrete import DiscreteModel
+from headcount.individual._errors import ModelError, raise_all
+from headcount.individual._junction_tree import JunctionTree
+from headcount.individual._model import Model, Scope, Table, Variable, repeated
+from headcount.individual._rooted_tree import Matrix, RootedTree
+from headcount.individual._tree import tree_marginal
+from headcount.individual._validate import as_matrix, frozen, law_problems, matrix_problems, unit_rows
+
+
+@final
+class MarkovChain(Model):
+    """p(x) = pi(x_0) prod_t P_t(x_t, x_{t+1}): an initial law, and a transition matrix per step.
+
+    Parameters
+    ----------
+    initial
+        pi, the law of the cell at the first time, shape ``(L,)``.
+    transitions
+        One matrix for all steps (then `length` or `times` says how many), or a sequence of T − 1 matrices (an array of
+        shape ``(T − 1, L, L)`` is one), each dense or scipy.sparse; ``[i, j]`` is the probability of going from i to j.
+        Matrices of a sequence may be rectangular: the cells may change from time to time.
+    length
+        T, the number of times.
+    times
+        The names of the times, which are the model's variables; 0, ..., T − 1 if not given.
+    cells
+        The names of the cells, the same at all times, or a sequence of T such sequences when they change; 0, ..., L − 1 if not given.
+
+    Notes
+    -----
+    A row within 1e-8 of summing to one is read as printed decimals and divided by its sum; anything further off is an error.
+    A homogeneous chain holds its matrix once.
+    """
+
+    def __init__(
+        self,
+        initial: Any,
+        transitions: Any,
+        *,
+        length: int | None = None,
+        times: Sequence[Variable] | None = None,
+        cells: Sequence[Any] | None = None,
+    ) -> None:
+        law = frozen(initial)
+        matrices, count = _steps(transitions, length, times)
+        names = tuple(range(count)) if times is None else tuple(times)
+        if law.ndim != 1:
+            raise ModelError(f"initial has the shape {law.shape}: give one probability per cell, a 1-D array")
+        sizes = [len(law), *(matrix.shape[-1] for matrix in matrices)]
+        problems = [f"time {t!r} is named twice: names must differ" for t in repeated(names)]
+        labels, found = _cell_labels(cells, sizes)
+        problems += found
+        if not found:
+            problems += law_problems(law, labels[0], "initial")
+            checked: set[int] = set()
+            for step, matrix in enumerate(matrices):
+                if id(matrix) not in checked or matrix.shape != (len(labels[step]), len(labels[step + 1])):
+                    checked.add(id(matrix))
+                    what = (
+                        "the transition matrix"
+                        if len({id(m) for m in matrices}) == 1
+                        else f"transitions[{step}]"
+                    )
+                    problems += matrix_problems(matrix, labels[step], labels[step + 1], what)
+        raise_all(problems)
+        unit = {id(matrix): unit_rows(matrix) for matrix in matrices}
+        steps = tuple(unit[id(matrix)] for matrix in matrices)
+        self._states = dict(zip(names, labels, strict=True))
+        self._tree = RootedTree(
+            names, np.arange(-1, count - 1, dtype=np.intp), unit_rows(law), (None, *steps)
+        )
+
+    @classmethod
+    def from_rooted(
+        cls, tree: RootedTree, states: Mapping[Variable, Sequence[Hashable]] | None = None
+    ) -> MarkovChain:
+        """A chain on a rooted tree that is known to be one (nothing is checked or copied)."""
+        made = cls.__new__(cls)
+        labels = states or {}
+        made._states = {
+            v: tuple(labels[v]) if v in labels else tuple(range(n))
+            for v, n in zip(tree.variables, tree.sizes, strict=True)
+        }
+        made._tree = tree
+        return made
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """The time labels."""
+        return self._tree.variables
+
+    @property
+    def times(self) -> tuple[Variable, ...]:
+        """The time labels."""
+        return self._tree.variables
+
+    @property
+    def cells(self) -> tuple[Hashable, ...]:
+        """The cell labels; `ModelError` when they differ between times (see `states`)."""
+        first, *others = self._states.values()
+        if any(other != first for other in others):
+            raise ModelError("the cells differ between times: use .states[time]")
+        return first
+
+    @property
+    def states(self) -> Mapping[Variable, tuple[Hashable, ...]]:
+        """The cell labels at every time."""
+        return self._states
+
+    @property
+    def initial(self) -> Table:
+        """pi, the law of the first cell."""
+        return self._tree.initial
+
+    @property
+    def transitions(self) -> list[Matrix]:
+        """The T − 1 transition matrices; equal steps of a homogeneous chain are the same object."""
+        return list(self._tree.transitions[1:])
+
+    @property
+    def factors(self) -> tuple[tuple[Scope, Table], ...]:
+        """Log pi and log P; A(theta) = 0."""
+        return _tree_law.log_factors(self._tree)
+
+    @property
+    def log_partition(self) -> float:
+        """Zero: the factors are conditional probabilities."""
+        return 0.0
+
+    @property
+    def junction_tree(self) -> JunctionTree:
+        """Cliques (t, t + 1), separators (t,)."""
+        return self._tree.junction_tree
+
+    def rooted(self) -> RootedTree:
+        """The chain as a rooted tree."""
+        return self._tree
+
+    def marginal(self, scope: Sequence[Variable]) -> Table:
+        """P(x_A); one or two times by matrix products, more by the junction tree."""
+        names = self.scope(scope)
+        found = tree_marginal(self._tree, self._node_marginals, names)
+        return found if found is not None else self._general.marginal(names)
+
+    def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Model, float]:
+        """P' ∝ p exp(sum g): a chain when every g sits on a time or a step, a discrete model otherwise."""
+        nodes, edges, fits = _tree_law.split_potentials(self._tree, potentials)
+        if not fits:
+            return self._general.tilt(potentials)
+        tree, change = _tree_law.tilt_tree(self._tree, nodes, edges)
+        return MarkovChain.from_rooted(tree, self._states), change
+
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
+        """Draw individuals step by step: ``(size, T)`` cell indices."""
+        return _tree_law.sample(self._tree, size, rng)
+
+    @cached_property
+    def _node_marginals(self) -> tuple[Table, ...]:
+        return _tree_law.node_marginals(self._tree)
+
+    @cached_property
+    def _general(self) -> DiscreteModel:
+        return DiscreteModel.from_model(self)
+
+
+def _steps(
+    transitions: Any, length: int | None, times: Sequence[Variable] | None
+) -> tuple[list[Matrix], int]:
+    """The T − 1 matrices, one shared object when homogeneous, and T."""
+    single = _is_matrix(transitions)
+    if times is not None and length is not None and len(times) != length:
+        raise ModelError(f"length is {length} but {len(times)} times are named: give one of the two")
+    count = len(times) if times is not None else length
+    if single:
+        if count is None:
+            raise ModelError(
+                "one transition matrix for all steps needs to know how many: give length=T or times=[...]"
+            )
+        if count < 1:
+            raise ModelError(f"length is {count}: a chain has at least one time")
+        return [as_matrix(transitions)] * (count - 1), count
+    made: dict[int, Matrix] = {}
+    matrices = [made.setdefault(id(m), as_matrix(m)) for m in transitions]
+    if count is not None and count != len(matrices) + 1:
+        raise ModelError(
+            f"{len(matrices)} transition matrices make a chain of {len(matrices) + 1} times, not {count}: give one per step"
+        )
+    raise_all(
+        f"transitions[{k}] has the shape {m.shape}: give a matrix, origin by destination"
+        for k, m in enumerate(matrices)
+        if m.ndim != 2
+    )
+    return matrices, len(matrices) + 1
+
+
+def _is_matrix(given: Any) -> bool:
+    """Whether this is one matrix (an array, sparse, or rows of numbers) and not a sequence of them."""
+    if sparse.issparse(given) or not isinstance(given, (list, tuple)):
+        return getattr(given, "ndim", 0) == 2
+    return len(given) > 0 and all(not sparse.issparse(row) and np.ndim(row) == 1 for row in given)
+
+
+def _cell_labels(
+    cells: Sequence[Any] | None, sizes: Sequence[int]
+) -> tuple[list[tuple[Hashable, ...]], list[str]]:
+    """The labels of every time's cells, and what is wrong with them."""
+    if cells is None:
+        return [tuple(range(size)) for size in sizes], []
+    if len(set(sizes)) > 1:
+        labels = [tuple(c) for c in cells] if all(isinstance(c, (list, tuple)) for c in cells) else []
+        if len(labels) != len(sizes):
+            return [], [
+                f"the number of cells changes over time ({list(sizes)}): give one sequence of labels per time"
+            ]
+    else:
+        shared = tuple(cells)
+        labels = [shared] * len(sizes)
+    problems = []
+    for t, (names, size) in enumerate(zip(labels, sizes, strict=True)):
+        if len(names) != size and (t == 0 or names is not labels[t - 1]):
+            problems.append(
+                f"{len(names)} cells are named but there are {size} at position {t}: name each once"
+            )
+    problems += [
+        f"cell {c!r} is named twice: names must differ"
+        for c in {c: 0 for names in labels for c in repeated(names)}
+    ]
+    return labels, problems

@@ -1,0 +1,191 @@
+"""`DiscreteModel`: any discrete graphical model, from log potentials on any cliques."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.individual import _convert
+from headcount.individual._errors import ModelError, raise_all
+from headcount.individual._junction_tree import MEMORY_LIMIT, JunctionTree, build_junction_tree
+from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, repeated
+from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._sum_product import Calibration, calibrate, log_marginal
+from headcount.individual._tree_law import checked_potentials, draw, log_table_problems
+from headcount.individual._validate import frozen
+
+
+@final
+class DiscreteModel(Model):
+    """p(x) = exp(sum_k theta_k(x_{scope k}) − A(theta)) over named variables.
+
+    Parameters
+    ----------
+    states
+        ``{variable: labels}``, or ``{variable: number of states}`` (labels 0, 1, ...); the order of the variables is kept.
+    factors
+        ``{scope: log table}`` or a sequence of ``(scope, log table)``; one axis per variable in the scope's order. Scopes may
+        repeat, be permuted or nest; −inf is a structural zero; a variable in no scope is uniform.
+    junction_tree
+        A junction tree to use instead of the min-fill one; every scope must lie in one of its cliques.
+    memory_limit
+        Bytes that the clique tables may take together. `junction_tree.largest_bytes` is known before anything is
+        allocated; beyond the limit, the first question that needs the tables raises `ModelError` with both numbers.
+    """
+
+    def __init__(
+        self,
+        states: Mapping[Variable, Sequence[Hashable] | int],
+        factors: Mapping[Scope, Any] | Iterable[tuple[Scope, Any]] = (),
+        *,
+        junction_tree: JunctionTree | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> None:
+        self._states = named_states(states)
+        pairs = factors.items() if isinstance(factors, Mapping) else factors
+        self._factors = checked_factors(pairs, self._states)
+        self._memory_limit = memory_limit
+        if junction_tree is not None:
+            self.__dict__["junction_tree"] = junction_tree
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """The names of the variables, in the order given."""
+        return tuple(self._states)
+
+    @property
+    def states(self) -> Mapping[Variable, tuple[Hashable, ...]]:
+        """The labels of every variable's states."""
+        return self._states
+
+    @property
+    def factors(self) -> tuple[tuple[Scope, Table], ...]:
+        """The log potentials as given."""
+        return self._factors
+
+    @cached_property
+    def junction_tree(self) -> JunctionTree:  # type: ignore[override]
+        """Min-fill junction tree; no table is allocated for it."""
+        return build_junction_tree(self._sizes, (scope for scope, _ in self._factors))
+
+    @property
+    def log_partition(self) -> float:
+        """A(theta)."""
+        return self._calibration.log_partition
+
+    def marginal(self, scope: Sequence[Variable]) -> Table:
+        """P(x_A) for any scope A, in one clique or not."""
+        return np.exp(log_marginal(self._calibration, self.scope(scope), memory_limit=self._memory_limit))
+
+    def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[DiscreteModel, float]:
+        """P' ∝ p exp(sum g) and A(theta + g) − A(theta); the junction tree is kept when every scope lies in a clique."""
+        made = checked_potentials(potentials, self._sizes)
+        tree = self.junction_tree if all(self.junction_tree.covering(s) is not None for s in made) else None
+        factors = [
+            *self._factors,
+            *((s, g if isinstance(g, np.ndarray) else g.toarray()) for s, g in made.items()),
+        ]
+        model = DiscreteModel(self._states, factors, junction_tree=tree, memory_limit=self._memory_limit)
+        return model, model.log_partition - self.log_partition
+
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
+        """Draw individuals clique by clique down the junction tree: x_{C \\ S} given x_S."""
+        rng = np.random.default_rng(rng)
+        calibration, tree = self._calibration, self.junction_tree
+        drawn: dict[Variable, NDArray[np.intp]] = {}
+        steps = [(0, ()), *((b, separator) for _, b, separator in tree.edges)]
+        for clique, separator in steps:
+            self._draw_clique(
+                np.exp(calibration.log_marginals[clique]), tree.cliques[clique], separator, size, rng, drawn
+            )
+        return np.stack([drawn[v] for v in self.variables], axis=1)
+
+    def _draw_clique(
+        self,
+        table: Table,
+        clique: Scope,
+        separator: Scope,
+        size: int,
+        rng: np.random.Generator,
+        drawn: dict[Variable, NDArray[np.intp]],
+    ) -> None:
+        rest = tuple(v for v in clique if v not in separator)
+        laws = table.transpose([clique.index(v) for v in (*separator, *rest)]).reshape(
+            int(np.prod(self.size(separator))), -1
+        )
+        given = np.zeros(size, dtype=np.intp)
+        for v in separator:
+            given = given * self._sizes[v] + drawn[v]
+        uniform, flat = rng.random(size), np.empty(size, dtype=np.intp)
+        for state in np.unique(given):
+            rows = np.flatnonzero(given == state)
+            flat[rows] = draw(laws[state], uniform[rows])
+        for v, values in zip(rest, np.unravel_index(flat, self.size(rest)), strict=True):
+            drawn[v] = values
+
+    def rooted(self) -> RootedTree | None:
+        """The model as a rooted tree when no clique has more than two variables; None otherwise.
+
+        The root is the first variable. Parts that are not connected hang from the root by transitions whose rows are all
+        equal (independence), so a forest is a tree too.
+        """
+        return self._rooted
+
+    @cached_property
+    def _rooted(self) -> RootedTree | None:
+        if max(len(clique) for clique in self.junction_tree.cliques) > 2:
+            return None
+        return _convert.tree_from_pairs(self)
+
+    @cached_property
+    def _sizes(self) -> dict[Variable, int]:
+        return {v: len(labels) for v, labels in self._states.items()}
+
+    @cached_property
+    def _calibration(self) -> Calibration:
+        self.junction_tree.require_memory(self._memory_limit)
+        return calibrate(self.junction_tree, self._factors)
+
+    @classmethod
+    def from_model(cls, model: Model, *, memory_limit: int = MEMORY_LIMIT) -> DiscreteModel:
+        """Any model (a chain, a tree, an enumeration) as a discrete model with the same factors."""
+        return cls(model.states, model.factors, memory_limit=memory_limit)
+
+
+def named_states(states: Mapping[Variable, Sequence[Hashable] | int]) -> dict[Variable, tuple[Hashable, ...]]:
+    """Labels of every variable, checked: at least one, none twice."""
+    made = {v: tuple(range(s)) if isinstance(s, (int, np.integer)) else tuple(s) for v, s in states.items()}
+    problems = [] if made else ["the model has no variables: give at least one"]
+    problems += [
+        f"variable {v!r} has no states: give at least one" for v, labels in made.items() if not labels
+    ]
+    problems += [
+        f"variable {v!r} has the state {label!r} twice: labels must differ"
+        for v, labels in made.items()
+        for label in repeated(labels)
+    ]
+    raise_all(problems)
+    return made
+
+
+def checked_factors(
+    pairs: Iterable[tuple[Scope, Any]], states: Mapping[Variable, tuple[Hashable, ...]]
+) -> tuple[tuple[Scope, Table], ...]:
+    """Factors with known scopes and log tables of the right shape, read-only; all problems at once."""
+    made: list[tuple[Scope, Table]] = []
+    problems: list[str] = []
+    for given, values in pairs:
+        try:
+            scope = checked_scope(given, states)
+        except ModelError as error:
+            problems += error.problems
+            continue
+        table = frozen(values)
+        problems += log_table_problems(table, scope, tuple(len(states[v]) for v in scope))
+        made.append((scope, table))
+    raise_all(problems)
+    return tuple(made)

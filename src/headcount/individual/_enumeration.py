@@ -1,0 +1,115 @@
+"""`Enumeration`: the oracle. Every question is answered from the joint table itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.individual._discrete import checked_factors, named_states
+from headcount.individual._errors import ModelError
+from headcount.individual._junction_tree import JunctionTree, build_junction_tree
+from headcount.individual._model import Model, Scope, Table, Variable
+from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._sum_product import expand, log_sum_exp
+from headcount.individual._tree_law import checked_potentials, draw
+
+_MOST = 10_000_000
+
+
+@final
+class Enumeration(Model):
+    """The same law as `DiscreteModel(states, factors)`, by summing over every configuration.
+
+    Slow and obviously right: it is what the tests compare with, and a teacher's tool. Refuses more than ten million configurations.
+    """
+
+    def __init__(
+        self,
+        states: Mapping[Variable, Sequence[Hashable] | int],
+        factors: Mapping[Scope, Any] | Iterable[tuple[Scope, Any]] = (),
+    ) -> None:
+        self._states = named_states(states)
+        pairs = factors.items() if isinstance(factors, Mapping) else factors
+        self._factors = checked_factors(pairs, self._states)
+        count = int(np.prod([len(labels) for labels in self._states.values()], dtype=object))
+        if count > _MOST:
+            raise ModelError(
+                f"there are {count:,} configurations, an enumeration takes at most {_MOST:,}: use DiscreteModel"
+            )
+
+    @classmethod
+    def from_model(cls, model: Model) -> Enumeration:
+        """The enumeration of any other model."""
+        return cls(model.states, model.factors)
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """The names of the variables."""
+        return tuple(self._states)
+
+    @property
+    def states(self) -> Mapping[Variable, tuple[Hashable, ...]]:
+        """The labels of every variable's states."""
+        return self._states
+
+    @property
+    def factors(self) -> tuple[tuple[Scope, Table], ...]:
+        """The log potentials as given."""
+        return self._factors
+
+    @cached_property
+    def joint(self) -> Table:
+        """P(x), one axis per variable."""
+        return np.exp(self._log_joint - self.log_partition)
+
+    @cached_property
+    def log_partition(self) -> float:  # type: ignore[override]
+        """A(theta) = log sum_x exp(sum theta)."""
+        total = float(log_sum_exp(self._log_joint, tuple(range(len(self._states)))))
+        if total == -np.inf:
+            raise ModelError(
+                "the potentials are −inf for every configuration, so no law is left: check the structural zeros"
+            )
+        return total
+
+    @cached_property
+    def junction_tree(self) -> JunctionTree:  # type: ignore[override]
+        """The junction tree of the factors' graph."""
+        return build_junction_tree(self._sizes, (scope for scope, _ in self._factors))
+
+    def marginal(self, scope: Sequence[Variable]) -> Table:
+        """P(x_A) by summing the joint table."""
+        names = self.scope(scope)
+        out = tuple(k for k, v in enumerate(self._states) if v not in names)
+        kept = [v for v in self._states if v in names]
+        return self.joint.sum(axis=out).transpose([kept.index(v) for v in names])
+
+    def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Enumeration, float]:
+        """P' ∝ p exp(sum g), and log E exp(sum g) from the joint table."""
+        made = checked_potentials(potentials, self._sizes)
+        tilted = Enumeration(self._states, [*self._factors, *made.items()])
+        return tilted, tilted.log_partition - self.log_partition
+
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
+        """Draw configurations from the joint table."""
+        flat = draw(self.joint.ravel(), np.random.default_rng(rng).random(size))
+        return np.stack(np.unravel_index(flat, self.joint.shape), axis=1)
+
+    def rooted(self) -> RootedTree | None:
+        """None: the oracle takes no fast path."""
+        return None
+
+    @cached_property
+    def _sizes(self) -> dict[Variable, int]:
+        return {v: len(labels) for v, labels in self._states.items()}
+
+    @cached_property
+    def _log_joint(self) -> Table:
+        total = np.zeros(tuple(self._sizes.values()))
+        for scope, theta in self._factors:
+            total = total + expand(theta, scope, self.variables)
+        return total

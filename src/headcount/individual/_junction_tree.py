@@ -1,0 +1,204 @@
+"""Junction trees: min-fill triangulation, maximal cliques, a maximum spanning tree of them, separators with nu(S)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from headcount.individual._errors import ModelError
+
+_BYTES = 8
+MEMORY_LIMIT = 2**31
+"""Bytes of clique tables a model may take unless told otherwise: 2 GiB."""
+
+
+@dataclass(frozen=True, eq=False)
+class JunctionTree:
+    """Cliques C, tree edges, separators S = C_a ∩ C_b with multiplicity nu(S) (MATH §1).
+
+    Parts of the graph that are not connected are joined by the empty separator ``()``, whose table has the shape ``()`` and
+    holds the total; the factorisation p(x) = prod_C mu_C / prod_S mu_S^nu(S) and the count law hold with it as they stand.
+
+    Attributes
+    ----------
+    sizes
+        The number of states of every variable, in the model's order.
+    cliques
+        Maximal cliques; variables inside a clique (and a separator) keep the model's order.
+    edges
+        ``(a, b, separator)``: `a` and `b` index `cliques`, `a` is nearer to clique 0, and an edge comes after the one above it.
+    """
+
+    sizes: Mapping[Hashable, int]
+    cliques: tuple[tuple[Hashable, ...], ...]
+    edges: tuple[tuple[int, int, tuple[Hashable, ...]], ...]
+
+    @cached_property
+    def separators(self) -> dict[tuple[Hashable, ...], int]:
+        """{S: nu(S)}: how often S separates two cliques of the tree."""
+        count: dict[tuple[Hashable, ...], int] = {}
+        for _, _, separator in self.edges:
+            count[separator] = count.get(separator, 0) + 1
+        return count
+
+    @cached_property
+    def table_sizes(self) -> tuple[int, ...]:
+        """The number of entries of every clique's table; nothing is allocated to know it."""
+        return tuple(math.prod(self.sizes[v] for v in clique) for clique in self.cliques)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest clique table."""
+        return _BYTES * max(self.table_sizes)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all clique tables together."""
+        return _BYTES * sum(self.table_sizes)
+
+    @cached_property
+    def _cliques_of(self) -> dict[Hashable, frozenset[int]]:
+        members: dict[Hashable, set[int]] = {v: set() for v in self.sizes}
+        for index, clique in enumerate(self.cliques):
+            for v in clique:
+                members[v].add(index)
+        return {v: frozenset(found) for v, found in members.items()}
+
+    def covering(self, scope: Sequence[Hashable]) -> int | None:
+        """The index of the smallest clique that contains `scope`; None when no clique does."""
+        found = (
+            set.intersection(*(set(self._cliques_of[v]) for v in scope))
+            if scope
+            else range(len(self.cliques))
+        )
+        return min(found, key=lambda c: (self.table_sizes[c], c), default=None)
+
+    def require_memory(self, limit: int) -> None:
+        """Refuse, before anything is allocated, clique tables that take more than `limit` bytes."""
+        if self.total_bytes <= limit:
+            return
+        largest = max(range(len(self.cliques)), key=self.table_sizes.__getitem__)
+        raise ModelError(
+            f"the clique tables take {readable_bytes(self.total_bytes)}, the limit is {readable_bytes(limit)}: the largest, "
+            f"over {len(self.cliques[largest])} variables, has {self.table_sizes[largest]:,} entries "
+            f"({readable_bytes(self.largest_bytes)}); merge states, drop variables, or pass a larger memory_limit"
+        )
+
+
+def readable_bytes(count: int) -> str:
+    """A number of bytes for people: '3.2 GiB'."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB" if value < 1e6 else f"{value:.3g} TiB"
+
+
+def build_junction_tree(sizes: Mapping[Hashable, int], scopes: Iterable[Sequence[Hashable]]) -> JunctionTree:
+    """Triangulate the graph in which every scope is a clique, and join its maximal cliques into a tree.
+
+    Scopes may repeat, be permuted, nest or leave variables out (a variable in no scope is a clique of its own).
+    """
+    position = {v: k for k, v in enumerate(sizes)}
+    weight = [math.log(max(size, 1)) for size in sizes.values()]
+    graph: list[set[int]] = [set() for _ in position]
+    for scope in scopes:
+        members = {position[v] for v in scope}
+        for k in members:
+            graph[k] |= members - {k}
+    cliques = _maximal(_min_fill_cliques(graph, weight))
+    names = list(sizes)
+    edges = _maximum_spanning_tree(cliques, weight)
+    return JunctionTree(
+        sizes=dict(sizes),
+        cliques=tuple(tuple(names[k] for k in clique) for clique in cliques),
+        edges=tuple(
+            (a, b, tuple(names[k] for k in sorted(set(cliques[a]) & set(cliques[b])))) for a, b in edges
+        ),
+    )
+
+
+def _min_fill_cliques(graph: list[set[int]], weight: list[float]) -> list[frozenset[int]]:
+    """The cliques met when variables are eliminated, fewest new edges first (ties: smallest table, then the given order)."""
+    neighbours = [set(n) for n in graph]
+
+    def cost(k: int) -> tuple[int, float, int]:
+        near = neighbours[k]
+        linked = sum(len(near & neighbours[j]) for j in near)
+        fill = (len(near) * (len(near) - 1) - linked) // 2
+        return fill, weight[k] + sum(weight[j] for j in near), k
+
+    costs = {k: cost(k) for k in range(len(neighbours))}
+    cliques = []
+    while costs:
+        k = min(costs, key=costs.__getitem__)
+        near = neighbours[k]
+        cliques.append(frozenset(near | {k}))
+        filled = costs.pop(k)[0] > 0
+        for j in near:
+            neighbours[j] |= near
+            neighbours[j] -= {j, k}
+        # A cost sees edges between neighbours, so new edges also change the costs one step further out.
+        changed = set(near).union(*(neighbours[j] for j in near)) if filled else near
+        for j in changed:
+            costs[j] = cost(j)
+    return cliques
+
+
+def _maximal(cliques: list[frozenset[int]]) -> list[tuple[int, ...]]:
+    """Cliques contained in no other, sorted."""
+    kept: list[frozenset[int]] = []
+    holding: dict[int, list[frozenset[int]]] = {}
+    for clique in sorted(cliques, key=len, reverse=True):
+        if not any(clique <= other for other in holding.get(next(iter(clique)), ())):
+            kept.append(clique)
+            for k in clique:
+                holding.setdefault(k, []).append(clique)
+    return sorted(tuple(sorted(clique)) for clique in kept)
+
+
+def _maximum_spanning_tree(cliques: list[tuple[int, ...]], weight: list[float]) -> list[tuple[int, int]]:
+    """Kruskal on |S| (ties: the separator with the smaller table), then rooted at clique 0, parents first."""
+    holding: dict[int, list[int]] = {}
+    for index, clique in enumerate(cliques):
+        for k in clique:
+            holding.setdefault(k, []).append(index)
+    shared: dict[tuple[int, int], list[int]] = {}
+    for k, found in holding.items():
+        for i, a in enumerate(found):
+            for b in found[i + 1 :]:
+                shared.setdefault((a, b), []).append(k)
+    ranked = sorted(shared, key=lambda pair: (-len(shared[pair]), sum(weight[k] for k in shared[pair]), pair))
+    leader = list(range(len(cliques)))
+
+    def find(a: int) -> int:
+        while leader[a] != a:
+            leader[a] = leader[leader[a]]
+            a = leader[a]
+        return a
+
+    links: list[list[int]] = [[] for _ in cliques]
+    separate = [(0, b) for b in range(1, len(cliques))]  # the empty separator joins what nothing else does
+    for a, b in [*ranked, *separate]:
+        top_a, top_b = find(a), find(b)
+        if top_a != top_b:
+            leader[top_b] = top_a
+            links[a].append(b)
+            links[b].append(a)
+    return _rooted_edges(links)
+
+
+def _rooted_edges(links: list[list[int]]) -> list[tuple[int, int]]:
+    """Edges away from clique 0, each after the edge above it."""
+    edges, queue, seen = [], [0], {0}
+    while queue:
+        a = queue.pop(0)
+        for b in sorted(links[a]):
+            if b not in seen:
+                seen.add(b)
+                edges.append((a, b))
+                queue.append(b)
+    return edges

@@ -1,0 +1,99 @@
+"""The rooted tree that the fast paths read: p(x) = pi(x_r) prod_v P_v(x_parent(v), x_v)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from headcount.individual._junction_tree import JunctionTree
+
+Matrix = Any
+"""A dense ``(L_u, L_v)`` float array or a `scipy.sparse.csr_array` of that shape."""
+
+
+@dataclass(frozen=True, eq=False)
+class RootedTree:
+    """A root law and one transition matrix per edge. A chain is the tree in which every node has one child.
+
+    Attributes
+    ----------
+    variables
+        Names, root first; every node comes after its parent.
+    parent
+        Index of every node's parent; −1 for the root, which is node 0.
+    initial
+        pi, the law of the root, shape ``(L_root,)``.
+    transitions
+        ``transitions[v][i, j] = P(x_v = j | x_parent(v) = i)``, dense or csr; ``None`` for the root. Equal steps of a
+        homogeneous chain are one and the same array.
+    """
+
+    variables: tuple[Hashable, ...]
+    parent: NDArray[np.intp]
+    initial: NDArray[np.float64]
+    transitions: tuple[Matrix | None, ...]
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of states of every node."""
+        return (
+            len(self.initial),
+            *(matrix.shape[1] for matrix in self.transitions[1:] if matrix is not None),
+        )
+
+    @cached_property
+    def parents(self) -> tuple[int, ...]:
+        """`parent` as Python integers, which the passes index with."""
+        return tuple(int(u) for u in self.parent)
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether every node is the child of the one before it."""
+        return self.parents == tuple(range(-1, len(self.parents) - 1))
+
+    @cached_property
+    def index(self) -> dict[Hashable, int]:
+        """The index of every variable."""
+        return {v: k for k, v in enumerate(self.variables)}
+
+    @cached_property
+    def edge_of(self) -> dict[tuple[Hashable, Hashable], int]:
+        """``{(parent, child): index of the child}``."""
+        return {
+            (self.variables[self.parents[k]], self.variables[k]): k for k in range(1, len(self.variables))
+        }
+
+    def path_to_root(self, node: int) -> list[int]:
+        """The indices from `node` up to the root, both included."""
+        path = [node]
+        while self.parents[path[-1]] >= 0:
+            path.append(self.parents[path[-1]])
+        return path
+
+    @cached_property
+    def junction_tree(self) -> JunctionTree:
+        """One clique (parent, child) per edge, joined through the parent; one clique for a single node."""
+        sizes = dict(zip(self.variables, self.sizes, strict=True))
+        if len(self.variables) == 1:
+            return JunctionTree(sizes, (self.variables,), ())
+        cliques = tuple(
+            (self.variables[self.parents[k]], self.variables[k]) for k in range(1, len(self.variables))
+        )
+        edges = []
+        for k in range(2, len(self.variables)):
+            above = self.parents[
+                k
+            ]  # clique k − 1 holds (parent of k, k); a child of the root joins the first such clique
+            edges.append((max(above - 1, 0), k - 1, (self.variables[above],)))
+        return JunctionTree(sizes, cliques, tuple(edges))
+
+
+def dense(matrix: Matrix) -> NDArray[np.float64]:
+    """A matrix as a dense array (itself when it is one)."""
+    return matrix.toarray() if sparse.issparse(matrix) else matrix

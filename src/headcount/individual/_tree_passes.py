@@ -1,0 +1,300 @@
+"""Belief propagation on a rooted tree: two passes, O(non-zeros) each.
+
+With node potentials g_v and edge potentials g_e (both optional),
+
+    up:    w_v(j) = exp g_v(j) · prod_{children c} m_c(j),     m_v(i) = sum_j P_v(i, j) exp g_e(i, j) w_v(j)
+    down:  mu_r(i) ∝ pi(i) w_r(i),                             mu_v(j) = w_v(j) sum_i (mu_u(i) / m_v(i)) P_v(i, j) exp g_e(i, j)
+    tilt:  P'_v(i, j) = P_v(i, j) exp g_e(i, j) w_v(j) / m_v(i)
+
+Messages are kept in the linear domain, scaled to a maximum of one, because that is one matrix–vector product an edge; where a
+scaled message gets so small that digits would be lost, everything is done again in log space. Both are exact with −inf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from headcount.individual._errors import ModelError
+from headcount.individual._rooted_tree import Matrix, RootedTree
+
+Vector = NDArray[np.float64]
+Potentials = Sequence[Vector | None] | NDArray[np.float64] | None
+
+_SMALL = 1e-290
+"""A scaled weight below this has lost digits, or is about to."""
+
+
+class _UnderflowError(Exception):
+    """The linear domain cannot hold these messages."""
+
+
+def node_beliefs(
+    tree: RootedTree, potentials: Potentials = None, *, edge_potentials: Sequence[Matrix | None] | None = None
+) -> tuple[float, list[Vector]]:
+    """A(theta + g) − A(theta) = log E exp(g), and the node marginals of the tilted law.
+
+    Parameters
+    ----------
+    tree
+        The law that is tilted.
+    potentials
+        g_v, one vector per node in the tree's order (``None``: zero); −inf forbids a state.
+    edge_potentials
+        g_e of the edge above each node, shape of its transition matrix (``None``: zero); entry 0, the root's, is ignored.
+
+    Raises
+    ------
+    ModelError
+        If the potentials forbid every configuration.
+    """
+    try:
+        log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
+    except _UnderflowError:
+        return _node_beliefs_log(tree, potentials, edge_potentials)
+    belief = tree.initial * weights[0]
+    total = belief.sum()
+    beliefs = [belief / total]
+    parents = tree.parents
+    for v in range(1, len(parents)):
+        beliefs.append(weights[v] * _transposed_product(kernels[v], _ratio(beliefs[parents[v]], messages[v])))
+    return log_scale + math.log(total), beliefs
+
+
+def tilted(
+    tree: RootedTree, potentials: Potentials = None, *, edge_potentials: Sequence[Matrix | None] | None = None
+) -> tuple[float, Vector, list[Matrix | None]]:
+    """A(theta + g) − A(theta), and the initial law and transitions of the tilted tree.
+
+    The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever there, and rows
+    still sum to one. Parameters and errors as for `node_beliefs`.
+    """
+    try:
+        log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
+    except _UnderflowError:
+        return _tilted_log(tree, potentials, edge_potentials)
+    belief = tree.initial * weights[0]
+    total = belief.sum()
+    transitions: list[Matrix | None] = [None]
+    for v in range(1, len(tree.parents)):
+        dead = messages[v] == 0.0
+        inverse = np.divide(1.0, messages[v], out=np.zeros_like(messages[v]), where=~dead)
+        transitions.append(
+            _keep_dead_rows(_scaled(kernels[v], inverse, weights[v]), tree.transitions[v], dead)
+        )
+    return log_scale + math.log(total), belief / total, transitions
+
+
+def _collect(
+    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
+) -> tuple[float, list[Vector], list[Vector], Sequence[Matrix]]:
+    """The upward pass in the linear domain: log scale, w_v, m_v and the kernels P exp(g_e), all up to that scale."""
+    parents, initial = tree.parents, tree.initial
+    kernels, log_scale = _kernels(tree, edge_potentials)
+    weights, shift = _node_weights(tree, potentials)
+    log_scale += shift
+    messages: list[Vector] = [initial] * len(parents)
+    for v in range(len(parents) - 1, 0, -1):
+        weight = weights[v]
+        message = kernels[v] @ weight
+        largest = message.max()
+        if not largest > 0.0:
+            raise _UnderflowError
+        if message.min() < _SMALL:
+            _require_structural(message, (kernels[v] > 0) @ (weight > 0).astype(np.float64))
+        log_scale += math.log(largest)
+        message = message / largest
+        messages[v] = message
+        weights[v] = weight / largest
+        u = parents[v]
+        product = weights[u] * message
+        if product.min() < _SMALL:
+            _require_structural(product, (weights[u] > 0) & (message > 0))
+        weights[u] = product
+    if not (initial * weights[0]).sum() > _SMALL:
+        raise _UnderflowError
+    return log_scale, weights, messages, kernels
+
+
+def _require_structural(values: Vector, possible: NDArray[Any]) -> None:
+    """Small is fine where it is an exact zero because nothing is possible there; anywhere else digits were lost."""
+    if np.any((values < _SMALL) & (possible > 0)):
+        raise _UnderflowError
+
+
+def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector], float]:
+    """exp(g_v − max g_v) for every node, and the sum of the maxima."""
+    if potentials is None:
+        return [np.ones(size) for size in tree.sizes], 0.0
+    if isinstance(potentials, np.ndarray) and potentials.ndim == 2:
+        top = potentials.max(axis=1, keepdims=True)
+        centred = potentials - top
+        if not np.isfinite(top).all() or np.any((centred < -600.0) & (centred > -math.inf)):
+            raise _UnderflowError
+        return list(np.exp(centred)), float(top.sum())
+    weights, shift = [], 0.0
+    for size, g in zip(tree.sizes, potentials, strict=True):
+        if g is None:
+            weights.append(np.ones(size))
+            continue
+        largest = float(g.max())
+        centred = g - largest
+        if not math.isfinite(largest) or (
+            centred.min() < -600.0 and np.any((centred < -600.0) & (centred > -math.inf))
+        ):
+            raise _UnderflowError
+        weights.append(np.exp(centred))
+        shift += largest
+    return weights, shift
+
+
+def _kernels(
+    tree: RootedTree, edge_potentials: Sequence[Matrix | None] | None
+) -> tuple[Sequence[Matrix], float]:
+    """P_v exp(g_e − max g_e) for every edge, and the sum of the maxima."""
+    if edge_potentials is None:
+        return tree.transitions, 0.0
+    kernels: list[Matrix] = list(tree.transitions)
+    shift = 0.0
+    for v in range(1, len(kernels)):
+        if edge_potentials[v] is None:
+            continue
+        values, g = _aligned(kernels[v], edge_potentials[v])
+        top = float(g.max())
+        if not math.isfinite(top):
+            raise _UnderflowError
+        scaled = values * np.exp(g - top)
+        if np.any((scaled < _SMALL) & (values > 0) & (g > -math.inf)):
+            raise _UnderflowError
+        kernels[v] = _like(kernels[v], scaled)
+        shift += top
+    return kernels, shift
+
+
+def _aligned(matrix: Matrix, potential: Matrix) -> tuple[Vector, Vector]:
+    """The values of a matrix (its stored entries when sparse) and the potential at the same places."""
+    if not sparse.issparse(matrix):
+        return matrix, (potential.toarray() if sparse.issparse(potential) else potential)
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return matrix.data, np.asarray(potential[rows, matrix.indices]).ravel()
+
+
+def _like(matrix: Matrix, values: Vector) -> Matrix:
+    """`values` in the place of the entries of `matrix`."""
+    if not sparse.issparse(matrix):
+        return values
+    return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _ratio(a: Vector, b: Vector) -> Vector:
+    """A / b with 0/0 = 0."""
+    if b.min() > 0.0:
+        return a / b
+    return np.divide(a, b, out=np.zeros_like(a), where=b > 0.0)
+
+
+def _transposed_product(matrix: Matrix, x: Vector) -> Vector:
+    """xᵀ M; the transposed sparse matrix is a view."""
+    return matrix.T @ x if sparse.issparse(matrix) else x @ matrix
+
+
+def _scaled(matrix: Matrix, rows: Vector, columns: Vector) -> Matrix:
+    """diag(rows) M diag(columns)."""
+    if not sparse.issparse(matrix):
+        return rows[:, None] * matrix * columns
+    return _like(matrix, np.repeat(rows, np.diff(matrix.indptr)) * matrix.data * columns[matrix.indices])
+
+
+def _keep_dead_rows(matrix: Matrix, old: Matrix, dead: NDArray[np.bool_]) -> Matrix:
+    """`matrix` with the rows in `dead` taken from `old`."""
+    if not dead.any():
+        return matrix
+    if not sparse.issparse(matrix):
+        matrix[dead] = old[dead]
+        return matrix
+    return _like(matrix, np.where(np.repeat(dead, np.diff(matrix.indptr)), old.data, matrix.data))
+
+
+# The same in log space.
+
+
+def _collect_log(
+    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
+) -> tuple[list[Vector], list[Vector], list[Matrix]]:
+    """Log w_v, log m_v and log kernels (`_like` the transitions)."""
+    given = [None] * len(tree.parents) if potentials is None else list(potentials)
+    log_weights = [
+        np.zeros(n) if g is None else np.array(g, dtype=float) for n, g in zip(tree.sizes, given, strict=True)
+    ]
+    log_messages = [log_weights[0]] * len(log_weights)
+    log_kernels: list[Matrix] = [None] * len(log_weights)
+    for v in range(len(log_weights) - 1, 0, -1):
+        matrix = tree.transitions[v]
+        potential = None if edge_potentials is None else edge_potentials[v]
+        if potential is None:
+            values, g = (matrix.data if sparse.issparse(matrix) else matrix), 0.0
+        else:
+            values, g = _aligned(matrix, potential)
+        with np.errstate(divide="ignore"):
+            log_kernels[v] = np.log(values) + g
+        log_messages[v] = _log_product(matrix, log_kernels[v], log_weights[v])
+        log_weights[tree.parents[v]] = log_weights[tree.parents[v]] + log_messages[v]
+    return log_weights, log_messages, log_kernels
+
+
+def _log_product(matrix: Matrix, log_values: Vector, log_x: Vector) -> Vector:
+    """Log sum_j exp(log M(i, j) + log x(j)) for every row i."""
+    if not sparse.issparse(matrix):
+        terms = log_values + log_x
+        top = _finite(terms.max(axis=1))
+        with np.errstate(divide="ignore"):
+            return np.log(np.exp(terms - top[:, None]).sum(axis=1)) + top
+    terms = log_values + log_x[matrix.indices]
+    starts = matrix.indptr[:-1]  # rows of a stochastic matrix are never empty, which reduceat relies on
+    top = _finite(np.maximum.reduceat(terms, starts))
+    with np.errstate(divide="ignore"):
+        return np.log(np.add.reduceat(np.exp(terms - np.repeat(top, np.diff(matrix.indptr))), starts)) + top
+
+
+def _finite(top: Vector) -> Vector:
+    return np.where(np.isneginf(top), 0.0, top)
+
+
+def _tilted_log(
+    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
+) -> tuple[float, Vector, list[Matrix | None]]:
+    log_weights, log_messages, log_kernels = _collect_log(tree, potentials, edge_potentials)
+    with np.errstate(divide="ignore"):
+        belief = np.log(tree.initial) + log_weights[0]
+    top = belief.max()
+    if top == -math.inf:
+        raise ModelError(
+            "the potentials forbid every configuration (−inf everywhere), so no law is left: relax them"
+        )
+    log_partition = float(top + math.log(np.exp(belief - top).sum()))
+    transitions: list[Matrix | None] = [None]
+    for v in range(1, len(tree.parents)):
+        matrix, dead = tree.transitions[v], np.isneginf(log_messages[v])
+        below = _finite(log_messages[v])
+        if sparse.issparse(matrix):
+            below = np.repeat(below, np.diff(matrix.indptr))
+            values = np.exp(log_kernels[v] + log_weights[v][matrix.indices] - below)
+        else:
+            values = np.exp(log_kernels[v] + log_weights[v] - below[:, None])
+        transitions.append(_keep_dead_rows(_like(matrix, values), matrix, dead))
+    return log_partition, np.exp(belief - log_partition), transitions
+
+
+def _node_beliefs_log(
+    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
+) -> tuple[float, list[Vector]]:
+    log_partition, initial, transitions = _tilted_log(tree, potentials, edge_potentials)
+    beliefs = [initial]
+    for v in range(1, len(tree.parents)):
+        beliefs.append(_transposed_product(transitions[v], beliefs[tree.parents[v]]))
+    return log_partition, beliefs

@@ -1,0 +1,103 @@
+"""Checks on laws and transition matrices that name the row, the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+ROW_TOLERANCE = 1e-8
+"""How far a row may be from summing to one: decimals that were printed with nine digits pass, a lost entry does not."""
+_ROUNDING = 1e-12
+
+
+def law_problems(law: NDArray[np.float64], labels: Sequence[Hashable], what: str) -> list[str]:
+    """Every way in which a vector is not a probability law over `labels`."""
+    if law.ndim != 1:
+        return [f"{what} has the shape {law.shape}: give one probability per state, a 1-D array"]
+    if len(law) != len(labels):
+        return [f"{what} has {len(law)} entries for {len(labels)} states: give one probability per state"]
+    problems = [
+        f"{what}[{labels[k]!r}] is {law[k]}: probabilities are finite and not negative"
+        for k in np.flatnonzero(~np.isfinite(law) | (law < 0))
+    ]
+    if not problems and abs(law.sum() - 1) > ROW_TOLERANCE:
+        problems.append(
+            f"{what} sums to {law.sum():.10g}, not 1: divide it by its sum or add the missing state"
+        )
+    return problems
+
+
+def matrix_problems(
+    matrix: Any, origins: Sequence[Hashable], dests: Sequence[Hashable], what: str
+) -> list[str]:
+    """Every way in which a matrix (dense or csr) is not stochastic by rows."""
+    if matrix.shape != (len(origins), len(dests)):
+        return [
+            f"{what} has the shape {matrix.shape}, expected {(len(origins), len(dests))}: rows are the {len(origins)} states "
+            f"before, columns the {len(dests)} states after"
+        ]
+    values = matrix.data if sparse.issparse(matrix) else matrix
+    problems = []
+    bad = ~np.isfinite(values) | (values < 0)
+    if bad.any():
+        rows, columns = _places(matrix, bad)
+        problems += [
+            f"{what}[{origins[i]!r}, {dests[j]!r}] is {value}: probabilities are finite and not negative"
+            for i, j, value in zip(rows, columns, values[bad], strict=True)
+        ]
+        spoiled = set(rows.tolist())
+    else:
+        spoiled = set()
+    with np.errstate(invalid="ignore"):
+        sums = np.asarray(matrix.sum(axis=1))
+    for i in np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE):
+        if int(i) not in spoiled:
+            problems.append(
+                f"row {origins[i]!r} of {what} sums to {sums[i]:.10g}, not 1: divide the row by its sum, or add the "
+                "missing destination (staying put is one too)"
+            )
+    return problems
+
+
+def _places(matrix: Any, bad: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    if not sparse.issparse(matrix):
+        rows, columns = np.nonzero(bad)
+        return rows, columns
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return rows[bad], matrix.indices[bad]
+
+
+def as_matrix(matrix: Any) -> Any:
+    """A read-only float matrix: csr for anything sparse, a C-ordered array otherwise. Read-only arrays are not copied."""
+    if sparse.issparse(matrix):
+        made = sparse.csr_array(matrix, dtype=np.float64)
+        made.sum_duplicates()
+        return made
+    return frozen(matrix)
+
+
+def frozen(values: Any) -> NDArray[np.float64]:
+    """A read-only C-ordered float array; a copy unless it is one already."""
+    given = np.asarray(values, dtype=np.float64, order="C")
+    if given.flags.writeable:
+        given = given.copy() if given is values or np.shares_memory(given, np.asarray(values)) else given
+        given.flags.writeable = False
+    return given
+
+
+def unit_rows(matrix: Any) -> Any:
+    """The matrix with rows that sum to one to rounding, so that flows and node marginals agree.
+
+    Only a matrix that passed `matrix_problems` comes here: its rows are within `ROW_TOLERANCE` of one, that is, printed decimals.
+    """
+    sums = np.asarray(matrix.sum(axis=-1))
+    if np.all(np.abs(sums - 1) <= _ROUNDING):
+        return matrix
+    if not sparse.issparse(matrix):
+        return frozen(matrix / sums[..., None])
+    values = matrix.data / np.repeat(sums, np.diff(matrix.indptr))
+    return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
