@@ -1,0 +1,184 @@
+"""The base of every noise model, and what a user's own noise needs to say."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headcount.observe._data import as_data
+from headcount.observe._difference import derivative
+
+Array = NDArray[np.float64]
+
+_SHARED = ("counts", "on", "sums")
+
+
+class Fault(NamedTuple):
+    """Entries whose data or parameters cannot be right: which, what is wrong and the remedy, the values met."""
+
+    where: NDArray[np.bool_]
+    text: str
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Observation(ABC):
+    """Noise bound to data: log l(y | n) for every observed count y of a true count n.
+
+    A noise of your own is a frozen dataclass with its parameters as fields and a `log_prob`; derivatives follow by finite
+    differences unless you supply `slope` and `curvature`:
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> @dataclass(frozen=True, eq=False, kw_only=True)
+    ... class Cauchy(Observation):
+    ...     scale: float = 1.0
+    ...
+    ...     def log_prob(self, n):
+    ...         return -np.log(np.pi * self.scale * (1 + ((self.counts - n) / self.scale) ** 2))
+    >>> noise = Cauchy([3.0, 5.0], scale=2.0)
+    >>> noise.slope(np.array([3.0, 4.0])).round(6)
+    array([0. , 0.4])
+
+    Parameters
+    ----------
+    counts
+        y: an array, an `xarray.DataArray`, a pandas Series or DataFrame, or a mapping from a variable (or a tuple of
+        variables) to such a table. NaN or an absent row is "not observed"; zero is data.
+    on
+        Which table was seen: None (every variable; for arrays one row a variable), a variable, or a tuple of variables.
+    sums
+        A 0/1 matrix, one row a count and one column a table entry (or ``{name: [states]}``): each count is then the
+        total of several entries.
+
+    Notes
+    -----
+    A `Problem` binds an observation to its model: after that `counts` and every per-entry parameter are 1-D arrays over
+    what was observed. The functions of n take arrays of shape (..., K), the last axis aligned with the K counts.
+
+    A field holds one number an entry (it is broadcast to the table's shape) unless its metadata say
+    ``{"per": "pair"}`` (a K × K matrix) or ``{"per": "all"}`` (carried along untouched).
+    """
+
+    counts: Any
+    on: Any = field(default=None, kw_only=True)
+    sums: Any = field(default=None, kw_only=True)
+
+    gaussian: ClassVar[bool] = False
+    """Conditioning on it is closed-form: Gaussian and exact noise."""
+    exact: ClassVar[bool] = False
+    """The true count is seen."""
+    log_concave: ClassVar[bool] = False
+    """log l(y | n) is concave in n for every y."""
+    whole: ClassVar[bool] = False
+    """Counts must be whole numbers ≥ 0."""
+    poisson_shaped: ClassVar[bool] = False
+    """`concave_part` is available."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name != "on":
+                object.__setattr__(self, name, as_data(value, f"{type(self).__name__}({name}=...)"))
+
+    @abstractmethod
+    def log_prob(self, n: ArrayLike) -> Array:
+        """log l(y | n), constants included, for real n; −inf where impossible."""
+
+    def slope(self, n: ArrayLike) -> Array:
+        """d/dn log l(y | n); by finite differences here."""
+        return derivative(self.log_prob, np.asarray(n, dtype=float), self.domain_low, order=1)
+
+    def curvature(self, n: ArrayLike) -> Array:
+        """d²/dn² log l(y | n); by finite differences here."""
+        return derivative(self.log_prob, np.asarray(n, dtype=float), self.domain_low, order=2)
+
+    def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
+        """Draw y given n."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no sample(n, *, rng): write one to simulate with this noise"
+        )
+
+    @property
+    def domain_low(self) -> Array:
+        """The lower end of the n for which `log_prob` is finite (itself included or not), shape (K,)."""
+        return np.zeros(np.shape(self.counts))
+
+    @property
+    def correlated(self) -> bool:
+        """Whether the errors of different entries depend on each other; only their joint `log_prob`, the sum, is then meant."""
+        return False
+
+    def linear(self) -> NDArray[np.bool_]:
+        """At which entries log l(y | n) is exactly linear in n, shape (K,)."""
+        return np.zeros(np.shape(self.counts), dtype=bool)
+
+    def concave_part(self, n0: ArrayLike) -> tuple[Array, Array, Array]:
+        """(a, b, s) of the surrogate a log(n + s) − b n, which minorises log l(y | n) up to a constant and touches at n0."""
+        raise NotImplementedError(
+            f"{type(self).__name__} is not Poisson-shaped: ask `poisson_shaped` before `concave_part`"
+        )
+
+    def faults(self, population: int) -> Iterator[Fault]:
+        """What cannot be right about the bound data and parameters, for N = `population`."""
+        counts = self.counts
+        yield Fault(np.isinf(counts), "a count must be finite (NaN means not observed)", counts)
+        if self.whole:
+            yield Fault(counts < 0, "a count must be ≥ 0 (NaN means not observed)", counts)
+            fractional = np.isfinite(counts) & (counts != np.rint(counts))
+            yield Fault(
+                fractional, "a count must be a whole number; for rates or averages use Gaussian", counts
+            )
+        for name, value in self.entry_parameters().items():
+            yield Fault(
+                ~np.isfinite(value),
+                f"{name} must be a finite number wherever there is a count",
+                np.asarray(value),
+            )
+
+    def take(self, index: ArrayLike) -> Self:
+        """The same noise on some of its entries (flat index or mask)."""
+        if not isinstance(self.counts, np.ndarray):
+            raise TypeError(f"{type(self).__name__}.take needs plain counts; a Problem's sites have them")
+        index = np.asarray(index)
+        size, values = self.counts.size, {"counts": self.counts.ravel()[index]}
+        for name, value in self.entry_parameters().items():
+            values[name] = (
+                value if np.ndim(value) == 0 else np.broadcast_to(value, self.counts.shape).ravel()[index]
+            )
+        for name, value in self._parameters("pair").items():
+            values[name] = value[np.ix_(np.arange(size)[index], np.arange(size)[index])]
+        return self.replaced(values)
+
+    def replaced(self, values: Mapping[str, Any]) -> Self:
+        """A copy with some fields replaced, as they are."""
+        twin = copy.copy(self)
+        for name, value in values.items():
+            object.__setattr__(twin, name, value)
+        return twin
+
+    def entry_parameters(self) -> dict[str, Any]:
+        """The parameters that hold one number an entry (or one for all), by name."""
+        return self._parameters("entry")
+
+    def pair_parameters(self) -> dict[str, Any]:
+        """The parameters that hold one number for every two entries, by name."""
+        return self._parameters("pair")
+
+    def _parameters(self, per: str) -> dict[str, Any]:
+        found = {}
+        for item in dataclasses.fields(self):
+            if item.name not in _SHARED and item.metadata.get("per", "entry") == per:
+                value = getattr(self, item.name)
+                if value is not None and not isinstance(value, (str, bool)) and not callable(value):
+                    found[item.name] = value
+        return found
+
+
+Scope = tuple[Hashable, ...]

@@ -1,0 +1,247 @@
+"""Binding an observation to a model: which table, which entries, one parameter an entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from headcount.individual import Model
+from headcount.observe._base import Array, Observation, Scope
+from headcount.observe._complaints import Complaints
+from headcount.observe._data import is_labelled
+from headcount.observe._labels import Axis, Misfit, dimension_names, read_table
+from headcount.observe._names import EntryNames
+from headcount.observe._site import Site
+from headcount.observe._sums import Sums, read_sums
+
+_TIME = ("time", "variable")
+_CELL = ("cell", "state")
+_FLOW = (("origin", "from"), ("dest", "destination", "to"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """One table with the user's data laid out on it, flat: counts (M,), parameters (M,), pairs (M, M), sums (M, size)."""
+
+    scope: Scope
+    counts: Array
+    entry: dict[str, Array]
+    pair: dict[str, Array]
+    sums: Sums | None
+
+
+def bind(
+    observation: Observation, model: Model, *, source: int, chain: bool, complaints: Complaints
+) -> list[Site]:
+    """The sites of one observation: one a table of which something was seen.
+
+    What does not fit is noted in `complaints`, and the table left out.
+    """
+    what = f"observations[{source}] ({type(observation).__name__})"
+    sites = []
+    try:
+        for table in _tables(observation, model):
+            seen = np.flatnonzero(~np.isnan(table.counts))
+            if seen.size:
+                sites.append(_site(observation, model, _canonical(table, model), source, chain))
+    except Misfit as misfit:
+        complaints.add(what, str(misfit))
+        return []
+    if not sites:
+        complaints.add(what, "nothing is observed: every count is NaN or absent; leave the observation out")
+    return sites
+
+
+def _tables(observation: Observation, model: Model) -> Iterator[_Table]:
+    """Lay the data out on the tables they speak of."""
+    counts, on = observation.counts, observation.on
+    if isinstance(counts, Mapping):
+        if on is not None:
+            raise Misfit(f"on={on!r} beside counts that already name their variables: leave it out")
+        for key, value in counts.items():
+            yield _one_table(_for_key(observation, key, value), _scope(key, model), model)
+        return
+    if on is not None:
+        yield _one_table(observation, _scope(on, model), model)
+        return
+    named = dimension_names(counts)
+    if named is not None and named and all(name in model.states for name in named):
+        yield _one_table(observation, _scope(named, model), model)
+        return
+    yield from _node_tables(observation, model)
+
+
+def _for_key(observation: Observation, key: Hashable, counts: Any) -> Observation:
+    """The part of an observation given by mappings that concerns one key."""
+    values: dict[str, Any] = {"counts": counts}
+    for name, value in {**observation.entry_parameters(), **observation.pair_parameters()}.items():
+        if isinstance(value, Mapping):
+            if key not in value:
+                raise Misfit(f"{name} has no value for {key!r}: give one for every key of the counts")
+            values[name] = value[key]
+    if isinstance(observation.sums, Mapping) and key in observation.sums:
+        values["sums"] = observation.sums[key]
+    return observation.replaced(values)
+
+
+def _scope(on: Any, model: Model) -> Scope:
+    """`on` as a scope inside a clique."""
+    known = on in model.states if isinstance(on, Hashable) else False
+    scope: Scope = (on,) if known or not isinstance(on, (tuple, list)) else tuple(on)
+    unknown = [v for v in scope if v not in model.states]
+    if unknown or not scope:
+        names = ", ".join(repr(v) for v in model.variables[:8]) + (
+            ", ..." if len(model.variables) > 8 else ""
+        )
+        raise Misfit(
+            f"unknown variable {', '.join(repr(v) for v in unknown) or '()'} in on: the model has {names}"
+        )
+    if len(set(scope)) < len(scope):
+        raise Misfit(f"on={on!r} names a variable twice")
+    if len(scope) > 1 and model.junction_tree.covering(scope) is None:
+        raise Misfit(
+            f"the variables {scope!r} are not together in one clique of the model: observe tables inside a clique, "
+            "or add a factor over them to the model"
+        )
+    return scope
+
+
+def _one_table(observation: Observation, scope: Scope, model: Model) -> _Table:
+    """Data on a table over one scope, axes in the user's order."""
+    flow: tuple[tuple[str, ...], ...] = _FLOW if len(scope) == 2 else ((),) * len(scope)
+    axes = [Axis((v, *flow[k]), model.states[v]) for k, v in enumerate(scope)]
+    size = math.prod(len(axis.labels) for axis in axes)
+    sums = None if observation.sums is None else read_sums(observation.sums, axes)
+    seen = axes if sums is None else [sums.axis]
+    entry = {
+        name: _named(name, lambda v=value: read_table(_plain(v), seen, partial=True)).ravel()
+        for name, value in observation.entry_parameters().items()
+    }
+    length = size if sums is None else len(sums.axis.labels)
+    pair = {name: _pair(name, value, (), length) for name, value in observation.pair_parameters().items()}
+    counts = _named("counts", lambda: read_table(_plain(observation.counts), seen)).ravel()
+    return _Table(scope, counts, entry, pair, sums)
+
+
+def _node_tables(observation: Observation, model: Model) -> Iterator[_Table]:
+    """Data on every variable: a row a variable."""
+    variables, states = model.variables, model.states
+    alike = len(set(states.values())) == 1
+    labelled = is_labelled(observation.counts)
+    if not alike and observation.sums is not None:
+        raise Misfit(
+            "sums over variables with different states: give on=..., or a mapping from variable to counts"
+        )
+    if not alike and not labelled and len({len(s) for s in states.values()}) > 1:
+        raise Misfit(
+            "the variables have different numbers of states: give on=..., or a mapping from variable to counts"
+        )
+    union = states[variables[0]]
+    if not alike:
+        union = tuple(dict.fromkeys(label for v in variables for label in states[v])) if labelled else union
+    cells = Axis(_CELL, union)
+    sums = None if observation.sums is None else read_sums(observation.sums, [cells])
+    axes = [Axis(_TIME, variables), cells if sums is None else sums.axis]
+    counts = _named("counts", lambda: read_table(_plain(observation.counts), axes))
+    entry = {
+        name: _named(name, lambda v=value: read_table(_plain(v), axes, partial=True))
+        for name, value in observation.entry_parameters().items()
+    }
+    width = len(axes[1].labels)
+    pair = {
+        name: _pair(name, value, (len(variables),), width)
+        for name, value in observation.pair_parameters().items()
+    }
+    place = {label: k for k, label in enumerate(union)}
+    for row, v in enumerate(variables):
+        keep: Any = slice(None)
+        if not alike and labelled:
+            keep = np.array([place[label] for label in states[v]])
+            _nothing_outside(counts[row], keep, union, v)
+        pairs = {name: value[row][keep][:, keep] for name, value in pair.items()}
+        yield _Table((v,), counts[row][keep], {k: e[row][keep] for k, e in entry.items()}, pairs, sums)
+
+
+def _nothing_outside(
+    row: Array, keep: NDArray[np.intp], union: tuple[Hashable, ...], variable: Hashable
+) -> None:
+    outside = np.ones(len(union), dtype=bool)
+    outside[keep] = False
+    stray = [union[k] for k in np.flatnonzero(outside & ~np.isnan(row))]
+    if stray:
+        raise Misfit(f"counts for {stray[0]!r}, which is not a state of {variable!r}")
+
+
+def _plain(value: Any) -> Any:
+    return value if is_labelled(value) else np.asarray(value, dtype=float)
+
+
+def _named(name: str, read: Any) -> Array:
+    """Say which argument did not fit."""
+    try:
+        return read()
+    except Misfit as misfit:
+        raise Misfit(f"{name}: {misfit}") from None
+    except (TypeError, ValueError) as error:
+        raise Misfit(f"{name}: must be numbers, or labelled numbers ({error})") from None
+
+
+def _pair(name: str, value: Any, lead: tuple[int, ...], length: int) -> Array:
+    """A (K, K) parameter, broadcast over the variables if there are several."""
+    if is_labelled(value):
+        raise Misfit(f"{name}: give a plain array, entries in the table's order; labels are not read here")
+    array = np.asarray(value, dtype=float)
+    shape = (*lead, length, length)
+    if array.shape not in (shape, shape[-2:]):
+        raise Misfit(f"{name}: shape {array.shape} where {shape} is needed")
+    return np.broadcast_to(array, shape)
+
+
+def _canonical(table: _Table, model: Model) -> _Table:
+    """The same table with its axes in the model's order, so that (u, v) and (v, u) give one site."""
+    order = (
+        [int(k) for k in np.argsort([model.variables.index(v) for v in table.scope])]
+        if len(table.scope) > 1
+        else [0]
+    )
+    if order == list(range(len(order))):
+        return table
+    shape = model.size(table.scope)
+    flat = np.arange(math.prod(shape)).reshape(shape).transpose(order).ravel()
+    scope = tuple(table.scope[k] for k in order)
+    if table.sums is not None:
+        return _Table(
+            scope, table.counts, table.entry, table.pair, Sums(table.sums.weights[:, flat], table.sums.axis)
+        )
+    return _Table(
+        scope,
+        table.counts[flat],
+        {name: value[flat] for name, value in table.entry.items()},
+        {name: value[np.ix_(flat, flat)] for name, value in table.pair.items()},
+        None,
+    )
+
+
+def _site(observation: Observation, model: Model, table: _Table, source: int, chain: bool) -> Site:
+    """Keep what was observed."""
+    seen = np.flatnonzero(~np.isnan(table.counts))
+    values: dict[str, Any] = {"counts": table.counts[seen], "on": table.scope, "sums": None}
+    values |= {name: value[seen] for name, value in table.entry.items()}
+    values |= {name: value[np.ix_(seen, seen)] for name, value in table.pair.items()}
+    for value in values.values():
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+    states = tuple(model.states[v] for v in table.scope)
+    names = EntryNames(
+        table.scope, states, seen, chain, None if table.sums is None else table.sums.axis.labels
+    )
+    weights = None if table.sums is None else csr_array(table.sums.weights[seen])
+    size = math.prod(len(s) for s in states)
+    index = seen if table.sums is None else None
+    return Site(table.scope, size, index, weights, observation.replaced(values), names, source)

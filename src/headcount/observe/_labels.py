@@ -1,0 +1,215 @@
+"""Labelled data to plain tables: reorder by label, leave NaN where there is no row, refuse what does not fit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.observe._data import is_dataarray, is_frame, is_series
+
+Array = NDArray[np.float64]
+
+_COUNT = "count"
+_SHOWN = 5
+
+
+class Misfit(ValueError):
+    """Data that do not fit the table they are meant for; the text says how."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a table: the names its dimension, level or column may have, and the labels along it."""
+
+    names: tuple[Hashable, ...]
+    labels: tuple[Hashable, ...]
+
+
+def read_table(data: Any, axes: Sequence[Axis], *, partial: bool = False) -> Array:
+    """`data` as a float table over `axes`, NaN where it has no row.
+
+    Parameters
+    ----------
+    data
+        An array of exactly that shape, or labelled data in any order of labels and axes.
+    axes
+        The table's axes.
+    partial
+        For parameters: an absent axis has length one, plain arrays broadcast.
+
+    Raises
+    ------
+    Misfit
+        Unknown or repeated labels, unknown dimensions, wrong shape.
+    """
+    if is_dataarray(data):
+        return _from_dataarray(data, axes, partial)
+    if is_frame(data):
+        data = _stacked(data, axes)
+    if is_series(data):
+        return _from_series(data, axes, partial)
+    return _from_array(np.asarray(data, dtype=float), axes, partial)
+
+
+def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) -> NDArray[np.intp]:
+    """Where each label stands in `known`; `Misfit` if one is not there."""
+    place = {plain(label): k for k, label in enumerate(known)}
+    found = [(label, place.get(plain(label))) for label in labels]
+    unknown = list(dict.fromkeys(repr(_item(label)) for label, k in found if k is None))
+    if unknown:
+        raise Misfit(
+            f"unknown label{'s' if len(unknown) > 1 else ''} {_few(unknown)} along {what!r}: "
+            f"the model has {_few([repr(k) for k in known])}"
+        )
+    return np.array([k for _, k in found if k is not None], dtype=np.intp)
+
+
+def plain(label: Any) -> Hashable:
+    """A form in which equal labels are equal keys: numpy scalars as Python's, every kind of date alike."""
+    if isinstance(label, dt.datetime) and label.tzinfo is not None:
+        return label
+    if isinstance(label, (dt.date, np.datetime64)):
+        return ("date", int(np.array(label, dtype="datetime64[ns]").astype("int64")))
+    if isinstance(label, tuple):
+        return tuple(plain(part) for part in label)
+    return _item(label)
+
+
+def dimension_names(data: Any) -> tuple[Hashable, ...] | None:
+    """The names of the dimensions, levels or tidy columns of labelled data; None where it has none."""
+    if is_dataarray(data):
+        return tuple(data.dims)
+    if is_series(data):
+        names = tuple(data.index.names)
+        return None if any(name is None for name in names) else names
+    if is_frame(data) and _COUNT in data.columns:
+        return tuple(c for c in data.columns if c != _COUNT)
+    return None
+
+
+def _item(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _few(texts: Sequence[str]) -> str:
+    shown = ", ".join(texts[:_SHOWN])
+    return shown if len(texts) <= _SHOWN else f"{shown}, ... ({len(texts)} in all)"
+
+
+def _shape(axes: Sequence[Axis]) -> tuple[int, ...]:
+    return tuple(len(axis.labels) for axis in axes)
+
+
+def _from_array(data: Array, axes: Sequence[Axis], partial: bool) -> Array:
+    shape = _shape(axes)
+    if data.shape == shape:
+        return data
+    if partial:
+        try:
+            return np.broadcast_to(data, shape)
+        except ValueError:
+            raise Misfit(f"shape {data.shape} does not broadcast to the table's {shape}") from None
+    raise Misfit(f"shape {data.shape} where the table has {shape}; NaN marks what was not observed")
+
+
+def _place(names: Sequence[Hashable], axes: Sequence[Axis], partial: bool) -> list[int]:
+    """Which axis each named dimension is."""
+    if len(names) == len(axes) == 1:
+        return [0]
+    expected = " × ".join(" or ".join(repr(name) for name in axis.names) for axis in axes)
+    place = []
+    for name in names:
+        found = [k for k, axis in enumerate(axes) if name in axis.names and k not in place]
+        if not found:
+            raise Misfit(f"dimension {name!r} is not one of {expected}: rename it")
+        place.append(found[0])
+    if len(place) < len(axes) and not partial:
+        raise Misfit(f"dimensions {tuple(names)!r} where {expected} are needed")
+    return place
+
+
+def _from_dataarray(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
+    place = _place(data.dims, axes, partial)
+    columns: list[NDArray[np.intp]] = []
+    for dim, k in zip(data.dims, place, strict=True):
+        labels = axes[k].labels
+        if dim in data.coords:
+            columns.append(_distinct(positions(list(data.indexes[dim]), labels, dim), labels, dim))
+        elif data.sizes[dim] == len(labels):
+            columns.append(np.arange(len(labels)))
+        else:
+            raise Misfit(
+                f"dimension {dim!r} has no labels and length {data.sizes[dim]} where {len(labels)} are needed"
+            )
+    shape = [len(axis.labels) if k in place else 1 for k, axis in enumerate(axes)]
+    order = np.argsort(place)
+    table = np.full(shape, np.nan)
+    by_axis = dict(zip(place, columns, strict=True))
+    grid = np.ix_(*(by_axis.get(k, np.zeros(1, dtype=np.intp)) for k in range(len(axes))))
+    table[grid] = np.transpose(np.asarray(data.values, dtype=float), order).reshape(
+        [len(g.ravel()) for g in grid]
+    )
+    return np.broadcast_to(table, _shape(axes))
+
+
+def _distinct(place: NDArray[np.intp], labels: Sequence[Hashable], what: Hashable) -> NDArray[np.intp]:
+    kept, times = np.unique(place, return_counts=True)
+    if (times > 1).any():
+        again = [repr(labels[k]) for k in kept[times > 1]]
+        raise Misfit(
+            f"repeated label {_few(again)} along {what!r}: one row each (nothing is added up in silence)"
+        )
+    return place
+
+
+def _from_series(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
+    index = data.index
+    names = tuple(index.names)
+    if all(name is None for name in names) and index.nlevels == len(axes):
+        place = list(range(len(axes)))
+    else:
+        place = _place(names, axes, partial)
+    levels = [
+        positions(
+            index.get_level_values(level), axes[k].labels, names[level] if names[level] is not None else k
+        )
+        for level, k in enumerate(place)
+    ]
+    shape = [len(axis.labels) if k in place else 1 for k, axis in enumerate(axes)]
+    where: list[NDArray[np.intp]] = [np.zeros(len(data), dtype=np.intp) for _ in axes]
+    for k, column in zip(place, levels, strict=True):
+        where[k] = column
+    flat = np.ravel_multi_index(where, shape) if len(data) else np.zeros(0, dtype=np.intp)
+    kept, times = np.unique(flat, return_counts=True)
+    if (times > 1).any():
+        again = [
+            repr(tuple(axes[k].labels[i] for k, i in enumerate(np.unravel_index(f, shape)) if k in place))
+            for f in kept[times > 1]
+        ]
+        raise Misfit(f"repeated row {_few(again)}: one row each (nothing is added up in silence)")
+    table = np.full(int(np.prod(shape)), np.nan)
+    table[flat] = data.to_numpy(dtype=float, na_value=np.nan)
+    return np.broadcast_to(table.reshape(shape), _shape(axes))
+
+
+def _stacked(data: Any, axes: Sequence[Axis]) -> Any:
+    """A tidy frame (label columns and `count`) or a wide one (rows and columns labelled) as a Series."""
+    tidy = dimension_names(data)
+    known = {name for axis in axes for name in axis.names}
+    if tidy is not None and all(name in known for name in tidy):
+        return data.set_index(list(tidy))[_COUNT]
+    if len(axes) != 2:
+        raise Misfit(
+            f"a DataFrame with columns {_few([repr(c) for c in data.columns])} for a table with {len(axes)} "
+            f"ax{'i' if len(axes) == 1 else 'e'}s: give label columns and a column 'count', or a Series"
+        )
+    rows = _distinct(positions(data.index, axes[0].labels, "the index"), axes[0].labels, "the index")
+    columns = _distinct(positions(data.columns, axes[1].labels, "the columns"), axes[1].labels, "the columns")
+    table = np.full(_shape(axes), np.nan)
+    table[np.ix_(rows, columns)] = data.to_numpy(dtype=float, na_value=np.nan)
+    return table
