@@ -1,0 +1,24 @@
+"""Gaussian solvers, one per shape of graph. One question: given Gaussian sites on what is observed, what are the moments?"""
+
+from headcount.structure._base import Field, Known, Moments, Structure
+from headcount.structure._dense import DenseStructure
+from headcount.structure._exact import Contradiction
+from headcount.structure._gaussian_tree import GaussianTree, NotPositiveDefinite
+from headcount.structure._junction import JunctionStructure
+from headcount.structure._noise_factor import laplacian, noise_factor
+from headcount.structure._tree import TreeStructure
+
+__all__ = [
+    "Contradiction",
+    "DenseStructure",
+    "Field",
+    "GaussianTree",
+    "JunctionStructure",
+    "Known",
+    "Moments",
+    "NotPositiveDefinite",
+    "Structure",
+    "TreeStructure",
+    "laplacian",
+    "noise_factor",
+]

@@ -1,0 +1,110 @@
+"""BLAS and LAPACK, called directly, from one library.
+
+NumPy's and SciPy's wheels each bring their own thread pool; alternating between them makes the pools fight (a smoother at
+L = 144 is then twenty times slower). Everything in the Gaussian passes therefore goes through SciPy's, on Fortran-ordered arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from scipy.linalg.blas import dgemm, dgemv, dsymm, dsyrk, dtrsm
+from scipy.linalg.lapack import dpotrf, dpotri
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+SMALL = 160
+"""Below this size one thread is faster than two: the work per call does not pay for waking the pool."""
+
+
+def fortran(a: Array) -> Array:
+    """The same matrix in Fortran order, float64."""
+    return np.asfortranarray(a, dtype=np.float64)
+
+
+def product(a: Array, b: Array, *, left: bool = False, right: bool = False) -> Array:
+    """``op(a) op(b)``; ``left``/``right`` transpose the operand."""
+    if a.size == 0 or b.size == 0:
+        return np.zeros((a.shape[1 if left else 0], b.shape[0 if right else 1]), order="F")
+    return cast("Array", dgemm(1.0, a, b, trans_a=left, trans_b=right))
+
+
+def apply(a: Array, x: Array, *, transpose: bool = False) -> Array:
+    """``a x`` or ``aᵀ x`` for a vector."""
+    if a.size == 0:
+        return np.zeros(a.shape[1 if transpose else 0])
+    return cast("Array", dgemv(1.0, a, x, trans=transpose))
+
+
+def symmetric_product(s: Array, b: Array) -> Array:
+    """``s b`` where only the lower triangle of the symmetric ``s`` is read."""
+    if s.size == 0 or b.size == 0:
+        return np.zeros((s.shape[0], b.shape[1]), order="F")
+    return cast("Array", dsymm(1.0, s, b, lower=1))
+
+
+def gram(a: Array, *, scale: float = 1.0, onto: Array | None = None) -> Array:
+    """``scale · aᵀ a (+ onto)``, lower triangle; ``onto`` is overwritten."""
+    if a.size == 0:
+        return np.zeros((a.shape[1], a.shape[1]), order="F") if onto is None else onto
+    if onto is None:
+        return cast("Array", dsyrk(scale, a, trans=1, lower=1))
+    return cast("Array", dsyrk(scale, a, trans=1, lower=1, beta=1.0, c=onto, overwrite_c=1))
+
+
+def cholesky(a: Array) -> Array | None:
+    """Lower Cholesky factor from the lower triangle (overwritten); None when ``a`` is not positive definite."""
+    if a.size == 0:
+        return a
+    factor, info = dpotrf(a, lower=1, clean=1, overwrite_a=1)
+    return cast("Array", factor) if info == 0 else None
+
+
+def inverse_from_cholesky(factor: Array) -> Array:
+    """``(L Lᵀ)⁻¹``, both triangles."""
+    if factor.size == 0:
+        return factor
+    inverse, _ = dpotri(factor, lower=1)
+    return mirror(cast("Array", inverse))
+
+
+def forward_solve(factor: Array, b: Array, *, transpose: bool = False) -> Array:
+    """``L⁻¹ b`` (or ``L⁻ᵀ b``) for lower triangular ``L``."""
+    if b.size == 0:
+        return b
+    return cast("Array", dtrsm(1.0, factor, b, lower=1, trans_a=transpose))
+
+
+def mirror(a: Array) -> Array:
+    """Fill the upper triangle from the lower one, in place."""
+    size, step = a.shape[0], 64
+    for i in range(0, size, step):  # blocks: index arrays for a whole triangle would cost more than the product itself
+        j = min(i + step, size)
+        corner = np.tril(a[i:j, i:j])
+        a[i:j, i:j] = corner + np.tril(corner, -1).T
+        a[i:j, j:] = a[j:, i:j].T
+    return a
+
+
+@cache
+def _controller() -> object:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def threads_for(size: int) -> Iterator[None]:
+    """One BLAS thread while matrices are small; the machine's own setting above :data:`SMALL`."""
+    if size >= SMALL:
+        yield
+        return
+    with _controller().limit(limits=1, user_api="blas"):  # type: ignore[attr-defined]
+        yield

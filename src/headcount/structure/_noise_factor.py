@@ -1,0 +1,101 @@
+r"""The noise of one step, as an exact factor.
+
+Given the table :math:`M = N\mu_{uv}` with row sums :math:`m_u`, the node counts of v scatter around :math:`P^\top z_u` with
+
+.. math:: Q = \operatorname{diag}(M^\top 1) - M^\top \operatorname{diag}(1/m_u)\, M ,
+
+the Laplacian of a weighted graph on v's cells with weights :math:`\sum_i M_{ij} M_{ik} / m_i`. Its null space is spanned by the
+indicators of that graph's connected components, so one cell a component (the most probable) can be dropped and the rest factored
+by a plain Cholesky: no jitter, no pseudo-inverse, no threshold. Taking the diagonal as minus the sum of the off-diagonals avoids the
+cancellation of the subtraction above when transitions are nearly deterministic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+from headcount.structure._linalg import cholesky, fortran, inverse_from_cholesky, product
+
+if TYPE_CHECKING:
+    from headcount.structure._linalg import Array
+
+
+@dataclass(frozen=True)
+class NoiseFactor:
+    """``Q = R Rᵀ`` with ``R = E C``: C the Cholesky factor on the kept cells, E the embedding that restores the dropped ones."""
+
+    size: int
+    kept: np.ndarray
+    dropped: np.ndarray
+    component: np.ndarray
+    """Component of every kept cell, as a position in ``dropped``."""
+    cholesky: Array
+
+    @property
+    def matrix(self) -> Array:
+        """R, ``(size, kept)``; each dropped cell balances its component."""
+        r = np.zeros((self.size, len(self.kept)), order="F")
+        r[self.kept] = self.cholesky
+        if len(self.kept):
+            balance = np.zeros((len(self.dropped), len(self.kept)))
+            np.add.at(balance, self.component, self.cholesky)
+            r[self.dropped] = -balance
+        return r
+
+    def inverse(self) -> Array:
+        """A generalised inverse of Q: the inverse on the kept cells, zero on the dropped ones."""
+        g = np.zeros((self.size, self.size), order="F")
+        g[np.ix_(self.kept, self.kept)] = inverse_from_cholesky(fortran(self.cholesky))
+        return g
+
+    def pull(self, values: Array) -> Array:
+        """``Eᵀ``-generalised-inverse times rows given on the kept cells: zeros where a cell was dropped."""
+        out = np.zeros((self.size, *values.shape[1:]), order="F")
+        out[self.kept] = values
+        return out
+
+
+def laplacian(table: Array, rows: Array | None = None) -> Array:
+    """Q of the module's docstring, from the table ``M`` (and its row sums, if known)."""
+    m = table.sum(axis=1) if rows is None else rows
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = np.where(m > 0, 1.0 / np.sqrt(m), 0.0)[:, None] * table
+    weights = product(fortran(scaled), fortran(scaled), left=True)
+    np.fill_diagonal(weights, 0.0)
+    q = -weights
+    np.fill_diagonal(q, weights.sum(axis=1))
+    return q
+
+
+def noise_factor(table: Array) -> NoiseFactor:
+    """Factor the noise of the step whose expected table is ``table`` (L_u, L_v); a root is a table of one row."""
+    q = laplacian(table)
+    size = q.shape[0]
+    weight = np.asarray(table.sum(axis=0))
+    reached = weight > 0
+    off = q < 0
+    if off[reached][:, reached].sum() == reached.sum() * (reached.sum() - 1):
+        label = np.zeros(size, dtype=np.intp)  # the common case: everyone can meet everyone
+    else:
+        _, label = connected_components(off, directed=False)
+    order = np.argsort(-weight, kind="stable")
+    order = order[reached[order]]
+    _, first = np.unique(label[order], return_index=True)
+    dropped = order[first]
+    is_kept = reached.copy()
+    is_kept[dropped] = False
+    kept = np.flatnonzero(is_kept)
+    position = np.full(int(label.max(initial=0)) + 1, -1)
+    position[label[dropped]] = np.arange(len(dropped))
+    factor = cholesky(fortran(q[np.ix_(kept, kept)]))
+    if factor is None:
+        message = (
+            "the noise of a step could not be factored: its table mixes cells whose weights differ by more than float64 holds; "
+            "set transition probabilities below 1e-280 to zero"
+        )
+        raise FloatingPointError(message)
+    return NoiseFactor(size, kept, dropped, position[label[kept]], factor)
