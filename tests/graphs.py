@@ -8,7 +8,7 @@ from headcount.individual import DiscreteModel, MarkovChain, Model, Tree
 
 
 def awkward_models() -> dict[str, Model]:
-    """Every shape of model that has ever broken one like this: at most 48 joint states each, the same on every call."""
+    """Every shape that breaks a careless model, at most 32 joint states each, the same on every call."""
     rng = np.random.default_rng(20140621)
 
     def law(size: int) -> np.ndarray:
@@ -36,7 +36,7 @@ def awkward_models() -> dict[str, Model]:
             law(2), {"b": ("a", matrix(2, 3)), "c": ("a", matrix(2, 2)), "d": ("b", matrix(3, 2))}
         ),
         "four-cycle": DiscreteModel(
-            {v: 2 for v in "abcd"},
+            dict.fromkeys("abcd", 2),
             {
                 ("a", "b"): potential(2, 2),
                 ("b", "c"): potential(2, 2),

@@ -1,10 +1,11 @@
-"""One individual: a discrete graphical model, a Markov chain or a tree, its junction tree and belief propagation."""
+"""One individual: discrete models, Markov chains and trees, junction trees and belief propagation."""
 
 from headcount.individual._chain import MarkovChain
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._enumeration import Enumeration
 from headcount.individual._errors import ModelError
 from headcount.individual._junction_tree import JunctionTree
+from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._model import Model
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._tree import Tree
@@ -14,6 +15,7 @@ __all__ = [
     "DiscreteModel",
     "Enumeration",
     "JunctionTree",
+    "LogLinearTransitions",
     "MarkovChain",
     "Model",
     "ModelError",

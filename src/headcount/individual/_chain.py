@@ -29,20 +29,21 @@ class MarkovChain(Model):
     initial
         pi, the law of the cell at the first time, shape ``(L,)``.
     transitions
-        One matrix for all steps (then `length` or `times` says how many), or a sequence of T − 1 matrices (an array of
-        shape ``(T − 1, L, L)`` is one), each dense or scipy.sparse; ``[i, j]`` is the probability of going from i to j.
-        Matrices of a sequence may be rectangular: the cells may change from time to time.
+        One matrix for all steps (then `length` or `times` says how many), or a sequence of T − 1 matrices (an
+        array of shape ``(T − 1, L, L)`` is one), each dense or scipy.sparse; ``[i, j]`` is the probability of
+        going from i to j. Matrices of a sequence may be rectangular: the cells may change from time to time.
     length
         T, the number of times.
     times
         The names of the times, which are the model's variables; 0, ..., T − 1 if not given.
     cells
-        The names of the cells, the same at all times, or a sequence of T such sequences when they change; 0, ..., L − 1 if not given.
+        The names of the cells, the same at all times, or a sequence of T such sequences when they change; 0,
+        ..., L − 1 if not given.
 
     Notes
     -----
-    A row within 1e-8 of summing to one is read as printed decimals and divided by its sum; anything further off is an error.
-    A homogeneous chain holds its matrix once.
+    A row within 1e-8 of summing to one is read as printed decimals and divided by its sum; anything further
+    off is an error. A homogeneous chain holds its matrix once.
     """
 
     def __init__(
@@ -196,7 +197,8 @@ def _steps(
     matrices = [made.setdefault(id(m), as_matrix(m)) for m in transitions]
     if count is not None and count != len(matrices) + 1:
         raise ModelError(
-            f"{len(matrices)} transition matrices make a chain of {len(matrices) + 1} times, not {count}: give one per step"
+            f"{len(matrices)} transition matrices make a chain of {len(matrices) + 1} times, not {count}: "
+            "give one per step"
         )
     raise_all(
         f"transitions[{k}] has the shape {m.shape}: give a matrix, origin by destination"

@@ -1,15 +1,123 @@
-"""Other people's models as factors: conditional tables, networkx graphs, pgmpy models; and pairwise forests as rooted trees."""
+"""Other people's models as factors, and pairwise forests as rooted trees.
+
+Conditional tables, networkx graphs of factors, pgmpy models: each becomes states and ``(scope, log table)``
+pairs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.individual._errors import raise_all
 from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._validate import ROW_TOLERANCE, row_problems
 
 if TYPE_CHECKING:
     from headcount.individual._model import Model, Variable
+
+States = dict[Hashable, tuple[Hashable, ...]]
+Factors = list[tuple[tuple[Hashable, ...], Any]]
+
+
+def factors_from_cpts(
+    states: Mapping[Variable, Sequence[Hashable]],
+    cpts: Mapping[Variable, tuple[Sequence[Variable], Any]],
+    *,
+    rounding: float = ROW_TOLERANCE,
+) -> Factors:
+    """Theta = log P(x_child | x_parents) for every ``cpts[child] = (parents, P[parents..., child])``."""
+    problems: list[str] = []
+    factors: Factors = []
+    for child, (parents, values) in cpts.items():
+        scope = (*parents, child)
+        table = np.asarray(values, dtype=np.float64)
+        unknown = [v for v in scope if v not in states]
+        problems += [
+            f"the table of {child!r} names {v!r}, which has no states: add it to states" for v in unknown
+        ]
+        if not unknown:
+            labels = [states[v] for v in scope]
+            problems += row_problems(table, labels, f"P({child!r} | {tuple(parents)!r})", tolerance=rounding)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors.append((scope, np.log(table)))
+    problems += [
+        f"{v!r} has no conditional table: give cpts[{v!r}] = ((), law)" for v in states if v not in cpts
+    ]
+    raise_all(problems)
+    return factors
+
+
+def from_networkx(graph: Any) -> tuple[States, Factors]:
+    """States and factors of a networkx graph.
+
+    A node with ``states`` is a variable; anything with ``log_potential`` is a factor: a variable's node (over
+    itself), another node or an edge (over its ``scope``; an edge of a directed graph is over (from, to)
+    unless it says otherwise).
+    """
+    states = {v: data["states"] for v, data in graph.nodes(data=True) if "states" in data}
+    factors: Factors = []
+    problems: list[str] = []
+    for v, data in graph.nodes(data=True):
+        if v not in states and not {"scope", "log_potential"} <= set(data):
+            problems.append(
+                f"node {v!r} is neither a variable nor a factor: give it states, or scope and log_potential"
+            )
+        elif "log_potential" in data:
+            scope = tuple(data["scope"]) if "scope" in data else (v,)
+            factors.append((scope, data["log_potential"]))
+            joined = set(graph.neighbors(v)) if v not in states else set(scope)
+            if joined and not joined <= set(scope):
+                problems.append(
+                    f"factor {v!r} is joined to {joined - set(scope)!r}, not in its scope {scope!r}: make "
+                    "them agree"
+                )
+    for u, v, data in graph.edges(data=True):
+        if "log_potential" in data:
+            if "scope" not in data and not graph.is_directed():
+                problems.append(
+                    f"edge {(u, v)!r} has no scope: say which variable is axis 0, scope=({u!r}, {v!r})"
+                )
+            factors.append((tuple(data.get("scope", (u, v))), data["log_potential"]))
+        elif u in states and v in states:
+            problems.append(
+                f"edge {(u, v)!r} between variables has no log_potential: give one, or leave the edge out"
+            )
+    raise_all(problems)
+    return states, factors
+
+
+def from_pgmpy(model: Any) -> tuple[States, Factors]:
+    """States and factors of a pgmpy Bayesian network (conditional tables) or Markov network (factors)."""
+    read = getattr(model, "get_cpds", None) or model.get_factors
+    states: States = {}
+    factors: Factors = []
+    problems: list[str] = []
+    for table in read():
+        for v in table.variables:
+            labels = tuple(table.state_names[v])
+            if states.setdefault(v, labels) != labels:
+                problems.append(
+                    f"the states of {v!r} are {states[v]!r} in one table, {labels!r} in another: make them "
+                    "agree"
+                )
+        with np.errstate(divide="ignore"):
+            factors.append((tuple(table.variables), np.log(np.asarray(table.values, dtype=np.float64))))
+    problems += [
+        f"variable {v!r} is in no table: add its conditional table or factor"
+        for v in model.nodes
+        if _lost(v, states)
+    ]
+    raise_all(problems)
+    order = [v for v in model.nodes if v in states]
+    return {v: states[v] for v in (*order, *(v for v in states if v not in order))}, factors
+
+
+def _lost(node: Any, states: States) -> bool:
+    """A node that names a variable without a table; nodes of factor graphs and cluster trees name none."""
+    return isinstance(node, Hashable) and isinstance(node, (str, int)) and node not in states
 
 
 def tree_from_pairs(model: Model) -> RootedTree:

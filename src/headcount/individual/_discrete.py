@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headcount.individual import _convert
+from headcount.individual._bif import read_bif
 from headcount.individual._errors import ModelError, raise_all
 from headcount.individual._junction_tree import MEMORY_LIMIT, JunctionTree, build_junction_tree
 from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, repeated
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._sum_product import Calibration, calibrate, log_marginal
 from headcount.individual._tree_law import checked_potentials, draw, log_table_problems
-from headcount.individual._validate import frozen
+from headcount.individual._validate import ROW_TOLERANCE, frozen
+
+FILE_ROUNDING = 1e-6
+"""How far rows of a network file may be from one: the published networks are off by up to 3e-7."""
 
 
 @final
@@ -26,21 +31,24 @@ class DiscreteModel(Model):
     Parameters
     ----------
     states
-        ``{variable: labels}``, or ``{variable: number of states}`` (labels 0, 1, ...); the order of the variables is kept.
+        ``{variable: labels}``, or ``{variable: number of states}`` (labels 0, 1, ...); the order of the
+        variables is kept.
     factors
-        ``{scope: log table}`` or a sequence of ``(scope, log table)``; one axis per variable in the scope's order. Scopes may
-        repeat, be permuted or nest; −inf is a structural zero; a variable in no scope is uniform.
+        ``{scope: log table}`` or a sequence of ``(scope, log table)``; one axis per variable in the scope's
+        order. Scopes may repeat, be permuted or nest; −inf is a structural zero; a variable in no scope is
+        uniform.
     junction_tree
         A junction tree to use instead of the min-fill one; every scope must lie in one of its cliques.
     memory_limit
-        Bytes that the clique tables may take together. `junction_tree.largest_bytes` is known before anything is
-        allocated; beyond the limit, the first question that needs the tables raises `ModelError` with both numbers.
+        Bytes that the clique tables may take together. `junction_tree.largest_bytes` is known before anything
+        is allocated; beyond the limit, the first question that needs the tables raises `ModelError` with both
+        numbers.
     """
 
     def __init__(
         self,
-        states: Mapping[Variable, Sequence[Hashable] | int],
-        factors: Mapping[Scope, Any] | Iterable[tuple[Scope, Any]] = (),
+        states: Mapping[Any, Sequence[Hashable] | int],
+        factors: Mapping[Any, Any] | Iterable[tuple[Scope, Any]] = (),
         *,
         junction_tree: JunctionTree | None = None,
         memory_limit: int = MEMORY_LIMIT,
@@ -68,7 +76,7 @@ class DiscreteModel(Model):
         return self._factors
 
     @cached_property
-    def junction_tree(self) -> JunctionTree:  # type: ignore[override]
+    def junction_tree(self) -> JunctionTree:
         """Min-fill junction tree; no table is allocated for it."""
         return build_junction_tree(self._sizes, (scope for scope, _ in self._factors))
 
@@ -82,7 +90,7 @@ class DiscreteModel(Model):
         return np.exp(log_marginal(self._calibration, self.scope(scope), memory_limit=self._memory_limit))
 
     def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[DiscreteModel, float]:
-        """P' ∝ p exp(sum g) and A(theta + g) − A(theta); the junction tree is kept when every scope lies in a clique."""
+        """p'(x) ∝ p(x) exp(sum g); the junction tree is kept when every scope lies in one of its cliques."""
         made = checked_potentials(potentials, self._sizes)
         tree = self.junction_tree if all(self.junction_tree.covering(s) is not None for s in made) else None
         factors = [
@@ -93,7 +101,7 @@ class DiscreteModel(Model):
         return model, model.log_partition - self.log_partition
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
-        """Draw individuals clique by clique down the junction tree: x_{C \\ S} given x_S."""
+        """Draw individuals clique by clique down the junction tree, each given its separator."""
         rng = np.random.default_rng(rng)
         calibration, tree = self._calibration, self.junction_tree
         drawn: dict[Variable, NDArray[np.intp]] = {}
@@ -130,8 +138,8 @@ class DiscreteModel(Model):
     def rooted(self) -> RootedTree | None:
         """The model as a rooted tree when no clique has more than two variables; None otherwise.
 
-        The root is the first variable. Parts that are not connected hang from the root by transitions whose rows are all
-        equal (independence), so a forest is a tree too.
+        The root is the first variable. Parts that are not connected hang from the root by transitions whose
+        rows are all equal (independence), so a forest is a tree too.
         """
         return self._rooted
 
@@ -154,6 +162,54 @@ class DiscreteModel(Model):
     def from_model(cls, model: Model, *, memory_limit: int = MEMORY_LIMIT) -> DiscreteModel:
         """Any model (a chain, a tree, an enumeration) as a discrete model with the same factors."""
         return cls(model.states, model.factors, memory_limit=memory_limit)
+
+    @classmethod
+    def from_cpts(
+        cls,
+        states: Mapping[Any, Sequence[Hashable] | int],
+        cpts: Mapping[Any, tuple[Sequence[Variable], Any]],
+        *,
+        rounding: float = ROW_TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> DiscreteModel:
+        """p(x) ∝ prod_v P(x_v | x_parents(v)), from ``cpts[v] = (parents, table)`` with axes (parents..., v).
+
+        Rows must sum to one within `rounding`. They are used as they are: the potentials are log P, and what
+        is missing to one in the printed decimals is in A(theta).
+        """
+        named = named_states(states)
+        return cls(
+            named, _convert.factors_from_cpts(named, cpts, rounding=rounding), memory_limit=memory_limit
+        )
+
+    @classmethod
+    def from_networkx(cls, graph: Any, *, memory_limit: int = MEMORY_LIMIT) -> DiscreteModel:
+        """The model of a networkx graph of factors.
+
+        A node with the attribute ``states`` is a variable. Anything with ``log_potential`` is a factor: a
+        variable's node (over itself), a further node or an edge (over its attribute ``scope``, the order of
+        the table's axes; an edge of a directed graph is over (from, to) unless it says otherwise).
+        """
+        states, factors = _convert.from_networkx(graph)
+        return cls(states, factors, memory_limit=memory_limit)
+
+    @classmethod
+    def from_pgmpy(cls, model: Any, *, memory_limit: int = MEMORY_LIMIT) -> DiscreteModel:
+        """The model of a pgmpy Bayesian network (its conditional tables) or Markov network (its factors)."""
+        states, factors = _convert.from_pgmpy(model)
+        return cls(states, factors, memory_limit=memory_limit)
+
+    @classmethod
+    def from_bif(
+        cls, path: str | Path, *, rounding: float = FILE_ROUNDING, memory_limit: int = MEMORY_LIMIT
+    ) -> DiscreteModel:
+        """The network of a ``.bif`` or ``.bif.gz`` file, such as those of the bnlearn repository.
+
+        Their decimals are printed with as few as seven digits, so rows may miss one by `rounding`; they are
+        used as printed.
+        """
+        states, cpts = read_bif(path)
+        return cls.from_cpts(states, cpts, rounding=rounding, memory_limit=memory_limit)
 
 
 def named_states(states: Mapping[Variable, Sequence[Hashable] | int]) -> dict[Variable, tuple[Hashable, ...]]:

@@ -24,7 +24,8 @@ _MOST = 10_000_000
 class Enumeration(Model):
     """The same law as `DiscreteModel(states, factors)`, by summing over every configuration.
 
-    Slow and obviously right: it is what the tests compare with, and a teacher's tool. Refuses more than ten million configurations.
+    Slow and obviously right: it is what the tests compare with, and a teacher's tool. Refuses more than ten
+    million configurations.
     """
 
     def __init__(
@@ -38,7 +39,8 @@ class Enumeration(Model):
         count = int(np.prod([len(labels) for labels in self._states.values()], dtype=object))
         if count > _MOST:
             raise ModelError(
-                f"there are {count:,} configurations, an enumeration takes at most {_MOST:,}: use DiscreteModel"
+                f"there are {count:,} configurations, an enumeration takes at most {_MOST:,}: use "
+                "DiscreteModel"
             )
 
     @classmethod
@@ -67,17 +69,18 @@ class Enumeration(Model):
         return np.exp(self._log_joint - self.log_partition)
 
     @cached_property
-    def log_partition(self) -> float:  # type: ignore[override]
+    def log_partition(self) -> float:
         """A(theta) = log sum_x exp(sum theta)."""
         total = float(log_sum_exp(self._log_joint, tuple(range(len(self._states)))))
         if total == -np.inf:
             raise ModelError(
-                "the potentials are −inf for every configuration, so no law is left: check the structural zeros"
+                "the potentials are −inf for every configuration, so no law is left: check the structural "
+                "zeros"
             )
         return total
 
     @cached_property
-    def junction_tree(self) -> JunctionTree:  # type: ignore[override]
+    def junction_tree(self) -> JunctionTree:
         """The junction tree of the factors' graph."""
         return build_junction_tree(self._sizes, (scope for scope, _ in self._factors))
 

@@ -1,4 +1,4 @@
-"""Junction trees: min-fill triangulation, maximal cliques, a maximum spanning tree of them, separators with nu(S)."""
+"""Junction trees: min-fill triangulation, maximal cliques, a maximum spanning tree, separators with nu(S)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ MEMORY_LIMIT = 2**31
 class JunctionTree:
     """Cliques C, tree edges, separators S = C_a ∩ C_b with multiplicity nu(S) (MATH §1).
 
-    Parts of the graph that are not connected are joined by the empty separator ``()``, whose table has the shape ``()`` and
-    holds the total; the factorisation p(x) = prod_C mu_C / prod_S mu_S^nu(S) and the count law hold with it as they stand.
+    Parts of the graph that are not connected are joined by the empty separator ``()``, whose table has the
+    shape ``()`` and holds the total; the factorisation p(x) = prod_C mu_C / prod_S mu_S^nu(S) and the count
+    law hold with it as they stand.
 
     Attributes
     ----------
@@ -28,7 +29,8 @@ class JunctionTree:
     cliques
         Maximal cliques; variables inside a clique (and a separator) keep the model's order.
     edges
-        ``(a, b, separator)``: `a` and `b` index `cliques`, `a` is nearer to clique 0, and an edge comes after the one above it.
+        ``(a, b, separator)``: `a` and `b` index `cliques`, `a` is nearer to clique 0, and an edge comes after
+        the one above it.
     """
 
     sizes: Mapping[Hashable, int]
@@ -81,9 +83,11 @@ class JunctionTree:
             return
         largest = max(range(len(self.cliques)), key=self.table_sizes.__getitem__)
         raise ModelError(
-            f"the clique tables take {readable_bytes(self.total_bytes)}, the limit is {readable_bytes(limit)}: the largest, "
+            f"the clique tables take {readable_bytes(self.total_bytes)}, the limit is "
+            f"{readable_bytes(limit)}: the largest, "
             f"over {len(self.cliques[largest])} variables, has {self.table_sizes[largest]:,} entries "
-            f"({readable_bytes(self.largest_bytes)}); merge states, drop variables, or pass a larger memory_limit"
+            f"({readable_bytes(self.largest_bytes)}); merge states, drop variables, or pass a larger "
+            "memory_limit"
         )
 
 
@@ -100,7 +104,8 @@ def readable_bytes(count: int) -> str:
 def build_junction_tree(sizes: Mapping[Hashable, int], scopes: Iterable[Sequence[Hashable]]) -> JunctionTree:
     """Triangulate the graph in which every scope is a clique, and join its maximal cliques into a tree.
 
-    Scopes may repeat, be permuted, nest or leave variables out (a variable in no scope is a clique of its own).
+    Scopes may repeat, be permuted, nest or leave variables out (a variable in no scope is a clique of its
+    own).
     """
     position = {v: k for k, v in enumerate(sizes)}
     weight = [math.log(max(size, 1)) for size in sizes.values()]
@@ -122,7 +127,7 @@ def build_junction_tree(sizes: Mapping[Hashable, int], scopes: Iterable[Sequence
 
 
 def _min_fill_cliques(graph: list[set[int]], weight: list[float]) -> list[frozenset[int]]:
-    """The cliques met when variables are eliminated, fewest new edges first (ties: smallest table, then the given order)."""
+    """The cliques met when variables are eliminated, fewest new edges first (ties: smallest table, first)."""
     neighbours = [set(n) for n in graph]
 
     def cost(k: int) -> tuple[int, float, int]:

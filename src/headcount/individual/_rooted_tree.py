@@ -14,7 +14,7 @@ from scipy import sparse
 from headcount.individual._junction_tree import JunctionTree
 
 Matrix = Any
-"""A dense ``(L_u, L_v)`` float array or a `scipy.sparse.csr_array` of that shape."""
+"""A dense ``(L_u, L_v)`` float array or a `scipy.sparse.csr_array` of that shape (None at the root)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,21 +30,21 @@ class RootedTree:
     initial
         pi, the law of the root, shape ``(L_root,)``.
     transitions
-        ``transitions[v][i, j] = P(x_v = j | x_parent(v) = i)``, dense or csr; ``None`` for the root. Equal steps of a
-        homogeneous chain are one and the same array.
+        ``transitions[v][i, j] = P(x_v = j | x_parent(v) = i)``, dense or csr; ``None`` for the root. Equal
+        steps of a homogeneous chain are one and the same array.
     """
 
     variables: tuple[Hashable, ...]
     parent: NDArray[np.intp]
     initial: NDArray[np.float64]
-    transitions: tuple[Matrix | None, ...]
+    transitions: tuple[Matrix, ...]
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The number of states of every node."""
         return (
             len(self.initial),
-            *(matrix.shape[1] for matrix in self.transitions[1:] if matrix is not None),
+            *(matrix.shape[1] for matrix in self.transitions[1:]),
         )
 
     @cached_property

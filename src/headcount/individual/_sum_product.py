@@ -1,8 +1,8 @@
-"""Log-space sum–product on a junction tree, exact with −inf.
+r"""Log-space sum–product on a junction tree, exact with −inf.
 
-Collect:     beta_C(x_C) = theta_C(x_C) + sum_{children K} m_K(x_S),   m_K(x_S) = log sum_{x_K \\ x_S} exp beta_K(x_K)
-Distribute:  log mu_K(x_K) = beta_K(x_K) − m_K(x_S) + log mu_S(x_S)
-Partition:   A(theta) = log sum exp beta_root
+Collect:     beta_C(x_C) = theta_C(x_C) + sum_{children K} m_K(x_S),   m_K(x_S) = log sum_{x_K \ x_S} exp
+beta_K(x_K) Distribute:  log mu_K(x_K) = beta_K(x_K) − m_K(x_S) + log mu_S(x_S) Partition:   A(theta) = log
+sum exp beta_root
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def log_sum_exp(table: Table, axes: tuple[int, ...]) -> Table:
 
 
 def expand(table: Table, scope: Sequence[Hashable], onto: Sequence[Hashable]) -> Table:
-    """A view of `table` with its axes in the order of `onto`, and length 1 where `onto` has a variable more."""
+    """A view of `table` with the axes of `onto`, of length 1 where `scope` lacks the variable."""
     order = [scope.index(v) for v in onto if v in scope]
     shape = [table.shape[scope.index(v)] if v in scope else 1 for v in onto]
     return table.transpose(order).reshape(shape)
@@ -74,7 +74,8 @@ def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Table]]) -> Cal
         home = tree.covering(scope)
         if home is None:
             raise ModelError(
-                f"no clique of the junction tree holds the factor over {scope!r}: build the tree with its scope"
+                f"no clique of the junction tree holds the factor over {scope!r}: build the tree with its "
+                "scope"
             )
         beta[home] += expand(theta, scope, cliques[home])
     messages: dict[int, Table] = {}
@@ -96,15 +97,15 @@ def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Table]]) -> Cal
 def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int) -> Table:
     """Log mu_A for any scope A, in one clique or not.
 
-    Out of one clique, the conditionals mu_C / mu_S are multiplied over the part of the tree that A spans, and every variable is
-    summed out as soon as neither A nor the rest of the tree needs it.
+    Out of one clique, the conditionals mu_C / mu_S are multiplied over the part of the tree that A spans, and
+    every variable is summed out as soon as neither A nor the rest of the tree needs it.
     """
     tree = calibration.tree
     home = tree.covering(scope)
     if home is not None:
         return marginalise(calibration.log_marginals[home], tree.cliques[home], scope)
     wanted = set(scope)
-    table: dict[int, Table] = {c: t for c, t in enumerate(calibration.log_marginals)}
+    table: dict[int, Table] = dict(enumerate(calibration.log_marginals))
     over: dict[int, Scope] = dict(enumerate(tree.cliques))
     below = {c: wanted & set(clique) for c, clique in enumerate(tree.cliques)}
     for a, b, separator in reversed(tree.edges):
@@ -129,7 +130,9 @@ def _product(a: Table, over_a: Scope, b: Table, over_b: Scope, limit: int) -> tu
     entries = math.prod(sizes[v] for v in union)
     if 8 * entries > limit:
         raise ModelError(
-            f"this marginal needs a table of {entries:,} entries ({readable_bytes(8 * entries)}), the limit is "
-            f"{readable_bytes(limit)}: ask for fewer variables at once, or build the model with a larger memory_limit"
+            f"this marginal needs a table of {entries:,} entries ({readable_bytes(8 * entries)}), the "
+            "limit is "
+            f"{readable_bytes(limit)}: ask for fewer variables at once, or build the model with a larger "
+            "memory_limit"
         )
     return expand(a, over_a, union) + expand(b, over_b, union), union

@@ -27,7 +27,8 @@ class Tree(Model):
     initial
         The law pi of the root.
     edges
-        ``{child: (parent, matrix)}``, the matrix dense or sparse with rows for the parent's states; each row sums to one.
+        ``{child: (parent, matrix)}``, the matrix dense or sparse with rows for the parent's states; each row
+        sums to one.
     root
         The name of the root; needed only when there are no edges (0 if not given).
     states
@@ -35,8 +36,8 @@ class Tree(Model):
 
     Notes
     -----
-    `variables` puts the root first and every variable after its parent. A row within 1e-8 of summing to one is read as printed
-    decimals and divided by its sum; anything further off is an error.
+    `variables` puts the root first and every variable after its parent. A row within 1e-8 of summing to one
+    is read as printed decimals and divided by its sum; anything further off is an error.
     """
 
     def __init__(
@@ -179,7 +180,8 @@ def _topological(
         problems.append(f"the root {root!r} is not a parent without a parent: those are {tops!r}")
     if len(tops) != 1:
         problems.append(
-            f"a tree has one root, the edges have {len(tops)} ({tops!r}): give every other variable a parent, and no cycle"
+            f"a tree has one root, the edges have {len(tops)} ({tops!r}): give every other variable a "
+            "parent, and no cycle"
         )
     raise_all(problems)
     children: dict[Variable, list[Variable]] = {}

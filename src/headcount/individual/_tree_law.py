@@ -1,4 +1,4 @@
-"""Marginals, samples and tilts of a rooted tree: the formulas that `MarkovChain`, `Tree` and tree-shaped models share."""
+"""Marginals, samples and tilts of a rooted tree: the formulas that `MarkovChain` and `Tree` share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def node_marginals(tree: RootedTree) -> tuple[Table, ...]:
     found = [tree.initial]
     for v in range(1, len(tree.parents)):
         matrix, above = tree.transitions[v], found[tree.parents[v]]
-        found.append(matrix.T @ above if sparse.issparse(matrix) else above @ matrix)  # type: ignore[union-attr]
+        found.append(matrix.T @ above if sparse.issparse(matrix) else above @ matrix)
     return tuple(found)
 
 
 def pair_marginal(tree: RootedTree, nodes: Sequence[Table], a: int, b: int) -> Table:
-    """P(x_a = i, x_b = j) = sum_k mu_w(k) M_a(k, i) M_b(k, j), w the last common ancestor, M products of transitions."""
+    """P(x_a = i, x_b = j) = sum_k mu_w(k) M_a(k, i) M_b(k, j), w the common ancestor, M products of P."""
     up_a, up_b = tree.path_to_root(a), tree.path_to_root(b)
     common = next(node for node in up_a if node in set(up_b))
     from_a = _product_down(tree, up_a[: up_a.index(common)])
@@ -48,7 +48,7 @@ def _product_down(tree: RootedTree, path: Sequence[int]) -> Matrix | None:
     product: Matrix | None = None
     for node in path:
         step = tree.transitions[node]
-        product = step if product is None else step @ product  # type: ignore[operator]
+        product = step if product is None else step @ product
     return product
 
 
@@ -89,7 +89,7 @@ def draw(law: Table, uniform: Table) -> NDArray[np.intp]:
 def split_potentials(
     tree: RootedTree, potentials: Mapping[Scope, Any]
 ) -> tuple[list[Table | None], list[Matrix | None] | None, bool]:
-    """Node potentials, edge potentials (None when there are none) in the tree's order; True when they all fit on it."""
+    """Node and edge potentials (None: no edges) in the tree's order; True when they all fit on it."""
     shapes = checked_potentials(potentials, dict(zip(tree.variables, tree.sizes, strict=True)))
     nodes: list[Table | None] = [None] * len(tree.parents)
     edges: list[Matrix | None] = [None] * len(tree.parents)
@@ -114,7 +114,7 @@ def split_potentials(
 
 
 def checked_potentials(potentials: Mapping[Scope, Any], sizes: Mapping[Hashable, int]) -> dict[Scope, Any]:
-    """Log tables as float arrays (sparse ones kept) of the right shape, without NaN or +inf; all problems at once."""
+    """Log tables as float arrays (sparse kept) of the right shape, no NaN or +inf; all problems at once."""
     made: dict[Scope, Any] = {}
     problems: list[str] = []
     for given, g in potentials.items():
@@ -134,7 +134,8 @@ def log_table_problems(table: Any, scope: Scope, shape: tuple[int, ...]) -> list
     """Every way in which a table is not a log potential over `scope`."""
     if table.shape != shape:
         return [
-            f"the log table over {scope!r} has the shape {table.shape}, expected {shape}: one axis per variable, in that order"
+            f"the log table over {scope!r} has the shape {table.shape}, expected {shape}: one axis per "
+            "variable, in that order"
         ]
     values = table.data if sparse.issparse(table) else table
     bad = np.isnan(values) | np.isposinf(values)
@@ -142,7 +143,8 @@ def log_table_problems(table: Any, scope: Scope, shape: tuple[int, ...]) -> list
         return []
     first = tuple(int(k) for k in np.argwhere(bad)[0])
     return [
-        f"the log table over {scope!r} has {int(bad.sum())} entries that are NaN or +inf, the first at {first}: "
+        f"the log table over {scope!r} has {int(bad.sum())} entries that are NaN or +inf, the first at "
+        f"{first}: "
         "give finite log potentials, or −inf where a configuration is impossible"
     ]
 

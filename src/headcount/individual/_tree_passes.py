@@ -3,11 +3,12 @@
 With node potentials g_v and edge potentials g_e (both optional),
 
     up:    w_v(j) = exp g_v(j) · prod_{children c} m_c(j),     m_v(i) = sum_j P_v(i, j) exp g_e(i, j) w_v(j)
-    down:  mu_r(i) ∝ pi(i) w_r(i),                             mu_v(j) = w_v(j) sum_i (mu_u(i) / m_v(i)) P_v(i, j) exp g_e(i, j)
-    tilt:  P'_v(i, j) = P_v(i, j) exp g_e(i, j) w_v(j) / m_v(i)
+    down:  mu_r(i) ∝ pi(i) w_r(i),                             mu_v(j) = w_v(j) sum_i (mu_u(i) / m_v(i))
+    P_v(i, j) exp g_e(i, j) tilt:  P'_v(i, j) = P_v(i, j) exp g_e(i, j) w_v(j) / m_v(i)
 
-Messages are kept in the linear domain, scaled to a maximum of one, because that is one matrix–vector product an edge; where a
-scaled message gets so small that digits would be lost, everything is done again in log space. Both are exact with −inf.
+Messages are kept in the linear domain, scaled to a maximum of one, because that is one matrix–vector product
+an edge; where a scaled message gets so small that digits would be lost, everything is done again in log
+space. Both are exact with −inf.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def node_beliefs(
     potentials
         g_v, one vector per node in the tree's order (``None``: zero); −inf forbids a state.
     edge_potentials
-        g_e of the edge above each node, shape of its transition matrix (``None``: zero); entry 0, the root's, is ignored.
+        g_e of the edge above each node, shape of its transition matrix (``None``: zero); entry 0, the root's,
+        is ignored.
 
     Raises
     ------
@@ -68,11 +70,11 @@ def node_beliefs(
 
 def tilted(
     tree: RootedTree, potentials: Potentials = None, *, edge_potentials: Sequence[Matrix | None] | None = None
-) -> tuple[float, Vector, list[Matrix | None]]:
+) -> tuple[float, Vector, list[Matrix]]:
     """A(theta + g) − A(theta), and the initial law and transitions of the tilted tree.
 
-    The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever there, and rows
-    still sum to one. Parameters and errors as for `node_beliefs`.
+    The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever
+    there, and rows still sum to one. Parameters and errors as for `node_beliefs`.
     """
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
@@ -80,7 +82,7 @@ def tilted(
         return _tilted_log(tree, potentials, edge_potentials)
     belief = tree.initial * weights[0]
     total = belief.sum()
-    transitions: list[Matrix | None] = [None]
+    transitions: list[Matrix] = [None]
     for v in range(1, len(tree.parents)):
         dead = messages[v] == 0.0
         inverse = np.divide(1.0, messages[v], out=np.zeros_like(messages[v]), where=~dead)
@@ -93,7 +95,7 @@ def tilted(
 def _collect(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
 ) -> tuple[float, list[Vector], list[Vector], Sequence[Matrix]]:
-    """The upward pass in the linear domain: log scale, w_v, m_v and the kernels P exp(g_e), all up to that scale."""
+    """The upward pass in the linear domain: log scale, and w_v, m_v and P exp(g_e) up to that scale."""
     parents, initial = tree.parents, tree.initial
     kernels, log_scale = _kernels(tree, edge_potentials)
     weights, shift = _node_weights(tree, potentials)
@@ -122,7 +124,7 @@ def _collect(
 
 
 def _require_structural(values: Vector, possible: NDArray[Any]) -> None:
-    """Small is fine where it is an exact zero because nothing is possible there; anywhere else digits were lost."""
+    """Small is fine where nothing is possible and it is an exact zero; anywhere else digits were lost."""
     if np.any((values < _SMALL) & (possible > 0)):
         raise _UnderflowError
 
@@ -237,7 +239,7 @@ def _collect_log(
         matrix = tree.transitions[v]
         potential = None if edge_potentials is None else edge_potentials[v]
         if potential is None:
-            values, g = (matrix.data if sparse.issparse(matrix) else matrix), 0.0
+            values, g = (matrix.data if sparse.issparse(matrix) else matrix), np.zeros(())
         else:
             values, g = _aligned(matrix, potential)
         with np.errstate(divide="ignore"):
@@ -267,7 +269,7 @@ def _finite(top: Vector) -> Vector:
 
 def _tilted_log(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
-) -> tuple[float, Vector, list[Matrix | None]]:
+) -> tuple[float, Vector, list[Matrix]]:
     log_weights, log_messages, log_kernels = _collect_log(tree, potentials, edge_potentials)
     with np.errstate(divide="ignore"):
         belief = np.log(tree.initial) + log_weights[0]
@@ -277,7 +279,7 @@ def _tilted_log(
             "the potentials forbid every configuration (−inf everywhere), so no law is left: relax them"
         )
     log_partition = float(top + math.log(np.exp(belief - top).sum()))
-    transitions: list[Matrix | None] = [None]
+    transitions: list[Matrix] = [None]
     for v in range(1, len(tree.parents)):
         matrix, dead = tree.transitions[v], np.isneginf(log_messages[v])
         below = _finite(log_messages[v])

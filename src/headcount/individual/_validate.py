@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 ROW_TOLERANCE = 1e-8
-"""How far a row may be from summing to one: decimals that were printed with nine digits pass, a lost entry does not."""
+"""How far a row may be from one: decimals printed with nine digits pass, a lost entry does not."""
 _ROUNDING = 1e-12
 
 
@@ -22,7 +22,7 @@ def law_problems(law: NDArray[np.float64], labels: Sequence[Hashable], what: str
         return [f"{what} has {len(law)} entries for {len(labels)} states: give one probability per state"]
     problems = [
         f"{what}[{labels[k]!r}] is {law[k]}: probabilities are finite and not negative"
-        for k in np.flatnonzero(~np.isfinite(law) | (law < 0))
+        for k in np.flatnonzero(~np.isfinite(law) | (law < 0)).tolist()
     ]
     if not problems and abs(law.sum() - 1) > ROW_TOLERANCE:
         problems.append(
@@ -37,7 +37,8 @@ def matrix_problems(
     """Every way in which a matrix (dense or csr) is not stochastic by rows."""
     if matrix.shape != (len(origins), len(dests)):
         return [
-            f"{what} has the shape {matrix.shape}, expected {(len(origins), len(dests))}: rows are the {len(origins)} states "
+            f"{what} has the shape {matrix.shape}, expected {(len(origins), len(dests))}: rows are the "
+            f"{len(origins)} states "
             f"before, columns the {len(dests)} states after"
         ]
     values = matrix.data if sparse.issparse(matrix) else matrix
@@ -54,12 +55,44 @@ def matrix_problems(
         spoiled = set()
     with np.errstate(invalid="ignore"):
         sums = np.asarray(matrix.sum(axis=1))
-    for i in np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE):
-        if int(i) not in spoiled:
+    for i in np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE).tolist():
+        if i not in spoiled:
             problems.append(
-                f"row {origins[i]!r} of {what} sums to {sums[i]:.10g}, not 1: divide the row by its sum, or add the "
+                f"row {origins[i]!r} of {what} sums to {sums[i]:.10g}, not 1: divide the row by its sum, "
+                "or add the "
                 "missing destination (staying put is one too)"
             )
+    return problems
+
+
+def row_problems(
+    table: NDArray[np.float64],
+    labels: Sequence[Sequence[Hashable]],
+    what: str,
+    *,
+    tolerance: float = ROW_TOLERANCE,
+) -> list[str]:
+    """Every way in which a table is not a law along its last axis; `labels` are the states of every axis."""
+    shape = tuple(len(names) for names in labels)
+    if table.shape != shape:
+        return [
+            f"{what} has the shape {table.shape}, expected {shape}: one axis per parent in order, the "
+            "child's last"
+        ]
+
+    def place(index: NDArray[np.intp]) -> str:
+        return repr(tuple(names[k] for names, k in zip(labels, index, strict=False)))
+
+    bad = ~np.isfinite(table) | (table < 0)
+    problems = [
+        f"{what} at {place(index)} is {table[tuple(index)]}: probabilities are finite and not negative"
+        for index in np.argwhere(bad)
+    ]
+    sums = np.where(bad.any(axis=-1), 1.0, np.where(bad, 0.0, table).sum(axis=-1))
+    problems += [
+        f"row {place(index)} of {what} sums to {sums[tuple(index)]:.10g}, not 1: divide the row by its sum"
+        for index in np.argwhere(np.abs(sums - 1) > tolerance)
+    ]
     return problems
 
 
@@ -72,7 +105,7 @@ def _places(matrix: Any, bad: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDAr
 
 
 def as_matrix(matrix: Any) -> Any:
-    """A read-only float matrix: csr for anything sparse, a C-ordered array otherwise. Read-only arrays are not copied."""
+    """A read-only float matrix, csr or C-ordered; an array that is read-only already is not copied."""
     if sparse.issparse(matrix):
         made = sparse.csr_array(matrix, dtype=np.float64)
         made.sum_duplicates()
@@ -92,7 +125,8 @@ def frozen(values: Any) -> NDArray[np.float64]:
 def unit_rows(matrix: Any) -> Any:
     """The matrix with rows that sum to one to rounding, so that flows and node marginals agree.
 
-    Only a matrix that passed `matrix_problems` comes here: its rows are within `ROW_TOLERANCE` of one, that is, printed decimals.
+    Only a matrix that passed `matrix_problems` comes here: its rows are within `ROW_TOLERANCE` of one, that
+    is, printed decimals.
     """
     sums = np.asarray(matrix.sum(axis=-1))
     if np.all(np.abs(sums - 1) <= _ROUNDING):

@@ -1,0 +1,258 @@
+"""A reader of the Bayesian Interchange Format: networks, variables, probability blocks.
+
+``probability ( child | parent, ... )`` holds rows ``(states of the parents) p, p, ...;``, one ``table p, p,
+...;`` in which the child's state varies slowest and the last parent's fastest, and ``default p, ...;`` for
+the rows not given. Commas and bars count as blanks, names may be quoted, ``//`` and ``/* */`` are comments,
+properties are skipped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.individual._errors import ModelError, raise_all
+from headcount.individual._model import repeated, shown
+
+Cpts = dict[str, tuple[tuple[str, ...], NDArray[np.float64]]]
+
+_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"]*"|[^\s,|;{}()\[\]"]+|[;{}()\[\]]', re.DOTALL)
+
+
+@dataclass
+class _Block:
+    """One probability block: the child and its parents, the entries as written, the line it starts on."""
+
+    line: int
+    names: list[str]
+    rows: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
+    table: list[str] | None = None
+    default: list[str] | None = None
+
+
+def read_bif(path: str | Path) -> tuple[dict[str, tuple[str, ...]], Cpts]:
+    """States ``{variable: labels}`` and tables ``{child: (parents, P[parents..., child])}`` of a file, gzipped or not."""
+    content = Path(path).read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        content = gzip.decompress(content)
+    try:
+        return parse_bif(content.decode("utf-8"))
+    except ModelError as error:
+        raise ModelError(f"{Path(path).name}: {problem}" for problem in error.problems) from None
+
+
+def parse_bif(text: str) -> tuple[dict[str, tuple[str, ...]], Cpts]:
+    """What `read_bif` returns, from the text itself.
+
+    Raises
+    ------
+    ModelError
+        Naming the line and what was expected there; problems of meaning (unknown states, missing rows) all at
+        once.
+    """
+    states, blocks = _Parser(text).network()
+    problems = [] if states else ["no variable block was found: this is not a network in BIF"]
+    problems += [
+        f"variable {v!r} has the state {s!r} twice" for v, labels in states.items() for s in repeated(labels)
+    ]
+    problems += [
+        f"variable {v!r} has {n} probability blocks: keep one" for v, n in _counts(blocks).items() if n != 1
+    ]
+    problems += [
+        f"variable {v!r} has no probability block: add one" for v in states if v not in _counts(blocks)
+    ]
+    cpts: Cpts = {}
+    for block in blocks:
+        unknown = [v for v in block.names if v not in states]
+        problems += [
+            f"line {block.line}: unknown variable {v!r}: the file has {shown(states)}" for v in unknown
+        ]
+        if not unknown:
+            table, found = _table(block, states)
+            problems += found
+            cpts[block.names[0]] = (tuple(block.names[1:]), table)
+    raise_all(problems)
+    return states, cpts
+
+
+def _counts(blocks: list[_Block]) -> dict[str, int]:
+    count: dict[str, int] = {}
+    for block in blocks:
+        count[block.names[0]] = count.get(block.names[0], 0) + 1
+    return count
+
+
+def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[NDArray[np.float64], list[str]]:
+    """P[parents..., child] of one block, and what is wrong with it; entries nobody gave stay NaN."""
+    child, *parents = block.names
+    shape = tuple(len(states[p]) for p in parents)
+    width = len(states[child])
+    table = np.full((*shape, width), np.nan)
+    problems: list[str] = []
+
+    def numbers(words: list[str], count: int, line: int) -> NDArray[np.float64]:
+        try:
+            values = np.array(words, dtype=np.float64)
+        except ValueError:
+            problems.append(f"line {line}: {shown(words)} are not all numbers")
+            return np.full(count, np.nan)
+        if len(values) != count:
+            problems.append(f"line {line}: {len(values)} probabilities for {child!r}, expected {count}")
+            return np.full(count, np.nan)
+        return values
+
+    if block.table is not None:
+        values = numbers(block.table, width * prod(shape), block.line).reshape(width, *shape)
+        table[...] = np.moveaxis(values, 0, -1)
+    if block.default is not None:
+        table[...] = numbers(block.default, width, block.line)
+    place = [{label: k for k, label in enumerate(states[p])} for p in parents]
+    seen: set[tuple[int, ...]] = set()
+    for line, labels, words in block.rows:
+        if len(labels) != len(parents):
+            problems.append(
+                f"line {line}: {len(labels)} parent states for the {len(parents)} parents of {child!r}"
+            )
+            continue
+        wrong = [(p, s) for p, s, known in zip(parents, labels, place, strict=True) if s not in known]
+        problems += [f"line {line}: {p!r} has no state {s!r}: it has {shown(states[p])}" for p, s in wrong]
+        if wrong:
+            continue
+        index = tuple(known[s] for s, known in zip(labels, place, strict=True))
+        if index in seen:
+            problems.append(f"line {line}: the row {tuple(labels)!r} of {child!r} is given twice")
+        seen.add(index)
+        table[index] = numbers(words, width, line)
+    if not problems and np.isnan(table).any():
+        first = np.argwhere(np.isnan(table).any(axis=-1))[0]
+        labels = [states[p][k] for p, k in zip(parents, first, strict=True)]
+        missing = int(np.isnan(table).any(axis=-1).sum())
+        problems.append(
+            f"line {block.line}: {missing} rows of {child!r} are missing, the first for {tuple(labels)!r}: "
+            "add them, or a default"
+        )
+    return table, problems
+
+
+class _Parser:
+    """A token at a time; every complaint names the line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._scan(text)
+        self._ends = [m.start() for m in re.finditer("\n", text)]
+        self._next = 0
+
+    @staticmethod
+    def _scan(text: str) -> list[tuple[str, int]]:
+        found = [(m.group(), m.start()) for m in _TOKEN.finditer(text)]
+        return [(word, start) for word, start in found if not word.startswith(("//", "/*"))]
+
+    def _line(self) -> int:
+        at = self._tokens[self._next][1] if self._next < len(self._tokens) else len(self._text)
+        return bisect_right(self._ends, at) + 1
+
+    def _peek(self) -> str:
+        return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
+
+    def _take(self, expected: str | None = None) -> str:
+        word = self._peek()
+        if not word or (expected is not None and word != expected):
+            raise ModelError(
+                f"line {self._line()}: expected {expected or 'a word'}, found "
+                f"{word or 'the end of the file'!r}"
+            )
+        self._next += 1
+        return word
+
+    def _until(self, stop: str) -> list[str]:
+        words = []
+        while self._peek() != stop:
+            words.append(self._take().strip('"'))
+        self._take(stop)
+        return words
+
+    def network(self) -> tuple[dict[str, tuple[str, ...]], list[_Block]]:
+        """All variables with their states, and all probability blocks."""
+        states: dict[str, tuple[str, ...]] = {}
+        blocks: list[_Block] = []
+        while self._peek():
+            line, word = self._line(), self._take()
+            if word == "network":
+                self._skip_to_body()
+                self._properties()
+            elif word == "variable":
+                name = self._take().strip('"')
+                if name in states:
+                    raise ModelError(f"line {self._line()}: variable {name!r} is declared twice")
+                states[name] = self._variable(name)
+            elif word == "probability":
+                blocks.append(self._probability())
+            else:
+                raise ModelError(f"line {line}: expected network, variable or probability, found {word!r}")
+        return states, blocks
+
+    def _skip_to_body(self) -> None:
+        while self._take() != "{":
+            pass
+
+    def _properties(self) -> None:
+        while self._peek() != "}":
+            self._take("property")
+            self._until(";")
+        self._take("}")
+
+    def _variable(self, name: str) -> tuple[str, ...]:
+        self._take("{")
+        states: tuple[str, ...] = ()
+        while self._peek() != "}":
+            if self._peek() == "property":
+                self._until(";")
+                continue
+            self._take("type")
+            self._take("discrete")
+            self._take("[")
+            line, count = self._line(), self._take()
+            self._take("]")
+            self._take("{")
+            states = tuple(self._until("}"))
+            self._take(";")
+            if not count.isdigit() or int(count) != len(states):
+                raise ModelError(
+                    f"line {line}: variable {name!r} says it has {count} states and names {len(states)}"
+                )
+        self._take("}")
+        if not states:
+            raise ModelError(
+                f"line {self._line()}: variable {name!r} has no states: add a type discrete line"
+            )
+        return states
+
+    def _probability(self) -> _Block:
+        line = self._line()
+        self._take("(")
+        block = _Block(line, self._until(")"))
+        if not block.names:
+            raise ModelError(f"line {line}: a probability block names no variable")
+        self._take("{")
+        while self._peek() != "}":
+            line, word = self._line(), self._take()
+            if word == "property":
+                self._until(";")
+            elif word == "table":
+                block.table = self._until(";")
+            elif word == "default":
+                block.default = self._until(";")
+            elif word == "(":
+                block.rows.append((line, self._until(")"), self._until(";")))
+            else:
+                raise ModelError(f"line {line}: expected a row, table or default, found {word!r}")
+        self._take("}")
+        return block
