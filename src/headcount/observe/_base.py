@@ -21,7 +21,7 @@ _SHARED = ("counts", "on", "sums")
 
 
 class Fault(NamedTuple):
-    """Entries whose data or parameters cannot be right: which, what is wrong and the remedy, the values met."""
+    """Entries that cannot be right: which ones, what is wrong and the remedy, the values met."""
 
     where: NDArray[np.bool_]
     text: str
@@ -32,8 +32,8 @@ class Fault(NamedTuple):
 class Observation(ABC):
     """Noise bound to data: log l(y | n) for every observed count y of a true count n.
 
-    A noise of your own is a frozen dataclass with its parameters as fields and a `log_prob`; derivatives follow by finite
-    differences unless you supply `slope` and `curvature`:
+    A noise of your own is a frozen dataclass with its parameters as fields and a `log_prob`; derivatives
+    follow by finite differences unless you supply `slope` and `curvature`:
 
     >>> from dataclasses import dataclass
     >>> import numpy as np
@@ -50,18 +50,20 @@ class Observation(ABC):
     Parameters
     ----------
     counts
-        y: an array, an `xarray.DataArray`, a pandas Series or DataFrame, or a mapping from a variable (or a tuple of
-        variables) to such a table. NaN or an absent row is "not observed"; zero is data.
+        y: an array, an `xarray.DataArray`, a pandas Series or DataFrame, or a mapping from a variable (or a
+        tuple of variables) to such a table. NaN or an absent row is "not observed"; zero is data.
     on
-        Which table was seen: None (every variable; for arrays one row a variable), a variable, or a tuple of variables.
+        Which table was seen: None (every variable; for arrays one row a variable), a variable, or a tuple
+        of variables.
     sums
-        A 0/1 matrix, one row a count and one column a table entry (or ``{name: [states]}``): each count is then the
-        total of several entries.
+        A 0/1 matrix, one row a count and one column a table entry (or ``{name: [states]}``): each count is
+        then the total of several entries.
 
     Notes
     -----
-    A `Problem` binds an observation to its model: after that `counts` and every per-entry parameter are 1-D arrays over
-    what was observed. The functions of n take arrays of shape (..., K), the last axis aligned with the K counts.
+    A `Problem` binds an observation to its model: after that `counts` and every per-entry parameter are 1-D
+    arrays over what was observed. The functions of n take arrays of shape (..., K), the last axis aligned
+    with the K counts.
 
     A field holds one number an entry (it is broadcast to the table's shape) unless its metadata say
     ``{"per": "pair"}`` (a K × K matrix) or ``{"per": "all"}`` (carried along untouched).
@@ -89,7 +91,7 @@ class Observation(ABC):
 
     @abstractmethod
     def log_prob(self, n: ArrayLike) -> Array:
-        """log l(y | n), constants included, for real n; −inf where impossible."""
+        """The log-likelihood log l(y | n), constants included, for real n; −inf where impossible."""
 
     def slope(self, n: ArrayLike) -> Array:
         """d/dn log l(y | n); by finite differences here."""
@@ -112,7 +114,7 @@ class Observation(ABC):
 
     @property
     def correlated(self) -> bool:
-        """Whether the errors of different entries depend on each other; only their joint `log_prob`, the sum, is then meant."""
+        """Whether errors depend on each other; only the sum of `log_prob` is then meant."""
         return False
 
     def linear(self) -> NDArray[np.bool_]:
@@ -120,7 +122,10 @@ class Observation(ABC):
         return np.zeros(np.shape(self.counts), dtype=bool)
 
     def concave_part(self, n0: ArrayLike) -> tuple[Array, Array, Array]:
-        """(a, b, s) of the surrogate a log(n + s) − b n, which minorises log l(y | n) up to a constant and touches at n0."""
+        """(a, b, s) of a log(n + s) − b n.
+
+        Up to a constant it lies below log l(y | n) everywhere and touches it at n0.
+        """
         raise NotImplementedError(
             f"{type(self).__name__} is not Poisson-shaped: ask `poisson_shaped` before `concave_part`"
         )

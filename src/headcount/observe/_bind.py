@@ -27,7 +27,7 @@ _FLOW = (("origin", "from"), ("dest", "destination", "to"))
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """One table with the user's data laid out on it, flat: counts (M,), parameters (M,), pairs (M, M), sums (M, size)."""
+    """One table with the data on it, flat: counts (M,), parameters (M,) and (M, M), sums (M, size)."""
 
     scope: Scope
     counts: Array
@@ -106,8 +106,8 @@ def _scope(on: Any, model: Model) -> Scope:
         raise Misfit(f"on={on!r} names a variable twice")
     if len(scope) > 1 and model.junction_tree.covering(scope) is None:
         raise Misfit(
-            f"the variables {scope!r} are not together in one clique of the model: observe tables inside a clique, "
-            "or add a factor over them to the model"
+            f"the variables {scope!r} are not together in one clique of the model: "
+            "observe tables inside a clique, or add a factor over them to the model"
         )
     return scope
 
@@ -140,7 +140,7 @@ def _node_tables(observation: Observation, model: Model) -> Iterator[_Table]:
         )
     if not alike and not labelled and len({len(s) for s in states.values()}) > 1:
         raise Misfit(
-            "the variables have different numbers of states: give on=..., or a mapping from variable to counts"
+            "the variables have different numbers of states: give on=... or a mapping from variable to counts"
         )
     union = states[variables[0]]
     if not alike:

@@ -38,7 +38,7 @@ def is_labelled(data: Any) -> bool:
 
 
 def as_data(value: Any, what: str) -> Any:
-    """Plain numbers become a read-only float array (masked entries NaN); labelled data, mappings, text stay as they are."""
+    """Plain numbers as a read-only float array, masked entries NaN; labelled data and mappings untouched."""
     if value is None or isinstance(value, (str, bool, Mapping)) or callable(value):
         return value
     if is_labelled(value) or is_sparse(value):
@@ -50,7 +50,8 @@ def as_data(value: Any, what: str) -> Any:
         array = np.array(np.ma.filled(raw.astype(float), np.nan), dtype=float)
     except (TypeError, ValueError) as error:
         raise ProblemError(
-            f"{what} must be numbers in a rectangular array, or labelled data, got {type(value).__name__}: {error}"
+            f"{what} must be numbers in a rectangular array, or labelled data, "
+            f"got {type(value).__name__}: {error}"
         ) from None
     array.setflags(write=False)
     return array

@@ -1,7 +1,8 @@
 """Derivatives of a log-probability of which only the values are known.
 
-Five-point stencils on a ladder of steps; of every two neighbouring rungs the pair that agrees best is believed. One fixed
-step cannot serve: a Poisson varies over sqrt(n), a sensor of fixed precision over its own width, and n runs from 0 to 1e12.
+Five-point stencils on a ladder of steps; of every two neighbouring rungs the pair that agrees best is
+believed. One fixed step cannot serve: a Poisson varies over sqrt(n), a sensor of fixed precision over its
+own width, and n runs from 0 to 1e12.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Offsets in steps, weights of the first derivative (per step), weights of the second (per step squared); times 1/12.
+# Offsets in steps, weights of the first derivative (per step), weights of the second (per step squared);
+# times 1/12.
 _CENTRED = ((-2, -1, 0, 1, 2), (1, -8, 0, 8, -1), (-1, 16, -30, 16, -1))
 _FORWARD = ((0, 1, 2, 3, 4), (-25, 48, -36, 16, -3), (35, -104, 114, -56, 11))
 _RUNGS = 7
@@ -39,7 +41,8 @@ def derivative(log_prob: Callable[[Array], Array], n: Array, low: Array, *, orde
     room = n - low
     widest = 0.2 * np.sqrt(np.maximum(np.abs(n), 1.0))
     at_end = room <= 0
-    # A quarter of the room keeps the whole centred stencil inside the open domain, where the function may blow up.
+    # A quarter of the room keeps the whole centred stencil inside the open domain, where the function may
+    # blow up.
     first = np.where(at_end, widest, np.minimum(widest, room / 4))
     rungs = [_stencil(log_prob, n, first / _SHRINK**k, at_end, order) for k in range(_RUNGS)]
     best, least = rungs[0], np.full(n.shape, np.inf)
@@ -69,7 +72,7 @@ def _weighted(
     offsets: tuple[int, ...],
     weights: tuple[int, ...],
 ) -> Array:
-    """sum_k w_k log l(y | n + o_k h); a value −inf makes the whole sum infinite or undefined, and is meant to."""
+    """The sum over k of w_k log l(y | n + o_k h); a value −inf makes it infinite, and is meant to."""
     total = np.zeros(n.shape)
     with np.errstate(invalid="ignore"):
         for offset, weight in zip(offsets, weights, strict=True):

@@ -10,8 +10,8 @@ _SHOWN = 20
 class ProblemError(ValueError):
     """A population or an observation that cannot be right.
 
-    Every fault found is in ``problems``; the message shows the first twenty and counts the rest. Each says what is wrong,
-    the value that was met, and what to do about it.
+    Every fault found is in ``problems``; the message shows the first twenty and counts the rest. Each says
+    what is wrong, the value that was met, and what to do about it.
     """
 
     problems: tuple[str, ...]

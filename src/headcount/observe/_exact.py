@@ -41,12 +41,12 @@ class Exact(Observation):
         )
 
     def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
-        """Y = n."""
+        """The counts themselves."""
         return np.array(n, dtype=float)
 
     @property
     def domain_low(self) -> Array:
-        """Y itself."""
+        """The count itself."""
         return np.array(self.counts, dtype=float)
 
     def faults(self, population: int) -> Iterator[Fault]:

@@ -20,17 +20,18 @@ _HALF_LOG_TWO_PI = 0.5 * np.log(2 * np.pi)
 class Gaussian(Observation):
     """y ~ N(n, sd²) entry by entry, or y ~ N(n, V) jointly.
 
-    log l(y | n) = −½ ((y − n)/sd)² − log sd − ½ log 2 pi. With a covariance V = C Cᵀ the same holds for C⁻¹(y − n), so entry k
-    of `log_prob` is the law of y_k given the entries before it and the sum is the joint density; `slope` and the diagonal
-    returned by `curvature` are those of the sum.
+    log l(y | n) = −½ ((y − n)/sd)² − log sd − ½ log 2 pi. With a covariance V = C Cᵀ the same holds for
+    C⁻¹(y − n), so entry k of `log_prob` is the law of y_k given the entries before it and the sum is the
+    joint density; `slope` and the diagonal returned by `curvature` are those of the sum.
 
     Parameters
     ----------
     sd
         Standard deviation > 0; one number or one an entry.
     covariance
-        V, (K, K) over the table's entries in C order (over the sums, if there are sums); with ``on=None`` one for every
-        variable alike, or (T, K, K). NaN counts are left out of it. Give `sd` or `covariance`, not both.
+        V, (K, K) over the table's entries in C order (over the sums, if there are sums); with ``on=None``
+        one for every variable alike, or (T, K, K). NaN counts are left out of it. Give `sd` or
+        `covariance`, not both.
     """
 
     sd: Any = None
@@ -94,7 +95,9 @@ class Gaussian(Observation):
         if self.sd is not None:
             yield Fault(self.sd <= 0, "sd must be > 0; for counts without error use Exact", self.sd)
         else:
-            text = "covariance must be finite, symmetric and positive definite; for counts without error use Exact"
+            text = (
+                "covariance must be finite, symmetric, positive definite; for counts without error use Exact"
+            )
             bad = np.full(np.shape(self.counts), not _is_covariance(self.covariance))
             yield Fault(bad, text, np.diag(self.covariance))
 

@@ -1,4 +1,4 @@
-"""Labelled data to plain tables: reorder by label, leave NaN where there is no row, refuse what does not fit."""
+"""Labelled data to plain tables: by label, NaN where there is no row, what does not fit refused."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class EntryNames(Sequence[str]):
-    """``"time 3, cell 'A'"`` for entry k of a table. A map of 10 000 cells over a year has half a million: none is stored.
+    """``"time 3, cell 'A'"`` for entry k of a table.
+
+    A map of 10 000 cells over a year has half a million of them: none is stored.
 
     Attributes
     ----------

@@ -17,8 +17,9 @@ from headcount.observe._saddle import log_poisson
 class Poisson(Observation):
     """y ~ Poisson(m), m = rate · n + background.
 
-    log l(y | n) = y log m − m − log y!. For y = 0 it is the straight line −m, and is continued as that line below n = 0:
-    a Gaussian method that strays there sees the likelihood the paper's method sees. For y > 0 it is −inf where m ≤ 0.
+    log l(y | n) = y log m − m − log y!. For y = 0 it is the straight line −m, and is continued as that line
+    below n = 0: a Gaussian method that strays there sees the likelihood the paper's method sees. For y > 0
+    it is −inf where m ≤ 0.
 
     Parameters
     ----------
@@ -36,13 +37,13 @@ class Poisson(Observation):
     poisson_shaped: ClassVar[bool] = True
 
     def log_prob(self, n: ArrayLike) -> Array:
-        """Y log m − m − log y!, by Loader's form; −m at y = 0 for every real n."""
+        """The law y log m − m − log y!, by Loader's form; −m at y = 0 for every real n."""
         mean = self.mean(n)
         above = np.where(mean > 0, log_poisson(self.counts, np.maximum(mean, 0.0)), -np.inf)
         return np.where(self.counts == 0, -mean, above)
 
     def slope(self, n: ArrayLike) -> Array:
-        """rate · (y/m − 1)."""
+        """The slope rate · (y/m − 1)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(
                 self.counts == 0, -self.rate, self.rate * ((self.counts - self.mean(n)) / self.mean(n))
@@ -58,7 +59,7 @@ class Poisson(Observation):
         return rng.poisson(self.mean(n)).astype(float)
 
     def mean(self, n: ArrayLike) -> Array:
-        """m = rate · n + background."""
+        """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
 
     @property

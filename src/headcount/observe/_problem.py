@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from headcount.individual import MarkovChain, Model
 from headcount.observe._base import Array, Observation, Scope
 from headcount.observe._bind import bind
-from headcount.observe._check import check_exact, check_noise, check_reach
+from headcount.observe._check import check_noise, check_reach
 from headcount.observe._complaints import Complaints
+from headcount.observe._contradictions import check_exact
 from headcount.observe._errors import ProblemError
 from headcount.observe._site import Site
 from headcount.observe._traits import Traits, traits_of
@@ -37,21 +38,21 @@ class Problem:
     population
         N ≥ 1.
     observations
-        What was seen: an observation or a sequence of them, possibly empty. The same entry may be seen more than once:
-        the readings are independent.
+        What was seen: an observation or a sequence of them, possibly empty. The same entry may be seen more
+        than once: the readings are independent.
 
     Raises
     ------
     ProblemError
-        Labels, shapes or scopes the model does not have, counts or parameters that cannot be, exact margins that
-        contradict each other or N. Its ``problems`` has one text a fault.
+        Labels, shapes or scopes the model does not have, counts or parameters that cannot be, exact margins
+        that contradict each other or N. Its ``problems`` has one text a fault.
     """
 
     model: Model
     population: int
     observations: tuple[Observation, ...] = ()
     sites: tuple[Site, ...] = field(init=False, repr=False)
-    """One a table and observation, in the order of the observations; scopes in the model's order of variables."""
+    """One a table and observation, in the observations' order; scopes in the model's order of variables."""
 
     def __post_init__(self) -> None:
         complaints = Complaints()
@@ -92,13 +93,13 @@ class Problem:
         return twin
 
     def log_likelihood(self, tables: Mapping[Any, ArrayLike] | Callable[[Scope], ArrayLike]) -> float:
-        """sum over sites and counts of log l(y | n), for count tables n.
+        """The sum over sites and counts of log l(y | n), for count tables n.
 
         Parameters
         ----------
         tables
-            A function from a scope to its table, or a mapping from scopes (or variables) to tables; a site whose scope is
-            not a key is read off a larger table.
+            A function from a scope to its table, or a mapping from scopes (or variables) to tables; a site
+            whose scope is not a key is read off a larger table.
         """
         total = 0.0
         for site in self.sites:

@@ -2,9 +2,9 @@
 
     log Poisson(x; m) = −½ log(2 pi x) − delta(x) − D(x, m),    D(x, m) = x log(x/m) + m − x
 
-with delta the error of Stirling's formula. The textbook form x log m − m − log x! subtracts numbers of size x log x: at
-x = 1e12 it loses 4e-3 nats; this one keeps 1e-15 relative to the result (C. Loader, *Fast and accurate computation of
-binomial probabilities*, 2000). x may be any real number ≥ 0.
+with delta the error of Stirling's formula. The textbook form x log m − m − log x! subtracts numbers of size
+x log x: at x = 1e12 it loses 4e-3 nats; this one keeps 1e-15 relative to the result (C. Loader, *Fast and
+accurate computation of binomial probabilities*, 2000). x may be any real number ≥ 0.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ Array = NDArray[np.float64]
 
 _SMALL = 16.0
 _NEAR = 0.1
-# delta(x) = sum_k c_k / x^(2k+1): 1/12, −1/360, 1/1260, −1/1680, 1/1188, −691/360360. At x ≥ 16 the next term is below 1e-18.
+# delta(x) = sum_k c_k / x^(2k+1): 1/12, −1/360, 1/1260, −1/1680, 1/1188, −691/360360. At x ≥ 16 the next
+# term is below 1e-18.
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 _HALF_LOG_TWO_PI = 0.5 * np.log(2 * np.pi)
 
 
 def log_poisson(x: Array, mean: Array, difference: Array | None = None) -> Array:
-    """log Poisson(x; mean) = x log(mean) − mean − log Gamma(x + 1), for real x ≥ 0 and mean ≥ 0.
+    """The law log Poisson(x; mean) = x log(mean) − mean − log Gamma(x + 1), for real x ≥ 0 and mean ≥ 0.
 
-    `difference` is x − mean where the caller knows it better than the subtraction would. −inf where mean = 0 < x.
+    `difference` is x − mean where the caller knows it better than the subtraction would. −inf where
+    mean = 0 < x.
     """
     x, mean = np.broadcast_arrays(np.asarray(x, dtype=float), np.asarray(mean, dtype=float))
     difference = x - mean if difference is None else np.broadcast_to(difference, x.shape)
@@ -40,7 +42,7 @@ def log_poisson(x: Array, mean: Array, difference: Array | None = None) -> Array
 
 
 def stirling_error(x: Array) -> Array:
-    """delta(x) = log Gamma(x + 1) − (x + ½) log x + x − ½ log 2 pi by its asymptotic series; meant for x ≥ 16."""
+    """delta(x) = log Gamma(x + 1) − (x + ½) log x + x − ½ log 2 pi by its asymptotic series, for x ≥ 16."""
     inverse = 1.0 / x
     square = inverse * inverse
     total = np.zeros_like(x)

@@ -15,7 +15,7 @@ from headcount.observe._base import Array, Observation
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """What one observation says about one table: y_k ~ l(· | n_k), n_k an entry, or a sum of entries, of the table.
+    """What one observation says about one table: y_k ~ l(· | n_k), n_k an entry or a sum of entries.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Site:
         return self._applied(self.weights, flat)
 
     def spread(self, values: ArrayLike) -> Array:
-        """The adjoint of `margin`: every entry receives the values of the counts it is part of, (..., K) to (..., size)."""
+        """The adjoint of `margin`, (..., K) to (..., size): every entry adds up the counts it is part of."""
         values = np.asarray(values)
         if self.index is None:
             return self._applied(self.weights.T, values)  # type: ignore[union-attr]

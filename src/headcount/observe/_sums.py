@@ -28,9 +28,9 @@ class Sums:
 def read_sums(sums: Any, axes: Sequence[Axis]) -> Sums:
     """`sums` as a 0/1 matrix over the entries of the table with `axes`, in C order.
 
-    Accepted: an array or sparse matrix (K, size), an array (K, *shape), a DataFrame (a row a sum, a column a state), a
-    DataArray (one dimension more than the table, the sums' own), or a mapping from a sum's name to the states in it (for
-    larger tables: tuples of states).
+    Accepted: an array or sparse matrix (K, size), an array (K, *shape), a DataFrame (a row a sum, a column
+    a state), a DataArray (one dimension more than the table, the sums' own), or a mapping from a sum's name
+    to the states in it (for larger tables: tuples of states).
 
     Raises
     ------

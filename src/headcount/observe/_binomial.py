@@ -1,0 +1,98 @@
+"""Binomial noise: each individual present is detected with probability p."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import digamma, zeta
+
+from headcount.observe._base import Array, Fault, Observation
+from headcount.observe._saddle import log_poisson
+
+_LARGE = 1e6
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Binomial(Observation):
+    """y ~ Bin(n, p), continued to real n ≥ y by the Gamma function.
+
+    log l(y | n) = log Gamma(n + 1) − log Gamma(n − y + 1) − log y! + y log p + (n − y) log(1 − p), −inf
+    where n < y. For y = 0 it is the straight line n log(1 − p), continued below n = 0 as for Poisson noise.
+
+    Parameters
+    ----------
+    detection
+        p, strictly between 0 and 1; one number or one an entry.
+    """
+
+    detection: Any
+
+    log_concave: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
+
+    def log_prob(self, n: ArrayLike) -> Array:
+        """Poisson(y; np) Poisson(n − y; n(1 − p)) / Poisson(n; n), each by Loader's form."""
+        y, p = self.counts, self.detection
+        n = np.asarray(n, dtype=float)
+        inside = n >= y
+        m = np.where(inside, n, y)
+        gap = y - m * p
+        value = log_poisson(y, m * p, gap) + log_poisson(m - y, m * (1 - p), -gap) - log_poisson(m, m, 0 * m)
+        return np.where(y == 0, n * np.log1p(-p), np.where(inside, value, -np.inf))
+
+    def slope(self, n: ArrayLike) -> Array:
+        """psi(n + 1) − psi(n − y + 1) + log(1 − p).
+
+        With psi(x) = log x + e(x) this is log1p((y − p (n + 1))/(n + 1 − y)) + e(n + 1) − e(n − y + 1):
+        near the mode the logarithms cancel, and the difference is what matters.
+        """
+        y, p = self.counts, self.detection
+        n = np.asarray(n, dtype=float)
+        m = np.where((n >= y) & (y > 0), n, y)
+        near = np.log1p((y - p * (m + 1)) / (m + 1 - y))
+        value = near + _digamma_rest(m + 1) - _digamma_rest(m + 1 - y)
+        return np.where(y == 0, np.log1p(-p), np.where(n >= y, value, np.nan))
+
+    def curvature(self, n: ArrayLike) -> Array:
+        """psi'(n + 1) − psi'(n − y + 1)."""
+        y = self.counts
+        n = np.asarray(n, dtype=float)
+        m = np.where((n >= y) & (y > 0), n, y)
+        value = zeta(2, m + 1) - zeta(2, m + 1 - y)
+        return np.where(y == 0, 0.0, np.where(n >= y, value, np.nan))
+
+    def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
+        """Draw y ~ Bin(n, p); n must be whole."""
+        n = np.asarray(n, dtype=float)
+        if (n != np.rint(n)).any() or (n < 0).any():
+            raise ValueError("binomial counts are drawn from whole numbers of individuals ≥ 0: round n first")
+        return rng.binomial(n.astype(np.int64), self.detection).astype(float)
+
+    @property
+    def domain_low(self) -> Array:
+        """The count itself (included) where y > 0; −inf where y = 0."""
+        return np.where(self.counts == 0, -np.inf, self.counts)
+
+    def linear(self) -> NDArray[np.bool_]:
+        """Where y = 0: slope log(1 − p)."""
+        return np.asarray(self.counts == 0)
+
+    def faults(self, population: int) -> Iterator[Fault]:
+        """Also p outside (0, 1) and y > N."""
+        yield from super().faults(population)
+        p = self.detection
+        yield Fault((p <= 0) | (p > 1), "detection must lie strictly between 0 and 1", p)
+        yield Fault(p == 1, "detection = 1 means every individual is counted: use Exact", p)
+        text = f"a detected count cannot exceed the population N = {population}; correct it or the population"
+        yield Fault(self.counts > population, text, self.counts)
+
+
+def _digamma_rest(x: Array) -> Array:
+    """e(x) = psi(x) − log x; by −1/(2x) − 1/(12x²) where the subtraction would leave only rounding."""
+    large = x > _LARGE
+    small = np.where(large, 1.0, x)
+    return np.where(large, -0.5 / x - 1 / (12 * x * x), digamma(small) - np.log(small))
