@@ -1,0 +1,66 @@
+# The environment is made once, from the hash-checked pins in requirements.txt; the stamp says that it is whole.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.made
+PEERS  := $(VENV)/.peers
+# The first Python that is new enough; override with `make PYTHON=/path/to/python`.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+# Small matrices and several processes: one BLAS thread each is fastest, and gives the same bits everywhere.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+JOBS   ?= 2
+BIRDS  := examples/birds
+
+.PHONY: env demo test lint docs bench bench-quick pins clean
+.DEFAULT_GOAL := env
+
+env: $(STAMP)
+
+$(STAMP): requirements.txt pyproject.toml src/headcount/_version.py
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found. Try make PYTHON=/path/to/python"; exit 1; }
+	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: env
+	$(BIN)/headcount infer $(BIRDS)/counts.csv --transitions $(BIRDS)/transitions.csv --population 1080 --noise poisson --out results/
+	$(BIN)/headcount report results/
+
+test: env
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: env
+	$(BIN)/mkdocs build --strict
+
+# The peers we are measured against, in the same environment; the library never needs them.
+$(PEERS): $(STAMP) requirements-benchmarks.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-benchmarks.txt
+	@touch $@
+
+bench: $(PEERS)
+	$(BIN)/python -m benchmarks
+
+bench-quick: $(PEERS)
+	$(BIN)/python -m benchmarks --quick
+
+# Choose the newest versions that fit and write them down, with their hashes.
+PIN := CUSTOM_COMPILE_COMMAND="make pins" $(VENV)-pins/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+pins:
+	"$(PYTHON)" -m venv $(VENV)-pins
+	$(VENV)-pins/bin/python -m pip install --quiet pip-tools
+	$(PIN) --extra cluster --extra docs --extra networks --extra parquet --extra test \
+		--output-file requirements.txt pyproject.toml requirements.in
+	$(PIN) --extra benchmarks --constraint requirements.txt --output-file requirements-benchmarks.txt pyproject.toml
+	rm -r $(VENV)-pins
+
+clean:
+	rm -rf $(VENV) build dist site results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
