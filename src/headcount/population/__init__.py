@@ -1,0 +1,27 @@
+"""N individuals: consistent tables of counts, their exact law (CGM) and its Gaussian limit (GCGM)."""
+
+from headcount.population._cgm import CGM
+from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
+from headcount.population._gcgm import GCGM
+from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
+from headcount.population._minimal import MinimalCoordinates
+from headcount.population._numerics import deviance, log_factorial, poisson_log_pmf, stirling_error
+from headcount.population._tables import CountTables, RealTables
+
+__all__ = [
+    "CGM",
+    "GCGM",
+    "CountTables",
+    "EdgeConditional",
+    "LaplacianFactor",
+    "MinimalCoordinates",
+    "NodeConditional",
+    "RealTables",
+    "deviance",
+    "laplacian",
+    "log_factorial",
+    "node_conditional",
+    "poisson_log_pmf",
+    "star_weights",
+    "stirling_error",
+]

@@ -1,0 +1,164 @@
+"""The exact law of a population's counts, CGM(N, θ).
+
+    log p(n) = log h(n) + Σ_C θ_C·n_C − N A(θ)
+             = log h(n) + Σ_C n_C·log μ_C − Σ_S ν(S) n_S·log μ_S
+    log h(n) = log N! + Σ_S ν(S) Σ_i log n_S(i)! − Σ_C Σ_i log n_C(i)!
+
+on integer tables that agree on every separator and sum to N; −∞ elsewhere. h(n) is the number of ordered
+samples with those counts. Liu, Sheldon and Dietterich (2014), Proposition 1; Lauritzen (1996),
+hyper-multinomial law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from headcount.individual import Model, ModelError
+from headcount.population import _moments, _sampling, _support
+from headcount.population._margins import Scope, Table
+from headcount.population._numerics import log_factorial, poisson_log_pmf
+from headcount.population._tables import CountTables
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CGM:
+    """The law of the clique and separator counts of N independent individuals.
+
+    Parameters
+    ----------
+    model : Model
+        The law of one individual.
+    population : int
+        N, from 1 to 2⁵³.
+
+    Examples
+    --------
+    >>> from headcount.individual import MarkovChain
+    >>> from headcount.population import CGM
+    >>> chain = MarkovChain([1.0, 0.0], [[0.5, 0.5], [0.0, 1.0]], times=(0, 1, 2))
+    >>> law = CGM(chain, 4)
+    >>> law.mean((2,))
+    array([1., 3.])
+    >>> n = law.sample(rng=1)
+    >>> n.population
+    4
+    """
+
+    model: Model
+    population: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "population", _moments.checked_population(self.population))
+
+    @cached_property
+    def _means(self) -> dict[Scope, Table]:
+        return _moments.table_means(self.model, self.population)
+
+    def mean(self, scope: Sequence[Hashable]) -> NDArray[np.float64]:
+        """E n_A = N μ_A, one axis per variable; any scope A."""
+        return _moments.mean(self.model, self.population, scope)
+
+    def covariance(
+        self,
+        a: Sequence[Hashable],
+        b: Sequence[Hashable] | None = None,
+        *,
+        memory_limit: int = _moments.MEMORY_LIMIT,
+    ) -> NDArray[np.float64]:
+        """cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), exact for every N; entries in C order of the tables."""
+        return _moments.covariance(self.model, self.population, a, b, memory_limit=memory_limit)
+
+    def log_pmf(
+        self, tables: CountTables, *, form: Literal["marginals", "potentials"] = "marginals"
+    ) -> float:
+        """Log p(n); −∞ for tables that disagree, do not sum to N, or hold what cannot happen.
+
+        Parameters
+        ----------
+        tables : CountTables
+        form : {"marginals", "potentials"}
+            Which of the two expressions is computed. They are equal; "marginals" is written as
+            Σ_C log Poisson(n_C; Nμ_C) − Σ_S ν(S) log Poisson(n_S; Nμ_S) − log Poisson(N; N), term by term,
+            and stays accurate when N is huge; "potentials" subtracts log-factorials and loses about 1e-16 ·
+            N log N nats.
+        """
+        if form not in ("marginals", "potentials"):
+            raise ModelError(f"form is {form!r}; choose 'marginals' or 'potentials'")
+        if self._impossible(tables):
+            return -np.inf
+        if form == "potentials":
+            return self.log_base_measure(tables) + self._log_potentials(tables)
+        tree = self.model.junction_tree
+        value = sum(_poisson_sum(tables.table(c), self._means[c]) for c in tree.cliques)
+        if value == -np.inf:
+            return -np.inf
+        value -= sum(nu * _poisson_sum(tables.table(s), self._means[s]) for s, nu in tree.separators.items())
+        return float(value - poisson_log_pmf(self.population, self.population))
+
+    def log_base_measure(self, tables: CountTables) -> float:
+        """Log h(n), the log of the number of ordered samples with these counts; −∞ if there is none."""
+        if self._impossible(tables):
+            return -np.inf
+        tree = self.model.junction_tree
+        value = float(log_factorial(self.population))
+        value -= sum(float(log_factorial(_entries(tables.table(c))).sum()) for c in tree.cliques)
+        for separator, nu in tree.separators.items():
+            value += nu * float(log_factorial(_entries(tables.table(separator))).sum())
+        return value
+
+    def support(self, *, limit: float = 1e6) -> Iterator[CountTables]:
+        """Yield every table of positive probability, once each.
+
+        Raises
+        ------
+        ModelError
+            If there may be more than `limit`, with both numbers.
+        """
+        for tables in _support.enumerate_support(self.model, self._means, self.population, limit=limit):
+            yield CountTables(self.model, tables)
+
+    def sample(self, *, rng: np.random.Generator | int) -> CountTables:
+        """Draw one set of tables by multinomials down the junction tree; the cost does not depend on N."""
+        generator = np.random.default_rng(rng)
+        return CountTables(
+            self.model, _sampling.sample_tables(self.model, self._means, self.population, rng=generator)
+        )
+
+    def _impossible(self, tables: CountTables) -> bool:
+        return tables.population != self.population or bool(tables.disagreements())
+
+    def _log_potentials(self, tables: CountTables) -> float:
+        """Σ_C θ_C·n_C − N A(θ), where 0·(−∞) = 0."""
+        value = -self.population * self.model.log_partition
+        for scope, theta in self.model.factors:
+            counts = tables.table(scope)
+            counts = counts.toarray() if sparse.issparse(counts) else counts
+            held = counts > 0
+            value += float((counts[held] * np.asarray(theta)[held]).sum())
+        return value
+
+
+def _entries(table: Table) -> NDArray[np.int64]:
+    """The entries whose factorial is not 1."""
+    return table.data if sparse.issparse(table) else table
+
+
+def _poisson_sum(counts: Table, means: Table) -> float:
+    """Σ_i log Poisson(n(i); m(i)); a sparse mean is zero outside its pattern."""
+    if not sparse.issparse(means):
+        dense = counts.toarray() if sparse.issparse(counts) else counts
+        return float(poisson_log_pmf(dense, means).sum())
+    counts = sparse.csr_array(counts)
+    rows = np.repeat(np.arange(means.shape[0]), np.diff(means.indptr))
+    on_pattern = np.asarray(counts[rows, means.indices])
+    if on_pattern.sum() != counts.sum():
+        return -np.inf
+    return float(poisson_log_pmf(on_pattern, means.data).sum())

@@ -1,0 +1,208 @@
+"""Minimal coordinates: a bijection between consistent tables and vectors whose covariance has full rank.
+
+For every clique D of the triangulated graph, maximal or not, keep the configurations in which no variable
+takes its dropped value:
+
+    z̃_D = T_{D,A} z_A,    T_{D,A}(i_D, i_A) = 1[i_D and i_A agree on D],    i_D ∈ Π_{v∈D} (X_v ∖ {dropped_v})
+    z_A = H_A z̃_{A⁺} + N h_A,       z̃_{A⁺} = (z̃_D : ∅ ≠ D ⊆ A)
+
+H follows variable by variable: the indicator of x_v = i is a coordinate itself for a kept i, and one minus the
+kept ones for the dropped i, so [h_A, H_A] = ⊗_{v∈A} B_v with B_v the L_v × L_v matrix that says so. All its
+entries are 0 or ±1 and its determinant is ±1. Liu, Sheldon and Dietterich (2014), Proposition 3; Loh and
+Wainwright (2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from itertools import combinations
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from headcount.individual import Model, ModelError
+from headcount.population._margins import Scope
+from headcount.population._tables import CountTables, RealTables
+
+Drop = Literal["most probable", "last"] | Mapping[Hashable, int]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MinimalCoordinates:
+    """The coordinates z̃ of a model's tables.
+
+    Attributes
+    ----------
+    model : Model
+    dropped : mapping of variable to state index
+        The value left out of every variable.
+    """
+
+    model: Model
+    dropped: Mapping[Hashable, int]
+
+    @classmethod
+    def of(cls, model: Model, drop: Drop = "most probable") -> MinimalCoordinates:
+        """Choose what each variable drops.
+
+        Parameters
+        ----------
+        model : Model
+        drop : {"most probable", "last"} or mapping
+            "most probable" keeps the covariance well conditioned; "last" is the paper's choice; a mapping
+            names the state index for every variable.
+        """
+        if isinstance(drop, Mapping):
+            problems = [f"drop does not say which state of {v!r}" for v in model.variables if v not in drop]
+            problems += [
+                f"drop names state {drop[v]!r} of {v!r}, which has {model.size((v,))[0]}"
+                for v in model.variables
+                if v in drop and drop[v] not in range(model.size((v,))[0])
+            ]
+            if problems:
+                raise ModelError(problems)
+            return cls(model, {v: int(drop[v]) for v in model.variables})
+        if drop == "most probable":
+            return cls(model, {v: int(np.argmax(model.marginal((v,)))) for v in model.variables})
+        if drop == "last":
+            return cls(model, {v: model.size((v,))[0] - 1 for v in model.variables})
+        raise ModelError(
+            f"drop is {drop!r}; choose 'most probable', 'last', or a mapping of variables to state indices"
+        )
+
+    @cached_property
+    def cliques(self) -> tuple[Scope, ...]:
+        """Every clique D of the triangulated graph, small ones first; variables in the model's order."""
+        return tuple(sorted(self._found, key=lambda d: (len(d), [self._order[v] for v in d])))
+
+    @cached_property
+    def _order(self) -> dict[Hashable, int]:
+        return {v: k for k, v in enumerate(self.model.variables)}
+
+    @cached_property
+    def _found(self) -> dict[Scope, None]:
+        found: dict[Scope, None] = {}
+        for clique in self.model.junction_tree.cliques:
+            for subset in self.inside(clique):
+                found[subset] = None
+        return found
+
+    def inside(self, scope: Scope) -> tuple[Scope, ...]:
+        """A⁺: the non-empty D ⊆ A, small ones first, variables in the model's order."""
+        members = sorted(scope, key=self._order.__getitem__)
+        return tuple(d for size in range(1, len(members) + 1) for d in combinations(members, size))
+
+    def width(self, scope: Scope) -> int:
+        """The number of entries of z̃_D: Π_{v∈D} (L_v − 1)."""
+        return int(np.prod([length - 1 for length in self.model.size(scope)], dtype=int))
+
+    @cached_property
+    def _start(self) -> dict[Scope, int]:
+        widths = [self.width(d) for d in self.cliques]
+        return dict(zip(self.cliques, np.cumsum([0, *widths])[:-1].tolist(), strict=True))
+
+    @cached_property
+    def dimension(self) -> int:
+        """The length of z̃."""
+        return sum(self.width(d) for d in self.cliques)
+
+    def places(self, scope: Scope) -> NDArray[np.intp]:
+        """Where z̃_D stands in z̃, for one clique D of `cliques`."""
+        return np.arange(self._start[scope], self._start[scope] + self.width(scope))
+
+    def places_inside(self, scope: Scope) -> NDArray[np.intp]:
+        """Where z̃_{A⁺} stands in z̃, in the order of `inside`."""
+        parts = [self.places(d) for d in self.inside(scope)]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.intp)
+
+    def selection(self, clique: Sequence[Hashable], scope: Sequence[Hashable]) -> Any:
+        """T_{D,A}: the 0/1 matrix with z̃_D = T_{D,A} z_A, sparse; rows and columns in C order."""
+        inner, outer = self.model.scope(clique), self.model.scope(scope)
+        if not set(inner) <= set(outer):
+            raise ModelError(f"{inner!r} is not inside {outer!r}, so its counts are no sums of that table's")
+        blocks = [
+            sparse.csr_array(np.delete(np.eye(length), self.dropped[v], axis=0))
+            if v in inner
+            else sparse.csr_array(np.ones((1, length)))
+            for v, length in zip(outer, self.model.size(outer), strict=True)
+        ]
+        matrix = reduce(sparse.kron, blocks, sparse.csr_array(np.ones((1, 1))))
+        kept = [v for v in outer if v in inner]
+        shape = [self.model.size((v,))[0] - 1 for v in kept]
+        rows = (
+            np.arange(int(np.prod(shape, dtype=int))).reshape(shape).transpose([kept.index(v) for v in inner])
+        )
+        return sparse.csr_array(matrix)[rows.reshape(-1)]
+
+    def reduction(self, scope: Sequence[Hashable]) -> Any:
+        """T_{A⁺,A}: all T_{D,A} with D ⊆ A, one above the other in the order of `inside`."""
+        parts = [self.selection(d, scope) for d in self.inside(self.model.scope(scope))]
+        return sparse.csr_array(sparse.vstack(parts))
+
+    def recovery(self, scope: Sequence[Hashable]) -> tuple[Any, NDArray[np.float64]]:
+        """Give H_A (sparse) and h_A with z_A = H_A z̃_{A⁺} + N h_A.
+
+        The columns of ⊗_v B_v run over every choice of "left out" or a kept value per variable; grouping
+        them by which variables are kept gives one block per D ⊆ A, the empty one being h.
+        """
+        outer = self.model.scope(scope)
+        sizes = self.model.size(outer)
+        blocks = [_recover_one(length, self.dropped[v]) for v, length in zip(outer, sizes, strict=True)]
+        whole = sparse.csc_array(reduce(sparse.kron, blocks, sparse.csr_array(np.ones((1, 1)))))
+        grid = np.arange(whole.shape[1]).reshape(sizes)
+        columns = [self._columns(grid, outer, d) for d in self.inside(outer)]
+        order = np.concatenate(columns) if columns else np.empty(0, dtype=np.intp)
+        return sparse.csr_array(whole[:, order]), whole[:, [0]].toarray().reshape(-1)
+
+    def _columns(self, grid: NDArray[np.intp], outer: Scope, inner: Scope) -> NDArray[np.intp]:
+        taken = grid[tuple(slice(1, None) if v in inner else 0 for v in outer)]
+        kept = [v for v in outer if v in inner]
+        return taken.transpose([kept.index(v) for v in inner]).reshape(-1)
+
+    def reduce(self, tables: CountTables | RealTables) -> NDArray[np.float64]:
+        """Give z̃ = T z."""
+        parts = []
+        for d in self.cliques:
+            table = tables.table(d)
+            table = table.toarray() if sparse.issparse(table) else np.asarray(table, dtype=float)
+            parts.append(_kept(table, [self.dropped[v] for v in d]).reshape(-1))
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def recover(self, reduced: NDArray[np.float64], population: float) -> RealTables:
+        """Give every clique's table back from z̃ and N."""
+        tables = {}
+        for clique in self.model.junction_tree.cliques:
+            matrix, offset = self.recovery(clique)
+            flat = matrix @ reduced[self.places_inside(clique)] + population * offset
+            tables[clique] = flat.reshape(self.model.size(clique))
+        return RealTables(self.model, tables)
+
+    def mean(self, population: float) -> NDArray[np.float64]:
+        """E z̃ = N μ̃."""
+        parts = [
+            population * _kept(self.model.marginal(d), [self.dropped[v] for v in d]).reshape(-1)
+            for d in self.cliques
+        ]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _recover_one(length: int, dropped: int) -> Any:
+    """B_v: (1, kept indicators) ↦ all indicators of one variable; column 0 is the constant."""
+    matrix = np.zeros((length, length))
+    kept = [i for i in range(length) if i != dropped]
+    matrix[kept, np.arange(1, length)] = 1.0
+    matrix[dropped, 0] = 1.0
+    matrix[dropped, 1:] = -1.0
+    return sparse.csr_array(matrix)
+
+
+def _kept(table: NDArray[np.float64], dropped: Sequence[int]) -> NDArray[np.float64]:
+    """The table without each axis's dropped value."""
+    for axis, value in enumerate(dropped):
+        table = np.delete(table, value, axis=axis)
+    return table

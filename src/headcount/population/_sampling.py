@@ -1,0 +1,139 @@
+"""Drawing counts down the junction tree: one multinomial per separator entry, no loop over individuals.
+
+    n_root ~ Multinomial(N, μ_root),      n_C(s, ·) | n_S(s) ~ Multinomial(n_S(s), μ_C(s, ·)/μ_S(s))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from headcount.individual import Model, ModelError
+from headcount.population._margins import Scope, Table, dense, margin
+
+
+def multinomial(
+    counts: NDArray[np.int64], weights: NDArray[np.float64], *, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Share out each row's count among its columns: row r is Multinomial(counts[r], weights[r]/Σ weights[r]).
+
+    Parameters
+    ----------
+    counts : array, shape (R,)
+        How many to share out, up to 2⁵³.
+    weights : array, shape (R, K)
+        Finite and ≥ 0; a row with something to share out has a positive one.
+    rng : numpy.random.Generator
+
+    Notes
+    -----
+    Not ``Generator.multinomial``: it subtracts probabilities from 1 as it goes, and what rounding leaves
+    over ends up in the last category even if that is impossible. Here column k takes Binomial(rest,
+    w_k/Σ_{j≥k} w_j), the tail summed from the right, so an impossible entry gets nothing and the last
+    possible one all that is left, at any size.
+    """
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ModelError(f"probabilities must be finite and 0 or more; the smallest is {weights.min()}")
+    tail = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
+    if weights.shape[1] == 0 or ((tail[:, 0] <= 0) & (counts > 0)).any():
+        raise ModelError("there are individuals to share out in a row without a possible entry")
+    drawn = np.zeros(weights.shape, dtype=np.int64)
+    rest = counts.astype(np.int64)
+    for k in range(weights.shape[1]):
+        rows = np.flatnonzero((rest > 0) & (weights[:, k] > 0))
+        if rows.size:
+            drawn[rows, k] = rng.binomial(rest[rows], weights[rows, k] / tail[rows, k])
+            rest[rows] -= drawn[rows, k]
+    return drawn
+
+
+def sample_tables(
+    model: Model, means: Mapping[Scope, Table], population: int, *, rng: np.random.Generator
+) -> dict[Scope, Table]:
+    """One draw of every clique's table, root first; `means` are the expected tables (any scale)."""
+    tree = model.junction_tree
+    root = tree.cliques[0]
+    tables: dict[Scope, Table] = {root: _share_out(np.array(population), means[root], root, (), rng)}
+    for a, b, separator in tree.edges:
+        above = margin(tables[tree.cliques[a]], tree.cliques[a], separator)
+        tables[tree.cliques[b]] = _share_out(above, means[tree.cliques[b]], tree.cliques[b], separator, rng)
+    return tables
+
+
+def _share_out(
+    counts: NDArray[np.int64], weights: Table, clique: Scope, separator: Scope, rng: np.random.Generator
+) -> Table:
+    """One draw of a clique's table given its separator's."""
+    if sparse.issparse(weights):
+        return _share_out_sparse(counts, weights, clique, separator, rng)
+    order = [clique.index(v) for v in (*separator, *(v for v in clique if v not in separator))]
+    turned = weights.transpose(order)
+    rows = int(np.prod(np.shape(counts)))
+    drawn = multinomial(np.reshape(counts, -1), turned.reshape(rows, -1), rng=rng)
+    return drawn.reshape(turned.shape).transpose(np.argsort(order))
+
+
+def _share_out_sparse(
+    counts: NDArray[np.int64],
+    weights: Any,
+    clique: tuple[Hashable, ...],
+    separator: Scope,
+    rng: np.random.Generator,
+) -> Any:
+    """The same for a sparse edge: rows padded with zeros to the longest one."""
+    if separator == ():
+        flat = multinomial(np.reshape(counts, -1), weights.data[None, :], rng=rng)[0]
+        return sparse.csr_array((flat, weights.indices.copy(), weights.indptr.copy()), shape=weights.shape)
+    if separator == (clique[1],):
+        return sparse.csr_array(_share_out_sparse(counts, weights.T.tocsr(), clique[::-1], separator, rng).T)
+    lengths = np.diff(weights.indptr)
+    place = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    padded = np.zeros(place.shape)
+    padded[place] = weights.data
+    drawn = multinomial(counts, padded, rng=rng)[place]
+    table = sparse.csr_array((drawn, weights.indices.copy(), weights.indptr.copy()), shape=weights.shape)
+    table.eliminate_zeros()
+    return table
+
+
+def sample_gaussian(
+    model: Model, means: Mapping[Scope, Table], *, rng: np.random.Generator
+) -> dict[Scope, NDArray[np.float64]]:
+    """One draw of every clique's table from the Gaussian law, root first.
+
+        z_C(s, ·) = p(· | s) z_S(s) + w − p(· | s) Σ w,       w(i) ~ N(0, Nμ_C(s, i)) independent,  p(· | s)
+        = μ_C(s, ·)/μ_S(s)
+
+    w − p Σw has covariance Nμ_S(s) (diag p − p pᵀ), the conditional covariance, so nothing needs to be
+    factored.
+    """
+    tree = model.junction_tree
+    root = tree.cliques[0]
+    tables = {root: _spread(np.array(means[root].sum()), dense(means[root]), root, (), rng)}
+    for a, b, separator in tree.edges:
+        above = margin(tables[tree.cliques[a]], tree.cliques[a], separator)
+        tables[tree.cliques[b]] = _spread(
+            above, dense(means[tree.cliques[b]]), tree.cliques[b], separator, rng
+        )
+    return tables
+
+
+def _spread(
+    above: NDArray[np.float64],
+    means: NDArray[np.float64],
+    clique: Scope,
+    separator: Scope,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    order = [clique.index(v) for v in (*separator, *(v for v in clique if v not in separator))]
+    turned = means.transpose(order)
+    flat = turned.reshape(int(np.prod(np.shape(above))), -1)
+    total = flat.sum(axis=1, keepdims=True)
+    shares = np.where(total > 0, flat / np.where(total > 0, total, 1.0), 0.0)
+    noise = rng.standard_normal(flat.shape) * np.sqrt(flat)
+    drawn = shares * (np.reshape(above, (-1, 1)) - noise.sum(axis=1, keepdims=True)) + noise
+    return drawn.reshape(turned.shape).transpose(np.argsort(order))

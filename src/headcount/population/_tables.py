@@ -1,0 +1,316 @@
+"""Tables of counts that belong to one sample: one per clique and separator, agreeing where they overlap.
+
+n_A(i_A) = Σ_m 1[x_A^m = i_A],     n_S(i_S) = Σ_{i_{C∖S}} n_C(i_S, i_{C∖S}),     Σ_i n_C(i) = N
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from headcount.individual import Model, ModelError
+from headcount.population._margins import (
+    Scope,
+    Table,
+    covering_clique,
+    dense,
+    entry_name,
+    find,
+    margin,
+    scopes_of,
+)
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables(ABC):
+    """What the two kinds of tables share: a model, and one table for every clique and separator."""
+
+    model: Model
+    tables: Mapping[Scope, Table]
+
+    def __post_init__(self) -> None:
+        problems: list[str] = []
+        given: dict[Scope, Table] = {}
+        for scope, table in self.tables.items():
+            try:
+                key = self.model.scope(scope)
+                given[key] = self._accept(key, table)
+            except ModelError as error:
+                problems.extend(error.problems)
+        tree = self.model.junction_tree
+        by_members = {frozenset(scope): scope for scope in given}
+        known = {frozenset(scope) for scope in scopes_of(self.model)}
+        problems += [
+            f"a table for {scope!r}, which is neither a clique nor a separator of the model; "
+            f"leave it out: .table() sums out any scope inside a clique"
+            for members, scope in by_members.items()
+            if members not in known
+        ]
+        named = {frozenset(scope) for scope in self.tables}
+        problems += [
+            f"no table for the clique {clique!r}, of shape {self.model.size(clique)}; every clique of "
+            f"model.junction_tree.cliques needs one"
+            for clique in tree.cliques
+            if frozenset(clique) not in named
+        ]
+        if problems:
+            raise ModelError(problems)
+        held = {scope: by_members.get(frozenset(scope)) for scope in scopes_of(self.model)}
+        complete = {scope: margin(given[key], key, scope) for scope, key in held.items() if key is not None}
+        for a, _, separator in tree.edges:
+            if separator not in complete:
+                complete[separator] = margin(complete[tree.cliques[a]], tree.cliques[a], separator)
+        object.__setattr__(self, "tables", complete)
+
+    @abstractmethod
+    def _accept(self, scope: Scope, table: Any) -> Table:
+        """Give the table in its own number type; `ModelError` if its shape or entries cannot be right."""
+
+    @property
+    @abstractmethod
+    def population(self) -> Any:
+        """N, the sum of the first clique's table."""
+
+    def table(self, scope: Sequence[Hashable]) -> Table:
+        """Give n_A of any scope A inside a clique, one axis per variable in the order given."""
+        wanted = self.model.scope(scope)
+        held = find(self.tables, wanted)
+        if held is not None:
+            return held
+        clique = covering_clique(self.model, wanted)
+        return margin(self.tables[clique], clique, wanted)
+
+    def disagreements(self, *, tolerance: float = 0.0) -> tuple[str, ...]:
+        """Say where the tables contradict one another, one sentence each; nothing if they agree.
+
+        Every separator's table must be the margin of both its cliques (the empty separator's is the total),
+        and every clique's table must sum to the same N. Differences up to `tolerance` are let pass.
+        """
+        tree = self.model.junction_tree
+        first = tree.cliques[0]
+        population = self.tables[first].sum()
+        found = [
+            f"table {clique!r} sums to {self.tables[clique].sum()}, table {first!r} to {population}"
+            for clique in tree.cliques
+            if abs(self.tables[clique].sum() - population) > tolerance
+        ]
+        for a, b, separator in tree.edges:
+            held = dense(self.tables[separator])
+            for clique in (tree.cliques[a], tree.cliques[b]):
+                summed = dense(margin(self.tables[clique], clique, separator))
+                found += [
+                    f"{entry_name(self.model, separator, i)} is {held[tuple(i)]} in table {separator!r}, "
+                    f"but table {clique!r} sums to {summed[tuple(i)]} there"
+                    for i in np.argwhere(np.abs(held - summed) > tolerance)
+                ]
+        return tuple(dict.fromkeys(found))
+
+    def check(self, *, tolerance: float = 0.0) -> Self:
+        """Return the tables themselves, or raise `ModelError` listing every disagreement."""
+        found = self.disagreements(tolerance=tolerance)
+        if found:
+            raise ModelError(found)
+        return self
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Give every clique's and separator's table, labelled with the model's variables and states.
+
+        A chain's tables come as `counts` (time, cell) and `flows` (time, origin, dest), where the time of a
+        flow is when it leaves; other models' as one array a table, named by its variables.
+        """
+        from headcount.population._labels import dataset
+
+        return dataset(self)  # type: ignore[arg-type]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CountTables(_Tables):
+    """Integer tables n, one for every clique and separator of a model.
+
+    Parameters
+    ----------
+    model : Model
+        Whose variables, states and junction tree the tables follow.
+    tables : mapping of scope to array
+        One table of integers ≥ 0 for every clique, one axis per variable in the scope's order. Edges may be
+        ``scipy.sparse`` matrices. Separators may be given or left out; what is left out is summed from a
+        clique.
+
+    The constructor checks shapes and entries; `check` whether the tables agree with one another. Tables that
+    disagree are legal objects of probability zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headcount.individual import MarkovChain
+    >>> from headcount.population import CountTables
+    >>> chain = MarkovChain([1.0, 0.0], [[0.5, 0.5], [0.0, 1.0]], length=3)
+    >>> n = CountTables.from_samples(chain, np.array([[0, 0, 1], [0, 1, 1], [0, 0, 0]]))
+    >>> n.table((1, 2))
+    array([[1, 1],
+           [0, 1]])
+    """
+
+    def _accept(self, scope: Scope, table: Any) -> Table:
+        counts = _shaped(self.model, scope, table)
+        entries = counts.data if sparse.issparse(counts) else counts
+        if entries.dtype.kind not in "iu":
+            whole = np.asarray(entries, dtype=float)
+            wrong = ~np.isfinite(whole) | (whole != np.round(whole)) | (np.abs(whole) >= 2.0**53)
+            if wrong.any():
+                raise ModelError(
+                    f"table {scope!r} holds {float(whole[wrong][0])!r}, which is no whole number below "
+                    f"2**53; "
+                    f"counts are integers (RealTables holds real numbers)"
+                )
+        if entries.size and entries.min() < 0:
+            raise ModelError(f"table {scope!r} holds the count {entries.min()}; counts are 0 or more")
+        return counts.astype(np.int64)
+
+    @property
+    def population(self) -> int:
+        """N, the sum of the first clique's table."""
+        return int(self.tables[self.model.junction_tree.cliques[0]].sum())
+
+    @classmethod
+    def from_samples(cls, model: Model, samples: ArrayLike) -> CountTables:
+        """Count individuals: n_A(i) = Σ_m 1[x_A^m = i].
+
+        Parameters
+        ----------
+        model : Model
+            Whose variables the columns are.
+        samples : array_like, shape (N, number of variables)
+            State indices, as `Model.sample` returns them.
+        """
+        x = np.asarray(samples)
+        if x.ndim != 2 or x.shape[1] != len(model.variables) or x.dtype.kind not in "iu":
+            raise ModelError(
+                f"samples must be integers of shape (N, {len(model.variables)}), one column per variable; "
+                f"these are {x.dtype} of shape {x.shape}"
+            )
+        sizes = np.array(model.size(model.variables))
+        problems = [
+            f"sample {m}: state {x[m, v]} of variable {model.variables[v]!r} does not exist (it has "
+            f"{sizes[v]})"
+            for m, v in np.argwhere((x < 0) | (x >= sizes))
+        ]
+        if problems:
+            raise ModelError(problems)
+        column = {v: k for k, v in enumerate(model.variables)}
+        tables = {}
+        for clique in model.junction_tree.cliques:
+            shape = model.size(clique)
+            flat = np.ravel_multi_index(tuple(x[:, column[v]] for v in clique), shape)
+            tables[clique] = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape)
+        return cls(model, tables)
+
+    @classmethod
+    def from_nodes_and_edges(
+        cls,
+        model: Model,
+        nodes: Mapping[Hashable, ArrayLike] | ArrayLike | None = None,
+        *,
+        edges: Mapping[tuple[Hashable, Hashable], Any] | Sequence[Any] | NDArray[Any] = (),
+    ) -> CountTables:
+        """Assemble the tables of a tree or chain from counts per node and per edge; they must agree.
+
+        Parameters
+        ----------
+        model : Model
+            A model whose cliques are edges and isolated nodes.
+        nodes : mapping of variable to counts, or array of shape (T, L), optional
+            Needed only for isolated variables; what is given is compared with the edges.
+        edges : mapping of (u, v) to table, or sequence of T − 1 tables in the order of a chain's steps
+            Edges may be given in either direction.
+
+        Raises
+        ------
+        ModelError
+            Listing every table that is missing or misshapen and every entry where nodes and edges disagree.
+        """
+        wide = [c for c in model.junction_tree.cliques if len(c) > 2]
+        if wide:
+            raise ModelError(
+                f"the clique {wide[0]!r} has more than two variables: nodes and edges do not determine its "
+                f"table; "
+                f"pass the clique tables to CountTables"
+            )
+        by_node = _by_scope(nodes, [(v,) for v in model.variables], what="nodes")
+        by_edge = _by_scope(
+            edges, list(zip(model.variables, model.variables[1:], strict=False)), what="edges"
+        )
+        lone = {scope: by_node[scope] for scope in model.junction_tree.cliques if scope in by_node}
+        tables = cls(model, {**lone, **by_edge})
+        problems = list(tables.disagreements())
+        for scope, given in by_node.items():
+            held, counts = dense(tables.table(scope)), np.asarray(given)
+            if counts.shape != held.shape:
+                problems.append(
+                    f"node {scope[0]!r} has counts of shape {counts.shape}, its states {held.shape}"
+                )
+                continue
+            problems += [
+                f"{entry_name(model, scope, i)} is {counts[tuple(i)]} in the nodes, {held[tuple(i)]} in the "
+                f"edges"
+                for i in np.argwhere(counts != held)
+            ]
+        if problems:
+            raise ModelError(problems)
+        return tables
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RealTables(_Tables):
+    """Real tables z of the Gaussian law: like `CountTables`, but any finite real entries."""
+
+    def _accept(self, scope: Scope, table: Any) -> Table:
+        values = _shaped(self.model, scope, table).astype(float)
+        entries = values.data if sparse.issparse(values) else values
+        if not np.isfinite(entries).all():
+            raise ModelError(
+                f"table {scope!r} holds {entries[~np.isfinite(entries)][0]}; give finite numbers"
+            )
+        return values
+
+    @property
+    def population(self) -> float:
+        """N, the sum of the first clique's table."""
+        return float(self.tables[self.model.junction_tree.cliques[0]].sum())
+
+
+def _shaped(model: Model, scope: Scope, table: Any) -> Table:
+    """The table as an array or csr matrix of the scope's shape."""
+    given = sparse.csr_array(table) if sparse.issparse(table) else np.asarray(table)
+    if given.shape != model.size(scope):
+        raise ModelError(
+            f"table {scope!r} has shape {given.shape}; its variables' states make it {model.size(scope)}"
+        )
+    if given.dtype.kind not in "iuf":
+        raise ModelError(f"table {scope!r} holds {given.dtype}; give numbers")
+    return given
+
+
+def _by_scope(given: Any, order: Sequence[Scope], *, what: str) -> dict[Scope, Any]:
+    """Tables keyed by scope, from a mapping or from a sequence in the given order."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return {key if what == "edges" else (key,): table for key, table in given.items()}
+    if len(given) not in (0, len(order)):
+        raise ModelError(
+            f"{len(given)} {what} were given, the model has {len(order)} in sequence; pass a mapping to "
+            f"name them"
+        )
+    return dict(zip(order, given, strict=False))

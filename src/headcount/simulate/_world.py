@@ -1,0 +1,163 @@
+"""A simulated population: the truth, and what was seen of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.individual import MarkovChain, Model, ModelError
+from headcount.population import CGM, CountTables
+from headcount.simulate._features import Features
+
+if TYPE_CHECKING:
+    import xarray
+
+Noise = Callable[[NDArray[np.int64], np.random.Generator], NDArray[Any]]
+"""How counts are seen: (true counts, generator) ↦ observed counts of the same shape."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class World:
+    """What was simulated.
+
+    Attributes
+    ----------
+    model : Model
+        The law every individual followed.
+    tables : CountTables
+        The true counts of every clique and separator; ``tables.table(scope)`` for any scope inside a clique.
+    observations : mapping of scope to array
+        What was seen, scope by scope.
+    features : Features or None
+        What the transitions were made of, for worlds of `birds`.
+    winds : array, shape (T − 1, 2), or None
+    coordinates : array, shape (L, 2), or None
+        (column, row) of every cell.
+    """
+
+    model: Model
+    tables: CountTables
+    observations: Mapping[tuple[Hashable, ...], NDArray[Any]]
+    features: Features | None = None
+    winds: NDArray[np.float64] | None = None
+    coordinates: NDArray[np.int64] | None = None
+
+    @property
+    def population(self) -> int:
+        """N."""
+        return self.tables.population
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """A chain's true counts, shape (T, L)."""
+        chain = self._chain("counts")
+        return np.stack([self.tables.table((t,)) for t in chain.times])
+
+    @property
+    def flows(self) -> NDArray[np.int64]:
+        """A chain's true flows, shape (T − 1, L, L): entry (t, i, j) left cell i at time t for cell j."""
+        chain = self._chain("flows")
+        size = len(chain.cells)
+        flows = np.zeros((len(chain.times) - 1, size, size), dtype=np.int64)
+        for step, pair in enumerate(zip(chain.times, chain.times[1:], strict=False)):
+            table = self.tables.table(pair)
+            flows[step] = table.toarray() if hasattr(table, "toarray") else table
+        return flows
+
+    @property
+    def observed(self) -> xarray.DataArray:
+        """A chain's observed counts, dims (time, cell), as `Poisson` takes them; NaN where nobody looked."""
+        import xarray
+
+        chain = self._chain("observed")
+        values = np.full((len(chain.times), len(chain.cells)), np.nan)
+        for row, time in enumerate(chain.times):
+            if (time,) in self.observations:
+                values[row] = self.observations[(time,)]
+        coords: dict[str, Any] = {"time": list(chain.times), "cell": _labels(chain.cells)}
+        if self.coordinates is not None:
+            coords |= {"column": ("cell", self.coordinates[:, 0]), "row": ("cell", self.coordinates[:, 1])}
+        return xarray.DataArray(values, dims=("time", "cell"), coords=coords, name="observed")
+
+    def _chain(self, what: str) -> MarkovChain:
+        if isinstance(self.model, MarkovChain) and len(set(self.model.states.values())) == 1:
+            return self.model
+        raise ModelError(
+            f"world.{what} is one array only for a chain whose cells do not change; "
+            f"use world.tables.table(scope) for the truth and world.observations[scope] for what was seen"
+        )
+
+
+def _labels(cells: Sequence[Hashable]) -> NDArray[Any]:
+    values = np.empty(len(cells), dtype=object)
+    values[:] = cells
+    plain = np.asarray(list(cells)) if not any(isinstance(c, tuple) for c in cells) else values
+    return plain if plain.ndim == 1 and plain.tolist() == list(cells) else values
+
+
+def poisson(rate: float = 1.0, *, background: float = 0.0) -> Noise:
+    """Y ~ Poisson(rate·n + background), entry by entry."""
+    return lambda counts, rng: rng.poisson(rate * counts + background)
+
+
+def binomial(probability: float) -> Noise:
+    """Y ~ Binomial(n, probability): each individual is seen or not."""
+    return lambda counts, rng: rng.binomial(counts, probability)
+
+
+def gaussian(sd: float) -> Noise:
+    """Y ~ Normal(n, sd²)."""
+    return lambda counts, rng: rng.normal(counts, sd)
+
+
+def exact() -> Noise:
+    """Y = n."""
+    return lambda counts, rng: counts.copy()
+
+
+def population(
+    model: Model,
+    size: int,
+    *,
+    observe: Noise | Mapping[tuple[Hashable, ...], Noise] | None = None,
+    rng: np.random.Generator | int,
+) -> World:
+    """Simulate N individuals of any model, and what is seen of them.
+
+    Parameters
+    ----------
+    model : Model
+        The law of one individual.
+    size : int
+        N; the cost does not depend on it.
+    observe : callable, or mapping of scope to callable, optional
+        How counts are seen: a callable takes (true counts, generator) and returns counts of the same shape,
+        as `poisson`, `binomial`, `gaussian` and `exact` of this package make them. One callable sees every
+        variable; a mapping sees the tables it names. ``poisson()`` if left out.
+    rng : numpy.random.Generator or int
+
+    Examples
+    --------
+    >>> from headcount import simulate
+    >>> from headcount.individual import Tree
+    >>> tree = Tree([0.5, 0.5], {"b": ("a", [[0.9, 0.1], [0.2, 0.8]])}, root="a")
+    >>> world = simulate.population(tree, 1000, observe={("b",): simulate.exact()}, rng=1)
+    >>> int(world.observations[("b",)].sum())
+    1000
+    """
+    generator = np.random.default_rng(rng)
+    tables = CGM(model, size).sample(rng=generator)
+    noise = poisson() if observe is None else observe
+    seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
+    observations = {}
+    for scope, look in seen.items():
+        table = tables.table(scope)
+        observations[model.scope(scope)] = np.asarray(
+            look(table.toarray() if hasattr(table, "toarray") else table, generator)
+        )
+    return World(model, tables, observations)
