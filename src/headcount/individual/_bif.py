@@ -38,7 +38,7 @@ class _Block:
 
 
 def read_bif(path: str | Path) -> tuple[dict[str, tuple[str, ...]], Cpts]:
-    """States ``{variable: labels}`` and tables ``{child: (parents, P[parents..., child])}`` of a file, gzipped or not."""
+    """``{variable: labels}`` and ``{child: (parents, P[parents..., child])}`` of a .bif or .bif.gz file."""
     content = Path(path).read_bytes()
     if content[:2] == b"\x1f\x8b":
         content = gzip.decompress(content)

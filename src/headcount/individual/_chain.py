@@ -14,6 +14,7 @@ from headcount.individual import _tree_law
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._errors import ModelError, raise_all
 from headcount.individual._junction_tree import JunctionTree
+from headcount.individual._labels import Labels, split_labels, take_in_order
 from headcount.individual._model import Model, Scope, Table, Variable, repeated
 from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._tree import tree_marginal
@@ -27,7 +28,8 @@ class MarkovChain(Model):
     Parameters
     ----------
     initial
-        pi, the law of the cell at the first time, shape ``(L,)``.
+        pi, the law of the cell at the first time, shape ``(L,)``. Labelled (pandas, xarray) inputs are put
+        in the order of `cells`, or of the first labels met.
     transitions
         One matrix for all steps (then `length` or `times` says how many), or a sequence of T − 1 matrices (an
         array of shape ``(T − 1, L, L)`` is one), each dense or scipy.sparse; ``[i, j]`` is the probability of
@@ -55,27 +57,16 @@ class MarkovChain(Model):
         times: Sequence[Variable] | None = None,
         cells: Sequence[Any] | None = None,
     ) -> None:
+        initial, transitions, cells = _unlabelled(initial, transitions, cells)
         law = frozen(initial)
         matrices, count = _steps(transitions, length, times)
         names = tuple(range(count)) if times is None else tuple(times)
         if law.ndim != 1:
             raise ModelError(f"initial has the shape {law.shape}: give one probability per cell, a 1-D array")
-        sizes = [len(law), *(matrix.shape[-1] for matrix in matrices)]
-        problems = [f"time {t!r} is named twice: names must differ" for t in repeated(names)]
-        labels, found = _cell_labels(cells, sizes)
-        problems += found
-        if not found:
-            problems += law_problems(law, labels[0], "initial")
-            checked: set[int] = set()
-            for step, matrix in enumerate(matrices):
-                if id(matrix) not in checked or matrix.shape != (len(labels[step]), len(labels[step + 1])):
-                    checked.add(id(matrix))
-                    what = (
-                        "the transition matrix"
-                        if len({id(m) for m in matrices}) == 1
-                        else f"transitions[{step}]"
-                    )
-                    problems += matrix_problems(matrix, labels[step], labels[step + 1], what)
+        labels, problems = _cell_labels(cells, [len(law), *(matrix.shape[-1] for matrix in matrices)])
+        if not problems:
+            problems = law_problems(law, labels[0], "initial") + _matrix_problems(matrices, labels)
+        problems += [f"time {t!r} is named twice: names must differ" for t in repeated(names)]
         raise_all(problems)
         unit = {id(matrix): unit_rows(matrix) for matrix in matrices}
         steps = tuple(unit[id(matrix)] for matrix in matrices)
@@ -175,6 +166,45 @@ class MarkovChain(Model):
     @cached_property
     def _general(self) -> DiscreteModel:
         return DiscreteModel.from_model(self)
+
+
+def _unlabelled(
+    initial: Any, transitions: Any, cells: Sequence[Any] | None
+) -> tuple[Any, Any, Sequence[Any] | None]:
+    """Pandas and xarray inputs as plain arrays, in the order of `cells` or of the first labels met."""
+    law, law_labels = split_labels(initial)
+    several = isinstance(transitions, (list, tuple)) and not _is_matrix(transitions)
+    parts = [split_labels(m) for m in (transitions if several else [transitions])]
+    own = [*law_labels, *(names for _, labels in parts for names in labels[-2:])]
+    found = next((names for names in own if names is not None), None)
+    if found is None:
+        return law, (transitions if several else parts[0][0]), cells
+    order = found if cells is None else tuple(cells)
+    law, problems = take_in_order(law, law_labels, order, what="initial")
+    made = []
+    for k, (values, labels) in enumerate(parts):
+        what = f"transitions[{k}]" if several else "the transition matrix"
+        last: Labels = [*([None] * (len(labels) - 2)), *labels[-2:]]
+        taken, wrong = take_in_order(values, last, order, what=what)
+        made.append(taken)
+        problems += wrong
+    raise_all(problems)
+    return law, (made if several else made[0]), order
+
+
+def _matrix_problems(matrices: Sequence[Matrix], labels: Sequence[tuple[Hashable, ...]]) -> list[str]:
+    """What is wrong with the matrices, each looked at once."""
+    problems: list[str] = []
+    homogeneous = len({id(matrix) for matrix in matrices}) == 1
+    seen: set[tuple[int, int, int]] = set()
+    for step, matrix in enumerate(matrices):
+        before, after = labels[step], labels[step + 1]
+        key = (id(matrix), len(before), len(after))
+        if key not in seen:
+            seen.add(key)
+            what = "the transition matrix" if homogeneous else f"transitions[{step}]"
+            problems += matrix_problems(matrix, before, after, what)
+    return problems
 
 
 def _steps(

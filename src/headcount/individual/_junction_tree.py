@@ -16,7 +16,7 @@ MEMORY_LIMIT = 2**31
 
 @dataclass(frozen=True, eq=False)
 class JunctionTree:
-    """Cliques C, tree edges, separators S = C_a ∩ C_b with multiplicity nu(S) (MATH §1).
+    """Cliques C, tree edges, separators S = C_a ∩ C_b with multiplicity nu(S).
 
     Parts of the graph that are not connected are joined by the empty separator ``()``, whose table has the
     shape ``()`` and holds the total; the factorisation p(x) = prod_C mu_C / prod_S mu_S^nu(S) and the count

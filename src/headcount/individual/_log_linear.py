@@ -1,7 +1,7 @@
-"""Log-linear transitions: P_t(i, j) = exp(w·f_t(i, j) + o_t(i, j)) / Z_t(i), with gradient and Hessian for
-learning.
+"""Log-linear transitions: P_t(i, j) = exp(w·f_t(i, j) + o_t(i, j)) / Z_t(i).
 
-For flows n_t(i, j) (observed or expected; MATH §9), with row totals n_t(i) and E_i, cov_i over P_t(i, ·):
+With the gradient and Hessian that learning needs. For flows n_t(i, j), observed or expected, with row
+totals n_t(i) and E_i, cov_i over P_t(i, ·):
 
     l(w)   = sum_tij n_t(i, j) log P_t(i, j)
     ∂l/∂w  = sum_tij n_t(i, j) f_t(i, j) − sum_ti n_t(i) E_i[f_t]
@@ -140,7 +140,7 @@ class LogLinearTransitions:
         return values
 
     def _flows(self, flows: Any) -> Array:
-        """Flows, one table per distinct step: those of equal steps are added, which is all the likelihood sees."""
+        """Flows, one table per distinct step: those of equal steps are added, all the likelihood sees."""
         n = np.asarray(flows, dtype=np.float64)
         cells = (self.cell_count, self.cell_count)
         if (

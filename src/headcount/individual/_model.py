@@ -21,11 +21,10 @@ Table = NDArray[np.float64]
 
 
 class Model(ABC):
-    """The law of one individual: p(x) = exp(sum_C theta_C(x_C) − A(theta)) over named variables with named
-    states.
+    """The law of one individual: p(x) = exp(sum_C theta_C(x_C) − A(theta)) over named variables.
 
-    A *scope* is a tuple of variables, ``(5,)`` for one; a table over it has one axis a variable, in the order
-    given.
+    States are named too. A *scope* is a tuple of variables, ``(5,)`` for one; a table over it has one axis
+    a variable, in the order given.
     """
 
     @property
@@ -67,7 +66,7 @@ class Model(ABC):
 
     @abstractmethod
     def rooted(self) -> RootedTree | None:
-        """Initial law and transitions, when the model is a chain or a tree (or can be one); None otherwise."""
+        """Initial law and transitions, when the model is (or can be) a chain or a tree; None otherwise."""
 
     def size(self, scope: Sequence[Variable]) -> tuple[int, ...]:
         """The shape of a table over `scope`."""
@@ -78,7 +77,7 @@ class Model(ABC):
         return checked_scope(scope, self.states)
 
     def joint_marginal(self, a: Sequence[Variable], b: Sequence[Variable]) -> Table:
-        """<mu_{A,B}>(i, j) = P(x_A = i, x_B = j), (entries of A, entries of B) in C order; they may overlap."""
+        """<mu_{A,B}>(i, j) = P(x_A = i, x_B = j), (size of A, size of B) in C order; they may overlap."""
         a, b = self.scope(a), self.scope(b)
         union = (*a, *(v for v in b if v not in a))
         table = self.marginal(union)

@@ -53,6 +53,11 @@ class RootedTree:
         return tuple(int(u) for u in self.parent)
 
     @cached_property
+    def is_sparse(self) -> tuple[bool, ...]:
+        """Whether each transition matrix is sparse."""
+        return tuple(bool(sparse.issparse(matrix)) for matrix in self.transitions)
+
+    @cached_property
     def is_chain(self) -> bool:
         """Whether every node is the child of the one before it."""
         return self.parents == tuple(range(-1, len(self.parents) - 1))

@@ -23,7 +23,7 @@ def node_marginals(tree: RootedTree) -> tuple[Table, ...]:
     found = [tree.initial]
     for v in range(1, len(tree.parents)):
         matrix, above = tree.transitions[v], found[tree.parents[v]]
-        found.append(matrix.T @ above if sparse.issparse(matrix) else above @ matrix)
+        found.append(matrix.T @ above if tree.is_sparse[v] else above @ matrix)
     return tuple(found)
 
 

@@ -1,21 +1,20 @@
 """Belief propagation on a rooted tree: two passes, O(non-zeros) each.
 
-With node potentials g_v and edge potentials g_e (both optional),
+With node potentials g_v and edge potentials g_e (both optional), K_v = P_v exp g_e and u the parent of v,
 
-    up:    w_v(j) = exp g_v(j) · prod_{children c} m_c(j),     m_v(i) = sum_j P_v(i, j) exp g_e(i, j) w_v(j)
-    down:  mu_r(i) ∝ pi(i) w_r(i),                             mu_v(j) = w_v(j) sum_i (mu_u(i) / m_v(i))
-    P_v(i, j) exp g_e(i, j) tilt:  P'_v(i, j) = P_v(i, j) exp g_e(i, j) w_v(j) / m_v(i)
+    up:    w_v(j) = exp g_v(j) · prod_{children c} m_c(j),   m_v(i) = sum_j K_v(i, j) w_v(j)
+    down:  mu_r(i) ∝ pi(i) w_r(i),                           mu_v(j) = w_v(j) sum_i K_v(i, j) mu_u(i) / m_v(i)
+    tilt:  P'_v(i, j) = K_v(i, j) w_v(j) / m_v(i)
 
-Messages are kept in the linear domain, scaled to a maximum of one, because that is one matrix–vector product
-an edge; where a scaled message gets so small that digits would be lost, everything is done again in log
-space. Both are exact with −inf.
+Messages stay in the linear domain, scaled when they get small, because that is one matrix–vector product an
+edge; where an entry gets so small that digits would be lost, everything is done again in log space. Both
+are exact with −inf.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,9 @@ Vector = NDArray[np.float64]
 Potentials = Sequence[Vector | None] | NDArray[np.float64] | None
 
 _SMALL = 1e-290
-"""A scaled weight below this has lost digits, or is about to."""
+"""A weight below this has lost digits, or is about to."""
+_RESCALE = 1e-100
+"""A weight below this makes the pass look closer, and scale."""
 
 
 class _UnderflowError(Exception):
@@ -62,9 +63,10 @@ def node_beliefs(
     belief = tree.initial * weights[0]
     total = belief.sum()
     beliefs = [belief / total]
-    parents = tree.parents
+    parents, is_sparse = tree.parents, tree.is_sparse
     for v in range(1, len(parents)):
-        beliefs.append(weights[v] * _transposed_product(kernels[v], _ratio(beliefs[parents[v]], messages[v])))
+        flow = _ratio(beliefs[parents[v]], messages[v])
+        beliefs.append(weights[v] * (kernels[v].T @ flow if is_sparse[v] else flow @ kernels[v]))
     return log_scale + math.log(total), beliefs
 
 
@@ -102,31 +104,30 @@ def _collect(
     log_scale += shift
     messages: list[Vector] = [initial] * len(parents)
     for v in range(len(parents) - 1, 0, -1):
-        weight = weights[v]
-        message = kernels[v] @ weight
-        largest = message.max()
-        if not largest > 0.0:
-            raise _UnderflowError
-        if message.min() < _SMALL:
-            _require_structural(message, (kernels[v] > 0) @ (weight > 0).astype(np.float64))
-        log_scale += math.log(largest)
-        message = message / largest
-        messages[v] = message
-        weights[v] = weight / largest
         u = parents[v]
+        messages[v] = message = kernels[v] @ weights[v]
         product = weights[u] * message
-        if product.min() < _SMALL:
-            _require_structural(product, (weights[u] > 0) & (message > 0))
+        if product.min() < _RESCALE:  # rare, so that an ordinary edge costs a product and no more
+            log_scale += _rescale(product, weights[u], message, kernels[v], weights[v])
         weights[u] = product
     if not (initial * weights[0]).sum() > _SMALL:
         raise _UnderflowError
     return log_scale, weights, messages, kernels
 
 
-def _require_structural(values: Vector, possible: NDArray[Any]) -> None:
-    """Small is fine where nothing is possible and it is an exact zero; anywhere else digits were lost."""
-    if np.any((values < _SMALL) & (possible > 0)):
+def _rescale(product: Vector, before: Vector, message: Vector, kernel: Matrix, below: Vector) -> float:
+    """Scale `product` = before · message to a maximum of one, in place; the log of what was taken out.
+
+    An entry may be an exact zero because nothing is possible there; anything else that small has lost digits.
+    """
+    top = float(product.max())
+    if not top > _SMALL:
         raise _UnderflowError
+    suspect = (message < _SMALL) | ((product < _SMALL) & (before > 0.0))
+    if suspect.any() and np.any(((kernel > 0) @ (below > 0.0).astype(np.float64))[suspect] > 0.0):
+        raise _UnderflowError
+    product /= top
+    return math.log(top)
 
 
 def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector], float]:
@@ -195,20 +196,15 @@ def _like(matrix: Matrix, values: Vector) -> Matrix:
 
 def _ratio(a: Vector, b: Vector) -> Vector:
     """A / b with 0/0 = 0."""
-    if b.min() > 0.0:
-        return a / b
     return np.divide(a, b, out=np.zeros_like(a), where=b > 0.0)
-
-
-def _transposed_product(matrix: Matrix, x: Vector) -> Vector:
-    """xᵀ M; the transposed sparse matrix is a view."""
-    return matrix.T @ x if sparse.issparse(matrix) else x @ matrix
 
 
 def _scaled(matrix: Matrix, rows: Vector, columns: Vector) -> Matrix:
     """diag(rows) M diag(columns)."""
     if not sparse.issparse(matrix):
-        return rows[:, None] * matrix * columns
+        made = matrix * columns
+        made *= rows[:, None]
+        return made
     return _like(matrix, np.repeat(rows, np.diff(matrix.indptr)) * matrix.data * columns[matrix.indices])
 
 
@@ -298,5 +294,6 @@ def _node_beliefs_log(
     log_partition, initial, transitions = _tilted_log(tree, potentials, edge_potentials)
     beliefs = [initial]
     for v in range(1, len(tree.parents)):
-        beliefs.append(_transposed_product(transitions[v], beliefs[tree.parents[v]]))
+        matrix, above = transitions[v], beliefs[tree.parents[v]]
+        beliefs.append(matrix.T @ above if tree.is_sparse[v] else above @ matrix)
     return log_partition, beliefs
