@@ -1,0 +1,20 @@
+"""What every test runs under: no screen, no time limits inside hypothesis, randomness passed in."""
+
+import os
+
+import hypothesis
+import numpy as np
+import pytest
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# On cores shared by several processes wall time is a matter of luck, so no reason to fail an example.
+hypothesis.settings.register_profile("here", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator that starts the same in every test."""
+    return np.random.default_rng(20140621)
