@@ -17,7 +17,7 @@ from headcount.individual._junction_tree import MEMORY_LIMIT, JunctionTree, buil
 from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, repeated
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._sum_product import Calibration, calibrate, log_marginal
-from headcount.individual._tree_law import checked_potentials, draw, log_table_problems
+from headcount.individual._tree_law import checked_potentials, draw_given, log_table_problems
 from headcount.individual._validate import ROW_TOLERANCE, frozen
 
 FILE_ROUNDING = 1e-6
@@ -128,10 +128,7 @@ class DiscreteModel(Model):
         given = np.zeros(size, dtype=np.intp)
         for v in separator:
             given = given * self._sizes[v] + drawn[v]
-        uniform, flat = rng.random(size), np.empty(size, dtype=np.intp)
-        for state in np.unique(given):
-            rows = np.flatnonzero(given == state)
-            flat[rows] = draw(laws[state], uniform[rows])
+        flat = draw_given(lambda state: laws[state], given, rng.random(size))
         for v, values in zip(rest, np.unravel_index(flat, self.size(rest)), strict=True):
             drawn[v] = values
 

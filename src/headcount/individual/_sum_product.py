@@ -104,6 +104,7 @@ def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int) -
     home = tree.covering(scope)
     if home is not None:
         return marginalise(calibration.log_marginals[home], tree.cliques[home], scope)
+    require_table(math.prod(tree.sizes[v] for v in scope), memory_limit)
     wanted = set(scope)
     table: dict[int, Table] = dict(enumerate(calibration.log_marginals))
     over: dict[int, Scope] = dict(enumerate(tree.cliques))
@@ -127,12 +128,14 @@ def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int) -
 def _product(a: Table, over_a: Scope, b: Table, over_b: Scope, limit: int) -> tuple[Table, Scope]:
     union = (*over_a, *(v for v in over_b if v not in over_a))
     sizes = dict(zip((*over_a, *over_b), (*a.shape, *b.shape), strict=True))
-    entries = math.prod(sizes[v] for v in union)
+    require_table(math.prod(sizes[v] for v in union), limit)
+    return expand(a, over_a, union) + expand(b, over_b, union), union
+
+
+def require_table(entries: int, limit: int) -> None:
+    """Refuse, before it is allocated, a table that takes more than `limit` bytes."""
     if 8 * entries > limit:
         raise ModelError(
-            f"this marginal needs a table of {entries:,} entries ({readable_bytes(8 * entries)}), the "
-            "limit is "
-            f"{readable_bytes(limit)}: ask for fewer variables at once, or build the model with a larger "
-            "memory_limit"
+            f"this marginal needs a table of {entries:,} entries ({readable_bytes(8 * entries)}), the limit "
+            f"is {readable_bytes(limit)}: ask for fewer variables at once, or give a larger memory_limit"
         )
-    return expand(a, over_a, union) + expand(b, over_b, union), union

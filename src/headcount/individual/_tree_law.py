@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,19 @@ def sample(tree: RootedTree, size: int, rng: np.random.Generator | int) -> NDArr
     drawn = np.empty((size, len(tree.parents)), dtype=np.intp)
     drawn[:, 0] = draw(tree.initial, rng.random(size))
     for v in range(1, len(tree.parents)):
-        above, uniform = drawn[:, tree.parents[v]], rng.random(size)
-        order = np.argsort(above, kind="stable")
-        present, starts = np.unique(above[order], return_index=True)
-        for state, rows in zip(present, np.split(order, starts[1:]), strict=True):
-            drawn[rows, v] = draw(_row(tree.transitions[v], int(state)), uniform[rows])
+        law = partial(_row, tree.transitions[v])
+        drawn[:, v] = draw_given(law, drawn[:, tree.parents[v]], rng.random(size))
+    return drawn
+
+
+def draw_given(law: Callable[[int], Table], given: NDArray[np.intp], uniform: Table) -> NDArray[np.intp]:
+    """For each individual, a state from ``law(its given state)``; each law is asked for once."""
+    drawn = np.empty(len(given), dtype=np.intp)
+    order = np.argsort(given, kind="stable")
+    present, starts, counts = np.unique(given[order], return_index=True, return_counts=True)
+    for state, start, count in zip(present, starts, counts, strict=True):
+        rows = order[start : start + count]
+        drawn[rows] = draw(law(int(state)), uniform[rows])
     return drawn
 
 

@@ -136,8 +136,10 @@ def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector
         return [np.ones(size) for size in tree.sizes], 0.0
     if isinstance(potentials, np.ndarray) and potentials.ndim == 2:
         top = potentials.max(axis=1, keepdims=True)
+        if not np.isfinite(top).all():
+            raise _UnderflowError
         centred = potentials - top
-        if not np.isfinite(top).all() or np.any((centred < -600.0) & (centred > -math.inf)):
+        if np.any((centred < -600.0) & (centred > -math.inf)):
             raise _UnderflowError
         return list(np.exp(centred)), float(top.sum())
     weights, shift = [], 0.0
@@ -146,10 +148,10 @@ def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector
             weights.append(np.ones(size))
             continue
         largest = float(g.max())
+        if not math.isfinite(largest):
+            raise _UnderflowError
         centred = g - largest
-        if not math.isfinite(largest) or (
-            centred.min() < -600.0 and np.any((centred < -600.0) & (centred > -math.inf))
-        ):
+        if centred.min() < -600.0 and np.any((centred < -600.0) & (centred > -math.inf)):
             raise _UnderflowError
         weights.append(np.exp(centred))
         shift += largest

@@ -1,0 +1,128 @@
+"""Junction trees are trees of maximal cliques with the running intersection property."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.graphs import awkward_models
+
+from headcount.individual import DiscreteModel, JunctionTree, Model, ModelError
+from headcount.individual._junction_tree import build_junction_tree
+
+MODELS = awkward_models()
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[dict, list]:
+    """Sizes and scopes of any shape: repeated, permuted, nested, empty, leaving variables out."""
+    count = draw(st.integers(1, 9))
+    scope = st.lists(st.integers(0, count - 1), max_size=4, unique=True).map(tuple)
+    return {v: draw(st.integers(1, 5)) for v in range(count)}, draw(st.lists(scope, max_size=14))
+
+
+def check(tree: JunctionTree, scopes: list) -> None:
+    """The laws of a junction tree."""
+    graph = nx.Graph([(a, b) for a, b, _ in tree.edges])
+    graph.add_nodes_from(range(len(tree.cliques)))
+    assert nx.is_tree(graph)
+    for a, b, separator in tree.edges:
+        assert separator == tuple(v for v in tree.cliques[a] if v in tree.cliques[b])
+    for v in tree.sizes:
+        holding = [c for c, clique in enumerate(tree.cliques) if v in clique]
+        assert holding
+        assert nx.is_connected(graph.subgraph(holding))
+    for a in tree.cliques:
+        assert sum(set(a) <= set(b) for b in tree.cliques) == 1
+    assert all(tree.covering(scope) is not None for scope in scopes)
+    reached = {0}
+    for a, b, _ in tree.edges:
+        assert a in reached
+        reached.add(b)
+    assert sum(tree.separators.values()) == len(tree.cliques) - 1
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+def test_trees_of_the_table(model: Model) -> None:
+    """Running intersection, maximal cliques, parents first, every factor in a clique."""
+    check(model.junction_tree, [scope for scope, _ in model.factors])
+    check(DiscreteModel.from_model(model).junction_tree, [scope for scope, _ in model.factors])
+
+
+@given(graphs())
+def test_any_graph_gets_a_junction_tree(graph: tuple[dict, list]) -> None:
+    """The cliques are those of a chordal graph that contains the given one; a chordal graph gains no edge."""
+    sizes, scopes = graph
+    tree = build_junction_tree(sizes, scopes)
+    check(tree, scopes)
+    moral, filled = nx.Graph(), nx.Graph()
+    for made, cliques in ((moral, scopes), (filled, tree.cliques)):
+        made.add_nodes_from(sizes)
+        for clique in cliques:
+            made.add_edges_from((a, b) for a in clique for b in clique if a != b)
+    assert set(map(frozenset, moral.edges)) <= set(map(frozenset, filled.edges))
+    assert nx.is_chordal(filled)
+    if nx.is_chordal(moral):
+        assert filled.number_of_edges() == moral.number_of_edges()
+    assert {frozenset(c) for c in nx.find_cliques(filled)} == {frozenset(c) for c in tree.cliques}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+def test_the_law_is_cliques_over_separators(model: Model) -> None:
+    """p(x) = prod_C mu_C(x_C) / prod_S mu_S(x_S)^nu(S), the empty separator of separate parts included."""
+    joint = model.marginal(model.variables)
+    log_p = np.zeros(joint.shape)
+    with np.errstate(divide="ignore"):
+        for scope, times in [*((c, 1) for c in model.junction_tree.cliques)]:
+            shape = [len(model.states[v]) if v in scope else 1 for v in model.variables]
+            log_p = log_p + times * np.log(model.marginal(scope).reshape(shape))
+        for scope, times in model.junction_tree.separators.items():
+            shape = [len(model.states[v]) if v in scope else 1 for v in model.variables]
+            table = model.marginal(scope).reshape(shape)
+            log_p = log_p - times * np.log(np.where(table > 0, table, 1.0))
+    np.testing.assert_allclose(np.exp(log_p), joint, atol=1e-13)
+
+
+def test_a_star_has_its_hub_as_separator_once_per_further_leaf() -> None:
+    """nu(hub) = leaves − 1."""
+    assert MODELS["star"].junction_tree.separators == {("hub",): 2}
+    assert DiscreteModel.from_model(MODELS["star"]).junction_tree.separators == {("hub",): 2}
+
+
+def test_separate_parts_meet_in_the_empty_separator() -> None:
+    """nu(()) = parts − 1, and its table is the total, 1."""
+    model = MODELS["disconnected"]
+    assert model.junction_tree.separators == {(): 1}
+    assert model.marginal(()).shape == ()
+    assert model.marginal(()) == pytest.approx(1)
+
+
+def test_memory_is_known_before_and_refused_with_both_numbers() -> None:
+    """A 12 by 12 grid of ten states: over 10^12 entries are counted, not allocated, and refused."""
+    side = 12
+    names = [(r, c) for r in range(side) for c in range(side)]
+    edges = [((r, c), (r, c + 1)) for r in range(side) for c in range(side - 1)]
+    edges += [((r, c), (r + 1, c)) for r in range(side - 1) for c in range(side)]
+    model = DiscreteModel(dict.fromkeys(names, 10), [(e, np.zeros((10, 10))) for e in edges])
+    largest = max(model.junction_tree.table_sizes)
+    assert largest >= 10**12
+    assert model.junction_tree.largest_bytes == 8 * largest
+    with pytest.raises(ModelError, match=f"{largest:,} entries") as refused:
+        model.marginal((names[0],))
+    assert "the limit is 2 GiB" in str(refused.value)
+    assert "TiB" in str(refused.value)
+
+
+def test_a_marginal_too_large_is_refused_before_it_is_made() -> None:
+    """Cliques that fit do not promise that any marginal does: 2^40 entries are refused with both numbers."""
+    chain = DiscreteModel(dict.fromkeys(range(40), 2), [((t, t + 1), np.zeros((2, 2))) for t in range(39)])
+    with pytest.raises(ModelError, match=r"entries \(.*\), the limit is 2 GiB"):
+        chain.marginal(tuple(range(40)))
+
+
+def test_a_limit_can_be_chosen() -> None:
+    """The same model passes or fails with its memory_limit, and a tilt inherits it."""
+    factors = {("a", "b"): np.zeros((4, 4))}
+    assert DiscreteModel({"a": 4, "b": 4}, factors, memory_limit=128).marginal(("a",)) == pytest.approx(0.25)
+    with pytest.raises(ModelError, match="16 entries"):
+        DiscreteModel({"a": 4, "b": 4}, factors, memory_limit=127).marginal(("a",))
