@@ -27,12 +27,33 @@ _CERTAIN = (
 
 def check_noise(sites: Sequence[Site], population: int, complaints: Complaints) -> None:
     """Note what each noise finds wrong with its own counts and parameters."""
-    for site in sites:
-        for where, text, values in site.noise.faults(population):
-            bad = np.broadcast_to(where, (len(site),))
-            shown = np.broadcast_to(values, (len(site),))
+    for group in _together(sites):
+        noise = _concatenated([site.noise for site in group])
+        lengths = [len(site) for site in group]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        for where, text, values in noise.faults(population):
+            bad = np.broadcast_to(where, (starts[-1],))
+            shown = np.broadcast_to(values, (starts[-1],))
             for k in np.flatnonzero(bad):
-                complaints.add(label(site), text, site.names[int(k)], shown[k])
+                home = int(np.searchsorted(starts, k, side="right")) - 1
+                complaints.add(label(group[home]), text, group[home].names[int(k - starts[home])], shown[k])
+
+
+def _together(sites: Sequence[Site]) -> list[list[Site]]:
+    """Sites of one observation side by side: ten thousand times are checked at once, not one by one."""
+    groups: dict[object, list[Site]] = {}
+    for k, site in enumerate(sites):
+        alone = bool(site.noise.pair_parameters())
+        groups.setdefault((k,) if alone else site.source, []).append(site)
+    return list(groups.values())
+
+
+def _concatenated(noises: Sequence[Observation]) -> Observation:
+    """One noise on the entries of several."""
+    if len(noises) == 1:
+        return noises[0]
+    names = ("counts", *noises[0].entry_parameters())
+    return noises[0].replaced({name: np.concatenate([getattr(n, name) for n in noises]) for name in names})
 
 
 def check_reach(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
@@ -45,7 +66,9 @@ def check_reach(sites: Sequence[Site], model: Model, population: int, complaints
         reach = site.margin(support)
         remedy = _BACKGROUND if "background" in site.noise.entry_parameters() else _UNREACHABLE
         note_impossible(site, np.flatnonzero(reach == 0), 0.0, remedy, complaints)
-        note_impossible(site, np.flatnonzero(reach == support.sum()), float(population), _CERTAIN, complaints)
+        if not site.noise.exact:  # exact counts that do not add up to N are noted as such
+            everyone = np.flatnonzero(reach == support.sum())
+            note_impossible(site, everyone, float(population), _CERTAIN, complaints)
 
 
 def note_impossible(

@@ -40,29 +40,41 @@ def derivative(log_prob: Callable[[Array], Array], n: Array, low: Array, *, orde
     n = np.asarray(n, dtype=float)
     room = n - low
     widest = 0.2 * np.sqrt(np.maximum(np.abs(n), 1.0))
-    at_end = room <= 0
     # A quarter of the room keeps the whole centred stencil inside the open domain, where the function may
-    # blow up.
-    first = np.where(at_end, widest, np.minimum(widest, room / 4))
-    rungs = [_stencil(log_prob, n, first / _SHRINK**k, at_end, order) for k in range(_RUNGS)]
+    # blow up; at the very end there is no room, and what is computed there is thrown away.
+    step = np.where(room > 0, np.minimum(widest, room / 4), widest)
+    centre = np.where(room > 0, n, n + 2 * widest)
+    best, gap = _ladder(log_prob, centre, step, _CENTRED[0], _CENTRED[order], order)
+    cramped = room < 4 * widest
+    if not cramped.any():
+        return best
+    # Near the end a regular function is known better from one side, with steps that need no room.
+    ahead, gap_ahead = _ladder(log_prob, n, widest, _FORWARD[0], _FORWARD[order], order)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        better = ~(gap / np.abs(best) <= gap_ahead / np.abs(ahead))
+    return np.where((room <= 0) | (cramped & better), ahead, best)
+
+
+def _ladder(
+    log_prob: Callable[[Array], Array],
+    n: Array,
+    widest: Array,
+    offsets: tuple[int, ...],
+    weights: tuple[int, ...],
+    order: int,
+) -> tuple[Array, Array]:
+    """The estimate of the rung that agrees best with the one before it, and by how much they differ."""
+    rungs = []
+    for k in range(_RUNGS):
+        step = widest / _SHRINK**k
+        rungs.append(_weighted(log_prob, n, step, offsets, weights) / (12 * step**order))
     best, least = rungs[0], np.full(n.shape, np.inf)
     for wide, narrow in pairwise(rungs):
         with np.errstate(invalid="ignore"):
             gap = np.abs(wide - narrow)
-        better = gap < least
-        best, least = np.where(better, narrow, best), np.where(better, gap, least)
-    return best
-
-
-def _stencil(
-    log_prob: Callable[[Array], Array], n: Array, step: Array, at_end: NDArray[np.bool_], order: int
-) -> Array:
-    """One five-point estimate, centred where there is room and forwards at the end of the domain."""
-    centred = _weighted(log_prob, n, step, _CENTRED[0], _CENTRED[order])
-    if not at_end.any():
-        return centred / (12 * step**order)
-    forward = _weighted(log_prob, n, step, _FORWARD[0], _FORWARD[order])
-    return np.where(at_end, forward, centred) / (12 * step**order)
+        closer = gap < least
+        best, least = np.where(closer, narrow, best), np.where(closer, gap, least)
+    return best, least
 
 
 def _weighted(

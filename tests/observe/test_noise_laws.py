@@ -1,0 +1,255 @@
+"""Laws every noise model obeys, against scipy.stats and by summation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import gammaln
+
+from headcount.observe import Binomial, Exact, Gaussian, LaplaceNoise, NegativeBinomial, Observation, Poisson
+
+COUNTS = np.array([0.0, 1, 3, 10, 15, 16, 17, 40, 1000])
+NEAR = np.array([0.7, 2.5, 3.5, 12, 20, 19, 30, 55, 1400])  # above every count, so inside every domain
+
+
+def counting(y):
+    """The discrete noises, with their law in scipy.stats as a function of y and n."""
+    m = lambda n: 0.7 * n + 0.2  # noqa: E731
+    return {
+        "poisson": (Poisson(y), lambda n: stats.poisson.logpmf(y, n)),
+        "poisson-background": (
+            Poisson(y, rate=0.7, background=0.2),
+            lambda n: stats.poisson.logpmf(y, m(n)),
+        ),
+        "negative-binomial": (
+            NegativeBinomial(y, dispersion=2.5, rate=0.7, background=0.2),
+            lambda n: stats.nbinom.logpmf(y, 2.5, 2.5 / (2.5 + m(n))),
+        ),
+        "negative-binomial-scattered": (
+            NegativeBinomial(y, dispersion=0.1),
+            lambda n: stats.nbinom.logpmf(y, 0.1, 0.1 / (0.1 + n)),
+        ),
+        "binomial": (Binomial(y, detection=0.3), lambda n: stats.binom.logpmf(y, n, 0.3)),
+    }
+
+
+def continuous(y):
+    return {
+        "gaussian": (Gaussian(y, sd=1.7), lambda n: stats.norm.logpdf(y, n, 1.7)),
+        "laplace": (LaplaceNoise(y, scale=1.7), lambda n: stats.laplace.logpdf(y, n, 1.7)),
+    }
+
+
+@pytest.mark.parametrize("name", counting(COUNTS))
+def test_probabilities_of_all_counts_sum_to_one(name):
+    """sum_y l(y | n) = 1 for whole n, zero included."""
+    y = np.arange(6000.0)
+    noise, _ = counting(y)[name]
+    for n in (0.0, 1.0, 7.0, 40.0):
+        if name == "negative-binomial-scattered" and n > 7:
+            continue  # its tail is longer than the sum
+        assert np.exp(noise.log_prob(np.full(y.shape, n))).sum() == pytest.approx(1, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", counting(COUNTS))
+def test_count_laws_are_those_of_scipy(name):
+    """log_prob is the log of the law, constants included, at whole n."""
+    noise, law = counting(COUNTS)[name]
+    n = np.ceil(NEAR)
+    np.testing.assert_allclose(noise.log_prob(n), law(n), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", continuous(COUNTS))
+def test_densities_are_those_of_scipy(name):
+    """log_prob is the log-density, constants included, negative n as well."""
+    noise, law = continuous(COUNTS)[name]
+    for n in (NEAR, -NEAR):
+        expected = law(n)
+        fits = np.isfinite(expected)  # scipy's Laplace underflows far out
+        assert fits.sum() >= 8
+        np.testing.assert_allclose(noise.log_prob(n)[fits], expected[fits], rtol=1e-13)
+
+
+def test_binomial_is_continued_by_the_gamma_function():
+    """Between whole numbers, log l is the Gamma-function formula; below y it is −inf."""
+    y = np.array([1.0, 5, 20, 300])
+    n = y + np.array([0.25, 0.5, 3.75, 444.4])
+    expected = gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1) + y * np.log(0.3) + (n - y) * np.log(0.7)
+    noise = Binomial(y, detection=0.3)
+    np.testing.assert_allclose(noise.log_prob(n), expected, rtol=1e-11)
+    np.testing.assert_allclose(noise.log_prob(y), y * np.log(0.3), rtol=1e-12)
+    assert np.isneginf(noise.log_prob(y - 1e-9)).all()
+
+
+@pytest.mark.parametrize("name", [*counting(COUNTS), *continuous(COUNTS)])
+def test_derivatives_are_those_of_the_law(name):
+    """Both slope and curvature agree with finite differences of log_prob."""
+    noise, _ = {**counting(COUNTS), **continuous(COUNTS)}[name]
+    slope, curvature = noise.slope(NEAR), noise.curvature(NEAR)
+    np.testing.assert_allclose(slope, Observation.slope(noise, NEAR), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(curvature, Observation.curvature(noise, NEAR), rtol=1e-5, atol=1e-7)
+    h = 1e-4  # and by hand, so that the library's own differences are not their only judge
+    by_hand = (noise.log_prob(NEAR + h) - noise.log_prob(NEAR - h)) / (2 * h)
+    np.testing.assert_allclose(slope, by_hand, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", [*counting(COUNTS), *continuous(COUNTS)])
+def test_functions_of_n_broadcast_over_leading_axes(name):
+    """An n of shape (W, K) is W evaluations aligned with the K counts."""
+    noise, _ = {**counting(COUNTS), **continuous(COUNTS)}[name]
+    window = np.stack([NEAR, NEAR + 1, NEAR + 2])
+    for function in (noise.log_prob, noise.slope, noise.curvature):
+        assert function(window).shape == window.shape
+        np.testing.assert_allclose(function(window)[1], function(NEAR + 1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", [*counting(COUNTS), *continuous(COUNTS)])
+def test_take_is_the_noise_on_some_entries(name):
+    """take(index).log_prob(n[index]) = log_prob(n)[index], by index and by mask."""
+    noise, _ = {**counting(COUNTS), **continuous(COUNTS)}[name]
+    for index in (np.array([4, 0, 7]), COUNTS > 9):
+        np.testing.assert_array_equal(noise.take(index).log_prob(NEAR[index]), noise.log_prob(NEAR)[index])
+
+
+def test_take_follows_parameters_of_each_entry():
+    """Per-entry parameters are taken along."""
+    noise = Poisson(COUNTS, rate=np.linspace(0.5, 2, 9), background=0.1).take([8, 2])
+    np.testing.assert_allclose(noise.rate, [2, 0.875])
+    np.testing.assert_allclose(noise.log_prob([3.0, 4]), stats.poisson.logpmf([1000, 3], [6.1, 3.6]))
+
+
+@pytest.mark.parametrize("name", [*counting(COUNTS), *continuous(COUNTS)])
+def test_log_prob_is_finite_above_the_domains_lower_end(name):
+    """log_prob is finite just above domain_low and −inf just below it, where it has an end."""
+    noise, _ = {**counting(COUNTS), **continuous(COUNTS)}[name]
+    low = noise.domain_low
+    end = np.isfinite(low)
+    inside = np.where(end, low + 1e-6, -3.0)
+    outside = np.where(end, low - 1e-6, 0.0)
+    assert np.isfinite(noise.log_prob(inside)).all()
+    assert np.isneginf(noise.log_prob(outside)[end]).all()
+
+
+@pytest.mark.parametrize("name", [*counting(COUNTS), *continuous(COUNTS)])
+def test_linear_entries_are_linear_and_no_others(name):
+    """At linear() entries log_prob has no second difference, below zero too; elsewhere it has one."""
+    noise, _ = {**counting(COUNTS), **continuous(COUNTS)}[name]
+    linear = noise.linear()
+    n = np.where(linear, -2.0, COUNTS + 1.0 if name != "laplace" else COUNTS)  # the corner
+    second = noise.log_prob(n + 1) - 2 * noise.log_prob(n) + noise.log_prob(n - 1)
+    assert (np.abs(second[linear]) < 1e-14).all()
+    assert (np.abs(second[~linear]) > 1e-9).all()
+    assert linear.any() == (name in {"poisson", "poisson-background", "binomial"})
+
+
+@pytest.mark.parametrize("name", [*counting(COUNTS), *continuous(COUNTS)])
+def test_log_concave_is_what_it_says(name):
+    """The curvature is ≤ 0 where the class promises it; negative binomial promises nothing, and bends up."""
+    noise, _ = {**counting(COUNTS), **continuous(COUNTS)}[name]
+    grid = COUNTS + np.geomspace(1e-3, 1e5, 60)[:, None]
+    assert (noise.curvature(grid) <= 0).all() == noise.log_concave
+
+
+@pytest.mark.parametrize("name", ["poisson", "poisson-background", "negative-binomial"])
+def test_concave_part_lies_below_and_touches(name):
+    """The surrogate a log(n + s) − b n minorises log l(y | n) up to a constant and has its slope at n0."""
+    noise, _ = counting(COUNTS)[name]
+    n0 = np.linspace(0.5, 30, 9)
+    a, b, s = noise.concave_part(n0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.where(a > 0, a / (n0 + s), 0.0) - b
+        np.testing.assert_allclose(slope, noise.slope(n0), rtol=1e-11, atol=1e-13)
+        grid = np.geomspace(1e-2, 1e4, 80)[:, None]
+        surrogate = lambda n: a * np.log(n + s) - b * n  # noqa: E731
+        gap = (noise.log_prob(grid) - noise.log_prob(n0)) - (surrogate(grid) - surrogate(n0))
+    assert (gap >= -1e-9 * (1 + np.abs(noise.log_prob(grid)))).all()
+    if name != "negative-binomial":
+        np.testing.assert_allclose(gap, 0, atol=1e-9 * 1e4)
+
+
+def test_concave_part_is_refused_by_the_others():
+    """Only a noise that says poisson_shaped has a concave part."""
+    for noise in (Gaussian([1.0], sd=1), Exact([1.0]), Binomial([1.0], detection=0.5)):
+        assert not noise.poisson_shaped
+        with pytest.raises(NotImplementedError, match="poisson_shaped"):
+            noise.concave_part(1.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["poisson", "poisson-background", "negative-binomial", "binomial", "gaussian", "laplace"]
+)
+def test_samples_have_the_laws_moments(name):
+    """Mean and variance of draws are those of the law (by log_prob), within five standard errors."""
+    grid = np.arange(-80, 400.0) / (1 if name in counting(COUNTS) else 4)
+    grid = grid[grid >= 0] if name in counting(COUNTS) else grid
+    weights, _ = {**counting(grid), **continuous(grid)}[name]
+    p = np.exp(weights.log_prob(np.full(grid.shape, 9.0)))
+    p /= p.sum()
+    mean = p @ grid
+    variance = p @ (grid - mean) ** 2
+    fourth = p @ (grid - mean) ** 4
+    size = 20_000
+    noise, _ = {**counting(np.zeros(size)), **continuous(np.zeros(size))}[name]
+    draws = noise.sample(np.full(size, 9.0), rng=np.random.default_rng(7))
+    assert abs(draws.mean() - mean) < 5 * np.sqrt(variance / size)
+    assert abs(draws.var() - variance) < 5 * np.sqrt((fourth - variance**2) / size)
+
+
+def test_poisson_with_background_allows_counts_of_nobody():
+    """A count y > 0 at n = 0 is impossible without a background and Poisson(background) with one."""
+    assert np.isneginf(Poisson([3.0]).log_prob([0.0]))
+    np.testing.assert_allclose(Poisson([3.0], background=0.5).log_prob([0.0]), stats.poisson.logpmf(3, 0.5))
+    assert np.isneginf(Poisson([3.0], background=0.5).log_prob([-0.5]))
+
+
+def test_gaussian_covariance_is_the_joint_density():
+    """The entries of log_prob sum to the multivariate density; slope is its gradient; take is its margin."""
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(4, 4))
+    covariance = root @ root.T + np.eye(4)
+    y, n = rng.normal(size=4) * 3, rng.normal(size=4)
+    noise = Gaussian(y, covariance=covariance)
+    assert noise.correlated
+    assert not Gaussian(y, sd=1.0).correlated
+    law = stats.multivariate_normal(mean=n, cov=covariance)
+    assert noise.log_prob(n).sum() == pytest.approx(law.logpdf(y), abs=1e-12)
+    np.testing.assert_allclose(noise.log_prob(np.stack([n, n])).sum(-1), law.logpdf(y), rtol=1e-12)
+    np.testing.assert_allclose(noise.slope(n), np.linalg.solve(covariance, y - n), rtol=1e-10)
+    np.testing.assert_allclose(noise.curvature(n), -np.diag(np.linalg.inv(covariance)), rtol=1e-10)
+    some = stats.multivariate_normal(mean=n[[2, 0]], cov=covariance[np.ix_([2, 0], [2, 0])])
+    assert noise.take([2, 0]).log_prob(n[[2, 0]]).sum() == pytest.approx(some.logpdf(y[[2, 0]]), abs=1e-12)
+    draws = noise.sample(np.zeros((40_000, 4)), rng=rng)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.35)
+
+
+def test_gaussian_with_diagonal_covariance_is_gaussian_with_sd():
+    """A covariance = diag(sd²) and sd are one noise."""
+    y, n, sd = np.array([1.0, 5, 9]), np.array([2.0, 4, 9]), np.array([0.5, 1, 2])
+    one, other = Gaussian(y, sd=sd), Gaussian(y, covariance=np.diag(sd**2))
+    for name in ("log_prob", "slope", "curvature"):
+        np.testing.assert_allclose(getattr(one, name)(n), getattr(other, name)(n), rtol=1e-13)
+
+
+def test_exact_is_a_constraint():
+    """log_prob is 0 at n = y and −inf elsewhere; there are no derivatives; a sample is n itself."""
+    noise = Exact([0.0, 2])
+    np.testing.assert_array_equal(noise.log_prob([0.0, 3]), [0, -np.inf])
+    for function in (noise.slope, noise.curvature):
+        with pytest.raises(TypeError, match="constraint"):
+            function([0.0, 2])
+    np.testing.assert_array_equal(noise.sample([4.0, 5], rng=np.random.default_rng(0)), [4, 5])
+
+
+def test_traits_of_the_classes():
+    """Closed form: Gaussian and exact. Whole counts: the count laws and exact."""
+    classes = (Poisson, NegativeBinomial, Binomial, Gaussian, LaplaceNoise, Exact)
+    assert {c for c in classes if c.gaussian} == {Gaussian, Exact}
+    assert {c for c in classes if c.exact} == {Exact}
+    assert {c for c in classes if not c.log_concave} == {NegativeBinomial}
+    assert {c for c in classes if c.whole} == {Poisson, NegativeBinomial, Binomial, Exact}
+    assert {c for c in classes if c.poisson_shaped} == {Poisson, NegativeBinomial}
+
+
+def test_binomial_draws_need_whole_individuals():
+    """A fractional n cannot be thinned."""
+    with pytest.raises(ValueError, match="whole"):
+        Binomial([1.0], detection=0.5).sample([2.5], rng=np.random.default_rng(0))
