@@ -19,6 +19,7 @@ env: $(STAMP)
 
 $(STAMP): requirements.txt pyproject.toml src/headcount/_version.py
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found. Try make PYTHON=/path/to/python"; exit 1; }
+	@echo "Making the environment in $(VENV), once; this takes a few minutes."
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
