@@ -38,7 +38,7 @@ lint: env
 	$(BIN)/mypy
 
 docs: env
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The peers we are measured against, in the same environment; the library never needs them.
 $(PEERS): $(STAMP) requirements-benchmarks.txt
