@@ -94,7 +94,7 @@ def _thread_pools() -> Iterator[Finding]:
 def _compiler_cache() -> Finding:
     """Where numba keeps what it compiles: beside the source, unless told otherwise."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
-    place = Path(folder) if folder is not None else Path(__file__).parent
+    place = Path(folder) if folder is not None else Path(__file__).parents[1]
     try:
         place.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place):
