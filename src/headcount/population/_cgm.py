@@ -22,7 +22,7 @@ from scipy import sparse
 
 from headcount.individual import Model, ModelError
 from headcount.population import _moments, _sampling, _support
-from headcount.population._margins import Scope, Table
+from headcount.population._margins import Scope, Table, dense
 from headcount.population._numerics import log_factorial, poisson_log_pmf
 from headcount.population._tables import CountTables
 
@@ -96,23 +96,31 @@ class CGM:
             return -np.inf
         if form == "potentials":
             return self.log_base_measure(tables) + self._log_potentials(tables)
-        tree = self.model.junction_tree
-        value = sum(_poisson_sum(tables.table(c), self._means[c]) for c in tree.cliques)
-        if value == -np.inf:
+        pairs = [(sign, *_aligned(tables.table(s), self._means[s])) for s, sign in self._signed_scopes]
+        if any(n is None for _, n, _ in pairs):
             return -np.inf
-        value -= sum(nu * _poisson_sum(tables.table(s), self._means[s]) for s, nu in tree.separators.items())
-        return float(value - poisson_log_pmf(self.population, self.population))
+        signs = np.repeat([sign for sign, _, _ in pairs], [m.size for _, _, m in pairs])
+        terms = poisson_log_pmf(
+            np.concatenate([n for _, n, _ in pairs]), np.concatenate([m for _, _, m in pairs])
+        )
+        if np.isneginf(terms).any():
+            return -np.inf
+        return float(signs @ terms - poisson_log_pmf(self.population, self.population))
+
+    @cached_property
+    def _signed_scopes(self) -> tuple[tuple[Scope, int], ...]:
+        """Every clique with +1 and every separator with −ν(S)."""
+        tree = self.model.junction_tree
+        return (*((c, 1) for c in tree.cliques), *((s, -nu) for s, nu in tree.separators.items()))
 
     def log_base_measure(self, tables: CountTables) -> float:
         """Log h(n), the log of the number of ordered samples with these counts; −∞ if there is none."""
         if self._impossible(tables):
             return -np.inf
-        tree = self.model.junction_tree
-        value = float(log_factorial(self.population))
-        value -= sum(float(log_factorial(_entries(tables.table(c))).sum()) for c in tree.cliques)
-        for separator, nu in tree.separators.items():
-            value += nu * float(log_factorial(_entries(tables.table(separator))).sum())
-        return value
+        entries = [(sign, _entries(tables.table(s))) for s, sign in self._signed_scopes]
+        signs = np.repeat([sign for sign, _ in entries], [n.size for _, n in entries])
+        factorials = log_factorial(np.concatenate([n for _, n in entries]))
+        return float(log_factorial(self.population) - signs @ factorials)
 
     def support(self, *, limit: float = 1e6) -> Iterator[CountTables]:
         """Yield every table of positive probability, once each.
@@ -139,26 +147,22 @@ class CGM:
         """Σ_C θ_C·n_C − N A(θ), where 0·(−∞) = 0."""
         value = -self.population * self.model.log_partition
         for scope, theta in self.model.factors:
-            counts = tables.table(scope)
-            counts = counts.toarray() if sparse.issparse(counts) else counts
+            counts = dense(tables.table(scope))
             held = counts > 0
             value += float((counts[held] * np.asarray(theta)[held]).sum())
         return value
 
 
 def _entries(table: Table) -> NDArray[np.int64]:
-    """The entries whose factorial is not 1."""
-    return table.data if sparse.issparse(table) else table
+    """The entries, flat; those a sparse table does not hold are 0, and 0! = 1."""
+    return table.data if sparse.issparse(table) else table.reshape(-1)
 
 
-def _poisson_sum(counts: Table, means: Table) -> float:
-    """Σ_i log Poisson(n(i); m(i)); a sparse mean is zero outside its pattern."""
+def _aligned(counts: Table, means: Table) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
+    """Counts and means entry by entry, flat; no counts if some lie where a sparse mean holds nothing."""
     if not sparse.issparse(means):
-        dense = counts.toarray() if sparse.issparse(counts) else counts
-        return float(poisson_log_pmf(dense, means).sum())
+        return dense(counts).reshape(-1), means.reshape(-1)
     counts = sparse.csr_array(counts)
     rows = np.repeat(np.arange(means.shape[0]), np.diff(means.indptr))
-    on_pattern = np.asarray(counts[rows, means.indices])
-    if on_pattern.sum() != counts.sum():
-        return -np.inf
-    return float(poisson_log_pmf(on_pattern, means.data).sum())
+    held = np.asarray(counts[rows, means.indices])
+    return (held if held.sum() == counts.sum() else None), means.data

@@ -149,13 +149,15 @@ class GCGM:
         """Give p(z_v | z_u) of an edge of a tree: gain P and noise Q, z_v | z_u ~ N(Pᵀ z_u, Q).
 
         With the root's N(Nμ_r, N(diag μ_r − μ_r μ_rᵀ)) and one factor per edge pointing away from the root
-        (any root), the product is the joint law of the node counts.
+        (any root), the product is the joint law of the node counts. Parts of a model that are not connected
+        are joined by edges whose rows of P are all equal.
         """
-        tree = self.model.junction_tree
-        wide = [c for c in tree.cliques if len(c) > 2]
-        if wide:
-            raise ModelError(f"the clique {wide[0]!r} has {len(wide[0])} variables: the model is no tree")
-        if not any(set(c) == {u, v} for c in tree.cliques):
+        rooted = self.model.rooted()
+        if rooted is None:
+            raise ModelError(
+                f"the model is no tree, so p(z_{v} | z_{u}) is no factor of it; conditional_node takes any model"
+            )
+        if (u, v) not in rooted.edge_of and (v, u) not in rooted.edge_of:
             raise ModelError(
                 f"{u!r} and {v!r} are not joined by an edge; conditional_node takes any two variables"
             )

@@ -1,6 +1,6 @@
 """Laplacians of weighted graphs, factored without a single subtraction.
 
-    S = diag(W1) − W,  W ≥ 0 with zero diagonal;   eliminating node k:  d_k = Σ_{j>k} W_kj,  W_ij += W_ik W_kj/d_k
+    S = diag(W1) − W,  W ≥ 0, zero diagonal;   eliminating k:  d_k = Σ_{j>k} W_kj,  W_ij += W_ik W_kj/d_k
 
 The noise of a tree's node given its parent, and what is left of a flow once one side is eliminated, are
 such matrices. Their diagonal is what rounding spoils first when cells are nearly empty or nearly cut off

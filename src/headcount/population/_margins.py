@@ -18,9 +18,11 @@ Table = Any
 def margin(table: Table, scope: Sequence[Hashable], onto: Sequence[Hashable]) -> Table:
     """Sum a table over `scope` down to `onto` ⊆ `scope`, axes in the order of `onto`."""
     kept = [v for v in scope if v in onto]
-    if len(kept) == len(scope):
-        return table if tuple(onto) == tuple(scope) else table.transpose([scope.index(v) for v in onto])
+    if tuple(onto) == tuple(scope):
+        return table
     if sparse.issparse(table):
+        if len(kept) == 2:
+            return sparse.csr_array(table.T)
         axis = tuple(k for k, v in enumerate(scope) if v not in onto)
         return np.asarray(table.sum(axis=axis[0])).reshape(-1) if len(axis) == 1 else np.asarray(table.sum())
     summed = np.asarray(table.sum(axis=tuple(k for k, v in enumerate(scope) if v not in onto)))

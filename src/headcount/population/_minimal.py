@@ -6,7 +6,7 @@ takes its dropped value:
     z̃_D = T_{D,A} z_A,    T_{D,A}(i_D, i_A) = 1[i_D and i_A agree on D],    i_D ∈ Π_{v∈D} (X_v ∖ {dropped_v})
     z_A = H_A z̃_{A⁺} + N h_A,       z̃_{A⁺} = (z̃_D : ∅ ≠ D ⊆ A)
 
-H follows variable by variable: the indicator of x_v = i is a coordinate itself for a kept i, and one minus the
+H follows variable by variable: the indicator of x_v = i is a coordinate itself for a kept i, one minus the
 kept ones for the dropped i, so [h_A, H_A] = ⊗_{v∈A} B_v with B_v the L_v × L_v matrix that says so. All its
 entries are 0 or ±1 and its determinant is ±1. Liu, Sheldon and Dietterich (2014), Proposition 3; Loh and
 Wainwright (2013).

@@ -1,6 +1,6 @@
 """Drawing counts down the junction tree: one multinomial per separator entry, no loop over individuals.
 
-    n_root ~ Multinomial(N, μ_root),      n_C(s, ·) | n_S(s) ~ Multinomial(n_S(s), μ_C(s, ·)/μ_S(s))
+n_root ~ Multinomial(N, μ_root),      n_C(s, ·) | n_S(s) ~ Multinomial(n_S(s), μ_C(s, ·)/μ_S(s))
 """
 
 from __future__ import annotations
