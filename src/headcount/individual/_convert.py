@@ -13,7 +13,7 @@ import numpy as np
 
 from headcount.individual._errors import raise_all
 from headcount.individual._rooted_tree import RootedTree
-from headcount.individual._validate import ROW_TOLERANCE, row_problems
+from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
 
 if TYPE_CHECKING:
     from headcount.individual._model import Model, Variable
@@ -40,9 +40,11 @@ def factors_from_cpts(
         ]
         if not unknown:
             labels = [states[v] for v in scope]
-            problems += row_problems(table, labels, f"P({child!r} | {tuple(parents)!r})", tolerance=rounding)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factors.append((scope, np.log(table)))
+            wrong = row_problems(table, labels, f"P({child!r} | {tuple(parents)!r})", tolerance=rounding)
+            problems += wrong
+            if not wrong:
+                with np.errstate(divide="ignore"):
+                    factors.append((scope, np.log(unit_rows(table))))
     problems += [
         f"{v!r} has no conditional table: give cpts[{v!r}] = ((), law)" for v in states if v not in cpts
     ]
@@ -91,33 +93,29 @@ def from_networkx(graph: Any) -> tuple[States, Factors]:
 
 def from_pgmpy(model: Any) -> tuple[States, Factors]:
     """States and factors of a pgmpy Bayesian network (conditional tables) or Markov network (factors)."""
-    read = getattr(model, "get_cpds", None) or model.get_factors
+    conditional = getattr(model, "get_cpds", None)
+    tables = conditional() if conditional is not None else model.get_factors()
     states: States = {}
-    factors: Factors = []
     problems: list[str] = []
-    for table in read():
+    for table in tables:
         for v in table.variables:
             labels = tuple(table.state_names[v])
             if states.setdefault(v, labels) != labels:
                 problems.append(
-                    f"the states of {v!r} are {states[v]!r} in one table, {labels!r} in another: make them "
-                    "agree"
+                    f"{v!r} has the states {states[v]!r} in one table, {labels!r} in another: make them agree"
                 )
-        with np.errstate(divide="ignore"):
-            factors.append((tuple(table.variables), np.log(np.asarray(table.values, dtype=np.float64))))
-    problems += [
-        f"variable {v!r} is in no table: add its conditional table or factor"
-        for v in model.nodes
-        if _lost(v, states)
-    ]
+    if conditional is not None:
+        problems += [
+            f"variable {v!r} has no conditional table: add one" for v in model.nodes if v not in states
+        ]
     raise_all(problems)
-    order = [v for v in model.nodes if v in states]
-    return {v: states[v] for v in (*order, *(v for v in states if v not in order))}, factors
-
-
-def _lost(node: Any, states: States) -> bool:
-    """A node that names a variable without a table; nodes of factor graphs and cluster trees name none."""
-    return isinstance(node, Hashable) and isinstance(node, (str, int)) and node not in states
+    states = {v: states[v] for v in (*(v for v in model.nodes if v in states), *states)}
+    arrays = [(tuple(table.variables), np.asarray(table.values, dtype=np.float64)) for table in tables]
+    if conditional is not None:
+        cpts = {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
+        return states, factors_from_cpts(states, cpts, rounding=FILE_ROUNDING)
+    with np.errstate(divide="ignore"):
+        return states, [(scope, np.log(values)) for scope, values in arrays]
 
 
 def tree_from_pairs(model: Model) -> RootedTree:

@@ -18,10 +18,7 @@ from headcount.individual._model import Model, Scope, Table, Variable, checked_s
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._sum_product import Calibration, calibrate, log_marginal
 from headcount.individual._tree_law import checked_potentials, draw_given, log_table_problems
-from headcount.individual._validate import ROW_TOLERANCE, frozen
-
-FILE_ROUNDING = 1e-6
-"""How far rows of a network file may be from one: the published networks are off by up to 3e-7."""
+from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, frozen
 
 
 @final
@@ -171,8 +168,8 @@ class DiscreteModel(Model):
     ) -> DiscreteModel:
         """p(x) ∝ prod_v P(x_v | x_parents(v)), from ``cpts[v] = (parents, table)`` with axes (parents..., v).
 
-        Rows must sum to one within `rounding`. They are used as they are: the potentials are log P, and what
-        is missing to one in the printed decimals is in A(theta).
+        A row within `rounding` of summing to one is read as printed decimals and divided by its sum, so that
+        A(theta) = 0; anything further off is an error.
         """
         named = named_states(states)
         return cls(
@@ -202,8 +199,7 @@ class DiscreteModel(Model):
     ) -> DiscreteModel:
         """The network of a ``.bif`` or ``.bif.gz`` file, such as those of the bnlearn repository.
 
-        Their decimals are printed with as few as seven digits, so rows may miss one by `rounding`; they are
-        used as printed.
+        Their decimals are printed with as few as seven digits, so rows may miss one by `rounding`.
         """
         states, cpts = read_bif(path)
         return cls.from_cpts(states, cpts, rounding=rounding, memory_limit=memory_limit)

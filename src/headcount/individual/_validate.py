@@ -11,6 +11,8 @@ from scipy import sparse
 
 ROW_TOLERANCE = 1e-8
 """How far a row may be from one: decimals printed with nine digits pass, a lost entry does not."""
+FILE_ROUNDING = 1e-6
+"""How far rows of a network file may be from one: published networks are off by up to 3e-7."""
 _ROUNDING = 1e-12
 
 
