@@ -45,7 +45,7 @@ def edge_law(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @every_model
 def test_node_conditional_is_gaussian_conditioning(name):
-    """Gain = cov(v, u) cov(u, u)⁺ and noise = cov(v, v) − cov(v, u) cov(u, u)⁺ cov(u, v), any two variables."""
+    """Gain cov(v, u) cov(u, u)⁺, noise cov(v, v) − cov(v, u) cov(u, u)⁺ cov(u, v), any two variables."""
     model = MODELS[name]
     law = GCGM(model, N)
     for u in model.variables:
@@ -111,7 +111,7 @@ def check_edge(edge: EdgeConditional, *, seed: int) -> None:
 
 
 def test_flows_between_clusters_joined_by_a_thread():
-    """Two clusters joined by a 1e-20 probability: flows still have their margins and variances their value."""
+    """Two clusters joined by a 1e-20 probability: flows keep their margins and variances their value."""
     thread = 1e-20
     table = 100 * np.array(
         [[0.2, 0.1, thread, 0.0], [0.1, 0.1, 0.0, 0.0], [0.0, 0.0, 0.2, 0.1], [thread, 0.0, 0.1, 0.1]]

@@ -155,7 +155,7 @@ class GCGM:
         rooted = self.model.rooted()
         if rooted is None:
             raise ModelError(
-                f"the model is no tree, so p(z_{v} | z_{u}) is no factor of it; conditional_node takes any model"
+                f"the model is no tree, so p(z_{v} | z_{u}) is no factor of it; use conditional_node"
             )
         if (u, v) not in rooted.edge_of and (v, u) not in rooted.edge_of:
             raise ModelError(

@@ -71,25 +71,34 @@ def require_memory(needed: int, what: str, *, limit: int) -> None:
 
 
 def table_means(model: Model, population: float) -> dict[tuple[Hashable, ...], Table]:
-    """N μ_A of every clique and separator; the edges of sparse transitions stay sparse.
+    """N μ_A of every clique and separator.
 
-    A sparse edge's table is diag(N μ_u) P with P's own pattern, so structural zeros take no memory.
+    An edge of a rooted tree is diag(N μ_u) P, read off its transition matrix: a sparse one stays sparse,
+    and a long chain costs no more per step than a short one.
     """
     tree = model.junction_tree
     rooted = model.rooted()
-    sparse_edges: dict[frozenset[Hashable], tuple[Hashable, Hashable, Any]] = {}
-    if rooted is not None:
-        for k, variable in enumerate(rooted.variables):
-            matrix = rooted.transitions[k]
-            if matrix is not None and sparse.issparse(matrix):
-                above = rooted.variables[rooted.parent[k]]
-                sparse_edges[frozenset((above, variable))] = (above, variable, matrix)
+    edges: dict[tuple[Hashable, ...], int] = dict(rooted.edge_of.items()) if rooted is not None else {}
     means: dict[tuple[Hashable, ...], Table] = {}
     for scope in dict.fromkeys([*tree.cliques, *tree.separators]):
-        if frozenset(scope) in sparse_edges:
-            above, variable, matrix = sparse_edges[frozenset(scope)]
-            table = sparse.diags_array(population * model.marginal((above,))) @ sparse.csr_array(matrix)
-            means[scope] = sparse.csr_array(table if scope == (above, variable) else table.T)
-        else:
+        edge = edges.get(scope, edges.get(scope[::-1]))
+        if rooted is None or edge is None:
             means[scope] = population * model.marginal(scope)
+        elif scope in edges:
+            means[scope] = _edge_mean(population * model.marginal(scope[:1]), rooted.transitions[edge])
+        else:
+            means[scope] = _turned(
+                _edge_mean(population * model.marginal(scope[1:]), rooted.transitions[edge])
+            )
     return means
+
+
+def _edge_mean(above: NDArray[np.float64], transition: Any) -> Table:
+    """diag(N μ_u) P."""
+    if sparse.issparse(transition):
+        return sparse.csr_array(sparse.diags_array(above) @ transition)
+    return above[:, None] * transition
+
+
+def _turned(table: Table) -> Table:
+    return sparse.csr_array(table.T) if sparse.issparse(table) else np.ascontiguousarray(table.T)

@@ -78,7 +78,8 @@ def birds(
     transitions = _transitions(features, np.asarray(weights, dtype=float), allowed)
     model = MarkovChain(initial, transitions)
     world = simulate_population(model, population, observe=poisson(rate), rng=generator)
-    return replace(world, features=features, winds=blown, coordinates=coordinates)
+    mask = None if max_distance is None else np.where(allowed, 0.0, -np.inf)
+    return replace(world, features=features, mask=mask, winds=blown, coordinates=coordinates)
 
 
 def transition(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.population import CGM, CountTables
@@ -35,6 +36,9 @@ class World:
         What was seen, scope by scope.
     features : Features or None
         What the transitions were made of, for worlds of `birds`.
+    mask : array, shape (L, L), or None
+        0 where a flight is allowed and −∞ where it is not, as log-linear transitions take it; None if all
+        are.
     winds : array, shape (T − 1, 2), or None
     coordinates : array, shape (L, 2), or None
         (column, row) of every cell.
@@ -44,6 +48,7 @@ class World:
     tables: CountTables
     observations: Mapping[tuple[Hashable, ...], NDArray[Any]]
     features: Features | None = None
+    mask: NDArray[np.float64] | None = None
     winds: NDArray[np.float64] | None = None
     coordinates: NDArray[np.int64] | None = None
 
@@ -66,7 +71,7 @@ class World:
         flows = np.zeros((len(chain.times) - 1, size, size), dtype=np.int64)
         for step, pair in enumerate(zip(chain.times, chain.times[1:], strict=False)):
             table = self.tables.table(pair)
-            flows[step] = table.toarray() if hasattr(table, "toarray") else table
+            flows[step] = table.toarray() if sparse.issparse(table) else table
         return flows
 
     @property
@@ -156,8 +161,13 @@ def population(
     seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
     observations = {}
     for scope, look in seen.items():
-        table = tables.table(scope)
-        observations[model.scope(scope)] = np.asarray(
-            look(table.toarray() if hasattr(table, "toarray") else table, generator)
-        )
+        counts = tables.table(scope)
+        counts = counts.toarray() if sparse.issparse(counts) else counts
+        values = np.asarray(look(counts, generator))
+        if values.shape != counts.shape:
+            raise ModelError(
+                f"the observations of {scope!r} have shape {values.shape}, its counts {counts.shape}; "
+                f"observe must return one number per entry"
+            )
+        observations[model.scope(scope)] = values
     return World(model, tables, observations)
