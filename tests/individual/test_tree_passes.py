@@ -163,3 +163,16 @@ def test_a_sparse_chain_is_never_made_dense(monkeypatch: pytest.MonkeyPatch) -> 
     assert change < 0
     assert all(sparse.issparse(m) and m.nnz == p.nnz for m in after.transitions)
     assert after.marginal((3,)).sum() == pytest.approx(1, abs=1e-10)
+
+
+def test_sparse_edge_potentials_are_zero_where_nothing_is_stored(rng: np.random.Generator) -> None:
+    """A csr potential is the dense one it stands for, on dense and on sparse chains, in either direction."""
+    p = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.0, 0.2, 0.8]])
+    g = sparse.csr_array(([1.5, -np.inf], ([0, 2], [1, 2])), shape=(3, 3))
+    expected, change = MarkovChain([0.2, 0.3, 0.5], p, length=3).tilt({(1, 2): g.toarray()})
+    for matrix in (p, sparse.csr_array(p)):
+        chain = MarkovChain([0.2, 0.3, 0.5], matrix, length=3)
+        for scope, table in (((1, 2), g), ((2, 1), g.T), ((2, 1), g.toarray().T)):
+            after, by = chain.tilt({scope: table})
+            assert by == pytest.approx(change, abs=1e-14)
+            np.testing.assert_allclose(after.marginal((1, 2)), expected.marginal((1, 2)), atol=1e-14)

@@ -143,3 +143,41 @@ def test_an_enumeration_too_large_is_refused() -> None:
 def test_cells_that_change_have_no_common_names() -> None:
     """`cells` does not pick one time's labels when they differ."""
     assert "differ between times" in refusal(lambda: MarkovChain(HALF, [np.full((2, 3), 1 / 3)]).cells)[0]
+
+
+def test_a_matrix_no_step_uses_is_still_checked() -> None:
+    """A chain of one time looks at the matrix it was given: nothing is accepted and ignored."""
+    assert "sums to 1.1" in refusal(MarkovChain, HALF, [[0.9, 0.2], [0.2, 0.8]], length=1)[0]
+    assert MarkovChain(HALF, GOOD, length=1).transitions == []
+
+
+def test_a_model_cannot_be_changed_from_outside() -> None:
+    """Writing into what was given, or into what came back, does not change the law."""
+    law, dense, csr = np.array(HALF), GOOD.copy(), sparse.csr_array(GOOD)
+    theta = np.zeros((2, 2))
+    models = [
+        MarkovChain(law, dense, length=2),
+        MarkovChain(law, csr, length=2),
+        DiscreteModel({0: 2, 1: 2}, {(0, 1): theta}),
+    ]
+    before = [model.marginal((0, 1)) for model in models]
+    law[0], dense[0, 0], csr.data[0], theta[0, 0] = 9.0, 9.0, 9.0, 9.0
+    for model, joint in zip(models, before, strict=True):
+        model.marginal((1,))[:] = 9.0
+        np.testing.assert_array_equal(model.marginal((0, 1)), joint)
+        np.testing.assert_allclose(model.marginal((1,)), joint.sum(axis=0), atol=1e-15)
+
+
+def test_labels_are_plain_values() -> None:
+    """Arrays of labels become Python values; dates stay dates; the model says what it is."""
+    pandas = pytest.importorskip("pandas")
+    chain = MarkovChain(HALF, GOOD, times=np.arange(3), cells=np.array(["a", "b"]))
+    assert repr(chain.times) == "(0, 1, 2)"
+    assert repr(chain.cells) == "('a', 'b')"
+    assert repr(chain) == "<MarkovChain: 3 variables (0, 1, 2), 2 states each>"
+    days = pandas.date_range("2024-01-01", periods=3)
+    assert MarkovChain(HALF, GOOD, times=days).times == tuple(days)
+    nights = np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[ns]")
+    assert MarkovChain(HALF, GOOD, times=nights).marginal(
+        (np.datetime64("2024-01-02"),)
+    ).sum() == pytest.approx(1)

@@ -15,7 +15,7 @@ from headcount.individual._discrete import DiscreteModel
 from headcount.individual._errors import ModelError, raise_all
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._labels import Labels, split_labels, take_in_order
-from headcount.individual._model import Model, Scope, Table, Variable, repeated
+from headcount.individual._model import Model, Scope, Table, Variable, label_tuple, repeated
 from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._tree import tree_marginal
 from headcount.individual._validate import as_matrix, frozen, law_problems, matrix_problems, unit_rows
@@ -46,6 +46,19 @@ class MarkovChain(Model):
     -----
     A row within 1e-8 of summing to one is read as printed decimals and divided by its sum; anything further
     off is an error. A homogeneous chain holds its matrix once.
+
+    Examples
+    --------
+    >>> moves = [[0.9, 0.1], [0.5, 0.5]]
+    >>> chain = MarkovChain([1, 0], moves, times=["mon", "tue", "wed"], cells=["pond", "hill"])
+    >>> chain.marginal(("wed",))
+    array([0.86, 0.14])
+    >>> chain.joint_marginal(("mon",), ("tue",))
+    array([[0.9, 0.1],
+           [0. , 0. ]])
+    >>> tilted, change = chain.tilt({("tue",): [0, float("-inf")]})    # no one is on the hill on Tuesday
+    >>> tilted.marginal(("wed",)).round(3), round(change, 3)
+    (array([0.9, 0.1]), -0.105)
     """
 
     def __init__(
@@ -60,7 +73,7 @@ class MarkovChain(Model):
         initial, transitions, cells = _unlabelled(initial, transitions, cells)
         law = frozen(initial)
         matrices, count = _steps(transitions, length, times)
-        names = tuple(range(count)) if times is None else tuple(times)
+        names = tuple(range(count)) if times is None else label_tuple(times)
         if law.ndim != 1:
             raise ModelError(f"initial has the shape {law.shape}: give one probability per cell, a 1-D array")
         labels, problems = _cell_labels(cells, [len(law), *(matrix.shape[-1] for matrix in matrices)])
@@ -179,7 +192,7 @@ def _unlabelled(
     found = next((names for names in own if names is not None), None)
     if found is None:
         return law, (transitions if several else parts[0][0]), cells
-    order = found if cells is None else tuple(cells)
+    order = found if cells is None else label_tuple(cells)
     law, problems = take_in_order(law, law_labels, order, what="initial")
     made = []
     for k, (values, labels) in enumerate(parts):
@@ -222,7 +235,11 @@ def _steps(
             )
         if count < 1:
             raise ModelError(f"length is {count}: a chain has at least one time")
-        return [as_matrix(transitions)] * (count - 1), count
+        matrix = as_matrix(transitions)
+        if count == 1:  # no step uses it, but a wrong matrix is still a mistake
+            cells = range(matrix.shape[0])
+            raise_all(matrix_problems(matrix, cells, cells, "the transition matrix"))
+        return [matrix] * (count - 1), count
     made: dict[int, Matrix] = {}
     matrices = [made.setdefault(id(m), as_matrix(m)) for m in transitions]
     if count is not None and count != len(matrices) + 1:
@@ -258,7 +275,7 @@ def _cell_labels(
                 f"the number of cells changes over time ({list(sizes)}): give one sequence of labels per time"
             ]
     else:
-        shared = tuple(cells)
+        shared = label_tuple(cells)
         labels = [shared] * len(sizes)
     problems = []
     for t, (names, size) in enumerate(zip(labels, sizes, strict=True)):

@@ -14,8 +14,8 @@ from headcount.individual import _convert
 from headcount.individual._bif import read_bif
 from headcount.individual._errors import ModelError, raise_all
 from headcount.individual._junction_tree import MEMORY_LIMIT, JunctionTree, build_junction_tree
-from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, repeated
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, label_tuple, repeated
+from headcount.individual._rooted_tree import RootedTree, dense
 from headcount.individual._sum_product import Calibration, calibrate, log_marginal
 from headcount.individual._tree_law import checked_potentials, draw_given, log_table_problems
 from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, frozen
@@ -40,6 +40,20 @@ class DiscreteModel(Model):
         Bytes that the clique tables may take together. `junction_tree.largest_bytes` is known before anything
         is allocated; beyond the limit, the first question that needs the tables raises `ModelError` with both
         numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> agree = np.log([[3, 1], [1, 3]])
+    >>> pairs = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    >>> ring = DiscreteModel({v: 2 for v in "abcd"}, {pair: agree for pair in pairs})
+    >>> ring.junction_tree.cliques, ring.junction_tree.separators
+    ((('a', 'b', 'd'), ('b', 'c', 'd')), {('b', 'd'): 1})
+    >>> ring.marginal(("a", "c")).round(3)
+    array([[0.368, 0.132],
+           [0.132, 0.368]])
+    >>> ring.junction_tree.largest_bytes
+    64
     """
 
     def __init__(
@@ -92,7 +106,7 @@ class DiscreteModel(Model):
         tree = self.junction_tree if all(self.junction_tree.covering(s) is not None for s in made) else None
         factors = [
             *self._factors,
-            *((s, g if isinstance(g, np.ndarray) else g.toarray()) for s, g in made.items()),
+            *((s, dense(g)) for s, g in made.items()),
         ]
         model = DiscreteModel(self._states, factors, junction_tree=tree, memory_limit=self._memory_limit)
         return model, model.log_partition - self.log_partition
@@ -207,7 +221,9 @@ class DiscreteModel(Model):
 
 def named_states(states: Mapping[Variable, Sequence[Hashable] | int]) -> dict[Variable, tuple[Hashable, ...]]:
     """Labels of every variable, checked: at least one, none twice."""
-    made = {v: tuple(range(s)) if isinstance(s, (int, np.integer)) else tuple(s) for v, s in states.items()}
+    made = {
+        v: tuple(range(s)) if isinstance(s, (int, np.integer)) else label_tuple(s) for v, s in states.items()
+    }
     problems = [] if made else ["the model has no variables: give at least one"]
     problems += [
         f"variable {v!r} has no states: give at least one" for v, labels in made.items() if not labels

@@ -13,7 +13,7 @@ from headcount.individual._discrete import checked_factors, named_states
 from headcount.individual._errors import ModelError
 from headcount.individual._junction_tree import JunctionTree, build_junction_tree
 from headcount.individual._model import Model, Scope, Table, Variable
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._rooted_tree import RootedTree, dense
 from headcount.individual._sum_product import expand, log_sum_exp
 from headcount.individual._tree_law import checked_potentials, draw
 
@@ -94,7 +94,7 @@ class Enumeration(Model):
     def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Enumeration, float]:
         """P' ∝ p exp(sum g), and log E exp(sum g) from the joint table."""
         made = checked_potentials(potentials, self._sizes)
-        tilted = Enumeration(self._states, [*self._factors, *made.items()])
+        tilted = Enumeration(self._states, [*self._factors, *((s, dense(g)) for s, g in made.items())])
         return tilted, tilted.log_partition - self.log_partition
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.individual._model import repeated, shown
+from headcount.individual._model import label_tuple, repeated, shown
 
 Labels = list[tuple[Hashable, ...] | None]
 
@@ -21,11 +21,11 @@ def split_labels(values: Any) -> tuple[Any, Labels]:
     """
     pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
     if pandas is not None and isinstance(values, pandas.Series):
-        return values.to_numpy(), [tuple(values.index.tolist())]
+        return values.to_numpy(), [label_tuple(values.index)]
     if pandas is not None and isinstance(values, pandas.DataFrame):
-        return values.to_numpy(), [tuple(values.index.tolist()), tuple(values.columns.tolist())]
+        return values.to_numpy(), [label_tuple(values.index), label_tuple(values.columns)]
     if xarray is not None and isinstance(values, xarray.DataArray):
-        named = [tuple(values[d].values.tolist()) if d in values.coords else None for d in values.dims]
+        named = [label_tuple(values[d]) if d in values.coords else None for d in values.dims]
         return values.values, named
     return values, []
 

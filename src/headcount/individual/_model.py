@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,12 @@ class Model(ABC):
     def rooted(self) -> RootedTree | None:
         """Initial law and transitions, when the model is (or can be) a chain or a tree; None otherwise."""
 
+    def __repr__(self) -> str:
+        sizes = [len(labels) for labels in self.states.values()]
+        low, high = min(sizes), max(sizes)
+        states = f"{low} states each" if low == high else f"{low} to {high} states"
+        return f"<{type(self).__name__}: {len(sizes)} variables ({shown(self.variables, 4)}), {states}>"
+
     def size(self, scope: Sequence[Variable]) -> tuple[int, ...]:
         """The shape of a table over `scope`."""
         return tuple(len(self.states[v]) for v in self.scope(scope))
@@ -113,6 +120,15 @@ def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> S
     ]
     raise_all(problems)
     return names
+
+
+def label_tuple(labels: Any) -> tuple[Hashable, ...]:
+    """Labels as plain Python values: messages read ``3``, not ``np.int64(3)``. Dates stay dates."""
+    xarray = sys.modules.get("xarray")
+    values = labels.values if xarray is not None and isinstance(labels, xarray.DataArray) else labels
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "Mm":
+        return tuple(values.tolist())
+    return tuple(values)
 
 
 def repeated(names: Sequence[Variable]) -> list[Variable]:

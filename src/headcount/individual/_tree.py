@@ -38,6 +38,16 @@ class Tree(Model):
     -----
     `variables` puts the root first and every variable after its parent. A row within 1e-8 of summing to one
     is read as printed decimals and divided by its sum; anything further off is an error.
+
+    Examples
+    --------
+    >>> noisy, same = [[0.9, 0.1], [0.2, 0.8]], [[1, 0], [0, 1]]
+    >>> tree = Tree([0.5, 0.5], {"left": ("top", noisy), "right": ("top", same)})
+    >>> tree.variables
+    ('top', 'left', 'right')
+    >>> tree.marginal(("left", "right"))
+    array([[0.45, 0.1 ],
+           [0.05, 0.4 ]])
     """
 
     def __init__(
@@ -157,7 +167,7 @@ def tree_marginal(tree: RootedTree, nodes: Sequence[Table], scope: Scope) -> Tab
     if len(scope) == 0:
         return np.ones(())
     if len(scope) == 1:
-        return nodes[tree.index[scope[0]]]
+        return nodes[tree.index[scope[0]]].copy()
     if len(scope) == 2:
         return _tree_law.pair_marginal(tree, nodes, tree.index[scope[0]], tree.index[scope[1]])
     return None

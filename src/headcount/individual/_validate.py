@@ -109,7 +109,7 @@ def _places(matrix: Any, bad: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDAr
 def as_matrix(matrix: Any) -> Any:
     """A read-only float matrix, csr or C-ordered; an array that is read-only already is not copied."""
     if sparse.issparse(matrix):
-        made = sparse.csr_array(matrix, dtype=np.float64)
+        made = sparse.csr_array(matrix, dtype=np.float64, copy=True)
         made.sum_duplicates()
         return made
     return frozen(matrix)
@@ -119,7 +119,8 @@ def frozen(values: Any) -> NDArray[np.float64]:
     """A read-only C-ordered float array; a copy unless it is one already."""
     given = np.asarray(values, dtype=np.float64, order="C")
     if given.flags.writeable:
-        given = given.copy() if given is values or np.shares_memory(given, np.asarray(values)) else given
+        made_here = isinstance(values, (list, tuple)) or not np.may_share_memory(given, np.asarray(values))
+        given = given if made_here else given.copy()
         given.flags.writeable = False
     return given
 
