@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class DenseStructure(Structure):
     """Every clique table of ``model`` in one vector; ``sites`` select what is observed."""
 
-    def __init__(self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None) -> None:
+    def __init__(
+        self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
+    ) -> None:
         self.model, self.population = model, population
         self.known = Known.nothing() if known is None else known
         self.cliques = tuple(model.junction_tree.cliques)
@@ -97,14 +99,20 @@ class DenseStructure(Structure):
         return DenseField(self, mean, v)
 
 
-def _condition_exact(m: Array, v: Array, rows: Array, value: Array, scale: float) -> tuple[Array, Array, float]:
+def _condition_exact(
+    m: Array, v: Array, rows: Array, value: Array, scale: float
+) -> tuple[Array, Array, float]:
     """Condition N(m, V) on ``rows z = value``; independent rows are picked, the others must already agree."""
     values, vectors = np.linalg.eigh(v)
     root = vectors * np.sqrt(np.where(values > 1e-13 * max(values.max(), 1e-300), values, 0.0))
     picked, rest, _, lower = independent_rows(rows @ root, np.abs(rows).sum(axis=1), scale, rounding=1e-6)
     s = rows[picked] @ v @ rows[picked].T
     gap = value - rows @ m
-    solved = np.linalg.solve(s, np.column_stack([gap[picked], rows[picked] @ v])) if len(picked) else np.zeros((0, len(v) + 1))
+    solved = (
+        np.linalg.solve(s, np.column_stack([gap[picked], rows[picked] @ v]))
+        if len(picked)
+        else np.zeros((0, len(v) + 1))
+    )
     gain = v @ rows[picked].T
     new_mean = m + gain @ solved[:, 0]
     new_v = v - gain @ solved[:, 1:]
@@ -129,7 +137,9 @@ class DenseField(Field):
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
         rows = self._structure.margin(scope)
-        return np.einsum("ij,jk,ik->i", rows, self._covariance, rows).reshape(self._structure.model.size(scope))
+        return np.einsum("ij,jk,ik->i", rows, self._covariance, rows).reshape(
+            self._structure.model.size(scope)
+        )
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """See :class:`Field`."""
@@ -143,5 +153,6 @@ class DenseField(Field):
         shape = self._structure.model.size
         edges = self._structure.offsets
         return {
-            c: draws[:, edges[k] : edges[k + 1]].reshape(size, *shape(c)) for k, c in enumerate(self._structure.cliques)
+            c: draws[:, edges[k] : edges[k + 1]].reshape(size, *shape(c))
+            for k, c in enumerate(self._structure.cliques)
         }

@@ -60,7 +60,12 @@ def condition(tree: GaussianTree, constraints: Mapping[int, Constraint], *, scal
         if len(rest):
             mix = _mixing(rows @ node.factor, picked, rest, q, lower)
             _pass_on(
-                waiting, nodes, node, rows[rest] - mix @ rows[picked], value[rest] - mix @ value[picked], scale=scale
+                waiting,
+                nodes,
+                node,
+                rows[rest] - mix @ rows[picked],
+                value[rest] - mix @ value[picked],
+                scale=scale,
             )
     return GaussianTree(tuple(nodes))
 
@@ -73,7 +78,12 @@ def independent_rows(
     Entries of G are standard deviations of counts, at most ``weight·√N``; a pivot below ``rounding`` of that is zero.
     """
     if g.size == 0:
-        return np.empty(0, np.intp), np.arange(g.shape[0]), np.zeros((g.shape[1], g.shape[1])), np.zeros((0, 0))
+        return (
+            np.empty(0, np.intp),
+            np.arange(g.shape[0]),
+            np.zeros((g.shape[1], g.shape[1])),
+            np.zeros((0, 0)),
+        )
     q, r, pivot = qr(g.T, mode="full", pivoting=True)
     diagonal = np.abs(np.diagonal(r))
     floor = rounding * np.sqrt(scale) * float(weight.max())
@@ -81,7 +91,9 @@ def independent_rows(
     return pivot[:rank], pivot[rank:], q, r[:rank, :rank].T
 
 
-def _fix(node: Node, rows: Array, value: Array, q: Array, lower: Array) -> tuple[Node, tuple[Array, Array] | None, float]:
+def _fix(
+    node: Node, rows: Array, value: Array, q: Array, lower: Array
+) -> tuple[Node, tuple[Array, Array] | None, float]:
     """Impose the independent rows: the node that remains, the factor left on the parent, and log of its constant."""
     rank = len(value)
     moved = node.factor @ q[:, :rank]
@@ -89,7 +101,9 @@ def _fix(node: Node, rows: Array, value: Array, q: Array, lower: Array) -> tuple
     base = np.zeros(node.size) if node.offset is None else node.offset
     target = solve_triangular(lower, value - rows @ base, lower=True) if rank else np.zeros(0)
     offset = base + moved @ target
-    log_scale = -0.5 * float(target @ target) - 0.5 * rank * LOG_2PI - float(np.log(np.abs(np.diagonal(lower))).sum())
+    log_scale = (
+        -0.5 * float(target @ target) - 0.5 * rank * LOG_2PI - float(np.log(np.abs(np.diagonal(lower))).sum())
+    )
     factor = fortran(node.factor @ q[:, rank:])
     if node.gain is None:
         return replace(node, factor=factor, offset=offset), None, log_scale
@@ -120,7 +134,9 @@ def _pass_on(
     offset = 0.0 if node.offset is None else rows @ node.offset
     value = value - offset
     up = np.zeros((len(rows), 0)) if node.gain is None else rows @ node.gain.T
-    empty = np.abs(up).max(axis=1, initial=0.0) <= 1e-10 * np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1.0)
+    empty = np.abs(up).max(axis=1, initial=0.0) <= 1e-10 * np.maximum(
+        np.abs(rows).max(axis=1, initial=0.0), 1.0
+    )
     wrong = empty & (np.abs(value) > 1e-7 * scale)
     if wrong.any():
         message = f"exact observations contradict each other by {np.abs(value[wrong]).max():g} individuals"

@@ -150,9 +150,15 @@ class TreeField(Field):
             tables[view.scope] = self._sample_table(view, drawn, size, rng)
         return tables
 
-    def _sample_table(self, view: CliqueView, drawn: list[Array], size: int, rng: np.random.Generator) -> Array:
+    def _sample_table(
+        self, view: CliqueView, drawn: list[Array], size: int, rng: np.random.Generator
+    ) -> Array:
         node = self.solution.tree.nodes[view.node]
-        f = drawn[view.node] if node.gain is None else np.hstack([drawn[node.parent][:, node.block], drawn[view.node]])
+        f = (
+            drawn[view.node]
+            if node.gain is None
+            else np.hstack([drawn[node.parent][:, node.block], drawn[view.node]])
+        )
         m = view.table.ravel()
         # Draw any table with the right covariance, then move it onto the features (conditioning by kriging).
         if view.node in self.steps:
@@ -202,7 +208,9 @@ class TreeField(Field):
     def _feature_mean(self, view: CliqueView) -> Array:
         node = self.solution.tree.nodes[view.node]
         own = self.solution.mean[view.node]
-        return own if node.gain is None else np.concatenate([self.solution.mean[node.parent][node.block], own])
+        return (
+            own if node.gain is None else np.concatenate([self.solution.mean[node.parent][node.block], own])
+        )
 
     def _feature_covariance(self, x: CliqueView, y: CliqueView) -> Array:
         """Posterior covariance between two cliques' features."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.structure._linalg import apply, forward_solve, fortran, product
+from headcount.structure._linalg import apply, fortran, forward_solve, product
 
 if TYPE_CHECKING:
     from headcount.structure._gaussian_tree import Upward
@@ -47,7 +47,11 @@ def _over(step: Step) -> Array:
 def flow_mean(step: Step, delta_u: Array, delta_v: Array) -> Array:
     """Expected deviation of the table given the nodes' deviations, by conjugate gradients: O(L²) a step."""
     inner = 0.0 if step.shift is None else step.shift.sum(axis=1)
-    offset = 0.0 if step.shift is None else step.shift.sum(axis=0) - apply(step.gain, np.asarray(inner), transpose=True)
+    offset = (
+        0.0
+        if step.shift is None
+        else step.shift.sum(axis=0) - apply(step.gain, np.asarray(inner), transpose=True)
+    )
     remainder = delta_v - offset - apply(step.gain, delta_u, transpose=True)
     beta = solve_laplacian(step, remainder)
     alpha = (delta_u - inner) * _over(step) - apply(step.gain, beta)

@@ -24,8 +24,8 @@ import numpy as np
 from headcount.structure._linalg import (
     apply,
     cholesky,
-    forward_solve,
     fortran,
+    forward_solve,
     gram,
     mirror,
     product,
@@ -102,7 +102,9 @@ class GaussianTree:
         """The widest feature vector."""
         return max(node.size for node in self.nodes)
 
-    def solve(self, tau: Sequence[Array | None], nu: Sequence[Array | None], *, keep: bool = False) -> Solution:
+    def solve(
+        self, tau: Sequence[Array | None], nu: Sequence[Array | None], *, keep: bool = False
+    ) -> Solution:
         """Moments under diagonal sites ``exp(−½ tau δ² + nu δ)``; ``keep`` retains the full covariances.
 
         Raises
@@ -137,7 +139,9 @@ class GaussianTree:
                     covariance[v] = _EMPTY
                 if not keep and node.parent >= 0 and waiting[node.parent] == v:
                     covariance[node.parent] = _EMPTY
-        return Solution(self, tuple(mean), tuple(variance), log_z, tuple(upward), tuple(covariance) if keep else None)
+        return Solution(
+            self, tuple(mean), tuple(variance), log_z, tuple(upward), tuple(covariance) if keep else None
+        )
 
     def _last_use(self) -> list[int]:
         """For every node the last node whose downward step reads its covariance (itself when it is a leaf)."""

@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 class JunctionStructure(Structure):
     """The Gaussian law of a (tilted) discrete model's counts on its junction tree."""
 
-    def __init__(self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None) -> None:
+    def __init__(
+        self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
+    ) -> None:
         self.model, self.population, self.sites = model, float(population), tuple(sites)
         self.known = Known.nothing() if known is None else known
-        self.order, self.parent, self.separator = _root(model)
+        self.order, self.parent, self.separator = rooted_cliques(model)
         self.views, self.placements, nodes = self._build()
         self.gaussian = self._settle(nodes)
 
@@ -61,7 +63,9 @@ class JunctionStructure(Structure):
                 used += len(block)
             for k, site in enumerate(self.sites):
                 if homes[k] == v:
-                    block = selection(site, int(np.prod(self.model.size(site.scope)))) @ view.margin(site.scope)
+                    block = selection(site, int(np.prod(self.model.size(site.scope)))) @ view.margin(
+                        site.scope
+                    )
                     placements[k] = Placement(v, np.arange(used, used + len(block)))
                     rows.append(block)
                     used += len(block)
@@ -112,7 +116,7 @@ class JunctionStructure(Structure):
         return TreeField(self.gaussian.solve(*self._by_node(tau, nu), keep=True), self.views)
 
 
-def _root(model: Model) -> tuple[list[int], list[int], list[Scope]]:
+def rooted_cliques(model: Model) -> tuple[list[int], list[int], list[Scope]]:
     """Clique indices in topological order, each one's parent position, and the separator to it."""
     tree = model.junction_tree
     neighbours: dict[int, list[tuple[int, Scope]]] = {c: [] for c in range(len(tree.cliques))}

@@ -85,7 +85,9 @@ def forward_solve(factor: Array, b: Array, *, transpose: bool = False) -> Array:
 def mirror(a: Array) -> Array:
     """Fill the upper triangle from the lower one, in place."""
     size, step = a.shape[0], 64
-    for i in range(0, size, step):  # blocks: index arrays for a whole triangle would cost more than the product itself
+    for i in range(
+        0, size, step
+    ):  # blocks: index arrays for a whole triangle would cost more than the product itself
         j = min(i + step, size)
         corner = np.tril(a[i:j, i:j])
         a[i:j, i:j] = corner + np.tril(corner, -1).T

@@ -100,7 +100,11 @@ class TreeStructure(Structure):
 
     def _place(self) -> tuple[list[Placement], list[Node]]:
         parents = self.tree.parents
-        summed = {self.locate(s.scope)[0] for k, s in enumerate(self.sites) if s.weights is not None or self._settled(k)}
+        summed = {
+            self.locate(s.scope)[0]
+            for k, s in enumerate(self.sites)
+            if s.weights is not None or self._settled(k)
+        }
         extra: list[list[Array]] = [[] for _ in parents]
         tables: list[list[Array]] = [[] for _ in parents]
         sized = [len(m) for m in self.means]
@@ -141,7 +145,9 @@ class TreeStructure(Structure):
         constraints = exact_constraints(nodes, self.placements, self.known)
         return condition(GaussianTree(tuple(nodes)), constraints, scale=self.population)
 
-    def prepare(self, tau: Sequence[Array], nu: Sequence[Array]) -> tuple[GaussianTree, list, list, dict[int, Step]]:
+    def prepare(
+        self, tau: Sequence[Array], nu: Sequence[Array]
+    ) -> tuple[GaussianTree, list, list, dict[int, Step]]:
         """The tree with table sites absorbed, the node sites' tau and nu by node, and the steps that changed."""
         count = len(self.gaussian.nodes)
         tau_v: list[Array | None] = [None] * count
@@ -190,7 +196,9 @@ class TreeStructure(Structure):
         assert solution.covariance is not None
         with threads_for(max(size_u, size_v)):
             mean = flow_mean(step, solution.mean[u][:size_u], solution.mean[v][:size_v])
-            variance = flow_variance(step, solution.upward[v], fortran(solution.covariance[u][:size_u, :size_u]))
+            variance = flow_variance(
+                step, solution.upward[v], fortran(solution.covariance[u][:size_u, :size_u])
+            )
         return mean, variance
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
@@ -228,7 +236,9 @@ class TreeStructure(Structure):
             return np.vstack([to_u, to_v, *sums, *self._edge_sums(v)])
 
         variables = self.tree.variables
-        return CliqueView((variables[self.tree.parents[v]], variables[v]), np.ascontiguousarray(step.table), v, rows)
+        return CliqueView(
+            (variables[self.tree.parents[v]], variables[v]), np.ascontiguousarray(step.table), v, rows
+        )
 
 
 def add_readings(nodes: Sequence[Node], placements: Sequence[Placement], known: Known) -> list[Node]:
@@ -237,7 +247,11 @@ def add_readings(nodes: Sequence[Node], placements: Sequence[Placement], known: 
     for k, (precision, potential) in known.readings.items():
         place = placements[k]
         node = out[place.node]
-        lam = np.zeros((node.size, node.size), order="F") if node.precision is None else node.precision.copy(order="F")
+        lam = (
+            np.zeros((node.size, node.size), order="F")
+            if node.precision is None
+            else node.precision.copy(order="F")
+        )
         eta = np.zeros(node.size) if node.potential is None else node.potential.copy()
         lam[np.ix_(place.features, place.features)] += precision
         eta[place.features] += potential
@@ -245,7 +259,9 @@ def add_readings(nodes: Sequence[Node], placements: Sequence[Placement], known: 
     return out
 
 
-def exact_constraints(nodes: Sequence[Node], placements: Sequence[Placement], known: Known) -> dict[int, Constraint]:
+def exact_constraints(
+    nodes: Sequence[Node], placements: Sequence[Placement], known: Known
+) -> dict[int, Constraint]:
     """The exact sites of every node as one set of linear constraints."""
     rows: dict[int, list[Array]] = {}
     values: dict[int, list[Array]] = {}
@@ -261,7 +277,14 @@ def exact_constraints(nodes: Sequence[Node], placements: Sequence[Placement], kn
 def _steps(tree: RootedTree, population: float) -> tuple[list[Array], list[Step]]:
     """Expected node counts and the Gaussian step of every edge (the root is a step from one cell)."""
     means = [population * np.asarray(tree.initial, dtype=float)]
-    steps = [Step(means[0][None, :], np.array([population]), fortran(np.asarray(tree.initial)[None, :]), noise_factor(means[0][None, :]))]
+    steps = [
+        Step(
+            means[0][None, :],
+            np.array([population]),
+            fortran(np.asarray(tree.initial)[None, :]),
+            noise_factor(means[0][None, :]),
+        )
+    ]
     for v in range(1, len(tree.parents)):
         gain = dense(tree.transitions[v])
         rows = means[tree.parents[v]]
@@ -288,7 +311,11 @@ def _node(parent: int, step: Step, cells: slice, sums: list[Array], tables: list
         by_row = weighted.sum(axis=2)
         with_cells = weighted.sum(axis=1) - by_row @ step.gain
         own = np.einsum("kij,lij->kl", weighted, a) - (by_row * over) @ by_row.T
-        kept = np.linalg.solve(step.noise.cholesky, with_cells[:, step.noise.kept].T).T if len(step.noise.kept) else with_cells[:, :0]
+        kept = (
+            np.linalg.solve(step.noise.cholesky, with_cells[:, step.noise.kept].T).T
+            if len(step.noise.kept)
+            else with_cells[:, :0]
+        )
         left = own - kept @ kept.T
         values, vectors = np.linalg.eigh(0.5 * (left + left.T))
         live = values > 1e-12 * max(float(np.abs(own).max(initial=0.0)), 1e-300)
@@ -301,7 +328,9 @@ def _node(parent: int, step: Step, cells: slice, sums: list[Array], tables: list
 def _absorb(nodes: list[Node], v: int, step: Step, tau: Array, nu: Array) -> Step:
     """Replace node v's step by the one with its table's sites absorbed, leaving their factor on the parent."""
     shape = step.table.shape
-    table, shift, precision, potential, constant = absorb_table_sites(step.table, tau.reshape(shape), nu.reshape(shape))
+    table, shift, precision, potential, constant = absorb_table_sites(
+        step.table, tau.reshape(shape), nu.reshape(shape)
+    )
     rows = table.sum(axis=1)
     gain = step.gain.copy(order="F")
     live = rows > 0
@@ -309,10 +338,16 @@ def _absorb(nodes: list[Node], v: int, step: Step, tau: Array, nu: Array) -> Ste
     noise = noise_factor(table)
     node = nodes[v]
     offset = shift.sum(axis=0) - product(gain, fortran(shift.sum(axis=1)[:, None]), left=True)[:, 0]
-    nodes[v] = replace(node, factor=noise.matrix, gain=fortran(gain), offset=offset, log_scale=node.log_scale + constant)
+    nodes[v] = replace(
+        node, factor=noise.matrix, gain=fortran(gain), offset=offset, log_scale=node.log_scale + constant
+    )
     u = node.parent
     above = nodes[u]
-    lam = np.zeros((above.size, above.size), order="F") if above.precision is None else above.precision.copy(order="F")
+    lam = (
+        np.zeros((above.size, above.size), order="F")
+        if above.precision is None
+        else above.precision.copy(order="F")
+    )
     eta = np.zeros(above.size) if above.potential is None else above.potential.copy()
     cells = np.arange(shape[0])
     lam[cells, cells] += precision

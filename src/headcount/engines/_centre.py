@@ -1,0 +1,145 @@
+r"""A centre: the tilted law the Gaussian is made at, and what the observations become there.
+
+At tilts g the posterior is :math:`\mathrm{CGM}(N, \theta+g)\prod\ell(y\mid n)e^{-gn}`. The first factor gets the Gaussian, the rest become sites in
+deviations from :math:`N\mu(\theta+g)`. Linear likelihoods vanish into a tilt by their slope, exact ones become constraints, Gaussian
+ones are sites as they are; everything else is ``active`` and is approximated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headcount.engines._tilting import Tilts
+from headcount.observe import Gaussian
+from headcount.structure import JunctionStructure, Known, Structure, TreeStructure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headcount.individual import Model
+    from headcount.observe import Observation
+
+    Array = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each observed entry (flat) is to a Gaussian engine. Depends on the problem only."""
+
+    tilts: Tilts
+    active: Mask
+    linear: Mask
+    exact: Mask
+    gaussian: Mask
+
+    @classmethod
+    def of(cls, tilts: Tilts) -> Roles:
+        """Sort the entries."""
+        sites = tilts.problem.sites
+        if not sites:
+            nothing = np.zeros(0, bool)
+            return cls(tilts, nothing, nothing, nothing, nothing)
+        exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
+        gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
+        linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian
+        return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian)
+
+    @cached_property
+    def active_noise(self) -> list[tuple[NDArray[np.intp], Observation]]:
+        """Active entries by noise: flat positions, and the noise on them. Sites of equal noise class are joined."""
+        found: dict[type, list[tuple[NDArray[np.intp], Observation]]] = {}
+        for start, site in zip(self.tilts.offsets[:-1], self.tilts.problem.sites, strict=True):
+            where = np.flatnonzero(self.active[start : start + len(site)])
+            if len(where):
+                found.setdefault(type(site.noise), []).append((start + where, site.noise.take(where)))
+        return [_joined(parts) for parts in found.values()]
+
+
+def _joined(parts: list[tuple[NDArray[np.intp], Observation]]) -> tuple[NDArray[np.intp], Observation]:
+    """One noise for several sites of the same class, its per-entry parameters laid end to end."""
+    index = np.concatenate([i for i, _ in parts])
+    first = parts[0][1]
+    values = {"counts": np.concatenate([n.counts for _, n in parts])}
+    for name in first.entry_parameters():
+        values[name] = np.concatenate(
+            [np.broadcast_to(n.entry_parameters()[name], n.counts.shape) for _, n in parts]
+        )
+    return index, first.replaced(values)
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The Gaussian law at tilts g."""
+
+    roles: Roles
+    g: Array
+    gain: float
+    """N (A(θ+g) − A(θ))."""
+    expected: Array
+    """N μ(θ+g) at the observed entries."""
+    structure: Structure
+    settled_tau: Array
+    settled_nu: Array
+    """Sites of uncorrelated Gaussian readings, and what slope linear ones have left; zero elsewhere."""
+    constant: float
+    """log of what linear, exact and Gaussian observations contribute besides the structure's log Z."""
+
+    @classmethod
+    def at(cls, roles: Roles, g: Array) -> Centre:
+        """Tilt, and build the structure there."""
+        tilts = roles.tilts
+        problem = tilts.problem
+        n = float(problem.population)
+        tree = tilts.tree
+        if tree is not None:
+            law, gain = tilts.rooted(g)
+            expected = n * tilts.evaluate(g)[1]
+        else:
+            model, gain = tilts.model(g)
+            expected = n * tilts._join([s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
+        known, tau, nu, constant = _settle(roles, g, expected)
+        sites = problem.sites
+        structure: Structure = (
+            TreeStructure(law, n, sites, known)
+            if tree is not None
+            else JunctionStructure(model, n, sites, known)
+        )
+        return cls(roles, g, n * gain, expected, structure, tau, nu, constant)
+
+    def model(self) -> Model:
+        """The tilted model."""
+        return self.roles.tilts.model(self.g)[0]
+
+
+def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Array, float]:
+    """Exact constraints, Gaussian sites, and the constants of everything that is not approximated."""
+    exact: dict[int, Array] = {}
+    readings: dict[int, tuple[Array, Array]] = {}
+    tau, nu = np.zeros_like(g), np.zeros_like(g)
+    constant = 0.0
+    tilts = roles.tilts
+    for k, (start, site) in enumerate(zip(tilts.offsets[:-1], tilts.problem.sites, strict=True)):
+        where = slice(start, start + len(site))
+        m, tilt = expected[where], g[where]
+        noise = site.noise
+        if noise.exact:
+            y = np.asarray(noise.counts, dtype=float)
+            exact[k] = y - m
+            constant -= float((np.where(y > 0, tilt, 0.0) * y).sum())
+        elif isinstance(noise, Gaussian):
+            slope = noise.slope(m) - tilt
+            if noise.covariance is not None:
+                readings[k] = (np.linalg.inv(noise.covariance), slope)
+            else:
+                tau[where], nu[where] = -noise.curvature(m), slope
+            constant += float(noise.log_prob(m).sum() - tilt @ m)
+        elif roles.linear[where].any():
+            pick = roles.linear[where]
+            nu[where] = np.where(pick, noise.slope(np.ones(len(site))) - tilt, 0.0)
+            constant += float((noise.log_prob(m) - tilt * m)[pick].sum())
+    return Known(exact, readings), tau, nu, constant

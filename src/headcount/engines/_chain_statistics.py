@@ -1,0 +1,176 @@
+"""Have the chains mixed, and how large is the Monte-Carlo error? R-hat, effective sample size, batch means.
+
+Vehtari, Gelman, Simpson, Carpenter, Bürkner (2021), *Rank-normalization, folding, and localization*, Bayesian Analysis 16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+_CHUNK = 256
+
+
+def split_chains(draws: NDArray[Any]) -> Array:
+    """Cut every chain in two halves: (chains, draws, ...) to (2 chains, draws // 2, ...)."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]]).astype(float)
+
+
+def r_hat(draws: NDArray[Any], *, ranks: bool = True) -> Array:
+    """Split R-hat of every quantity: sqrt(((S − 1)/S W + B/S) / W), W within and B/S between the half-chains.
+
+    Parameters
+    ----------
+    draws
+        Shape (chains, draws, quantities).
+    ranks
+        Replace draws by the normal scores of their ranks first (heavy tails and rare events then do not mislead).
+
+    Returns
+    -------
+    NDArray
+        One number a quantity, at least about 1; exactly 1 for what never moved.
+    """
+    out = np.ones(draws.shape[2])
+    if draws.shape[1] < 4:
+        return out
+    for low in range(0, draws.shape[2], _CHUNK):
+        halves = split_chains(draws[:, :, low : low + _CHUNK])
+        if ranks:
+            halves = normal_scores(halves)
+        within = halves.var(axis=1, ddof=1).mean(axis=0)
+        between = halves.mean(axis=1).var(axis=0, ddof=1)
+        length = halves.shape[1]
+        moving = within > 0
+        ratio = np.where(
+            between > 0, np.inf, 1.0
+        )  # chains stuck in different places: no within-variance at all
+        ratio[moving] = np.sqrt((length - 1) / length + between[moving] / within[moving])
+        out[low : low + _CHUNK] = ratio
+    return out
+
+
+def normal_scores(draws: Array) -> Array:
+    """Phi^−1((rank − 3/8) / (S + 1/4)) over all chains together, ties at their average rank."""
+    from scipy.special import ndtri
+
+    flat = draws.reshape(-1, draws.shape[-1])
+    total = flat.shape[0]
+    order = np.sort(flat, axis=0)
+    scores = np.empty_like(flat)
+    for k in range(flat.shape[1]):
+        low = np.searchsorted(order[:, k], flat[:, k], side="left")
+        high = np.searchsorted(order[:, k], flat[:, k], side="right")
+        scores[:, k] = ndtri(((low + high + 1) / 2 - 0.375) / (total + 0.25))
+    return scores.reshape(draws.shape)
+
+
+def effective_size(draws: NDArray[Any]) -> Array:
+    """Effective sample size of every quantity's mean: m S / (−1 + 2 Σ P_k), Geyer's initial monotone sequence.
+
+    NaN for what never moved.
+    """
+    out = np.full(draws.shape[2], np.nan)
+    if draws.shape[1] < 8:
+        return out
+    for low in range(0, draws.shape[2], _CHUNK):
+        out[low : low + _CHUNK] = _effective_size(split_chains(draws[:, :, low : low + _CHUNK]))
+    return out
+
+
+def _effective_size(chains: Array) -> Array:
+    """The same for one block of quantities, already split."""
+    count, length, _ = chains.shape
+    centred = chains - chains.mean(axis=1, keepdims=True)
+    padded = 1 << int(np.ceil(np.log2(2 * length)))
+    spectrum = np.fft.rfft(centred, n=padded, axis=1)
+    covariance = np.fft.irfft(spectrum * spectrum.conj(), n=padded, axis=1)[:, :length].mean(axis=0) / length
+    within = covariance[0] * length / (length - 1)
+    total = covariance[0] + chains.mean(axis=1).var(axis=0, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlation = 1 - (within - covariance) / total
+    correlation[0] = 1.0
+    pairs = correlation[: length - length % 2].reshape(-1, 2, correlation.shape[1]).sum(axis=1)
+    positive = np.logical_and.accumulate(pairs > 0, axis=0)
+    monotone = np.minimum.accumulate(np.where(positive, pairs, 0.0), axis=0)
+    time = -1 + 2 * np.where(positive, monotone, 0.0).sum(axis=0)
+    draws = count * length
+    return np.where(total > 0, draws / np.maximum(time, 1 / np.log10(draws)), np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchMoments:
+    """Means and co-moments, over batches, of two estimators of the same quantities: counting (raw) and smoothing."""
+
+    batches: int
+    raw: Array
+    smooth: Array
+    raw_raw: Array
+    raw_smooth: Array
+    smooth_smooth: Array
+
+    @classmethod
+    def empty(cls, size: int) -> BatchMoments:
+        """No batches yet."""
+        return cls(0, *(np.zeros(size) for _ in range(5)))
+
+    def add(self, raw: Array, smooth: Array) -> BatchMoments:
+        """One batch more (Welford's update)."""
+        count = self.batches + 1
+        off_raw, off_smooth = raw - self.raw, smooth - self.smooth
+        weight = 1 - 1 / count
+        return replace(
+            self,
+            batches=count,
+            raw=self.raw + off_raw / count,
+            smooth=self.smooth + off_smooth / count,
+            raw_raw=self.raw_raw + weight * off_raw * off_raw,
+            raw_smooth=self.raw_smooth + weight * off_raw * off_smooth,
+            smooth_smooth=self.smooth_smooth + weight * off_smooth * off_smooth,
+        )
+
+    def merge(self, other: BatchMoments) -> BatchMoments:
+        """The batches of both (Chan's update)."""
+        if self.batches == 0 or other.batches == 0:
+            return other if self.batches == 0 else self
+        count = self.batches + other.batches
+        share = other.batches / count
+        off_raw, off_smooth = other.raw - self.raw, other.smooth - self.smooth
+        weight = self.batches * share
+        return BatchMoments(
+            count,
+            self.raw + share * off_raw,
+            self.smooth + share * off_smooth,
+            self.raw_raw + other.raw_raw + weight * off_raw * off_raw,
+            self.raw_smooth + other.raw_smooth + weight * off_raw * off_smooth,
+            self.smooth_smooth + other.smooth_smooth + weight * off_smooth * off_smooth,
+        )
+
+    def best_share(self) -> float:
+        """The share a in [0, 1] of counting that minimises Σ Var(a raw + (1 − a) smooth) / mean, over all quantities."""
+        scale = np.where(self.smooth > 0, 1 / np.where(self.smooth > 0, self.smooth, 1.0), 0.0)
+        raw, both, smooth = (float(scale @ m) for m in (self.raw_raw, self.raw_smooth, self.smooth_smooth))
+        bend = raw + smooth - 2 * both
+        return float(np.clip((smooth - both) / bend, 0.0, 1.0)) if bend > 0 else 0.0
+
+    def blend(self, share: float) -> Array:
+        """A raw + (1 − a) smooth."""
+        return share * self.raw + (1 - share) * self.smooth
+
+    def standard_error(self, share: float) -> Array:
+        """Of the blend's mean, batches taken as independent."""
+        if self.batches < 2:
+            return np.full(self.raw.shape, np.nan)
+        rest = 1 - share
+        total = share**2 * self.raw_raw + 2 * share * rest * self.raw_smooth + rest**2 * self.smooth_smooth
+        return np.asarray(np.sqrt(np.maximum(total, 0.0) / (self.batches - 1) / self.batches))
+
+
+def expected_l1(standard_error: Array, mean: Array) -> float:
+    """Σ E|error| / Σ mean for Gaussian errors, E|error| = sqrt(2/pi) se: the relative L1 distance that noise alone makes."""
+    return float(np.sqrt(2 / np.pi) * standard_error.sum() / mean.sum())

@@ -1,0 +1,284 @@
+r"""The convex dual of the most probable counts, noise by noise.
+
+MAP minimises over tilts g
+
+.. math:: D(g) = N\,[A(\theta+g) - A(\theta)] + \sum_k \sup_n\,[\log\ell(y_k \mid n) - g_k n],
+
+with gradient :math:`N\mu(\theta+g) - n^*(g)`. Each noise chooses variables x for its own g, so that one quasi-Newton serves all:
+
+===================  ==========================  ================================================  ====================
+noise                g(x)                        n*                                                bounds on x
+===================  ==========================  ================================================  ====================
+Poisson-shaped       :math:`a e^{-x} - b`        :math:`e^x - s`                                   none
+Gaussian, exact      x                           :math:`y - V x`                                   none
+Laplace              x                           y                                                 :math:`\pm 1/b`
+any log-concave      x                           where :math:`\partial_n\log\ell = x`              none
+===================  ==========================  ================================================  ====================
+
+Where log ℓ is linear (a Poisson zero) g is its slope, for good; an exact zero is :math:`g = -\infty`. A noise that is not
+log-concave is replaced by a Poisson-shaped surrogate below it, renewed as the search goes on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from headcount.observe import Exact, Gaussian, LaplaceNoise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from headcount.observe import Observation, Site
+
+    Array = NDArray[np.float64]
+    Index = NDArray[np.intp]
+
+
+class Terms(NamedTuple):
+    """One group's part of the dual at x."""
+
+    g: Array
+    slope: Array
+    """dg/dx."""
+    n: Array
+    """n*."""
+    curvature: Array
+    """|dg/dx · dn*/dx|."""
+    value: float
+    """Total of sup[log ℓ − g n]."""
+
+
+class Group(ABC):
+    """Entries (positions in the flat vector of all observed entries) whose duals have one form."""
+
+    entries: Index
+
+    @abstractmethod
+    def start(self, g: Array | None) -> Array:
+        """Variables at which g = 0 (the data's own estimate), or at which the tilts are the given ones."""
+
+    @abstractmethod
+    def terms(self, x: Array) -> Terms:
+        """Evaluate."""
+
+    @abstractmethod
+    def primal(self, n: Array) -> float:
+        """Σ log ℓ(y | n) of the group (of its surrogate, if it is one)."""
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bounds on x."""
+        size = len(self.entries)
+        return np.full(size, -np.inf), np.full(size, np.inf)
+
+
+@dataclass(frozen=True)
+class PoissonShape(Group):
+    """a log(n + s) − b n + c."""
+
+    entries: Index
+    a: Array
+    b: Array
+    s: Array
+    c: Array
+
+    def start(self, g: Array | None) -> Array:
+        """See :class:`Group`."""
+        pull = self.b if g is None else np.maximum(g[self.entries] + self.b, 1e-300)
+        return np.log(self.a / pull)
+
+    def terms(self, x: Array) -> Terms:
+        """See :class:`Group`."""
+        pull = self.a * np.exp(-x)
+        n = np.exp(x) - self.s
+        return Terms(pull - self.b, -pull, n, self.a, float((self.a * x - pull * n + self.c).sum()))
+
+    def primal(self, n: Array) -> float:
+        """See :class:`Group`."""
+        with np.errstate(divide="ignore"):
+            return float((self.a * np.log(n + self.s) - self.b * n + self.c).sum())
+
+
+@dataclass(frozen=True)
+class Quadratic(Group):
+    """Gaussian noise of variance (or covariance) V; V = 0 is exact."""
+
+    entries: Index
+    y: Array
+    v: Array
+    constant: float
+
+    def start(self, g: Array | None) -> Array:
+        """See :class:`Group`."""
+        return np.zeros(len(self.entries)) if g is None else g[self.entries]
+
+    def terms(self, x: Array) -> Terms:
+        """See :class:`Group`."""
+        moved = self.v @ x if self.v.ndim == 2 else self.v * x
+        own = np.diagonal(self.v) if self.v.ndim == 2 else self.v
+        value = self.constant - float(x @ self.y) + 0.5 * float(x @ moved)
+        return Terms(x, np.ones_like(x), self.y - moved, own, value)
+
+    def primal(self, n: Array) -> float:
+        """See :class:`Group`."""
+        if not self.v.any():
+            return self.constant  # exact: whatever is off is the miss, not the gap
+        gap = self.y - n
+        solved = np.linalg.solve(self.v, gap) if self.v.ndim == 2 else gap / self.v
+        return self.constant - 0.5 * float(gap @ solved)
+
+
+@dataclass(frozen=True)
+class Box(Group):
+    """Laplace noise: |g| ≤ 1/scale, and n* = y inside."""
+
+    entries: Index
+    y: Array
+    scale: Array
+
+    def start(self, g: Array | None) -> Array:
+        """See :class:`Group`."""
+        return (
+            np.zeros(len(self.entries))
+            if g is None
+            else np.clip(g[self.entries], -1 / self.scale, 1 / self.scale)
+        )
+
+    def terms(self, x: Array) -> Terms:
+        """See :class:`Group`."""
+        value = float((-np.log(2 * self.scale) - x * self.y).sum())
+        return Terms(x, np.ones_like(x), self.y, np.zeros_like(x), value)
+
+    def primal(self, n: Array) -> float:
+        """See :class:`Group`."""
+        return float((-np.log(2 * self.scale) - np.abs(n - self.y) / self.scale).sum())
+
+    def bounds(self) -> tuple[Array, Array]:
+        """See :class:`Group`."""
+        return -1 / self.scale, 1 / self.scale
+
+
+@dataclass(frozen=True)
+class Inverse(Group):
+    """Any log-concave noise: n* solves ∂ log ℓ/∂n = g, or is the lower end of the domain where g is steeper than that."""
+
+    entries: Index
+    noise: Observation
+
+    def start(self, g: Array | None) -> Array:
+        """See :class:`Group`."""
+        if g is not None:
+            return g[self.entries]
+        low = self.noise.domain_low
+        return self.noise.slope(
+            np.maximum(np.where(np.isfinite(low), low, 0.0) + 1.0, self.noise.counts + 1.0)
+        )
+
+    def terms(self, x: Array) -> Terms:
+        """See :class:`Group`."""
+        n, steep = self._solve(x)
+        bend = np.abs(self.noise.curvature(n))
+        with np.errstate(divide="ignore"):
+            own = np.where(steep | (bend == 0), 0.0, 1.0 / bend)
+        value = float((self.noise.log_prob(n) - x * n).sum())
+        return Terms(x, np.ones_like(x), n, own, value if np.isfinite(n).all() else np.inf)
+
+    def primal(self, n: Array) -> float:
+        """See :class:`Group`."""
+        return float(self.noise.log_prob(np.maximum(n, self.noise.domain_low)).sum())
+
+    def _solve(self, g: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """Monotone bisection on a growing bracket, in log(n − low)."""
+        low = np.where(np.isfinite(self.noise.domain_low), self.noise.domain_low, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            steep = self.noise.slope(low) <= g
+        left, right = np.full(len(g), -60.0), np.full(len(g), 40.0)
+        for _ in range(70):
+            middle = 0.5 * (left + right)
+            flat = self.noise.slope(low + np.exp(middle)) > g
+            left, right = np.where(flat, middle, left), np.where(flat, right, middle)
+        n = low + np.exp(0.5 * (left + right))
+        return np.where(steep, low, n), steep
+
+
+@dataclass(frozen=True)
+class Dual:
+    """All observed entries, flat: groups with variables, and tilts that are settled."""
+
+    groups: tuple[Group, ...]
+    fixed: Array
+    constant: float
+    surrogate: bool
+    """Whether some group must be renewed as the expected counts move."""
+
+
+def dual_of(sites: Sequence[Site], at: Array) -> Dual:
+    """The dual of all sites; what is not log-concave is replaced by its surrogate at the expected counts ``at``."""
+    groups: list[Group] = []
+    shapes: list[PoissonShape] = []
+    fixed = np.zeros(len(at))
+    constant, start, surrogate = 0.0, 0, False
+    for site in sites:
+        noise = site.noise
+        entries = np.arange(start, start + len(site))
+        start += len(site)
+        counts = np.asarray(noise.counts, dtype=float)
+        if isinstance(noise, Exact):
+            empty = counts == 0
+            fixed[entries[empty]] = -np.inf
+            groups.append(Quadratic(entries[~empty], counts[~empty], np.zeros(int((~empty).sum())), 0.0))
+        elif isinstance(noise, Gaussian):
+            v = (
+                noise.covariance
+                if noise.covariance is not None
+                else np.broadcast_to(np.square(noise.sd), counts.shape)
+            )
+            groups.append(
+                Quadratic(entries, counts, np.asarray(v, float), float(noise.log_prob(counts).sum()))
+            )
+        elif isinstance(noise, LaplaceNoise):
+            groups.append(Box(entries, counts, np.broadcast_to(np.asarray(noise.scale, float), counts.shape)))
+        elif noise.log_concave and not noise.poisson_shaped:
+            linear = noise.linear()
+            one = np.ones(len(site))
+            if linear.any():
+                slope = noise.slope(one)
+                fixed[entries[linear]] = slope[linear]
+                constant += float((noise.log_prob(one) - slope * one)[linear].sum())
+            if not linear.all():
+                groups.append(Inverse(entries[~linear], noise.take(~linear)))
+        else:
+            surrogate |= not noise.log_concave
+            shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
+            shapes.append(shape)
+            constant += more
+    if shapes:
+        groups.append(
+            PoissonShape(
+                *(np.concatenate(parts) for parts in zip(*(vars(s).values() for s in shapes), strict=True))
+            )
+        )
+    return Dual(tuple(g for g in groups if len(g.entries)), fixed, constant, surrogate)
+
+
+def _shape(noise: Observation, entries: Index, at: Array, fixed: Array) -> tuple[PoissonShape, float]:
+    """The Poisson shape of a site; entries without a logarithm are settled in ``fixed``."""
+    a, b, s = noise.concave_part(at) if noise.poisson_shaped else _tangent(noise, at)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        c = noise.log_prob(at) - np.where(a > 0, a * np.log(at + s), 0.0) + b * at
+    straight = a <= 0
+    fixed[entries[straight]] = -b[straight]
+    free = ~straight
+    return PoissonShape(entries[free], a[free], b[free], s[free], c[free]), float(c[straight].sum())
+
+
+def _tangent(noise: Observation, at: Array) -> tuple[Array, Array, Array]:
+    """A Poisson shape with the noise's slope and (where concave) curvature at the counts ``at``."""
+    at = np.maximum(at, 1e-6)
+    a = np.maximum(-noise.curvature(at), 0.0) * at**2
+    return a, a / at - noise.slope(at), np.zeros_like(at)

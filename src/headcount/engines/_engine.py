@@ -1,0 +1,143 @@
+"""What an engine is, and the one loop that drives every iterative engine."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from headcount.engines._progress import Progress
+from headcount.engines._status import Status
+
+if TYPE_CHECKING:
+    from headcount.engines._beliefs import Beliefs
+    from headcount.observe import Problem
+
+
+class Engine(ABC):
+    """Settings of one way to infer. Engines hold no data and no results."""
+
+    name: ClassVar[str]
+    random: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+        """Infer; never raises for want of convergence, but says so in the outcome."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves: beliefs, and how they were got."""
+
+    beliefs: Beliefs
+    status: Status
+    iterations: int = 0
+    residual: float = 0.0
+    tolerance: float = 0.0
+    seconds: float = 0.0
+    trace: tuple[dict[str, float], ...] = ()
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class DirectEngine(Engine):
+    """An engine without iterations."""
+
+    @abstractmethod
+    def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
+        """The answer."""
+
+    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+        """See :class:`Engine`."""
+        del progress
+        start = time.perf_counter()
+        beliefs = self.solve(problem, rng)
+        return Outcome(beliefs, Status.EXACT, seconds=time.perf_counter() - start)
+
+
+class IterativeEngine(Engine):
+    """An engine as four functions; the loop is :func:`drive`.
+
+    ``step`` returns a new state. ``residual`` is what must fall below :attr:`tolerance`; a sampler, whose length is fixed
+    beforehand, says when it is done by ``done`` instead.
+    """
+
+    max_iterations: int
+    tolerance: float
+    patience: ClassVar[int] = 60
+    """Iterations without a new best residual before a run counts as stalled."""
+
+    @abstractmethod
+    def init(self, problem: Problem, rng: np.random.Generator) -> Any:
+        """The first state."""
+
+    @abstractmethod
+    def step(self, state: Any) -> Any:
+        """The next state."""
+
+    @abstractmethod
+    def residual(self, state: Any) -> float:
+        """Distance from the answer, relative; ``inf`` before the first step."""
+
+    @abstractmethod
+    def finish(self, state: Any) -> Beliefs:
+        """The answer a state stands for."""
+
+    def done(self, state: Any) -> bool:
+        """Whether to stop."""
+        return self.residual(state) <= self.tolerance
+
+    def report(self, state: Any) -> dict[str, float]:
+        """Further numbers for the trace."""
+        del state
+        return {}
+
+    def good_status(self) -> Status:
+        """The status of a run that is done."""
+        return Status.CONVERGED
+
+    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+        """See :class:`Engine`."""
+        return drive(self, problem, rng=rng, progress=progress)
+
+
+def drive(
+    engine: IterativeEngine, problem: Problem, *, rng: np.random.Generator, progress: bool | None
+) -> Outcome:
+    """Iterate ``engine`` to its tolerance: budget, finite checks, trace, progress and status live here and only here."""
+    start = time.perf_counter()
+    state = engine.init(problem, rng)
+    trace: list[dict[str, float]] = []
+    best, since_best = math.inf, 0
+    status = Status.BUDGET
+    iterations = 0
+    with Progress(engine.name, engine.max_iterations, show=progress) as bar:
+        for iterations in range(1, engine.max_iterations + 1):
+            state = engine.step(state)
+            residual = engine.residual(state)
+            seconds = time.perf_counter() - start
+            trace.append(
+                {"iteration": iterations, "residual": residual, "seconds": seconds, **engine.report(state)}
+            )
+            bar.advance(residual)
+            if engine.done(state):
+                status = engine.good_status()
+                break
+            if math.isnan(residual):
+                status = Status.NOT_FINITE
+                break
+            if residual < 0.999 * best:
+                best, since_best = residual, 0
+            else:
+                since_best += 1
+            if since_best >= engine.patience:
+                status = Status.STALLED
+                break
+    beliefs = engine.finish(state)
+    residual = trace[-1]["residual"] if trace else 0.0
+    return Outcome(
+        beliefs, status, iterations, residual, engine.tolerance, time.perf_counter() - start, tuple(trace)
+    )

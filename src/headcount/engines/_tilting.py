@@ -1,0 +1,140 @@
+r"""Exponential tilts on what is observed.
+
+For potentials g on the observed entries, :math:`\mathrm{CGM}(N,\theta)\,e^{g\cdot n} = \mathrm{CGM}(N,\theta+g)\,e^{N(A(\theta+g)-A(\theta))}`
+exactly. One belief propagation gives :math:`A(\theta+g)-A(\theta)` and the expected entries :math:`N\mu(\theta+g)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from headcount.individual import RootedTree
+from headcount.individual._tree_passes import node_beliefs, tilted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headcount.individual import Model
+    from headcount.observe import Problem, Site
+
+    Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tilts:
+    """The tilts of one problem's model, addressed by its sites."""
+
+    problem: Problem
+
+    @cached_property
+    def tree(self) -> RootedTree | None:
+        """The model as a rooted tree, where it is one."""
+        return self.problem.model.rooted()
+
+    @cached_property
+    def offsets(self) -> NDArray[np.intp]:
+        """Where every site's entries start in the flat vector of all observed entries."""
+        return np.concatenate([[0], np.cumsum([len(s) for s in self.problem.sites])]).astype(np.intp)
+
+    def split(self, flat: Array) -> list[Array]:
+        """A flat vector, by site."""
+        return [flat[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
+
+    @cached_property
+    def _grid(self) -> NDArray[np.intp] | None:
+        """Positions of all entries in one (T, L) array of node potentials; None unless all sites see entries of equal nodes."""
+        tree = self.tree
+        if (
+            tree is None
+            or len(set(tree.sizes)) != 1
+            or any(len(s.scope) != 1 or s.index is None for s in self.problem.sites)
+        ):
+            return None
+        parts = [tree.index[s.scope[0]] * tree.sizes[0] + s.index for s in self.problem.sites]
+        flat = np.concatenate(parts) if parts else np.zeros(0, np.intp)
+        return flat if len(np.unique(flat)) == len(flat) else None
+
+    def evaluate(self, g: Array) -> tuple[float, Array]:
+        """A(θ+g) − A(θ), and the probabilities μ(θ+g) of all observed entries, flat."""
+        tree = self.tree
+        if tree is None:
+            model, gain = self.model(g)
+            return gain, self._join([s.margin(model.marginal(s.scope).ravel()) for s in self.problem.sites])
+        nodes, edges = self._potentials(tree, g)
+        if edges is None:
+            gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
+            if self._grid is not None:
+                return gain, np.concatenate(beliefs)[self._grid]
+            return gain, self._join([s.margin(beliefs[tree.index[s.scope[0]]]) for s in self.problem.sites])
+        law, gain = self._rooted(tree, nodes, edges)
+        beliefs = _propagate(law)
+        return gain, self._join([s.margin(_table(law, beliefs, s).ravel()) for s in self.problem.sites])
+
+    @staticmethod
+    def _join(parts: list[Array]) -> Array:
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def model(self, g: Array) -> tuple[Model, float]:
+        """The tilted model and A(θ+g) − A(θ)."""
+        potentials: dict[tuple, Array] = {}
+        for site, values in zip(self.problem.sites, self.split(g), strict=True):
+            table = site.spread(values).reshape(self.problem.model.size(site.scope))
+            potentials[site.scope] = potentials[site.scope] + table if site.scope in potentials else table
+        return self.problem.model.tilt(potentials)
+
+    def rooted(self, g: Array) -> tuple[RootedTree, float]:
+        """The tilted law as a rooted tree (only where the model is one)."""
+        tree = cast("RootedTree", self.tree)
+        return self._rooted(tree, *self._potentials(tree, g))
+
+    def _rooted(self, tree: RootedTree, nodes: object, edges: object) -> tuple[RootedTree, float]:
+        gain, initial, transitions = tilted(tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
+        return RootedTree(tree.variables, tree.parent, initial, tuple(transitions)), gain
+
+    def _potentials(self, tree: RootedTree, g: Array) -> tuple[object, list[Array | None] | None]:
+        if self._grid is not None:
+            nodes = np.zeros(len(tree.sizes) * tree.sizes[0])
+            nodes[self._grid] = g
+            return nodes.reshape(len(tree.sizes), tree.sizes[0]), None
+        by_node: list[Array | None] = [None] * len(tree.sizes)
+        by_edge: list[Array | None] = [None] * len(tree.sizes)
+        for site, values in zip(self.problem.sites, self.split(g), strict=True):
+            v, table, slot = _slot(tree, site, site.spread(values), by_node, by_edge)
+            old = slot[v]
+            slot[v] = table if old is None else old + table
+        return by_node, (by_edge if any(e is not None for e in by_edge) else None)
+
+
+def _slot(
+    tree: RootedTree, site: Site, table: Array, by_node: list[Array | None], by_edge: list[Array | None]
+) -> tuple[int, Array, list[Array | None]]:
+    """Where a site's potentials go: a node, or the edge above a child, as a (parent, child) table."""
+    index = [tree.index[v] for v in site.scope]
+    if len(index) == 1:
+        return index[0], table, by_node
+    u, v = index
+    table = table.reshape(tree.sizes[u], tree.sizes[v])
+    return (v, table, by_edge) if tree.parents[v] == u else (u, table.T, by_edge)
+
+
+def _propagate(tree: RootedTree) -> list[Array]:
+    beliefs = [np.asarray(tree.initial)]
+    for v in range(1, len(tree.parents)):
+        beliefs.append(np.asarray(tree.transitions[v].T @ beliefs[tree.parents[v]]))  # type: ignore[union-attr]
+    return beliefs
+
+
+def _table(tree: RootedTree, beliefs: list[Array], site: Site) -> Array:
+    index = [tree.index[v] for v in site.scope]
+    if len(index) == 1:
+        return beliefs[index[0]]
+    u, v = index
+    child, flipped = (v, False) if tree.parents[v] == u else (u, True)
+    matrix = tree.transitions[child]
+    dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix  # type: ignore[union-attr]
+    table = beliefs[tree.parents[child]][:, None] * np.asarray(dense)
+    return table.T if flipped else table
