@@ -214,13 +214,14 @@ def test_doctor_lists_the_dependencies(capsys: pytest.CaptureFixture[str]) -> No
     assert "missing" in capsys.readouterr().out
 
 
-def pins() -> str:
-    return (ROOT / "requirements.txt").read_text(encoding="utf-8")
+def pins(name: str = "requirements.txt") -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_pins_are_hashed_and_name_nobody() -> None:
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-benchmarks.txt"])
+def test_pins_are_hashed_and_name_nobody(name: str) -> None:
     """The requirements carry versions and hashes: no index, no host, no path."""
-    text = pins()
+    text = pins(name)
     assert not re.search(
         r"://|--(extra-)?index-url|--find-links|--trusted-host|^\S+ @ |^-e|/opt/|/tmp/", text, re.M
     )
@@ -244,3 +245,14 @@ def test_pins_cover_what_the_tests_need() -> None:
     pinned = {name.lower() for name in re.findall(r"^([\w.-]+)==", pins(), re.M)}
     assert names <= pinned, names - pinned
     assert "torch" not in pinned
+
+
+def test_both_pins_agree() -> None:
+    """The peers' pins share the library's environment, so a package in both has one version."""
+    first, second = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", pins(name), re.M))
+        for name in ("requirements.txt", "requirements-benchmarks.txt")
+    )
+    assert {name: first[name] for name in first.keys() & second} == {
+        name: second[name] for name in first.keys() & second
+    }
