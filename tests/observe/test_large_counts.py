@@ -57,13 +57,13 @@ def test_the_oracle_knows_small_factorials():
     assert abs(log_factorial(0)) < Decimal("1e-29")
 
 
-@pytest.mark.parametrize("y", [0, 1, 15, 16, 17, 1000, 10**6, 10**9, BIG])
+@pytest.mark.parametrize("y", [0, 1, 16, 200, 255, 256, 257, 1000, 10**6, 10**9, BIG])
 @pytest.mark.parametrize("sds", [-6.0, -1.0, 0.0, 0.5, 3.0, 40.0])
 def test_poisson_is_accurate_to_the_last_digits(y, sds):
-    """The law log Poisson(y; n) is right to 1e-11 relative (1e-11 absolute near zero) from y = 0 to 1e12."""
+    """The law log Poisson(y; n) is right to 1e-12 from y = 0 to 1e12, relatively or absolutely."""
     n = max(y + sds * np.sqrt(y), 0.3)
     got = float(Poisson([float(y)]).log_prob([n])[0])
-    assert got == pytest.approx(float(exact_poisson(y, n)), rel=1e-11, abs=1e-11)
+    assert got == pytest.approx(float(exact_poisson(y, n)), rel=1e-12, abs=1e-12)
 
 
 def test_the_textbook_form_would_fail_here():
@@ -74,6 +74,14 @@ def test_the_textbook_form_would_fail_here():
     means = y + 1e5 * np.arange(20)
     errors = [y * np.log(m) - m - gammaln(y + 1) - float(exact_poisson(BIG, m)) for m in means]
     assert np.max(np.abs(errors)) > 1e-3
+
+
+@pytest.mark.parametrize("y", [256, 300, 10**4])
+def test_poisson_mode_beyond_the_textbook_form(y):
+    """At the mode nothing cancels: log Poisson(y; y) is right to 2e-15 where the saddle point is used."""
+    assert float(Poisson([float(y)]).log_prob([y])[0]) == pytest.approx(
+        float(exact_poisson(y, y)), rel=0, abs=2e-15
+    )
 
 
 @pytest.mark.parametrize("p", [1e-9, 0.01, 0.3, 0.999])
@@ -111,14 +119,18 @@ def test_derivatives_at_large_counts(noise):
     np.testing.assert_allclose(noise.curvature(n), Observation.curvature(noise, n), rtol=1e-4)
 
 
-def test_binomial_slope_keeps_its_digits():
-    """The slope at 1e12 is the difference of digammas to 1e-9 relative, in 60 digits."""
-    y, n, p = 3 * 10**11, BIG + 10**6, 0.3
+@pytest.mark.parametrize(("y", "n"), [(3 * 10**11, BIG + 10**6), (9 * 10**5, 3 * 10**6), (3, 11)])
+def test_binomial_slope_keeps_its_digits(y, n):
+    """The slope near the mode is the difference of digammas to 5e-15, in 60 digits."""
 
-    def psi(x):  # asymptotic series, exact to 1e-40 here
-        x = Decimal(x)
-        return x.ln() - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
+    def psi(x):  # shifted to 200, where the asymptotic series is exact to 1e-19
+        x, shift = Decimal(x), Decimal(0)
+        while x < 200:
+            shift += 1 / x
+            x += 1
+        return x.ln() - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - 1 / (252 * x**6) - shift
 
+    p = 0.3
     expected = psi(n + 1) - psi(n - y + 1) + (1 - Decimal(p)).ln()
     got = Binomial([float(y)], detection=p).slope([float(n)])[0]
-    assert got == pytest.approx(float(expected), rel=1e-9)
+    assert got == pytest.approx(float(expected), rel=0, abs=5e-15)

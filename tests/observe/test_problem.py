@@ -147,6 +147,8 @@ def test_problems_and_their_parts_are_frozen():
         problem.sites[0].scope = (1,)
     with pytest.raises(ValueError, match="read-only"):
         problem.sites[0].noise.counts[0] = 5
+    with pytest.raises(ValueError, match="read-only"):
+        problem.observations[0].counts[0] = 5
     assert isinstance(problem.sites[0].noise, Observation)
 
 

@@ -44,10 +44,9 @@ class Poisson(Observation):
 
     def slope(self, n: ArrayLike) -> Array:
         """The slope rate · (y/m − 1)."""
+        mean = self.mean(n)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(
-                self.counts == 0, -self.rate, self.rate * ((self.counts - self.mean(n)) / self.mean(n))
-            )
+            return np.where(self.counts == 0, -self.rate, self.rate * ((self.counts - mean) / mean))
 
     def curvature(self, n: ArrayLike) -> Array:
         """−y (rate/m)²."""
