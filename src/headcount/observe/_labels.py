@@ -170,10 +170,8 @@ def _distinct(place: NDArray[np.intp], labels: Sequence[Hashable], what: Hashabl
 def _from_series(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     index = data.index
     names = tuple(index.names)
-    if all(name is None for name in names) and index.nlevels == len(axes):
-        place = list(range(len(axes)))
-    else:
-        place = _place(names, axes, partial)
+    unnamed = all(name is None for name in names) and index.nlevels == len(axes)
+    place = list(range(len(axes))) if unnamed else _place(names, axes, partial)
     levels = [
         positions(
             index.get_level_values(level), axes[k].labels, names[level] if names[level] is not None else k
