@@ -60,6 +60,13 @@ def test_pieces():
     x = np.array([15.999999, 16.0, 16.000001])
     assert np.ptp(stirling_error(x)) < 1e-9
     assert stirling_error(1.0) == pytest.approx(1 - 0.5 * math.log(2 * math.pi), rel=1e-14)
+    # S(16) from log 16! in 60 digits: three terms of the series fewer and this fails.
+    with decimal.localcontext(prec=60):
+        two_pi = 2 * decimal.Decimal("3.14159265358979323846264338327950288419716939937510582097494")
+        sixteen = decimal.Decimal(16)
+        rest = (two_pi * sixteen).ln() / 2 + sixteen * sixteen.ln() - sixteen
+        expected = float(decimal.Decimal(math.factorial(16)).ln() - rest)
+    assert float(stirling_error(16.0)) == pytest.approx(expected, rel=2e-13, abs=0)
     grid = np.linspace(0.01, 3, 500)
     assert (deviance(grid, 1.0) >= 0).all()
     assert deviance(7.0, 7.0) == 0

@@ -124,6 +124,9 @@ def test_nodes_and_edges_of_a_chain_come_as_arrays():
         CountTables.from_nodes_and_edges(model, counts, edges=flows)
     assert len(caught.value.problems) == 2
     assert "in the nodes" in caught.value.problems[0]
+    flows[2] += np.eye(2, dtype=int)
+    with pytest.raises(ModelError, match=r"n\(3=0\) is .* in table \(3,\), but table"):
+        CountTables.from_nodes_and_edges(model, edges=flows)
 
 
 def test_isolated_variables_need_their_nodes():

@@ -128,6 +128,9 @@ def test_no_flight_is_longer_than_the_limit():
         np.testing.assert_array_equal(matrix > 0, near)
     assert near[0, 21]  # three right, three up
     assert not near[0, 26]  # four right, two up
+    barely = math.sqrt(13)  # two by three, and its square is below 13 in floating point
+    assert barely**2 < 13
+    assert birds(4, population=1, steps=2, max_distance=barely, rng=0).model.transitions[0][0, 11] > 0
 
 
 def test_seeds_reproduce_and_nothing_global_moves():
@@ -138,6 +141,8 @@ def test_seeds_reproduce_and_nothing_global_moves():
         np.testing.assert_array_equal(getattr(a, field), getattr(b, field))
     np.testing.assert_array_equal(a.observed.values, b.observed.values)
     assert (a.counts != c.counts).any()
+    calm = np.zeros((19, 2))
+    assert (birds(winds=calm, rng=5).counts != birds(winds=calm, rng=6).counts).any()
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
