@@ -48,6 +48,8 @@ def infer(
         message = f"{chosen.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)
     outcome = chosen.run(problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
+    if isinstance(rng, (int, np.integer)):
+        outcome.info["seed"] = int(rng)
     posterior = Posterior(problem, chosen, outcome)
     if strict and not outcome.status.good:
         error = NotConvergedError(
