@@ -40,7 +40,9 @@ class NoiseFactor:
         """R, ``(size, kept)``; each dropped cell balances its component."""
         r = np.zeros((self.size, len(self.kept)), order="F")
         r[self.kept] = self.cholesky
-        if len(self.kept):
+        if len(self.dropped) == 1:
+            r[self.dropped[0]] = -self.cholesky.sum(axis=0)
+        elif len(self.kept):
             balance = np.zeros((len(self.dropped), len(self.kept)))
             np.add.at(balance, self.component, self.cholesky)
             r[self.dropped] = -balance
@@ -77,11 +79,11 @@ def noise_factor(table: Array) -> NoiseFactor:
     size = q.shape[0]
     weight = np.asarray(table.sum(axis=0))
     reached = weight > 0
-    off = q < 0
-    if off[reached][:, reached].sum() == reached.sum() * (reached.sum() - 1):
-        label = np.zeros(size, dtype=np.intp)  # the common case: everyone can meet everyone
+    everyone = int(reached.sum())
+    if np.count_nonzero(q < 0) == everyone * (everyone - 1):
+        label = np.zeros(size, dtype=np.intp)  # the common case: all cells share an origin
     else:
-        _, label = connected_components(off, directed=False)
+        _, label = connected_components(q < 0, directed=False)
     order = np.argsort(-weight, kind="stable")
     order = order[reached[order]]
     _, first = np.unique(label[order], return_index=True)
