@@ -14,6 +14,8 @@ from headcount.engines._progress import Progress
 from headcount.engines._status import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headcount.engines._beliefs import Beliefs
     from headcount.observe import Problem
 
@@ -74,6 +76,11 @@ class IterativeEngine(Engine):
     def init(self, problem: Problem, rng: np.random.Generator) -> Any:
         """The first state."""
 
+    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> Any:
+        """The first state, near the answer to a similar problem that left ``start`` as its diagnostics; afresh by default."""
+        del start
+        return self.init(problem, rng)
+
     @abstractmethod
     def step(self, state: Any) -> Any:
         """The next state."""
@@ -105,11 +112,19 @@ class IterativeEngine(Engine):
 
 
 def drive(
-    engine: IterativeEngine, problem: Problem, *, rng: np.random.Generator, progress: bool | None
+    engine: IterativeEngine,
+    problem: Problem,
+    *,
+    rng: np.random.Generator,
+    progress: bool | None,
+    start: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Iterate ``engine`` to its tolerance: budget, finite checks, trace, progress and status live here and only here."""
-    start = time.perf_counter()
-    state = engine.init(problem, rng)
+    """Iterate ``engine`` to its tolerance: budget, finite checks, trace, progress and status live here and only here.
+
+    ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
+    """
+    began = time.perf_counter()
+    state = engine.init(problem, rng) if start is None else engine.resume(problem, rng, start)
     trace: list[dict[str, float]] = []
     best, since_best = math.inf, 0
     status = Status.BUDGET
@@ -118,7 +133,7 @@ def drive(
         for iterations in range(1, engine.max_iterations + 1):
             state = engine.step(state)
             residual = engine.residual(state)
-            seconds = time.perf_counter() - start
+            seconds = time.perf_counter() - began
             trace.append(
                 {"iteration": iterations, "residual": residual, "seconds": seconds, **engine.report(state)}
             )
@@ -139,5 +154,5 @@ def drive(
     beliefs = engine.finish(state)
     residual = trace[-1]["residual"] if trace else 0.0
     return Outcome(
-        beliefs, status, iterations, residual, engine.tolerance, time.perf_counter() - start, tuple(trace)
+        beliefs, status, iterations, residual, engine.tolerance, time.perf_counter() - began, tuple(trace)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from headcount.engines._lbfgs import Point, Search, advance
 from headcount.engines._tilting import Tilts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from headcount.observe import Problem
@@ -83,6 +85,10 @@ class MAP(IterativeEngine):
         point = evaluate(tilts, dual, x)
         return MapState(tilts, dual, Search(point), point.extra.miss)  # type: ignore[attr-defined]
 
+    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> MapState:
+        """Start at the tilts of a similar problem."""
+        return self.init(problem, rng, g=start.get("g"))
+
     def step(self, state: MapState) -> MapState:
         """One quasi-Newton step; surrogates of noises that are not log-concave are renewed when they are used up."""
         if state.dual.surrogate and state.evaluation.miss <= max(0.1 * state.jump, 0.1 * self.tolerance):
@@ -112,7 +118,7 @@ class MAP(IterativeEngine):
             model,
             problem.population,
             log_evidence=state.search.point.value,
-            diagnostics={"gap": state.evaluation.gap},
+            diagnostics={"gap": state.evaluation.gap, "g": state.evaluation.g},
         )
 
 
