@@ -31,7 +31,7 @@ def test_rows_are_a_softmax_of_the_features(case: str, rng: np.random.Generator)
     model, weights, _ = make(case, rng)
     p = model.transitions(weights)
     p = p[None] if model.steps is None else p
-    np.testing.assert_allclose(p.sum(axis=2), 1, atol=1e-14)
+    np.testing.assert_allclose(p.sum(axis=2), 1, rtol=0, atol=1e-14)
     for t, i, j, k in np.ndindex(len(p), 4, 4, 4):
         if np.isfinite(model.mask[t, i, j]) and np.isfinite(model.mask[t, i, k]):
             gap = weights @ (model.features[t, :, i, j] - model.features[t, :, i, k])
@@ -56,7 +56,7 @@ def test_expected_flows_have_zero_slope(case: str, rng: np.random.Generator) -> 
     """At the weights that made them, flows n(i) P(i, j) are stationary."""
     model, weights, flows = make(case, rng)
     expected = flows.sum(axis=2, keepdims=True) * model.transitions(weights)
-    np.testing.assert_allclose(model.gradient(weights, expected), 0, atol=1e-10)
+    np.testing.assert_allclose(model.gradient(weights, expected), 0, rtol=0, atol=1e-10)
 
 
 def test_flows_of_equal_steps_may_be_added_first(rng: np.random.Generator) -> None:
@@ -70,7 +70,7 @@ def test_huge_weights_neither_overflow_nor_lose_rows(rng: np.random.Generator) -
     """Scores of ±10⁴ still give rows that sum to one, and a finite value where moves are allowed."""
     model, weights, _ = make("masked", rng)
     p = model.transitions(1e4 * weights)
-    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-14)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=0, atol=1e-14)
     assert np.isfinite(model.value(1e4 * weights, np.eye(4)))
 
 
@@ -88,7 +88,7 @@ def test_the_chain_carries_labels(rng: np.random.Generator) -> None:
     """chain() is the Markov chain with these transitions, labelled; per-step features fix its length."""
     model, weights, _ = make("per step", rng)
     chain = model.chain(weights, np.full(4, 0.25), times=list("uvwxyz"), cells=list("abcd"))
-    np.testing.assert_allclose(chain.transitions[2], model.transitions(weights)[2], atol=1e-15)
+    np.testing.assert_allclose(chain.transitions[2], model.transitions(weights)[2], rtol=0, atol=1e-15)
     assert chain.times == tuple("uvwxyz")
     with pytest.raises(ModelError, match="chain of 6 times, not 3"):
         model.chain(weights, np.full(4, 0.25), length=3)

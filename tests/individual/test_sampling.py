@@ -5,6 +5,7 @@ import pytest
 from tests.graphs import awkward_models
 
 from headcount.individual import DiscreteModel, Enumeration, Model
+from headcount.individual._tree_law import draw
 
 MODELS = awkward_models()
 SIZE = 40_000
@@ -34,3 +35,11 @@ def test_the_same_seed_draws_the_same(model: Model) -> None:
     generator = np.random.default_rng(3)
     np.testing.assert_array_equal(model.sample(9, rng=generator), model.sample(9, rng=3))
     assert model.sample(0, rng=generator).shape == (0, len(model.variables))
+
+
+def test_states_without_probability_are_never_drawn() -> None:
+    """The smallest and largest uniform, and those that hit a step exactly, fall on states that are possible."""
+    largest = np.nextafter(1.0, 0.0)
+    for total in (1.0, 0.5, 1 - 2**-53, 1 + 2**-52, 0.7):
+        law = total * np.array([0.0, 0.5, 0.0, 0.5, 0.0])
+        np.testing.assert_array_equal(draw(law, np.array([0.0, 0.25, 0.5, 0.75, largest])), [1, 1, 3, 3, 3])

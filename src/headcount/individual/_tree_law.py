@@ -91,8 +91,8 @@ def _row(matrix: Matrix, i: int) -> Table:
 def draw(law: Table, uniform: Table) -> NDArray[np.intp]:
     """Inverse distribution function; a state of probability zero is never drawn."""
     steps = np.cumsum(law)
-    last = int(np.flatnonzero(law)[-1])  # u · total may round up to the total itself
-    return np.minimum(np.searchsorted(steps, uniform * steps[-1], side="right"), last)
+    # uniform < 1, and its product with the total is less than the total in floating point too.
+    return np.searchsorted(steps, uniform * steps[-1], side="right")
 
 
 def split_potentials(
