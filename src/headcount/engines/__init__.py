@@ -3,21 +3,25 @@
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._beliefs import Beliefs, Promises
 from headcount.engines._closed_form import ClosedForm
+from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._engine import DirectEngine, Engine, IterativeEngine, Outcome
 from headcount.engines._infer import infer
 from headcount.engines._laplace import Laplace
 from headcount.engines._map import MAP
+from headcount.engines._nlbp import NLBP
 from headcount.engines._posterior import Estimate, Posterior, Total
 from headcount.engines._status import NotConvergedError, Status
 from headcount.engines._tilted_ep import TiltedEP
 
 __all__ = [
     "MAP",
+    "NLBP",
     "Auto",
     "Beliefs",
     "Choice",
     "ClosedForm",
     "DirectEngine",
+    "EdgeEP",
     "Engine",
     "Estimate",
     "IterativeEngine",

@@ -29,7 +29,10 @@ class Status(Enum):
                 "the residual no longer falls: data far from the model (check population, rates and transitions), or "
                 "a noise that is not log-concave; try TiltedEP(damping=0.3), MAP or PathGibbs"
             ),
-            Status.NOT_FINITE: "a number left the range of float64: check for extreme rates, probabilities or counts",
+            Status.NOT_FINITE: (
+                "a number left the range of float64 (check for extreme rates, probabilities or counts), or the mode lies at the edge "
+                "of a likelihood's domain, where Laplace and EdgeEP have no curvature to use: try TiltedEP or MAP"
+            ),
         }.get(self, "")
 
 

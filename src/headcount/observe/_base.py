@@ -79,6 +79,8 @@ class Observation(ABC):
     """The true count is seen."""
     log_concave: ClassVar[bool] = False
     """log l(y | n) is concave in n for every y."""
+    smooth: ClassVar[bool] = True
+    """log l(y | n) is twice differentiable in n inside its domain."""
     whole: ClassVar[bool] = False
     """Counts must be whole numbers ≥ 0."""
     poisson_shaped: ClassVar[bool] = False

@@ -22,6 +22,7 @@ class Exact(Observation):
     gaussian: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
+    smooth: ClassVar[bool] = False
     whole: ClassVar[bool] = True
 
     def log_prob(self, n: ArrayLike) -> Array:

@@ -29,6 +29,7 @@ class LaplaceNoise(Observation):
     scale: Any
 
     log_concave: ClassVar[bool] = True
+    smooth: ClassVar[bool] = False
 
     def log_prob(self, n: ArrayLike) -> Array:
         """−abs(y − n)/b − log 2b."""
