@@ -59,12 +59,10 @@ def to_frame(posterior: Posterior, what: str = "nodes", *, level: float = 0.9) -
         values = {name: table.ravel() for name, table in summary(posterior, scope, level).items()}
         if what == "nodes":
             seen = observed(posterior, scope)
-            labels |= {} if seen is None else {"observed": seen.ravel()}
+            labels |= {"observed": np.nan if seen is None else seen.ravel()}
         block = pd.DataFrame(labels | values)
         blocks.append(block if what == "nodes" else block[_possible(posterior, scope).ravel()])
     frame = pd.concat(blocks, ignore_index=True) if blocks else _empty(model)
-    if what == "nodes" and "observed" not in frame:
-        frame.insert(2, "observed", np.nan)
     frame.attrs["level"] = level
     return frame
 
@@ -249,11 +247,13 @@ def _chain_groups(posterior: Posterior, level: float) -> tuple[xr.Dataset, xr.Da
         arrays = {n: np.array([t[n] for t in tables]) if tables else np.empty(shape) for n in SUMMARY}
         return xr.Dataset({n: (dims, a) for n, a in arrays.items()}, coords=coords)
 
+    possible = [_possible(posterior, scope) for scope in _scopes(model, "flows")]
     places = _place_coordinates(posterior)
     nodes = stacked("nodes", ("time", "cell"), {"time": times, "cell": cells} | places)
     flows = stacked(
         "flows", ("departure", "origin", "dest"), {"departure": times[:-1], "origin": cells, "dest": cells}
     )
+    flows["possible"] = flows["mean"].copy(data=np.array(possible).reshape(flows["mean"].shape).astype(bool))
     seen = [observed(posterior, scope) for scope in _scopes(model, "nodes")]
     values = np.array([np.full(size, np.nan) if s is None else s for s in seen])
     return nodes, flows, xr.DataArray(values, dims=("time", "cell"), coords={"time": times, "cell": cells})

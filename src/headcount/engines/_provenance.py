@@ -26,7 +26,9 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
     """What was asked, how it went and what made it; JSON can hold every value."""
     outcome, promises = posterior.outcome, posterior.promises
     settings = posterior.settings
-    names = [f.name for f in dataclasses.fields(settings)] if dataclasses.is_dataclass(settings) else []
+    names: list[str] = (
+        [f.name for f in dataclasses.fields(settings)] if dataclasses.is_dataclass(settings) else []
+    )
     evidence = posterior.log_evidence
     return {
         "status": posterior.status.value,
