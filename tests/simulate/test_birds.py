@@ -133,6 +133,37 @@ def test_no_flight_is_longer_than_the_limit():
     assert birds(4, population=1, steps=2, max_distance=barely, rng=0).model.transitions[0][0, 11] > 0
 
 
+def test_sparse_worlds_have_the_law_of_dense_ones():
+    """sparse=True gives the same transition matrices, and counts and flows that agree."""
+    from scipy import sparse
+
+    slim = birds(6, population=1000, max_distance=2.0, sparse=True, rng=1)
+    full = birds(6, population=1000, max_distance=2.0, rng=1)
+    np.testing.assert_array_equal(slim.winds, full.winds)
+    for a, b in zip(slim.model.transitions, full.model.transitions, strict=True):
+        assert sparse.issparse(a)
+        np.testing.assert_array_equal(a.toarray(), b)
+    np.testing.assert_array_equal(slim.flows.sum(axis=1), slim.counts[1:])
+    assert (slim.flows[:, full.mask == -np.inf] == 0).all()
+    with pytest.raises(ModelError, match="give a limit"):
+        birds(sparse=True, rng=0)
+
+
+def test_ten_thousand_cells():
+    """A 100 × 100 map: refused dense with both numbers, made sparse."""
+    with pytest.raises(ModelError, match=r"takes .* MiB and the limit is 2,048 MiB"):
+        birds(100, max_distance=3 * math.sqrt(2), rng=0)
+    with pytest.raises(ModelError, match="MiB"):
+        birds(300, rng=0)
+    world = birds(100, population=10**6, steps=4, max_distance=3 * math.sqrt(2), sparse=True, rng=0)
+    assert world.counts.shape == (4, 10_000)
+    assert world.features.shape == (3, 4, 10_000, 10_000)
+    assert (world.counts.sum(axis=1) == 10**6).all()
+    with pytest.raises(ModelError, match=r"world.flows as one array takes .* MiB"):
+        _ = world.flows
+    assert world.tables.table((0, 1)).sum() == 10**6
+
+
 def test_seeds_reproduce_and_nothing_global_moves():
     """The same seed, as an int or a generator, gives the same world; the global state is untouched."""
     before = np.random.get_state()[1].copy()  # noqa: NPY002
@@ -173,7 +204,8 @@ def test_worlds_become_problems(world):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"side": 1}, {"steps": 1}, {"population": 1}, {"rate": 0.0}, {"steps": 2}]
+    "arguments",
+    [{"side": 1}, {"steps": 1}, {"population": 1}, {"rate": 0.0}, {"steps": 2}, {"max_distance": math.inf}],
 )
 def test_smallest_worlds(arguments):
     """One cell, one time, one bird, nothing seen: ordinary inputs."""

@@ -61,7 +61,8 @@ def poisson_log_pmf(n: ArrayLike, mean: ArrayLike) -> NDArray[np.float64]:
         m ≥ 0, broadcast against `n`. Where m = 0 the value is 0 for n = 0 and −∞ otherwise.
     """
     n, mean = np.broadcast_arrays(np.asarray(n, dtype=float), np.asarray(mean, dtype=float))
-    ordinary = (n > 0) & (mean > 0)
-    x, m = np.where(ordinary, n, 1.0), np.where(ordinary, mean, 1.0)
-    value = -0.5 * np.log(2 * np.pi * x) - stirling_error(x) - deviance(x, m)
-    return np.where(ordinary, value, np.where(n > 0, -np.inf, -mean))
+    value = np.where(n > 0, -np.inf, -mean)
+    ordinary = (n > 0) & (mean > 0)  # most cells of a large table are empty, and cost nothing
+    x = n[ordinary]
+    value[ordinary] = -0.5 * np.log(2 * np.pi * x) - stirling_error(x) - deviance(x, mean[ordinary])
+    return value

@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from headcount.individual import MarkovChain, ModelError
-from headcount.simulate._features import NAMES, Features, cell_coordinates, displacements
+from headcount.population._moments import require_memory
+from headcount.simulate._features import NAMES, Features, cell_coordinates, pair_features
 from headcount.simulate._world import World, poisson
 from headcount.simulate._world import population as simulate_population
 
 WINDS = ((0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
 """Calm, and the four winds towards ±x and ±y; each night has one, uniformly drawn, for the whole map."""
+
+# Arrays as long as the list of flights that live while features are turned into probabilities.
+_WORKING_ARRAYS = 12
 
 
 def birds(
@@ -31,6 +36,8 @@ def birds(
     rate: float = 1.0,
     winds: ArrayLike | None = None,
     max_distance: float | None = None,
+    sparse: bool = False,
+    memory_limit: int = 2**31,
     rng: np.random.Generator | int,
 ) -> World:
     """Simulate birds that fly from the lower left corner of a map towards the upper right one.
@@ -51,6 +58,11 @@ def birds(
         The wind of every night; drawn from `WINDS` if left out.
     max_distance : float, optional
         No flight is longer than this (later papers take 3√2).
+    sparse : bool
+        Keep transitions and flows as ``scipy.sparse`` matrices, with an entry for every allowed flight; needs
+        `max_distance`. This is how maps of ten thousand cells are made.
+    memory_limit : int
+        Bytes the world may take while it is made; more is refused before it is taken.
     rng : numpy.random.Generator or int
         Where winds, flights and observations come from, in that order.
 
@@ -67,48 +79,77 @@ def birds(
     >>> world.counts.sum(axis=1)
     array([480, 480, 480, 480, 480])
     """
-    _check(side, weights, steps, rate, max_distance)
+    _check(side, weights, steps, rate, max_distance, sparse)
     generator = np.random.default_rng(rng)
     blown = _winds(winds, steps, generator)
     coordinates = cell_coordinates(side)
-    features = Features.of(coordinates, blown)
-    allowed = _allowed(coordinates, max_distance)
-    initial = np.zeros(side * side)
+    cells = side * side
+    kept = len(np.unique(blown, axis=0)) + steps - 1  # matrices of transitions and of flows
+    entries = cells * min(cells, _most_neighbours(side, max_distance)) if sparse else cells**2
+    require_memory(
+        8 * entries * ((2 if sparse else 1) * kept + _WORKING_ARRAYS),
+        f"a world of {steps} times and {cells} cells",
+        limit=memory_limit,
+    )
+    origin, dest = flights(side, max_distance)
+    initial = np.zeros(cells)
     initial[0] = 1.0
-    transitions = _transitions(features, np.asarray(weights, dtype=float), allowed)
-    model = MarkovChain(initial, transitions)
+    matrices = _transitions(coordinates, blown, np.asarray(weights, dtype=float), origin, dest)
+    if not sparse:
+        matrices = {wind: matrix.toarray() for wind, matrix in matrices.items()}
+    model = MarkovChain(initial, [matrices[tuple(wind)] for wind in blown.tolist()])
     world = simulate_population(model, population, observe=poisson(rate), rng=generator)
-    mask = None if max_distance is None else np.where(allowed, 0.0, -np.inf)
+    mask = None
+    if max_distance is not None and not sparse:
+        mask = np.full((cells, cells), -np.inf)
+        mask[origin, dest] = 0.0
+    features = Features(coordinates, blown)
     return replace(world, features=features, mask=mask, winds=blown, coordinates=coordinates)
 
 
-def transition(
-    features: NDArray[np.float64], weights: NDArray[np.float64], allowed: NDArray[np.bool_]
-) -> NDArray[Any]:
-    """P(j | i) = softmax_j(w·f(i, j)) over the allowed j; features (4, L, L), shape (L, L)."""
-    score = np.where(allowed, np.tensordot(weights, features, axes=1), -np.inf)
-    odds = np.exp(score - score.max(axis=1, keepdims=True))
-    return odds / odds.sum(axis=1, keepdims=True)
+def _most_neighbours(side: int, max_distance: float | None) -> int:
+    """How many cells a bird in the middle of a large map can reach."""
+    reach = 2 * side - 1 if max_distance is None else 2 * int(min(max_distance, side - 1)) + 1
+    return reach**2
+
+
+def flights(side: int, max_distance: float | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Origin and destination of every flight of at most `max_distance`, sorted by origin, then destination.
+
+    Squared distances are integers, so rounding of a limit like 3√2 must not decide.
+    """
+    if max_distance is None:
+        cells = np.arange(side**2)
+        return np.repeat(cells, side**2), np.tile(cells, side**2)
+    longest = max_distance**2 * (1 + 1e-12)
+    most = int(min(max_distance * (1 + 1e-12), side - 1))
+    reach = np.arange(-most, most + 1)
+    dx, dy = (a.reshape(-1) for a in np.meshgrid(reach, reach, indexing="ij"))
+    near = dx**2 + dy**2 <= longest
+    coordinates = cell_coordinates(side)
+    column = coordinates[:, :1] + dx[near]
+    row = coordinates[:, 1:] + dy[near]
+    origin, which = np.nonzero((column >= 0) & (column < side) & (row >= 0) & (row < side))
+    return origin, column[origin, which] * side + row[origin, which]
 
 
 def _transitions(
-    features: Features, weights: NDArray[np.float64], allowed: NDArray[np.bool_]
-) -> list[NDArray[Any]]:
-    """One matrix per night; nights with the same wind share theirs."""
-    made: dict[tuple[float, ...], NDArray[Any]] = {}
-    matrices = []
-    for step, wind in enumerate(features.winds):
-        key = tuple(wind.tolist())
-        if key not in made:
-            made[key] = transition(features[step], weights, allowed)
-        matrices.append(made[key])
+    coordinates: NDArray[np.int64],
+    winds: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    origin: NDArray[np.intp],
+    dest: NDArray[np.intp],
+) -> dict[tuple[float, ...], Any]:
+    """P(j | i) = softmax_j(w·f(i, j)) over the allowed flights, one csr matrix for every wind that blows."""
+    starts = np.searchsorted(origin, np.arange(len(coordinates)))
+    matrices = {}
+    for wind in np.unique(winds, axis=0):
+        score = weights @ pair_features(coordinates, origin, dest, wind)
+        odds = np.exp(score - np.maximum.reduceat(score, starts)[origin])
+        values = odds / np.add.reduceat(odds, starts)[origin]
+        pointers = np.append(starts, len(origin))
+        matrices[tuple(wind.tolist())] = csr_array((values, dest, pointers), shape=(len(coordinates),) * 2)
     return matrices
-
-
-def _allowed(coordinates: NDArray[np.int64], max_distance: float | None) -> NDArray[np.bool_]:
-    """Which flights are short enough. Squared distances are integers, so rounding of 3√2 must not decide."""
-    squared = (displacements(coordinates) ** 2).sum(axis=2)
-    return np.full(squared.shape, True) if max_distance is None else squared <= max_distance**2 * (1 + 1e-12)
 
 
 def _winds(winds: ArrayLike | None, steps: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -123,7 +164,9 @@ def _winds(winds: ArrayLike | None, steps: int, rng: np.random.Generator) -> NDA
     return given
 
 
-def _check(side: int, weights: Sequence[float], steps: int, rate: float, max_distance: float | None) -> None:
+def _check(
+    side: int, weights: Sequence[float], steps: int, rate: float, max_distance: float | None, sparse: bool
+) -> None:
     problems = []
     if side < 1:
         problems.append(f"side is {side}; a map has at least one cell")
@@ -137,5 +180,7 @@ def _check(side: int, weights: Sequence[float], steps: int, rate: float, max_dis
         problems.append(f"rate is {rate!r}; give a finite number, 0 or more")
     if max_distance is not None and not max_distance >= 0:
         problems.append(f"max_distance is {max_distance!r}; give a distance of 0 or more, or leave it out")
+    if sparse and max_distance is None:
+        problems.append("sparse is True without max_distance: every flight is allowed; give a limit")
     if problems:
         raise ModelError(problems)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -32,70 +33,89 @@ def cell_coordinates(side: int) -> NDArray[np.int64]:
     return np.stack([cells // side, cells % side], axis=1)
 
 
-def displacements(coordinates: NDArray[Any]) -> FloatArray:
-    """Where j lies as seen from i, shape (L, L, 2): entry (i, j) is j − i."""
-    return (coordinates[None, :, :] - coordinates[:, None, :]).astype(float)
-
-
-def distance_feature(coordinates: NDArray[Any]) -> FloatArray:
-    """f1 = 4·LogNormalPDF(d_ij; 1, 1), 0 on the diagonal; shape (L, L)."""
-    d = np.linalg.norm(displacements(coordinates), axis=2)
+def distance_feature(step: FloatArray) -> FloatArray:
+    """f1 = 4·LogNormalPDF(d; 1, 1) of the displacements j − i, shape (…, 2); 0 where j = i."""
+    d = np.linalg.norm(step, axis=-1)
     safe = np.where(d > 0, d, 1.0)
     value = 4.0 / (safe * np.sqrt(2 * np.pi)) * np.exp(-0.5 * (np.log(safe) - 1.0) ** 2)
     return np.where(d > 0, value, 0.0)
 
 
-def direction_feature(coordinates: NDArray[Any], goal: int) -> FloatArray:
-    """f2 = cos ∠(j − i, goal − i), 0 if i = j or i = goal; shape (L, L)."""
-    units = unit_displacements(coordinates)
-    return np.einsum("ijk,ik->ij", units, units[:, goal])
+def direction_feature(step: FloatArray, to_goal: FloatArray) -> FloatArray:
+    """f2 = cos ∠(j − i, goal − i), 0 if i = j or i = goal."""
+    return (unit(step) * unit(to_goal)).sum(axis=-1)
 
 
-def unit_displacements(coordinates: NDArray[Any]) -> FloatArray:
-    """unit(j − i), 0 if i = j; shape (L, L, 2)."""
-    step = displacements(coordinates)
-    d = np.linalg.norm(step, axis=2, keepdims=True)
+def wind_feature(step: FloatArray, wind: FloatArray) -> FloatArray:
+    """f3 = unit(j − i)·wind, 0 if i = j."""
+    return unit(step) @ wind
+
+
+def stay_feature(step: FloatArray) -> FloatArray:
+    """f4 = 2·[i = j]."""
+    return 2.0 * (step == 0).all(axis=-1)
+
+
+def unit(step: FloatArray) -> FloatArray:
+    """The direction of every displacement; zero for none."""
+    d = np.linalg.norm(step, axis=-1, keepdims=True)
     return step / np.where(d > 0, d, 1.0)
 
 
-def stay_feature(coordinates: NDArray[Any]) -> FloatArray:
-    """f4 = 2·[i = j]; shape (L, L)."""
-    return 2.0 * np.eye(len(coordinates))
+def pair_features(coordinates: NDArray[Any], origin: Any, dest: Any, wind: FloatArray) -> FloatArray:
+    """All four features of some flights, shape (4, …) for origins and destinations of shape (…)."""
+    step = (coordinates[dest] - coordinates[origin]).astype(float)
+    to_goal = (coordinates[-1] - coordinates[origin]).astype(float)
+    return np.stack(
+        [
+            distance_feature(step),
+            direction_feature(step, to_goal),
+            wind_feature(step, wind),
+            stay_feature(step),
+        ]
+    )
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features of every step, shape (T − 1, 4, L, L); only the wind changes, the others are kept once.
+    """The features of every step, shape (T − 1, 4, L, L), made when asked for.
 
     ``features[t]`` is the (4, L, L) array of step t, ``np.asarray(features)`` the whole, `to_xarray` the
-    whole with labels.
+    whole with labels. Only the wind changes from step to step; the other three are kept once.
 
     Attributes
     ----------
-    distance, direction, stay : array, shape (L, L)
-    along : array, shape (L, L, 2)
-        unit(j − i), whose product with a night's wind is the wind feature.
+    coordinates : array, shape (L, 2)
+        (column, row) of every cell; the last cell is the goal.
     winds : array, shape (T − 1, 2)
     """
 
-    distance: FloatArray
-    direction: FloatArray
-    stay: FloatArray
-    along: FloatArray
+    coordinates: NDArray[np.int64]
     winds: FloatArray
 
-    @classmethod
-    def of(cls, coordinates: NDArray[Any], winds: FloatArray) -> Features:
-        """The features of a map whose last cell is the goal."""
-        goal = len(coordinates) - 1
-        return cls(
-            distance_feature(coordinates),
-            direction_feature(coordinates, goal),
-            stay_feature(coordinates),
-            unit_displacements(coordinates),
-            winds,
-        )
+    @cached_property
+    def _step(self) -> FloatArray:
+        return (self.coordinates[None, :, :] - self.coordinates[:, None, :]).astype(float)
+
+    @cached_property
+    def distance(self) -> FloatArray:
+        """f1, shape (L, L)."""
+        return distance_feature(self._step)
+
+    @cached_property
+    def direction(self) -> FloatArray:
+        """f2, shape (L, L)."""
+        return direction_feature(self._step, self._step[:, -1:, :])
+
+    @cached_property
+    def stay(self) -> FloatArray:
+        """f4, shape (L, L)."""
+        return stay_feature(self._step)
+
+    def wind(self, step: int) -> FloatArray:
+        """f3 of one step, shape (L, L)."""
+        return wind_feature(self._step, self.winds[step])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,11 +125,8 @@ class Features:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(T − 1, 4, L, L)."""
-        return (len(self.winds), len(NAMES), *self.distance.shape)
-
-    def wind(self, step: int) -> FloatArray:
-        """f3 of one step, shape (L, L)."""
-        return self.along @ self.winds[step]
+        cells = len(self.coordinates)
+        return (len(self.winds), len(NAMES), cells, cells)
 
     def __len__(self) -> int:
         return len(self.winds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -12,6 +12,8 @@ from scipy import sparse
 
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.population import CGM, CountTables
+from headcount.population._labels import coordinate
+from headcount.population._moments import MEMORY_LIMIT, require_memory
 from headcount.simulate._features import Features
 
 if TYPE_CHECKING:
@@ -37,8 +39,8 @@ class World:
     features : Features or None
         What the transitions were made of, for worlds of `birds`.
     mask : array, shape (L, L), or None
-        0 where a flight is allowed and −∞ where it is not, as log-linear transitions take it; None if all
-        are.
+        0 where a flight is allowed and −∞ where it is not, as log-linear transitions take it. None if all are
+        allowed, and for sparse worlds, whose transitions say it by their pattern.
     winds : array, shape (T − 1, 2), or None
     coordinates : array, shape (L, 2), or None
         (column, row) of every cell.
@@ -68,6 +70,7 @@ class World:
         """A chain's true flows, shape (T − 1, L, L): entry (t, i, j) left cell i at time t for cell j."""
         chain = self._chain("flows")
         size = len(chain.cells)
+        require_memory(8 * size**2 * (len(chain.times) - 1), "world.flows as one array", limit=MEMORY_LIMIT)
         flows = np.zeros((len(chain.times) - 1, size, size), dtype=np.int64)
         for step, pair in enumerate(zip(chain.times, chain.times[1:], strict=False)):
             table = self.tables.table(pair)
@@ -84,7 +87,7 @@ class World:
         for row, time in enumerate(chain.times):
             if (time,) in self.observations:
                 values[row] = self.observations[(time,)]
-        coords: dict[str, Any] = {"time": list(chain.times), "cell": _labels(chain.cells)}
+        coords: dict[str, Any] = {"time": coordinate(chain.times), "cell": coordinate(chain.cells)}
         if self.coordinates is not None:
             coords |= {"column": ("cell", self.coordinates[:, 0]), "row": ("cell", self.coordinates[:, 1])}
         return xarray.DataArray(values, dims=("time", "cell"), coords=coords, name="observed")
@@ -96,13 +99,6 @@ class World:
             f"world.{what} is one array only for a chain whose cells do not change; "
             f"use world.tables.table(scope) for the truth and world.observations[scope] for what was seen"
         )
-
-
-def _labels(cells: Sequence[Hashable]) -> NDArray[Any]:
-    values = np.empty(len(cells), dtype=object)
-    values[:] = cells
-    plain = np.asarray(list(cells)) if not any(isinstance(c, tuple) for c in cells) else values
-    return plain if plain.ndim == 1 and plain.tolist() == list(cells) else values
 
 
 def poisson(rate: float = 1.0, *, background: float = 0.0) -> Noise:
