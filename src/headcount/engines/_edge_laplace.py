@@ -13,9 +13,10 @@ projecting on either variable (by marginalising the other) and dividing by its c
 .. math:: q_{uv}(z_v) \propto N(z_v; m, S)\,e^{-\frac12 z_v^\top D z_v + e^\top z_v}, \qquad
           q_{uv}(z_u) \propto \exp\bigl(-\tfrac12 z_u^\top P\Lambda'P^\top z_u + (P h')^\top z_u\bigr),
 
-:math:`\Lambda' = (I + (\Lambda+D)Q)^{-1}(\Lambda+D)`, :math:`h' = (I + (\Lambda+D)Q)^{-1}(h+e)`. The division is carried out on
-paper: subtracting the cavity's precision from the projection's would cost digits, and inverting Q would rule out
-deterministic steps. All z here are deviations from :math:`N\mu` in minimal coordinates: cells no one can reach are gone, and each variable's most probable cell is dropped.
+:math:`\Lambda' = (I + (\Lambda+D)Q)^{-1}(\Lambda+D)`, :math:`h' = (I + (\Lambda+D)Q)^{-1}(h+e)`. The division is carried out
+on paper: subtracting the cavity's precision from the projection's would cost digits, and inverting Q would rule out
+deterministic steps. All z here are deviations from :math:`N\mu` in minimal coordinates: cells no one can reach are gone, and
+each variable's most probable cell is dropped.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 r"""The paper's answer in one go: the joint mode of the Gaussian model's posterior, by Newton on the whole graph.
 
-Minimise :math:`\tfrac12\delta^\top\Sigma^{+}\delta - \sum\log\ell(y\mid N\mu+\delta)`. A Newton step is one Gaussian solve with the sites'
-slopes and curvatures at the present point. Since :math:`\delta = \Sigma(\nu-\tau\delta)`, the quadratic form is
-:math:`(\nu-\tau\delta)\cdot\delta` on the observed entries alone, so the line search (Armijo, and inside the likelihood's
-domain) costs nothing. This is the fixed point of the paper's edge-by-edge EP–Laplace. Nothing keeps the mode ≥ 0 where y = 0: it is here because it is
-the published method, not because it should be used.
+Minimise :math:`\tfrac12\delta^\top\Sigma^{+}\delta - \sum\log\ell(y\mid N\mu+\delta)`. A Newton step is one Gaussian solve
+with the sites' slopes and curvatures at the present point. Since :math:`\delta = \Sigma(\nu-\tau\delta)`, the quadratic form
+is :math:`(\nu-\tau\delta)\cdot\delta` on the observed entries alone, so the line search (Armijo, and inside the likelihood's
+domain) costs nothing. This is the fixed point of the paper's edge-by-edge EP–Laplace. Nothing keeps the mode ≥ 0 where y = 0:
+it is here because it is the published method, not because it should be used.
 """
 
 from __future__ import annotations

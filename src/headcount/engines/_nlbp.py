@@ -7,7 +7,8 @@ propagation; a damped step
 
 A fixed point satisfies :math:`n = N\mu(\theta + \partial\log\ell(y\mid n)/\partial n)`, which is what makes n the maximum that
 :class:`MAP` finds. Around it the undamped map multiplies errors by :math:`-\operatorname{cov}\cdot|\partial^2\log\ell|`, about
-the number of times that see the same individuals: without heavy damping it oscillates. ``MAP`` solves the same problem faster; this is the competitor.
+the number of times that see the same individuals: without heavy damping it oscillates. ``MAP`` solves the same problem faster;
+this is the competitor.
 """
 
 from __future__ import annotations
