@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from numpy.typing import NDArray
 
@@ -110,10 +111,16 @@ class GaussianBeliefs(Beliefs):
 
     model: Model
     population: int
-    field: Field
+    make_field: Callable[[], Field]
+    """Builds the Gaussian posterior; called once, when something besides the settled means is asked for."""
     settled: bool
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def field(self) -> Field:
+        """The Gaussian posterior of deviations from the centre."""
+        return self.make_field()
 
     def mean(self, scope: Scope) -> Array:
         """N μ, plus the deviation where the centre is not the mean."""

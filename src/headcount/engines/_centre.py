@@ -50,6 +50,24 @@ class Roles:
         return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian)
 
     @cached_property
+    def straight(self) -> tuple[Array, Array]:
+        """Intercept and slope of log ℓ at the linear entries (zero elsewhere)."""
+        zero, slope = np.zeros(len(self.linear)), np.zeros(len(self.linear))
+        for start, site in zip(self.tilts.offsets[:-1], self.tilts.problem.sites, strict=True):
+            where = slice(start, start + len(site))
+            pick = self.linear[where]
+            if pick.any():
+                one = np.ones(len(site))
+                slope[where] = np.where(pick, site.noise.slope(one), 0.0)
+                zero[where] = np.where(pick, site.noise.log_prob(one) - slope[where], 0.0)
+        return zero, slope
+
+    @cached_property
+    def closed(self) -> list[int]:
+        """Positions of the exact and Gaussian sites."""
+        return [k for k, s in enumerate(self.tilts.problem.sites) if s.noise.gaussian]
+
+    @cached_property
     def active_noise(self) -> list[tuple[NDArray[np.intp], Observation]]:
         """Active entries by noise: flat positions, and the noise on them. Sites of equal noise class are joined."""
         found: dict[type, list[tuple[NDArray[np.intp], Observation]]] = {}
@@ -98,7 +116,7 @@ class Centre:
         tree = tilts.tree
         if tree is not None:
             law, gain = tilts.rooted(g)
-            expected = n * tilts.evaluate(g)[1]
+            expected = n * tilts.margins(law)
         else:
             model, gain = tilts.model(g)
             expected = n * tilts._join([s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
@@ -120,10 +138,12 @@ def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Arra
     """Exact constraints, Gaussian sites, and the constants of everything that is not approximated."""
     exact: dict[int, Array] = {}
     readings: dict[int, tuple[Array, Array]] = {}
-    tau, nu = np.zeros_like(g), np.zeros_like(g)
-    constant = 0.0
     tilts = roles.tilts
-    for k, (start, site) in enumerate(zip(tilts.offsets[:-1], tilts.problem.sites, strict=True)):
+    zero, slope = roles.straight
+    tau, nu = np.zeros_like(g), np.where(roles.linear, slope - g, 0.0)
+    constant = float(zero.sum() + nu @ expected)
+    for k in roles.closed:
+        site, start = tilts.problem.sites[k], tilts.offsets[k]
         where = slice(start, start + len(site))
         m, tilt = expected[where], g[where]
         noise = site.noise
@@ -132,14 +152,10 @@ def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Arra
             exact[k] = y - m
             constant -= float((np.where(y > 0, tilt, 0.0) * y).sum())
         elif isinstance(noise, Gaussian):
-            slope = noise.slope(m) - tilt
+            steep = noise.slope(m) - tilt
             if noise.covariance is not None:
-                readings[k] = (np.linalg.inv(noise.covariance), slope)
+                readings[k] = (np.linalg.inv(noise.covariance), steep)
             else:
-                tau[where], nu[where] = -noise.curvature(m), slope
+                tau[where], nu[where] = -noise.curvature(m), steep
             constant += float(noise.log_prob(m).sum() - tilt @ m)
-        elif roles.linear[where].any():
-            pick = roles.linear[where]
-            nu[where] = np.where(pick, noise.slope(np.ones(len(site))) - tilt, 0.0)
-            constant += float((noise.log_prob(m) - tilt * m)[pick].sum())
     return Known(exact, readings), tau, nu, constant

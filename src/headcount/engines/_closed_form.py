@@ -40,7 +40,7 @@ class ClosedForm(DirectEngine):
         return GaussianBeliefs(
             problem.model,
             problem.population,
-            centre.structure.field(tau, nu),
+            lambda: centre.structure.field(tau, nu),
             settled=not problem.sites,
             log_evidence=centre.gain + centre.constant + log_z,
         )

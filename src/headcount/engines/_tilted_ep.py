@@ -83,7 +83,7 @@ class TiltedEP(IterativeEngine):
     centre: Literal["mean", "map", "prior"] = "mean"
     projection: Literal["lattice", "line", "laplace"] = "lattice"
     damping: float = 0.9
-    tolerance: float = 1e-6
+    tolerance: float = 1e-5
     max_iterations: int = 500
 
     def init(
@@ -252,7 +252,7 @@ class TiltedEP(IterativeEngine):
         return GaussianBeliefs(
             state.centre.model(),
             tilts.problem.population,
-            state.centre.structure.field(tau, nu),
+            lambda: state.centre.structure.field(tau, nu),
             settled=bool(settled),
             log_evidence=self._evidence(state),
             diagnostics={

@@ -71,8 +71,7 @@ class Tilts:
                 return gain, np.concatenate(beliefs)[self._grid]
             return gain, self._join([s.margin(beliefs[tree.index[s.scope[0]]]) for s in self.problem.sites])
         law, gain = self._rooted(tree, nodes, edges)
-        beliefs = _propagate(law)
-        return gain, self._join([s.margin(_table(law, beliefs, s).ravel()) for s in self.problem.sites])
+        return gain, self.margins(law)
 
     @staticmethod
     def _join(parts: list[Array]) -> Array:
@@ -90,6 +89,13 @@ class Tilts:
         """The tilted law as a rooted tree (only where the model is one)."""
         tree = cast("RootedTree", self.tree)
         return self._rooted(tree, *self._potentials(tree, g))
+
+    def margins(self, law: RootedTree) -> Array:
+        """Probabilities of all observed entries under a tilted law, flat."""
+        beliefs = _propagate(law)
+        if self._grid is not None:
+            return np.concatenate(beliefs)[self._grid]
+        return self._join([s.margin(_table(law, beliefs, s).ravel()) for s in self.problem.sites])
 
     def _rooted(self, tree: RootedTree, nodes: object, edges: object) -> tuple[RootedTree, float]:
         gain, initial, transitions = tilted(tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]

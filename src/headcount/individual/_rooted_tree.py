@@ -63,6 +63,20 @@ class RootedTree:
         return self.parents == tuple(range(-1, len(self.parents) - 1))
 
     @cached_property
+    def stacked(self) -> NDArray[np.float64] | None:
+        """All transitions in one (nodes, L, L) array for the compiled passes; None unless nodes are small, equal and dense."""
+        sizes = set(self.sizes)
+        size = self.sizes[0]
+        if len(sizes) > 1 or not 1 < size <= 40 or len(self.parents) * size * size > 8_000_000:
+            return None
+        if any(not isinstance(m, np.ndarray) for m in self.transitions[1:]):
+            return None
+        steps = np.zeros((len(self.parents), size, size))
+        for v in range(1, len(self.parents)):
+            steps[v] = self.transitions[v]
+        return steps
+
+    @cached_property
     def index(self) -> dict[Hashable, int]:
         """The index of every variable."""
         return {v: k for k, v in enumerate(self.variables)}

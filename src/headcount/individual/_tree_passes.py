@@ -56,6 +56,12 @@ def node_beliefs(
     ModelError
         If the potentials forbid every configuration.
     """
+    small = _compiled(tree, potentials, edge_potentials)
+    if small is not None:
+        from headcount.individual._small_passes import beliefs_small
+
+        log_partition, steps, w, m = small
+        return log_partition, list(beliefs_small(tree.parent, tree.initial, steps, w, m))
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
@@ -78,6 +84,13 @@ def tilted(
     The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever
     there, and rows still sum to one. Parameters and errors as for `node_beliefs`.
     """
+    small = _compiled(tree, potentials, edge_potentials)
+    if small is not None:
+        from headcount.individual._small_passes import tilted_small
+
+        log_partition, steps, w, m = small
+        first, new = tilted_small(tree.initial, steps, w, m)
+        return log_partition, first, [None, *new[1:]]
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
@@ -92,6 +105,21 @@ def tilted(
             _keep_dead_rows(_scaled(kernels[v], inverse, weights[v]), tree.transitions[v], dead)
         )
     return log_scale + math.log(total), belief / total, transitions
+
+
+def _compiled(
+    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
+) -> tuple[float, Vector, Vector, Vector] | None:
+    """The upward pass by the compiled kernel, where it serves: log partition, stacked transitions, weights, messages."""
+    if edge_potentials is not None or not isinstance(potentials, np.ndarray) or tree.stacked is None:
+        return None
+    from headcount.individual._small_passes import collect_small
+
+    weights, messages = np.empty_like(potentials), np.empty_like(potentials)
+    held, log_partition = collect_small(
+        tree.parent, tree.initial, tree.stacked, potentials, weights, messages
+    )
+    return (log_partition, tree.stacked, weights, messages) if held else None
 
 
 def _collect(

@@ -17,7 +17,7 @@ from headcount.structure._base import Known, Moments, Structure, selection
 from headcount.structure._exact import Constraint, condition
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._flows import Step, absorb_table_sites, flow_mean, flow_variance
-from headcount.structure._gaussian_tree import GaussianTree, Node, Solution
+from headcount.structure._gaussian_tree import GaussianTree, Node, NotPositiveDefinite, Solution
 from headcount.structure._linalg import fortran, product, threads_for
 from headcount.structure._noise_factor import noise_factor
 
@@ -63,10 +63,74 @@ class TreeStructure(Structure):
     ) -> None:
         self.tree, self.population, self.sites = tree, float(population), tuple(sites)
         self.known = Known.nothing() if known is None else known
-        with threads_for(max(tree.sizes)):
-            self.means, self.steps = _steps(tree, self.population)
-            self.placements, nodes = self._place()
-        self.gaussian = self._settle(GaussianTree(tuple(nodes)))
+
+    @cached_property
+    def _built(self) -> tuple[list[Array], list[Step]]:
+        with threads_for(max(self.tree.sizes)):
+            return _steps(self.tree, self.population)
+
+    @property
+    def means(self) -> list[Array]:
+        """Expected counts of every node."""
+        return self._built[0]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The Gaussian step into every node."""
+        return self._built[1]
+
+    @cached_property
+    def _placed(self) -> tuple[list[Placement], list[Node]]:
+        with threads_for(max(self.tree.sizes)):
+            return self._place()
+
+    @property
+    def placements(self) -> list[Placement]:
+        """Where every site's entries live."""
+        return self._placed[0]
+
+    @cached_property
+    def gaussian(self) -> GaussianTree:
+        """The law, with what is settled in it."""
+        return self._settle(GaussianTree(tuple(self._placed[1])))
+
+    @cached_property
+    def _flat_cells(self) -> np.ndarray | None:
+        """Positions of all sites' entries in a (T, L) array, when the compiled solver serves this problem."""
+        sizes = self.tree.sizes
+        if self.tree.stacked is None or self.known.exact or self.known.readings:
+            return None
+        if any(len(s.scope) != 1 or s.weights is not None for s in self.sites):
+            return None
+        parts = [self.tree.index[s.scope[0]] * sizes[0] + np.asarray(s.index) for s in self.sites]
+        return np.concatenate(parts) if parts else np.zeros(0, np.intp)
+
+    def _solve_compiled(self, cells: np.ndarray, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
+        from headcount.structure._small import solve_small
+
+        count, size = len(self.tree.sizes), self.tree.sizes[0]
+        tau_v, nu_v = np.zeros(count * size), np.zeros(count * size)
+        if len(tau):
+            tau_v += np.bincount(cells, np.concatenate(tau), minlength=count * size)
+            nu_v += np.bincount(cells, np.concatenate(nu), minlength=count * size)
+        steps = self.tree.stacked
+        with threads_for(size):
+            mean, variance, log_z, _ = solve_small(
+                self.tree.parent,
+                np.ascontiguousarray(self.tree.initial, dtype=float),
+                steps,
+                self.population,
+                tau_v.reshape(count, size),
+                nu_v.reshape(count, size),
+            )
+        if np.isnan(log_z):
+            raise NotPositiveDefinite
+        edges = np.cumsum([len(s) for s in self.sites])[:-1]
+        return Moments(
+            tuple(np.split(mean.ravel()[cells], edges)),
+            tuple(np.split(variance.ravel()[cells], edges)),
+            float(log_z),
+        )
 
     @cached_property
     def table_sites(self) -> dict[int, list[int]]:
@@ -175,6 +239,8 @@ class TreeStructure(Structure):
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
+        if self._flat_cells is not None:
+            return self._solve_compiled(self._flat_cells, tau, nu)
         tree, tau_v, nu_v, changed = self.prepare(tau, nu)
         solution = tree.solve(tau_v, nu_v, keep=bool(changed))
         tables = {v: self.table_moments(solution, v, step) for v, step in changed.items()}

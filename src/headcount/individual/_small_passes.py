@@ -1,0 +1,90 @@
+"""The passes of ``_tree_passes``, compiled, for trees of small equal nodes.
+
+At L = 16 a matrix–vector product is faster than the Python call that asks for it, so the whole pass is one compiled
+function. It gives up (returns False) wherever ``_tree_passes`` would have to think: underflow, forbidden states.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_SMALL = 1e-290
+
+
+@njit(cache=True, nogil=True)
+def collect_small(parent, initial, transitions, potentials, weights, messages):  # type: ignore[no-untyped-def]
+    """The upward pass: fills ``weights`` and ``messages`` (T, L); returns whether it held, and the log scale."""
+    count, size = potentials.shape
+    log_scale = 0.0
+    for v in range(count):
+        top = potentials[v].max()
+        if not np.isfinite(top) or potentials[v].min() < top - 600.0:
+            return False, 0.0
+        log_scale += top
+        for j in range(size):
+            weights[v, j] = np.exp(potentials[v, j] - top)
+    for v in range(count - 1, 0, -1):
+        largest = 0.0
+        smallest = np.inf
+        for i in range(size):
+            total = 0.0
+            for j in range(size):
+                total += transitions[v, i, j] * weights[v, j]
+            messages[v, i] = total
+            largest = max(largest, total)
+            smallest = min(smallest, total)
+        if smallest < _SMALL * largest or not largest > 0:
+            return False, 0.0
+        log_scale += np.log(largest)
+        u = parent[v]
+        for i in range(size):
+            messages[v, i] /= largest
+            weights[v, i] /= largest
+            weights[u, i] *= messages[v, i]
+            if weights[u, i] < _SMALL:
+                return False, 0.0
+    total = 0.0
+    for j in range(size):
+        total += initial[j] * weights[0, j]
+    if not total > _SMALL:
+        return False, 0.0
+    return True, log_scale + np.log(total)
+
+
+@njit(cache=True, nogil=True)
+def beliefs_small(parent, initial, transitions, weights, messages):  # type: ignore[no-untyped-def]
+    """The downward pass: node marginals (T, L)."""
+    count, size = weights.shape
+    beliefs = np.zeros((count, size))
+    total = 0.0
+    for j in range(size):
+        beliefs[0, j] = initial[j] * weights[0, j]
+        total += beliefs[0, j]
+    for j in range(size):
+        beliefs[0, j] /= total
+    for v in range(1, count):
+        u = parent[v]
+        for i in range(size):
+            ratio = beliefs[u, i] / messages[v, i]
+            if ratio > 0:
+                for j in range(size):
+                    beliefs[v, j] += ratio * transitions[v, i, j]
+        for j in range(size):
+            beliefs[v, j] *= weights[v, j]
+    return beliefs
+
+
+@njit(cache=True, nogil=True)
+def tilted_small(initial, transitions, weights, messages):  # type: ignore[no-untyped-def]
+    """Initial law and transitions (T, L, L) of the tilted tree."""
+    count, size = weights.shape
+    first = initial * weights[0]
+    first /= first.sum()
+    steps = np.empty((count, size, size))
+    steps[0] = 0.0
+    for v in range(1, count):
+        for i in range(size):
+            for j in range(size):
+                steps[v, i, j] = transitions[v, i, j] * weights[v, j] / messages[v, i]
+    return first, steps
