@@ -55,7 +55,7 @@ class PathGibbs(IterativeEngine):
     thin
         Keep the node tables of every `thin`-th sweep (for R-hat, quantiles, covariances); None: as many as fit 256 MB, at most 1000.
     exact
-        Whole paths redrawn exactly per sweep; None: one for every twenty individuals, at most 50.
+        Whole paths redrawn exactly per sweep; None: one for every twenty individuals, from 4 to 50.
     proposals
         Whole-path proposals: True, False, or None for "if at least 15 % are accepted at the end of burn-in".
     draws
@@ -137,7 +137,7 @@ class PathGibbs(IterativeEngine):
         proposal = model_proposal(arrays, self.start)
         seeds = rng.integers(0, 2**63, size=(self.chains, 4), dtype=np.int64)
         chains = tuple(_first_chain(arrays, proposal, seed) for seed in seeds)
-        exact = self.exact or min(50, ceil(arrays.population / 20))
+        exact = self.exact or min(50, max(4, ceil(arrays.population / 20)))
         thin = self.thin or max(
             1, ceil(self.sweeps / min(1000, max(20, _STORE_BYTES // (8 * arrays.cells * self.chains))))
         )
@@ -167,7 +167,7 @@ class PathGibbs(IterativeEngine):
         """The largest R-hat − 1 of a node count; infinite while burning in."""
         if state.steps <= _BURN_STEPS:
             return np.inf
-        return float(r_hat(state.node_draws()).max() - 1)
+        return float(r_hat(state.node_draws(), ranks=False).max() - 1)
 
     def done(self, state: PathRun) -> bool:
         """Whether all batches have run and the chains agree."""
@@ -284,7 +284,7 @@ def _batch(run: PathRun, chain: PathChain, length: int, keep: int) -> _Batch:
 
     arrays, people = run.arrays, run.arrays.population
     sizes = (arrays.cells, arrays.cells, arrays.entries, arrays.entries, arrays.cells, arrays.entries)
-    sums = Sums(*(np.zeros(size) for size in sizes), np.zeros(4, dtype=np.int64))  # type: ignore[arg-type]
+    sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(4, dtype=np.int64)))
     draws, snapshots = [], []
     parts = max(keep, 1)
     for part in range(parts):

@@ -21,7 +21,7 @@ def model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:
     """Q = the model, or `start` where one is given."""
     if start is None:
         return _proposal(
-            arrays, arrays.tree.initial, [_law(arrays, v) for v in range(1, len(arrays.variables))]
+            arrays, arrays.tree.initial, [transition(arrays, v) for v in range(1, len(arrays.variables))]
         )
     if set(start.variables) != set(arrays.variables):
         raise ProblemError(
@@ -31,9 +31,9 @@ def model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:
     laws = []
     for v in range(1, len(arrays.variables)):
         edge = start.marginal((arrays.variables[int(arrays.tree.parent[v])], arrays.variables[v]))
-        laws.append(_conditional(edge, _law(arrays, v)))
+        laws.append(_conditional(edge, transition(arrays, v)))
     if np.any((root > 0) & (arrays.tree.initial == 0)) or any(
-        np.any((q > 0) & (_law(arrays, v + 1) == 0)) for v, q in enumerate(laws)
+        np.any((q > 0) & (transition(arrays, v + 1) == 0)) for v, q in enumerate(laws)
     ):
         raise ProblemError(
             "start gives probability to steps that the problem's model forbids: tilt the problem's own model"
@@ -45,13 +45,13 @@ def smoothed_proposal(arrays: SamplingArrays, node: Array, edge: Array) -> Propo
     """q = the Markov tree with the given (unnormalised) node and edge marginals of one individual."""
     laws = []
     for v in range(1, len(arrays.variables)):
-        law = _law(arrays, v)
+        law = transition(arrays, v)
         laws.append(_conditional(edge[arrays.edge(v)].reshape(law.shape), law))
     root = node[arrays.node(0)]
     return _proposal(arrays, root / root.sum(), laws)
 
 
-def _law(arrays: SamplingArrays, v: int) -> Array:
+def transition(arrays: SamplingArrays, v: int) -> Array:
     """P(x_v | x_parent)."""
     shape = int(arrays.tree.sizes[arrays.tree.parent[v]]), int(arrays.tree.sizes[v])
     start = int(arrays.tree.law_start[v])
@@ -72,7 +72,7 @@ def _proposal(arrays: SamplingArrays, root: Array, laws: list[Array]) -> Proposa
     total = first + arrays.entries
     q = np.concatenate([root, *(law.ravel() for law in laws)])
     p = np.concatenate(
-        [arrays.tree.initial, *(_law(arrays, v).ravel() for v in range(1, len(arrays.variables)))]
+        [arrays.tree.initial, *(transition(arrays, v).ravel() for v in range(1, len(arrays.variables)))]
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = np.where(q > 0, p / q, np.inf)

@@ -147,11 +147,11 @@ class Snapshots:
 def sample_beliefs(run: PathRun) -> SampleBeliefs:
     """The path sampler's answer: blended node means, raked edge means, spreads from the counts themselves."""
     arrays, chains = run.arrays, run.chains
-    nodes, edges = _merged([c.nodes for c in chains]), _merged([c.edges for c in chains])
+    nodes, edges = merged([c.nodes for c in chains]), merged([c.edges for c in chains])
     share = nodes.best_share()
-    node_mean, smooth = nodes.blend(share), _edge_estimate(arrays, edges)
+    node_mean, smooth = nodes.blend(share), edges.smooth
     edge_mean, residual = rake_tree(arrays, node_mean, smooth)
-    squares = sum(c.squares for c in chains) / sum(c.sweeps for c in chains)
+    squares = np.sum([c.squares for c in chains], axis=0) / sum(c.sweeps for c in chains)
     node_error, edge_error = nodes.standard_error(share), edges.standard_error(0.0)
     draws = run.node_draws()
     diagnostics = {
@@ -181,10 +181,10 @@ def sample_beliefs(run: PathRun) -> SampleBeliefs:
 def spread(raw: Array, square: Array, mean: Array) -> Array:
     """Posterior variance from E n² and E n as counted.
 
-    For rare entries (mean < 1), which a finite run may never see occupied, E[n(n − 1)] + m − m² with the better mean m.
+    For rare entries (mean < 0.1), which a finite run may never see occupied, E[n(n − 1)] + m − m² with the better mean m.
     """
     pairs = np.maximum(square - raw, 0.0)
-    return np.where(mean < 1, pairs + mean - mean**2, np.maximum(square - raw**2, 0.0))
+    return np.where(mean < 0.1, pairs + mean - mean**2, np.maximum(square - raw**2, 0.0))
 
 
 def mixing(draws: NDArray[np.int32]) -> dict[str, Any]:
@@ -213,17 +213,11 @@ def rake_tree(arrays: SamplingArrays, nodes: Array, edges: Array) -> tuple[Array
     return out, worst / arrays.population
 
 
-def _merged(parts: list[BatchMoments]) -> BatchMoments:
+def merged(parts: list[BatchMoments]) -> BatchMoments:
     total = parts[0]
     for part in parts[1:]:
         total = total.merge(part)
     return total
-
-
-def _edge_estimate(arrays: SamplingArrays, edges: BatchMoments) -> Array:
-    """Smoothed tables: counting adds nothing but noise to flows."""
-    del arrays
-    return edges.smooth
 
 
 def _floor(
@@ -235,10 +229,7 @@ def _floor(
     """
     chains = run.chains
     if len(chains) > 1:
-        own = [
-            rake_tree(run.arrays, c.nodes.blend(share), _edge_estimate(run.arrays, c.edges))[0]
-            for c in chains
-        ]
+        own = [rake_tree(run.arrays, c.nodes.blend(share), c.edges.smooth)[0] for c in chains]
         edge_error = np.std(own, axis=0, ddof=1) / np.sqrt(len(chains))
     edge = expected_l1(edge_error, edge_mean) if edge_mean.size else 0.0
     return {"node": expected_l1(node_error, node_mean), "edge": edge}
