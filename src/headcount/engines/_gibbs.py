@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines._chain_statistics import BatchMoments, expected_l1, r_hat
+from headcount.engines._chain_statistics import BatchMoments, r_hat
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._kernels._arrays import Hop, TableState
 from headcount.engines._path_proposal import transition
-from headcount.engines._sample_beliefs import SampleBeliefs, Snapshots, merged, mixing
+from headcount.engines._sample_beliefs import SampleBeliefs, Snapshots, floor, merged, mixing
 from headcount.engines._sampling_arrays import SamplingArrays, sampling_arrays
 from headcount.engines._status import Status
 from headcount.observe import ProblemError
@@ -294,10 +294,6 @@ def _beliefs(run: TableRun) -> SampleBeliefs:
     squares = np.sum([c.squares for c in chains], axis=0) / total
     node_error, edge_error = nodes.standard_error(1.0), edges.standard_error(1.0)
     draws = run.node_draws()
-    floor = {
-        "node": expected_l1(node_error, nodes.raw),
-        "edge": expected_l1(edge_error, edges.raw) if edges.raw.size else 0.0,
-    }
     return SampleBeliefs(
         arrays=arrays,
         node_mean=nodes.raw,
@@ -313,7 +309,7 @@ def _beliefs(run: TableRun) -> SampleBeliefs:
         ),
         diagnostics={
             **mixing(draws),
-            "floor": floor,
+            "floor": floor(node_error, nodes.raw, edge_error, edges.raw),
             "moves": total,
             "moves_with_a_choice": sum(c.real for c in chains) / total,
         },

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +24,7 @@ from headcount.engines._chain_statistics import BatchMoments, r_hat
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._kernels._arrays import PathState, Proposal, Sums
 from headcount.engines._path_proposal import model_proposal, smoothed_proposal
-from headcount.engines._sample_beliefs import SampleBeliefs, sample_beliefs
+from headcount.engines._sample_beliefs import SampleBeliefs, rake_tree, sample_beliefs
 from headcount.engines._sampling_arrays import SamplingArrays, sampling_arrays
 from headcount.engines._status import Status
 from headcount.observe import ProblemError
@@ -144,8 +144,16 @@ class PathGibbs(IterativeEngine):
         keep = min(
             self.draws, _STORE_BYTES // max(1, 2 * len(arrays.variables) * arrays.population * self.chains)
         )
+        tuning = BatchMoments.empty(arrays.cells)
         return PathRun(
-            arrays, chains, proposal, exact=exact, thin=thin, keep=keep, trusted=self.start is not None
+            arrays,
+            chains,
+            proposal,
+            exact,
+            thin=thin,
+            keep=keep,
+            trusted=self.start is not None,
+            tuning=tuning,
         )
 
     def step(self, state: PathRun) -> PathRun:
@@ -155,9 +163,9 @@ class PathGibbs(IterativeEngine):
         state = replace(state, steps=state.steps + 1)
         length = _share(self.sweeps, self.batches, state.steps - _BURN_STEPS - 1)
         keep = _share(state.keep, self.batches, state.steps - _BURN_STEPS - 1)
-        results = self._each(lambda c: _batch(state, c, length, keep), state)
+        results = self._each(lambda c: _batch(state, c, length, keep, rake=True), state)
         chains = tuple(
-            replace(c, nodes=c.nodes.add(*r.node_pair), edges=c.edges.add(*r.edge_pair), squares=c.squares + r.squares,
+            replace(c, nodes=c.nodes.add(r.node, r.node_smooth), edges=c.edges.add(r.edge_raked, r.edge_smooth), totals=c.totals + r.totals,
                     sweeps=c.sweeps + length, draws=(*c.draws, r.draws), snapshots=c.snapshots + r.snapshots)
             for c, r in zip(state.chains, results, strict=True)
         )  # fmt: skip
@@ -184,8 +192,16 @@ class PathGibbs(IterativeEngine):
         trying = state.trusted or number == 5 or (number == 6 and state.proposing)
         state = replace(state, steps=number, proposing=trying and self.proposals is not False)
         results = self._each(lambda c: _batch(state, c, length, 0), state)
-        if number == 4 and self.proposals is not False and length > 0:
-            node, edge = (sum(r.smooth_sums[k] for r in results) for k in (0, 1))
+        exact = sum(int(r.tally[1]) for r in results)
+        if number >= 4 and exact > 0:
+            tuning = state.tuning
+            for r in results:
+                tuning = tuning.add(r.node, r.node_smooth)
+            state = replace(state, tuning=tuning, share=tuning.best_share())
+        if number == 4 and self.proposals is not False and exact > 0:
+            node, edge = (
+                np.sum([getattr(r, k) for r in results], axis=0) for k in ("node_smooth", "edge_smooth")
+            )
             state = replace(state, proposal=smoothed_proposal(state.arrays, node, edge), trusted=False)
         if number == 5 and length > 0:
             tried, taken = (sum(int(r.tally[k]) for r in results) for k in (2, 3))
@@ -214,7 +230,9 @@ class PathChain:
     state: PathState
     nodes: BatchMoments
     edges: BatchMoments
-    squares: NDArray[np.float64]
+    """Of flows: "raw" are the batches' raked tables, "smooth" their tables before raking."""
+    totals: NDArray[np.float64]
+    """Sums over sweeps of n² of nodes, n² of flows, n of flows."""
     sweeps: int = 0
     draws: tuple[NDArray[np.int32], ...] = ()
     snapshots: tuple[NDArray[np.int16], ...] = ()
@@ -231,8 +249,12 @@ class PathRun:
     thin: int
     keep: int
     trusted: bool
+    tuning: BatchMoments
+    """Node means of the last burn-in steps, which fix `share`."""
+    share: float = 0.5
+    """The share of counting in node means; the rest is smoothing."""
+    accepted: float = float("nan")
     proposing: bool = False
-    accepted: float = field(default=float("nan"))
     steps: int = 0
 
     def node_draws(self) -> NDArray[np.int32]:
@@ -242,10 +264,11 @@ class PathRun:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    node_pair: tuple[NDArray[np.float64], NDArray[np.float64]]
-    edge_pair: tuple[NDArray[np.float64], NDArray[np.float64]]
-    squares: NDArray[np.float64]
-    smooth_sums: tuple[NDArray[np.float64], NDArray[np.float64]]
+    node: NDArray[np.float64]
+    node_smooth: NDArray[np.float64]
+    edge_smooth: NDArray[np.float64]
+    edge_raked: NDArray[np.float64]
+    totals: NDArray[np.float64]
     tally: NDArray[np.int64]
     draws: NDArray[np.int32]
     snapshots: tuple[NDArray[np.int16], ...]
@@ -274,11 +297,11 @@ def _first_chain(arrays: SamplingArrays, proposal: Proposal, seed: NDArray[np.in
     recount(arrays.tree, arrays.slots, state)
     empty = BatchMoments.empty
     return PathChain(
-        state, empty(arrays.cells), empty(arrays.entries), np.zeros(arrays.cells + arrays.entries)
+        state, empty(arrays.cells), empty(arrays.entries), np.zeros(arrays.cells + 2 * arrays.entries)
     )
 
 
-def _batch(run: PathRun, chain: PathChain, length: int, keep: int) -> _Batch:
+def _batch(run: PathRun, chain: PathChain, length: int, keep: int, *, rake: bool = False) -> _Batch:
     """`length` sweeps of one chain, in `keep` parts with a snapshot of all paths after each."""
     from headcount.engines._kernels._sweep_paths import sweep_paths
 
@@ -298,11 +321,18 @@ def _batch(run: PathRun, chain: PathChain, length: int, keep: int) -> _Batch:
         if keep > 0 and share > 0:
             snapshots.append(chain.state.path.copy())
     count, exact = max(length, 1), max(int(sums.tally[1]), 1)
+    node, smooth, flows = (
+        sums.node / count,
+        people * sums.node_smooth / exact,
+        people * sums.edge_smooth / exact,
+    )
+    blend = run.share * node + (1 - run.share) * smooth
     return _Batch(
-        node_pair=(sums.node / count, people * sums.node_smooth / exact),
-        edge_pair=(sums.edge / count, people * sums.edge_smooth / exact),
-        squares=np.concatenate([sums.node_square, sums.edge_square]),
-        smooth_sums=(sums.node_smooth, sums.edge_smooth),
+        node=node,
+        node_smooth=smooth,
+        edge_smooth=flows,
+        edge_raked=rake_tree(arrays, blend, flows)[0] if rake else flows,
+        totals=np.concatenate([sums.node_square, sums.edge_square, sums.edge]),
         tally=sums.tally,
         draws=np.concatenate(draws),
         snapshots=tuple(snapshots),

@@ -148,15 +148,16 @@ def sample_beliefs(run: PathRun) -> SampleBeliefs:
     """The path sampler's answer: blended node means, raked edge means, spreads from the counts themselves."""
     arrays, chains = run.arrays, run.chains
     nodes, edges = merged([c.nodes for c in chains]), merged([c.edges for c in chains])
-    share = nodes.best_share()
-    node_mean, smooth = nodes.blend(share), edges.smooth
-    edge_mean, residual = rake_tree(arrays, node_mean, smooth)
-    squares = np.sum([c.squares for c in chains], axis=0) / sum(c.sweeps for c in chains)
-    node_error, edge_error = nodes.standard_error(share), edges.standard_error(0.0)
+    share, (cells, entries) = run.share, (arrays.cells, arrays.entries)
+    node_mean = nodes.blend(share)
+    edge_mean, residual = rake_tree(arrays, node_mean, edges.smooth)
+    totals = np.sum([c.totals for c in chains], axis=0) / sum(c.sweeps for c in chains)
+    node_square, edge_square, edge_counted = np.split(totals, [cells, cells + entries])
+    node_error, edge_error = nodes.standard_error(share), edges.standard_error(1.0)
     draws = run.node_draws()
     diagnostics = {
         **mixing(draws),
-        "floor": _floor(run, share, node_mean, edge_mean, node_error, edge_error),
+        "floor": floor(node_error, node_mean, edge_error, edge_mean),
         "accepted": run.accepted,
         "whole_path_proposals": run.proposing,
         "counting_share": share,
@@ -167,15 +168,21 @@ def sample_beliefs(run: PathRun) -> SampleBeliefs:
     return SampleBeliefs(
         arrays=arrays,
         node_mean=node_mean,
-        node_variance=spread(nodes.raw, squares[: arrays.cells], node_mean),
+        node_variance=spread(nodes.raw, node_square, node_mean),
         node_error=node_error,
         edge_mean=edge_mean,
-        edge_variance=spread(edges.raw, squares[arrays.cells :], edge_mean),
+        edge_variance=spread(edge_counted, edge_square, edge_mean),
         edge_error=edge_error,
         node_draws=draws,
         snapshots=Snapshots(paths=tuple(s for c in chains for s in c.snapshots)),
         diagnostics=diagnostics,
     )
+
+
+def floor(node_error: Array, node_mean: Array, edge_error: Array, edge_mean: Array) -> dict[str, float]:
+    """The relative L1 distance that Monte-Carlo noise alone makes, for nodes and for flows."""
+    edge = expected_l1(edge_error, edge_mean) if edge_mean.size else 0.0
+    return {"node": expected_l1(node_error, node_mean), "edge": edge}
 
 
 def spread(raw: Array, square: Array, mean: Array) -> Array:
@@ -218,18 +225,3 @@ def merged(parts: list[BatchMoments]) -> BatchMoments:
     for part in parts[1:]:
         total = total.merge(part)
     return total
-
-
-def _floor(
-    run: PathRun, share: float, node_mean: Array, edge_mean: Array, node_error: Array, edge_error: Array
-) -> dict[str, float]:
-    """The relative L1 distance that Monte-Carlo noise alone makes, for nodes and for edges.
-
-    Flows: from the chains' own raked tables, because raking takes most of the noise away and batches do not show it.
-    """
-    chains = run.chains
-    if len(chains) > 1:
-        own = [rake_tree(run.arrays, c.nodes.blend(share), c.edges.smooth)[0] for c in chains]
-        edge_error = np.std(own, axis=0, ddof=1) / np.sqrt(len(chains))
-    edge = expected_l1(edge_error, edge_mean) if edge_mean.size else 0.0
-    return {"node": expected_l1(node_error, node_mean), "edge": edge}
