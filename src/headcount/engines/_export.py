@@ -142,19 +142,20 @@ def to_xarray(posterior: Posterior, *, level: float = 0.9) -> xr.DataTree:
 
 def save(posterior: Posterior, path: str | os.PathLike[str], *, level: float = 0.9) -> None:
     """Write :func:`to_xarray` as NetCDF, whole or not at all; ``arviz.from_netcdf`` opens it."""
-    save_tree(to_xarray(posterior, level=level), path)
+    tree = to_xarray(posterior, level=level)
+    with replacing(path) as temporary:
+        write_tree(tree, temporary)
 
 
-def save_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
-    """Write any tree as compressed NetCDF, whole or not at all."""
+def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
+    """Write any tree as compressed NetCDF."""
     encoding = {
         node.path: {
             n: {"zlib": True, "complevel": 4} for n, v in node.data_vars.items() if v.dtype.kind in "fiu"
         }
         for node in tree.subtree
     }
-    with replacing(path) as temporary:
-        tree.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+    tree.to_netcdf(path, engine="h5netcdf", encoding=encoding)
 
 
 def is_plain_chain(model: Model) -> bool:

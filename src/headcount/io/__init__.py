@@ -1,6 +1,20 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
+from headcount.io._case import Case, read_problem
+from headcount.io._counts import read_counts
 from headcount.io._errors import TableError
+from headcount.io._noise import NOISES
 from headcount.io._result import Result, load_result
+from headcount.io._write import write_results, write_table
 
-__all__ = ["Result", "TableError", "load_result"]
+__all__ = [
+    "NOISES",
+    "Case",
+    "Result",
+    "TableError",
+    "load_result",
+    "read_counts",
+    "read_problem",
+    "write_results",
+    "write_table",
+]

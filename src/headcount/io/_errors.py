@@ -5,33 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from headcount.individual import FaultsError
 
-_SHOWN = 20
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _ROWS = 5
 
 
-class TableError(ValueError):
+class TableError(FaultsError):
     """Files or tables that cannot be right.
 
-    Every problem found is in ``problems``; the message shows the first twenty and counts the rest. Each names the file, the
-    rows where there are such (as an editor counts lines), the values met and what to do.
+    Each problem names the file, the rows where there are such (as an editor counts lines), the values met and what to do.
     """
-
-    problems: tuple[str, ...]
-
-    def __init__(self, problems: str | Iterable[str]) -> None:
-        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
-        super().__init__(self._message())
-
-    def _message(self) -> str:
-        if len(self.problems) == 1:
-            return self.problems[0]
-        lines = [f"{len(self.problems)} problems:", *(f"  - {text}" for text in self.problems[:_SHOWN])]
-        if len(self.problems) > _SHOWN:
-            lines.append(f"  - and {len(self.problems) - _SHOWN} more (see .problems)")
-        return "\n".join(lines)
 
 
 @dataclass

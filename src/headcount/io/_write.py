@@ -1,0 +1,131 @@
+"""A results folder: one NetCDF with everything, tables for other programs, a summary, lines for maps. All or nothing."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount._atomic import replacing
+from headcount.engines._export import write_tree
+from headcount.engines._provenance import written
+from headcount.io._geojson import flow_lines
+from headcount.io._result import POSTERIOR_FILE, Result, result_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from headcount.engines import Posterior
+
+FORMATS = ("csv", "parquet")
+_DIGITS = "%.10g"
+
+
+def write_results(
+    posterior: Posterior,
+    folder: str | os.PathLike[str],
+    *,
+    level: float = 0.9,
+    format: str = "csv",
+    attributes: Mapping[str, Any] | None = None,
+    weights: pd.DataFrame | None = None,
+    ascent: pd.DataFrame | None = None,
+) -> tuple[Result, list[Path]]:
+    """Write ``posterior.nc``, ``nodes`` and ``flows`` (CSV or Parquet), ``summary.json`` and, with places, ``flows.geojson``.
+
+    Every file is made under a temporary name and all are put in place at the end, so that an error, a full disk or a kill leaves
+    what was there before.
+
+    Parameters
+    ----------
+    level
+        Of the intervals; it is a column of the tables too.
+    attributes
+        Further provenance, such as the command; JSON must be able to hold it.
+    weights, ascent
+        What a fit adds (``feature, weight, …``; one row an iteration); they go into the NetCDF and beside it.
+
+    Returns
+    -------
+    Result, list of Path
+        The result as `load_result` reads it, and the files written.
+    """
+    import xarray as xr
+
+    if format not in FORMATS:
+        message = f"format must be one of {', '.join(FORMATS)}, got {format!r}"
+        raise ValueError(message)
+    tree = posterior.to_xarray(level=level)
+    made = json.loads(tree.attrs["provenance"]) | dict(attributes or {})
+    tree.attrs = written(made)
+    for name, frame in (("weights", weights), ("ascent", ascent)):
+        if frame is not None:
+            tree[name] = xr.DataTree(xr.Dataset.from_dataframe(frame.set_index(frame.columns[0])))
+    place = Path(folder)
+    result = result_of(tree, path=place / POSTERIOR_FILE)
+    tables = {"nodes": result.nodes, "flows": result.flows, "weights": weights, "ascent": ascent}
+    files = []
+    with ExitStack() as stack:
+
+        def temporary(name: str) -> Path:
+            files.append(place / name)
+            return stack.enter_context(replacing(place / name))
+
+        write_tree(tree, temporary(POSTERIOR_FILE))
+        for name, table in tables.items():
+            if table is not None:
+                whole = table.assign(level=level) if name in {"nodes", "flows"} else table
+                _write_table(whole, temporary(f"{name}.{format}"), format)
+        _write_json(summary(result), temporary("summary.json"))
+        if result.coordinates is not None and result.is_chain:
+            _write_json(flow_lines(result), temporary("flows.geojson"))
+    return result, files
+
+
+def summary(result: Result) -> dict[str, Any]:
+    """What a program or a person asks first: how it went, how much there is, the largest flows."""
+    flows = result.flows
+    labels = [c for c in flows.columns if c not in {"mean", "sd", "lower", "upper", "reliable"}]
+    moved = flows[flows["origin"] != flows["dest"]] if "origin" in flows else flows
+    largest = moved.nlargest(10, "mean") if len(moved) else moved
+    return {
+        **result.attributes,
+        "times" if result.is_chain else "variables": len(result.times),
+        "cells" if result.is_chain else "states": len(result.cells),
+        "observed": int(result.nodes["observed"].notna().sum()),
+        "flows": len(flows),
+        "reliable_nodes": _share(result.nodes),
+        "reliable_flows": _share(flows),
+        "largest_flows": json.loads(
+            largest[[*labels, "mean", "lower", "upper"]].to_json(orient="records", date_format="iso")
+        ),
+    }
+
+
+def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """One table as CSV or Parquet (by its ending), whole or not at all."""
+    with replacing(path) as temporary:
+        _write_table(frame, temporary, "parquet" if Path(path).suffix in {".parquet", ".pq"} else "csv")
+
+
+def _share(frame: pd.DataFrame) -> float | None:
+    return round(float(frame["reliable"].astype(float).mean()), 4) if len(frame) else None
+
+
+def _write_table(frame: pd.DataFrame, path: Path, format: str) -> None:
+    if format == "parquet":
+        try:
+            frame.to_parquet(path, index=False)
+        except ImportError:
+            message = "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
+            raise ValueError(message) from None
+    else:
+        frame.to_csv(path, index=False, float_format=_DIGITS)
+
+
+def _write_json(value: Any, path: Path) -> None:
+    path.write_text(json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
