@@ -47,7 +47,8 @@ def select(problem: Problem) -> Choice:
             )
         return Choice(
             TiltedEP(centre="map"),
-            "noise is Gaussian or exact but some counts are small: the closed form could turn negative, so the Gaussian is made at the most probable counts",
+            "noise is Gaussian or exact but some counts are small: the closed form could turn negative, so the Gaussian is "
+            "made at the most probable counts",
         )
     if traits.any_exact:
         return Choice(

@@ -79,6 +79,7 @@ class PointBeliefs(Beliefs):
     def variance(self, scope: Scope) -> Array | None:
         """None: a point has no spread."""
         del scope
+        return None
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Refused: a point has none."""

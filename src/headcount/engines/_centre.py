@@ -1,7 +1,7 @@
 r"""A centre: the tilted law the Gaussian is made at, and what the observations become there.
 
-At tilts g the posterior is :math:`\mathrm{CGM}(N, \theta+g)\prod\ell(y\mid n)e^{-gn}`. The first factor gets the Gaussian, the rest become sites in
-deviations from :math:`N\mu(\theta+g)`. Linear likelihoods vanish into a tilt by their slope, exact ones become constraints, Gaussian
+At tilts g the posterior is :math:`\mathrm{CGM}(N, \theta+g)\prod\ell(y\mid n)e^{-gn}`. The first factor gets the
+Gaussian, the rest become sites in deviations from :math:`N\mu(\theta+g)`. Linear likelihoods vanish into a tilt by their slope, exact ones become constraints, Gaussian
 ones are sites as they are; everything else is ``active`` and is approximated.
 """
 

@@ -1,7 +1,7 @@
 r"""Intervals for counts from two moments.
 
-A count between 0 and N with mean m and variance v gets the quantiles of :math:`N\cdot\mathrm{Beta}(a, b)` with those moments: inside [0, N],
-skewed where counts are small, Gaussian where they are large.
+A count between 0 and N with mean m and variance v gets the quantiles of :math:`N\cdot\mathrm{Beta}(a, b)` with those moments:
+inside [0, N], skewed where counts are small, Gaussian where they are large.
 """
 
 from __future__ import annotations

@@ -63,11 +63,13 @@ class Estimate:
         """Covariance of the flattened table with itself, or with another estimate's."""
         return self.posterior.beliefs.covariance(self.scope, self.scope if other is None else other.scope)
 
-    def _labelled(self, values: Array, name: str) -> xr.DataArray:
+    def _labelled(self, values: NDArray[Any], name: str) -> xr.DataArray:
         return labelled(self.posterior.problem.model, self.scope, values, name)
 
 
-def labelled(model: Model, scope: Scope, values: Array, name: str, *, draws: bool = False) -> xr.DataArray:
+def labelled(
+    model: Model, scope: Scope, values: NDArray[Any], name: str, *, draws: bool = False
+) -> xr.DataArray:
     """A table with the model's variable and state names on its axes."""
     import xarray as xr
 

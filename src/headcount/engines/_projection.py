@@ -1,7 +1,8 @@
 r"""From a scalar cavity and a likelihood to the moments a site must match.
 
 Given a cavity :math:`N(m, v)` for one count and the tilted likelihood :math:`\ell(y\mid k)e^{-gk}`, the *lattice* projection sums
-:math:`N(k; m, v)\,\ell(y\mid k)\,e^{-gk}` over whole numbers :math:`0 \le k \le N`: counts are integers, and near zero that is what matters.
+:math:`N(k; m, v)\,\ell(y\mid k)\,e^{-gk}` over whole numbers :math:`0 \le k \le N`: counts are integers, and near zero
+that is what matters.
 Where the spread is large every s-th integer is summed with weight s, which is the trapezoid rule and as exact. The *line* projection
 integrates over real :math:`z \ge 0` by the same rule with a fractional step. The log-likelihood is tabulated once for each grid.
 """
@@ -52,7 +53,7 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     low = np.floor(low) if lattice else low
     count = np.floor((high - low) / step).astype(int) + 1
     k = np.arange(int(count.max(initial=1)))
-    points = low[:, None] + step[:, None] * k
+    points: Array = low[:, None] + step[:, None] * k.astype(float)
     inside = (k < count[:, None]) & (points <= population)
     weight = np.where(inside, np.log(step)[:, None], -np.inf)
     if not lattice:  # a line starts at zero: half weight there, and never zero itself where log ℓ is −inf

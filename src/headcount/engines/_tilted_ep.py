@@ -5,7 +5,8 @@ For any g, :math:`p(n\mid y) \propto \mathrm{CGM}(N,\theta+g)(n)\prod\ell(y\mid 
 
 * **structure**: whatever shape the model has;
 * **centre**: ``"prior"`` (g = 0, the paper's), ``"map"`` (:math:`N\mu(\theta+g)` is the MAP estimate), or ``"mean"``: g moves with the
-  iteration, :math:`g \leftarrow g + \nu - \tau\delta`, until the Gaussian's mean *is* :math:`N\mu(\theta+g)`. Means are then marginals of a law: ≥ 0,
+  iteration, :math:`g \leftarrow g + \nu - \tau\delta`, until the Gaussian's mean *is* :math:`N\mu(\theta+g)`. Means are
+  then marginals of a law: ≥ 0,
   summing to N, and flows agree with nodes to rounding;
 * **projection**: ``"lattice"``, ``"line"``, or ``"laplace"`` (value, slope and curvature at the mean).
 """

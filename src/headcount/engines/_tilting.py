@@ -1,7 +1,7 @@
 r"""Exponential tilts on what is observed.
 
-For potentials g on the observed entries, :math:`\mathrm{CGM}(N,\theta)\,e^{g\cdot n} = \mathrm{CGM}(N,\theta+g)\,e^{N(A(\theta+g)-A(\theta))}`
-exactly. One belief propagation gives :math:`A(\theta+g)-A(\theta)` and the expected entries :math:`N\mu(\theta+g)`.
+For potentials g on the observed entries,
+:math:`\mathrm{CGM}(N,\theta)\,e^{g\cdot n} = \mathrm{CGM}(N,\theta+g)\,e^{N(A(\theta+g)-A(\theta))}` exactly. One belief propagation gives :math:`A(\theta+g)-A(\theta)` and the expected entries :math:`N\mu(\theta+g)`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Tilts:
             or any(len(s.scope) != 1 or s.index is None for s in self.problem.sites)
         ):
             return None
-        parts = [tree.index[s.scope[0]] * tree.sizes[0] + s.index for s in self.problem.sites]
+        parts = [tree.index[s.scope[0]] * tree.sizes[0] + np.asarray(s.index) for s in self.problem.sites]
         flat = np.concatenate(parts) if parts else np.zeros(0, np.intp)
         return flat if len(np.unique(flat)) == len(flat) else None
 
@@ -130,7 +130,7 @@ def _slot(
 def _propagate(tree: RootedTree) -> list[Array]:
     beliefs = [np.asarray(tree.initial)]
     for v in range(1, len(tree.parents)):
-        beliefs.append(np.asarray(tree.transitions[v].T @ beliefs[tree.parents[v]]))  # type: ignore[union-attr]
+        beliefs.append(np.asarray(tree.transitions[v].T @ beliefs[tree.parents[v]]))
     return beliefs
 
 
@@ -141,6 +141,6 @@ def _table(tree: RootedTree, beliefs: list[Array], site: Site) -> Array:
     u, v = index
     child, flipped = (v, False) if tree.parents[v] == u else (u, True)
     matrix = tree.transitions[child]
-    dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix  # type: ignore[union-attr]
+    dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
     table = beliefs[tree.parents[child]][:, None] * np.asarray(dense)
     return table.T if flipped else table

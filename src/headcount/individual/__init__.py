@@ -3,7 +3,7 @@
 from headcount.individual._chain import MarkovChain
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._enumeration import Enumeration
-from headcount.individual._errors import ModelError
+from headcount.individual._errors import FaultsError, ModelError
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._model import Model
@@ -14,6 +14,7 @@ from headcount.individual._tree_passes import node_beliefs, tilted
 __all__ = [
     "DiscreteModel",
     "Enumeration",
+    "FaultsError",
     "JunctionTree",
     "LogLinearTransitions",
     "MarkovChain",

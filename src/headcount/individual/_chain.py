@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.individual import _tree_law
-from headcount.individual._discrete import DiscreteModel
 from headcount.individual._errors import ModelError, raise_all
-from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._labels import Labels, split_labels, take_in_order
-from headcount.individual._model import Model, Scope, Table, Variable, label_tuple, repeated
+from headcount.individual._model import Variable, label_tuple, repeated
+from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import Matrix, RootedTree
-from headcount.individual._tree import tree_marginal
 from headcount.individual._validate import as_matrix, frozen, law_problems, matrix_problems, unit_rows
 
 
 @final
-class MarkovChain(Model):
+class MarkovChain(RootedModel):
     """p(x) = pi(x_0) prod_t P_t(x_t, x_{t+1}): an initial law, and a transition matrix per step.
 
     Parameters
@@ -88,25 +83,6 @@ class MarkovChain(Model):
             names, np.arange(-1, count - 1, dtype=np.intp), unit_rows(law), (None, *steps)
         )
 
-    @classmethod
-    def from_rooted(
-        cls, tree: RootedTree, states: Mapping[Variable, Sequence[Hashable]] | None = None
-    ) -> MarkovChain:
-        """A chain on a rooted tree that is known to be one (nothing is checked or copied)."""
-        made = cls.__new__(cls)
-        labels = states or {}
-        made._states = {
-            v: tuple(labels[v]) if v in labels else tuple(range(n))
-            for v, n in zip(tree.variables, tree.sizes, strict=True)
-        }
-        made._tree = tree
-        return made
-
-    @property
-    def variables(self) -> tuple[Variable, ...]:
-        """The time labels."""
-        return self._tree.variables
-
     @property
     def times(self) -> tuple[Variable, ...]:
         """The time labels."""
@@ -121,64 +97,9 @@ class MarkovChain(Model):
         return first
 
     @property
-    def states(self) -> Mapping[Variable, tuple[Hashable, ...]]:
-        """The cell labels at every time."""
-        return self._states
-
-    @property
-    def initial(self) -> Table:
-        """pi, the law of the first cell."""
-        return self._tree.initial
-
-    @property
     def transitions(self) -> list[Matrix]:
         """The T − 1 transition matrices; equal steps of a homogeneous chain are the same object."""
         return list(self._tree.transitions[1:])
-
-    @property
-    def factors(self) -> tuple[tuple[Scope, Table], ...]:
-        """Log pi and log P; A(theta) = 0."""
-        return _tree_law.log_factors(self._tree)
-
-    @property
-    def log_partition(self) -> float:
-        """Zero: the factors are conditional probabilities."""
-        return 0.0
-
-    @property
-    def junction_tree(self) -> JunctionTree:
-        """Cliques (t, t + 1), separators (t,)."""
-        return self._tree.junction_tree
-
-    def rooted(self) -> RootedTree:
-        """The chain as a rooted tree."""
-        return self._tree
-
-    def marginal(self, scope: Sequence[Variable]) -> Table:
-        """P(x_A); one or two times by matrix products, more by the junction tree."""
-        names = self.scope(scope)
-        found = tree_marginal(self._tree, self._node_marginals, names)
-        return found if found is not None else self._general.marginal(names)
-
-    def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Model, float]:
-        """P' ∝ p exp(sum g): a chain when every g sits on a time or a step, a discrete model otherwise."""
-        nodes, edges, fits = _tree_law.split_potentials(self._tree, potentials)
-        if not fits:
-            return self._general.tilt(potentials)
-        tree, change = _tree_law.tilt_tree(self._tree, nodes, edges)
-        return MarkovChain.from_rooted(tree, self._states), change
-
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
-        """Draw individuals step by step: ``(size, T)`` cell indices."""
-        return _tree_law.sample(self._tree, size, rng)
-
-    @cached_property
-    def _node_marginals(self) -> tuple[Table, ...]:
-        return _tree_law.node_marginals(self._tree)
-
-    @cached_property
-    def _general(self) -> DiscreteModel:
-        return DiscreteModel.from_model(self)
 
 
 def _unlabelled(

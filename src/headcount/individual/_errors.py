@@ -1,4 +1,4 @@
-"""One error for everything that can be wrong with a model, reported all at once."""
+"""Errors that report everything that is wrong at once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 _SHOWN = 20
 
 
-class ModelError(ValueError):
-    """A model, scope, table or file that cannot be right.
+class FaultsError(ValueError):
+    """Input that cannot be right. Abstract: its kinds say what kind of input.
 
     Every problem found is in ``problems``; the message shows the first twenty and counts the rest. Each says
     what is wrong, the value that was met, and what to do about it.
@@ -27,6 +27,10 @@ class ModelError(ValueError):
         if len(self.problems) > _SHOWN:
             lines.append(f"  - and {len(self.problems) - _SHOWN} more (see .problems)")
         return "\n".join(lines)
+
+
+class ModelError(FaultsError):
+    """A model, scope, table or file that cannot be right."""
 
 
 def raise_all(problems: Iterable[str]) -> None:

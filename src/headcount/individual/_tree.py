@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headcount.individual import _tree_law
-from headcount.individual._discrete import DiscreteModel, named_states
+from headcount.individual._discrete import named_states
 from headcount.individual._errors import raise_all
-from headcount.individual._junction_tree import JunctionTree
-from headcount.individual._model import Model, Scope, Table, Variable
+from headcount.individual._model import Variable
+from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._validate import as_matrix, frozen, law_problems, matrix_problems, unit_rows
 
 
 @final
-class Tree(Model):
+class Tree(RootedModel):
     """p(x) = pi(x_r) prod_v P_v(x_parent(v), x_v): a law for the root, one matrix for every other variable.
 
     Parameters
@@ -80,97 +77,12 @@ class Tree(Model):
         transitions = (None, *(unit_rows(matrices[child]) for child in order[1:]))
         self._tree = RootedTree(order, parent, unit_rows(law), transitions)
 
-    @classmethod
-    def from_rooted(
-        cls, tree: RootedTree, states: Mapping[Variable, Sequence[Hashable]] | None = None
-    ) -> Tree:
-        """A tree model on a rooted tree that is known to be right (nothing is checked or copied)."""
-        made = cls.__new__(cls)
-        labels = states or {}
-        made._states = {
-            v: tuple(labels[v]) if v in labels else tuple(range(n))
-            for v, n in zip(tree.variables, tree.sizes, strict=True)
-        }
-        made._tree = tree
-        return made
-
-    @property
-    def variables(self) -> tuple[Variable, ...]:
-        """The names of the variables, root first, parents before children."""
-        return self._tree.variables
-
-    @property
-    def states(self) -> Mapping[Variable, tuple[Hashable, ...]]:
-        """The labels of every variable's states."""
-        return self._states
-
-    @property
-    def initial(self) -> Table:
-        """The law of the root."""
-        return self._tree.initial
-
     @property
     def edges(self) -> dict[Variable, tuple[Variable, Matrix]]:
         """``{child: (parent, matrix)}``."""
         return {
             child: (parent, self._tree.transitions[k]) for (parent, child), k in self._tree.edge_of.items()
         }
-
-    @property
-    def factors(self) -> tuple[tuple[Scope, Table], ...]:
-        """Log pi and log P; A(theta) = 0."""
-        return _tree_law.log_factors(self._tree)
-
-    @property
-    def log_partition(self) -> float:
-        """Zero: the factors are conditional probabilities."""
-        return 0.0
-
-    @property
-    def junction_tree(self) -> JunctionTree:
-        """One clique (parent, child) per edge."""
-        return self._tree.junction_tree
-
-    def rooted(self) -> RootedTree:
-        """The tree itself."""
-        return self._tree
-
-    def marginal(self, scope: Sequence[Variable]) -> Table:
-        """P(x_A); one or two variables by the tree's own passes, more by the junction tree."""
-        names = self.scope(scope)
-        found = tree_marginal(self._tree, self._node_marginals, names)
-        return found if found is not None else self._general.marginal(names)
-
-    def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Model, float]:
-        """P' ∝ p exp(sum g): a tree when every g sits on a node or an edge, a discrete model otherwise."""
-        nodes, edges, fits = _tree_law.split_potentials(self._tree, potentials)
-        if not fits:
-            return self._general.tilt(potentials)
-        tree, change = _tree_law.tilt_tree(self._tree, nodes, edges)
-        return Tree.from_rooted(tree, self._states), change
-
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
-        """Draw individuals from the root down."""
-        return _tree_law.sample(self._tree, size, rng)
-
-    @cached_property
-    def _node_marginals(self) -> tuple[Table, ...]:
-        return _tree_law.node_marginals(self._tree)
-
-    @cached_property
-    def _general(self) -> DiscreteModel:
-        return DiscreteModel.from_model(self)
-
-
-def tree_marginal(tree: RootedTree, nodes: Sequence[Table], scope: Scope) -> Table | None:
-    """mu_A for up to two variables; None for more."""
-    if len(scope) == 0:
-        return np.ones(())
-    if len(scope) == 1:
-        return nodes[tree.index[scope[0]]].copy()
-    if len(scope) == 2:
-        return _tree_law.pair_marginal(tree, nodes, tree.index[scope[0]], tree.index[scope[1]])
-    return None
 
 
 def _topological(

@@ -21,7 +21,11 @@ from headcount.structure._linalg import fortran
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from headcount.structure._linalg import Array
+
+    Index = NDArray[np.intp]
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -72,7 +76,7 @@ def condition(tree: GaussianTree, constraints: Mapping[int, Constraint], *, scal
 
 def independent_rows(
     g: Array, weight: Array, scale: float, *, rounding: float = 1e-11
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Index, Index, Array, Array]:
     """Pivoted QR of Gᵀ: positions of independent rows, the others, the orthonormal basis and the triangular factor.
 
     Entries of G are standard deviations of counts, at most ``weight·√N``; a pivot below ``rounding`` of that is zero.
@@ -112,7 +116,7 @@ def _fix(
     return replace(node, factor=factor, offset=offset, gain=gain), (seen.T @ seen, seen.T @ target), log_scale
 
 
-def _mixing(g: Array, picked: Array, rest: Array, q: Array, lower: Array) -> Array:
+def _mixing(g: Array, picked: Index, rest: Index, q: Array, lower: Array) -> Array:
     """How the dependent rows of G are made of the picked ones."""
     rank = len(picked)
     if rank == 0:

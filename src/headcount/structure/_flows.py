@@ -121,7 +121,8 @@ def flow_variance(step: Step, up: Upward, covariance_u: Array) -> Array:
 def absorb_table_sites(table: Array, tau: Array, nu: Array) -> tuple[Array, Array, Array, Array, float]:
     r"""Absorb diagonal sites on a table: each row is conditioned in closed form.
 
-    With :math:`\tilde M = 1/(1/M + \tau)`, :math:`d = \tilde M\nu`, row sums :math:`\tilde m, \bar d`, the row's integral over the table given its
+    With :math:`\tilde M = 1/(1/M + \tau)`, :math:`d = \tilde M\nu`, row sums :math:`\tilde m, \bar d`,
+    the row's integral over the table given its
     total s is
 
     .. math:: -\tfrac12 s^2(1/\tilde m - 1/m) + s\bar d/\tilde m - \tfrac12\bar d^2/\tilde m + \tfrac12\sum d^2/\tilde M

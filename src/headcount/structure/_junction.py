@@ -6,11 +6,13 @@ separator S, the rest of a clique is multinomial, so with features :math:`f = F 
 .. math:: f \mid z_S \sim N\Bigl(\sum_s z_S(s)\,P(f \mid s),\; \sum_s N\mu_S(s)\,\mathrm{cov}(f \mid s)\Bigr),
 
 the same step as on a tree. Its noise is factored from the table's own explicit root,
-:math:`\mathrm{diag}(m) - mm^\top/m_s = \bigl(\mathrm{diag}\sqrt m\,(I - ww^\top)\bigr)(\cdot)^\top`, compressed by a QR: exact, whatever its rank.
+:math:`\mathrm{diag}(m) - mm^\top/m_s = \bigl(\mathrm{diag}\sqrt m\,(I - ww^\top)\bigr)(\cdot)^\top`,
+compressed by a QR: exact, whatever its rank.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,7 +78,7 @@ class JunctionStructure(Structure):
             block_of_parent = spots[u][v] if u >= 0 else slice(None)
             nodes.append(Node(u, factor, gain=gain if u >= 0 else None, block=block_of_parent))
             stacked = np.vstack([to_s, f]) if u >= 0 else f
-            views.append(CliqueView(clique, table, v, lambda stacked=stacked: stacked))
+            views.append(CliqueView(clique, table, v, partial(np.asarray, stacked)))
             spots.append(spot)
         return views, [p for p in placements if p is not None], nodes
 
@@ -123,7 +125,8 @@ def rooted_cliques(model: Model) -> tuple[list[int], list[int], list[Scope]]:
     for a, b, separator in tree.edges:
         neighbours[a].append((b, tuple(separator)))
         neighbours[b].append((a, tuple(separator)))
-    order, parent, separators = [0], [-1], [()]
+    order, parent = [0], [-1]
+    separators: list[Scope] = [()]
     position = {0: 0}
     for c in order:
         for d, separator in neighbours[c]:
@@ -147,5 +150,5 @@ def _conditional(m: Array, f: Array, to_s: Array) -> tuple[Array, Array]:
     centred = mapped - (gain.T @ to_s) * root
     if centred.size == 0:
         return fortran(gain), np.zeros((f.shape[0], 0), order="F")
-    triangular = np.linalg.qr(centred.T, mode="r")
+    triangular = np.asarray(np.linalg.qr(centred.T, mode="r"))
     return fortran(gain), fortran(triangular.T)

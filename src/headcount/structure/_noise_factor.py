@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
+from headcount.population import laplacian
 from headcount.structure._linalg import cholesky, fortran, inverse_from_cholesky, product
 
 if TYPE_CHECKING:
@@ -61,21 +62,18 @@ class NoiseFactor:
         return out
 
 
-def laplacian(table: Array, rows: Array | None = None) -> Array:
-    """Q of the module's docstring, from the table ``M`` (and its row sums, if known)."""
-    m = table.sum(axis=1) if rows is None else rows
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scaled = np.where(m > 0, 1.0 / np.sqrt(m), 0.0)[:, None] * table
+def step_laplacian(table: Array) -> Array:
+    """Q of the module's docstring, from the table ``M``."""
+    m = table.sum(axis=1)
+    scaled = np.where(m > 0, 1.0 / np.sqrt(np.where(m > 0, m, 1.0)), 0.0)[:, None] * table
     weights = product(fortran(scaled), fortran(scaled), left=True)
     np.fill_diagonal(weights, 0.0)
-    q = -weights
-    np.fill_diagonal(q, weights.sum(axis=1))
-    return q
+    return laplacian(weights)
 
 
 def noise_factor(table: Array) -> NoiseFactor:
     """Factor the noise of the step whose expected table is ``table`` (L_u, L_v); a root is a table of one row."""
-    q = laplacian(table)
+    q = step_laplacian(table)
     size = q.shape[0]
     weight = np.asarray(table.sum(axis=0))
     reached = weight > 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Placement:
 
 def dense(matrix: object) -> Array:
     """A transition matrix as a Fortran-ordered dense array."""
-    return fortran(matrix.toarray() if hasattr(matrix, "toarray") else matrix)  # type: ignore[arg-type, union-attr]
+    return fortran(matrix.toarray() if hasattr(matrix, "toarray") else matrix)  # type: ignore[arg-type]
 
 
 class TreeStructure(Structure):
@@ -214,8 +214,8 @@ class TreeStructure(Structure):
     ) -> tuple[GaussianTree, list, list, dict[int, Step]]:
         """The tree with table sites absorbed, the node sites' tau and nu by node, and the steps that changed."""
         count = len(self.gaussian.nodes)
-        tau_v: list[Array | None] = [None] * count
-        nu_v: list[Array | None] = [None] * count
+        tau_v: list[Any] = [None] * count
+        nu_v: list[Any] = [None] * count
         for k, place in enumerate(self.placements):
             if place.on_table or k in self.known.exact:
                 continue
