@@ -1,0 +1,22 @@
+"""Pictures of stored results: each function takes a frame and gives a figure with the numbers that it shows."""
+
+from headcount.plot._calibration import calibration, coverage
+from headcount.plot._counts import count_map
+from headcount.plot._curves import convergence, learning_curves
+from headcount.plot._flows import flow_map, net_flux_map
+from headcount.plot._picture import Picture
+from headcount.plot._series import observed_against_inferred
+from headcount.plot._sparsity import precision_sparsity
+
+__all__ = [
+    "Picture",
+    "calibration",
+    "convergence",
+    "count_map",
+    "coverage",
+    "flow_map",
+    "learning_curves",
+    "net_flux_map",
+    "observed_against_inferred",
+    "precision_sparsity",
+]

@@ -1,0 +1,141 @@
+"""Map of counts: a disc a cell, with the interval as two rings; one panel a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headcount.plot._frames import chosen, level_of, percent, printed, require
+from headcount.plot._picture import BLACK, COUNTS, GREY, Picture, look, panels
+from headcount.plot._places import places
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+
+    from headcount.plot._places import Places
+
+MOST_PANELS = 12
+
+
+def count_map(
+    nodes: pd.DataFrame,
+    coordinates: pd.DataFrame,
+    *,
+    times: Iterable[Hashable] | None = None,
+    level: float | None = None,
+    geographic: bool | None = None,
+) -> Picture:
+    """Counts per cell on a map, one panel a time: radius ∝ √mean, so that area is the count.
+
+    The disc is the mean; the thin rings around and inside it are the ends of the interval, drawn to the same scale, the outer one
+    dotted where the interval is not reliable. All panels share one scale; a few very full cells may cover their neighbours.
+
+    Parameters
+    ----------
+    nodes : frame
+        ``time, cell, mean, lower, upper, reliable``.
+    coordinates : frame
+        ``cell, x, y`` or ``cell, lon, lat``.
+    times : iterable, optional
+        Which times; twelve, evenly spaced, if left out.
+    level : float, optional
+        Of the intervals, where the frame's ``attrs`` do not say it.
+    geographic : bool, optional
+        Whether x and y are degrees; columns named lon and lat are.
+
+    Returns
+    -------
+    Picture
+        ``numbers``: ``time, cell, x, y, mean, lower, upper, reliable, radius, radius_lower, radius_upper``, radii in map units.
+    """
+    require(nodes, ["time", "cell", "mean", "lower", "upper", "reliable"], name="nodes")
+    level = level_of(nodes, level)
+    here = places(coordinates, geographic=geographic)
+    known = nodes["time"].unique().tolist()
+    shown = chosen(times, known, what="times", most=MOST_PANELS)
+    numbers = _numbers(nodes, here, shown)
+    with look():
+        figure, grid = panels(len(shown), columns=4, width=2.45, height=2.5, sharex=True, sharey=True)
+        norm = _count_norm(numbers["mean"].to_numpy())
+        margin = float(np.nanmax(numbers[["radius", "radius_upper"]].to_numpy()))
+        for time, axes in zip(shown, grid, strict=True):
+            _draw(axes, numbers[numbers["time"] == time], here, norm, margin)
+            axes.set_title(f"time {printed(time)}")
+            axes.label_outer()
+        _colour_bar(figure, grid, norm, beyond=bool((numbers["mean"] > norm.vmax).any()))
+        part = "" if len(shown) == len(known) else f" ({len(shown)} of {len(known)} times)"
+        figure.suptitle(
+            f"Individuals per cell: mean (disc), {percent(level)} interval (rings; dotted: not reliable){part}"
+        )
+    return Picture(figure, numbers)
+
+
+def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.DataFrame:
+    """Rows of the shown times with places and radii: a full cell's disc fills its place, the fullest one's two places at most."""
+    numbers = nodes.loc[nodes["time"].isin(shown), ["time", "cell", "mean", "lower", "upper", "reliable"]]
+    numbers = numbers.reset_index(drop=True)
+    points = here.of(numbers["cell"].tolist())
+    numbers.insert(2, "x", points[:, 0])
+    numbers.insert(3, "y", points[:, 1])
+    ends = numbers[["mean", "lower", "upper"]].to_numpy(dtype=float)
+    most = np.nanmax(ends) if np.isfinite(ends).any() else 0.0
+    scale = here.spacing * min(0.45 / np.sqrt(_full(ends[:, 0])), 1.0 / np.sqrt(most)) if most > 0 else 0.0
+    for column, name in (("mean", "radius"), ("lower", "radius_lower"), ("upper", "radius_upper")):
+        # A negative mean (the paper's own method may give one) has no area; its number stays in the frame.
+        value = numbers[column].to_numpy(dtype=float)
+        numbers[name] = scale * np.sqrt(np.where(value < 0, 0.0, value))
+    return numbers
+
+
+def _full(means: np.ndarray) -> float:
+    """What counts as a full cell: the 98 % quantile of the means above one half, so that one crowded start hides nothing else."""
+    above = means[means > 0.5]
+    return float(np.quantile(above, 0.98)) if len(above) else 1.0
+
+
+def _count_norm(means: np.ndarray) -> Normalize:
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5, vmin=0.0, vmax=_full(means), clip=False)
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, here: Places, norm: Normalize, margin: float) -> None:
+    from matplotlib.collections import EllipseCollection
+
+    here.prepare(axes, margin=margin)
+    points = rows[["x", "y"]].to_numpy()
+    axes.scatter(points[:, 0], points[:, 1], s=1.5, color=GREY, linewidths=0, zorder=1)
+
+    def circles(column: str, **style: object) -> EllipseCollection:
+        size = 2 * rows[column].to_numpy() / here.stretch
+        size = np.where(np.isfinite(size), size, 0.0)
+        made = EllipseCollection(size, size, np.zeros(len(size)), units="x", offsets=points, **style)
+        made.set_offset_transform(axes.transData)
+        axes.add_collection(made)
+        return made
+
+    circles("radius", cmap=COUNTS, norm=norm, linewidths=0, zorder=2).set_array(rows["mean"].to_numpy())
+    styles = ["-" if sure else ":" for sure in rows["reliable"]]
+    circles("radius_upper", facecolors="none", edgecolors=BLACK, linewidths=0.6, linestyles=styles, zorder=3)
+    circles("radius_lower", facecolors="none", edgecolors="white", linewidths=0.6, zorder=3)
+
+
+def _colour_bar(figure: Figure, grid: list[Axes], norm: Normalize, *, beyond: bool) -> None:
+    from matplotlib.cm import ScalarMappable
+
+    bar = figure.colorbar(
+        ScalarMappable(norm, COUNTS),
+        ax=grid,
+        shrink=0.7,
+        pad=0.01,
+        aspect=30,
+        extend="max" if beyond else "neither",
+    )
+    bar.set_label("mean count (individuals, square-root scale)")
+    bar.outline.set_visible(False)
