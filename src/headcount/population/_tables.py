@@ -146,6 +146,8 @@ class CountTables(_Tables):
         ``scipy.sparse`` matrices. Separators may be given or left out; what is left out is summed from a
         clique.
 
+    Notes
+    -----
     The constructor checks shapes and entries; `check` whether the tables agree with one another. Tables that
     disagree are legal objects of probability zero.
 
