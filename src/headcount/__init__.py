@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from headcount.engines import Posterior, infer
     from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, Tree
-    from headcount.learn import Fit, LogisticChain, fit
+    from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, fit
     from headcount.observe import (
         Binomial,
         Exact,
@@ -48,6 +48,7 @@ __all__ = [
     "Fit",
     "Gaussian",
     "LaplaceNoise",
+    "LogLinear",
     "LogisticChain",
     "MarkovChain",
     "Model",
@@ -58,6 +59,7 @@ __all__ = [
     "Posterior",
     "Problem",
     "ProblemError",
+    "TabularChain",
     "Tree",
     "__version__",
     "engines",
@@ -93,7 +95,7 @@ _HOME = {
             "ProblemError",
         ),
         "engines": ("Posterior", "infer"),
-        "learn": ("Fit", "LogisticChain", "fit"),
+        "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit"),
     }.items()
     for name in names
 }

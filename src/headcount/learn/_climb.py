@@ -1,0 +1,148 @@
+"""Two ways up the evidence.
+
+**EM**: x ← argmax Q(x; E[n | y, x_old]). Never a step down with exact E-steps, but its pace is the share of the
+complete counts' information that the data hold, which for flows seen as totals is little.
+
+**Ascent**: L-BFGS on the evidence with Fisher's gradient ∂Q at the present E-step. Its first guess of the inverse
+curvature is the M-step's, so that the first step is about EM's and the memory only has to learn what is missing.
+
+With an exact engine (and with MAP, by the envelope theorem) Fisher's gradient is the derivative of the engine's
+evidence. With an approximate one it is the engine's estimate of the true gradient, not the derivative of its
+approximate evidence: near the top, the two disagree about where the top is. What is sought is a zero of the
+gradient (EM's fixed point, too); the evidence is there to keep the search from going astray. So a step is accepted
+when the evidence rises enough (Armijo), or when it falls by no more than `SLACK` and the gradient along the step has
+shrunk as it should on the way to a maximum (the approximate Wolfe rule of Hager and Zhang 2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headcount.individual import ModelError
+from headcount.learn._component import Array
+from headcount.learn._expect import Evaluation
+from headcount.observe import ProblemError
+
+Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
+
+SLACK = 0.05
+"""Nats by which an approximate evidence may fall while its gradient says that the step was right."""
+MEMORY = 20
+LONGEST = 3.0
+"""Largest change of a parameter in one step."""
+TRIALS = 15
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Where a climb stands; everything the next step needs."""
+
+    point: Evaluation
+    pairs: tuple[tuple[Array, Array], ...] = ()
+    """Changes of parameters and falls of gradient of the last steps."""
+    step: float = np.inf
+    """Largest change of a parameter in the last step."""
+    residual: float = np.inf
+    """Estimated distance from the top, in standard errors."""
+    stuck: bool = False
+
+
+def em_step(climb: Climb, evaluate: Evaluate) -> Climb:
+    """One M-step and the E-step after it."""
+    old = climb.point
+    x = old.objective.maximise(old.x)
+    new = evaluate(x, old.starts)
+    return Climb(new, (), float(np.abs(x - old.x).max(initial=0.0)), em_residual(new))
+
+
+def em_residual(point: Evaluation) -> float:
+    """√(g·I⁻¹g), I the information of complete counts: the length of the next M-step in their standard errors."""
+    return _root(point.gradient, point.objective.solve(point.x, point.gradient))
+
+
+def _root(gradient: Array, way: Array) -> float:
+    return float(np.sqrt(max(float(gradient @ way), 0.0)))
+
+
+def direction(point: Evaluation, pairs: Sequence[tuple[Array, Array]]) -> Array:
+    """B g by the two-loop recursion, B₀ the inverse information of complete counts."""
+    q = point.gradient.copy()
+    alphas = []
+    for s, y in reversed(pairs):
+        alpha = float(s @ q) / float(s @ y)
+        q -= alpha * y
+        alphas.append(alpha)
+    r = point.objective.solve(point.x, q)
+    if pairs:
+        s, y = pairs[-1]
+        # The last step's curvature says how much less than complete the information is.
+        seen = float(s @ y) / max(float(y @ point.objective.solve(point.x, y)), 1e-300)
+        r *= min(max(seen, 1.0), 100.0)
+    for (s, y), alpha in zip(pairs, reversed(alphas), strict=True):
+        r += (alpha - float(y @ r) / float(s @ y)) * s
+    return r
+
+
+def ascent_step(climb: Climb, evaluate: Evaluate) -> Climb:
+    """One step of L-BFGS; the memory is dropped when no step along its direction will do."""
+    old = climb.point
+    pairs = climb.pairs
+    way = direction(old, pairs)
+    slope = float(old.gradient @ way)
+    if not (np.isfinite(slope) and slope > 0):
+        pairs = ()
+        way = direction(old, pairs)
+        slope = float(old.gradient @ way)
+    if not slope > 0:
+        return replace(climb, stuck=True)
+    length = min(1.0, LONGEST / max(float(np.abs(way).max(initial=0.0)), 1e-300))
+    for _ in range(TRIALS):
+        new = _tried(evaluate, old.x + length * way, old)
+        if new is not None and acceptable(old, new, way, length, slope):
+            return _arrived(climb, new, pairs)
+        length *= _shorter(new, way, slope)
+    return replace(climb, pairs=(), stuck=not pairs)
+
+
+def acceptable(old: Evaluation, new: Evaluation, way: Array, length: float, slope: float) -> bool:
+    """Armijo on the evidence, or the approximate Wolfe rule on its gradient within `SLACK`."""
+    ahead = float(new.gradient @ way)
+    gain = new.value - old.value
+    if np.isnan(gain):  # an engine without evidence: the gradient alone decides
+        return ahead >= -0.8 * slope
+    if gain >= 1e-4 * length * slope:
+        return True
+    return gain >= -SLACK and -0.8 * slope <= ahead <= 0.998 * slope
+
+
+def _shorter(new: Evaluation | None, way: Array, slope: float) -> float:
+    """How much to shorten a refused step: to where the gradient along it would vanish, within reason."""
+    if new is None:
+        return 0.25
+    ahead = float(new.gradient @ way)
+    if not np.isfinite(ahead) or ahead >= slope:
+        return 0.3
+    return min(max(slope / (slope - ahead), 0.1), 0.5)
+
+
+def _tried(evaluate: Evaluate, x: Array, old: Evaluation) -> Evaluation | None:
+    """The evaluation at x; None where the model cannot have made the data or the engine broke down."""
+    try:
+        new = evaluate(x, old.starts)
+    except (ModelError, ProblemError, FloatingPointError, np.linalg.LinAlgError):
+        return None
+    # An E-step that is far from converged says nothing about the evidence.
+    usable = np.isfinite(new.gradient).all() and new.excess <= max(1e3, 10 * old.excess)
+    return new if usable else None
+
+
+def _arrived(climb: Climb, new: Evaluation, pairs: tuple[tuple[Array, Array], ...]) -> Climb:
+    s, y = new.x - climb.point.x, climb.point.gradient - new.gradient
+    curved = float(s @ y) > 1e-10 * float(np.sqrt((s @ s) * (y @ y)))
+    kept = (*pairs[-(MEMORY - 1) :], (s, y)) if curved else pairs
+    way = direction(new, kept)
+    residual = _root(new.gradient, way)
+    return Climb(new, kept, float(np.abs(s).max(initial=0.0)), residual)

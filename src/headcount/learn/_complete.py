@@ -1,0 +1,110 @@
+"""Learning from complete counts: what the parameters would be if nothing were hidden. One M-step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headcount.engines import Status
+from headcount.individual import Model, ModelError
+from headcount.learn._family import Family, Tables
+from headcount.learn._information import examine
+from headcount.learn._natural import named_values, natural_of
+from headcount.learn._objective import Objective
+from headcount.learn._parametrisation import Parametrisation
+from headcount.learn._result import Fit
+from headcount.population import CountTables
+
+
+def fit_complete(
+    parametrisation: Parametrisation | Sequence[Parametrisation],
+    model: Model | Sequence[Model],
+    tables: Any,
+    *,
+    truth: Any = None,
+) -> Fit:
+    """Maximise E log p(n; x) + log prior(x) for known tables n: the floor of what any data can give.
+
+    Parameters
+    ----------
+    parametrisation
+        As for `fit`.
+    model
+        Variables, states and what is not learned, one a set of tables.
+    tables
+        Counts, observed or expected: `CountTables`, a mapping from scopes to arrays, or a function of a scope;
+        a list of such for several models.
+    truth
+        As for `fit`; the error is the trace's only row.
+
+    Returns
+    -------
+    Fit
+        Without evidence or posteriors; standard errors are those of complete counts.
+    """
+    began = time.perf_counter()
+    models = (model,) if isinstance(model, Model) else tuple(model)
+    found = list(tables) if isinstance(tables, (list, tuple)) else [tables]
+    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
+    settings = settings * len(models) if len(settings) == 1 else settings
+    if not len(settings) == len(models) == len(found):
+        raise ModelError(
+            f"{len(settings)} parametrisations, {len(models)} models and {len(found)} sets of tables: give one of "
+            "each, or as many"
+        )
+    families: list[Family] = [s.bind(m) for s, m in zip(settings, models, strict=True)]
+    statistics = [f.statistics(_lookup(t), None) for f, t in zip(families, found, strict=True)]
+    objective = Objective(families, statistics)
+    x = objective.maximise(families[0].start())
+    information = objective.information(x)
+    known = examine(information, information, families[0].names)
+    gradient = objective.gradient(x)
+    row: dict[str, Any] = {
+        "iteration": 0,
+        "e_steps": 0,
+        "evidence": float("nan"),
+        "objective": float("nan"),
+        "step": 0.0,
+        "residual": float(np.sqrt(max(float(gradient @ objective.solve(x, gradient)), 0.0))),
+        "decrease": 0.0,
+        "negative": 0.0,
+        "seconds": time.perf_counter() - began,
+    }
+    if truth is not None:
+        wanted = named_values(families[0], truth)
+        there = np.isfinite(wanted)
+        gap = np.abs(natural_of(families[0], x).values - wanted)[there]
+        row["error"] = float(gap.sum() / np.abs(wanted[there]).sum())
+    return Fit(
+        parametrisations=settings,
+        templates=models,
+        working=x,
+        evidence=float("nan"),
+        log_prior=objective.log_prior(x),
+        status=Status.EXACT,
+        notes=tuple(f"not identified: {d}" for d in known.unidentified),
+        rows=(row,),
+        information=known,
+        method="complete counts",
+        engine="none",
+        start="zero",
+        e_steps=0,
+        seconds=row["seconds"],
+        data="",
+    )
+
+
+def _lookup(tables: Any) -> Tables:
+    """A function from a scope to its table."""
+    if isinstance(tables, CountTables):
+        return tables.table
+    if isinstance(tables, Mapping):
+        return lambda scope: np.asarray(tables[scope], dtype=float)
+    if isinstance(tables, Callable):  # type: ignore[arg-type]
+        return tables
+    raise ModelError(
+        f"tables is a {type(tables).__name__}: give CountTables, a mapping from scopes to arrays, or a function"
+    )

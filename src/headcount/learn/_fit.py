@@ -1,0 +1,333 @@
+"""The verb: learn a model's parameters from counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from headcount.engines import Engine, Status, select
+from headcount.engines._progress import Progress
+from headcount.learn import _checkpoint
+from headcount.learn._checkpoint import Progressed
+from headcount.learn._climb import Climb, ascent_step, em_residual, em_step
+from headcount.learn._component import Array
+from headcount.learn._expect import Expectation, infer_task, running
+from headcount.learn._family import Family
+from headcount.learn._information import observed_information
+from headcount.learn._natural import named_values, natural_of
+from headcount.learn._parametrisation import Parametrisation
+from headcount.learn._result import Fit, FitNotConvergedError, last_node
+from headcount.learn._starts import candidates
+from headcount.learn._store import fingerprint
+from headcount.observe import Problem, ProblemError
+
+FLOOR = 1e-2
+"""Standard errors from the top below which a search that can find no better step has arrived."""
+
+
+def fit(
+    parametrisation: Parametrisation | Sequence[Parametrisation],
+    problem: Problem | Sequence[Problem],
+    engine: Engine | None = None,
+    *,
+    method: Literal["ascent", "em"] = "ascent",
+    start: Any = None,
+    max_iterations: int | None = None,
+    tolerance: float = 1e-4,
+    truth: Any = None,
+    standard_errors: bool = True,
+    rng: np.random.Generator | int | None = None,
+    client: Any = None,
+    workers: int | None = None,
+    checkpoint: str | Path | None = None,
+    strict: bool = True,
+    progress: bool | None = None,
+) -> Fit:
+    """Learn parameters by maximising the evidence log p(y; x) + log prior(x).
+
+    Parameters
+    ----------
+    parametrisation
+        Which models to choose from; a sequence, one a problem, when problems share parameters but not
+        features.
+    problem
+        The data; several problems (years, sites, replicates) share all parameters. What is not learned (an
+        initial law, times, cells) is taken from each problem's model.
+    engine
+        How to infer expected counts; chosen from each problem when None.
+    method
+        ``"ascent"`` (L-BFGS with Fisher's gradient; 10–20 E-steps) or ``"em"`` (hundreds).
+    start
+        ``{name: value}`` of natural or working parameters, a vector of working parameters, or the name of a
+        start: ``"zero"``, and for a homogeneous `TabularChain` ``"moments"`` and ``"regression"``. None tries
+        what there is and takes the one with the most evidence.
+    max_iterations
+        100 for ascent and 500 for EM unless given.
+    tolerance
+        On the estimated distance from the maximum, in standard errors.
+    truth
+        True parameters, for the trace's ``error`` |estimate − truth|₁/|truth|₁.
+    standard_errors
+        Whether to find the observed information (2K more E-steps).
+    rng
+        Seed or generator for random engines.
+    client, workers
+        Where E-steps of several problems run: on a Dask client's workers, or in this many processes.
+    checkpoint
+        A file that is replaced after every step; a fit that finds it goes on from there, to the same answer.
+    strict
+        Raise `FitNotConvergedError` when the maximum was not reached; False returns the fit, marked.
+    progress
+        Show a bar; None decides by itself.
+
+    Returns
+    -------
+    Fit
+        Estimates with standard errors, trace, status, notes, final posteriors.
+    """
+    problems = (problem,) if isinstance(problem, Problem) else tuple(problem)
+    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
+    settings = settings * len(problems) if len(settings) == 1 else settings
+    families = bind(settings, problems)
+    engines = [select(p).engine if engine is None else engine for p in problems]
+    if any(e.random for e in engines) and rng is None:
+        raise ValueError(f"{engines[0].name} is random: give rng, so that the answer can be got again")
+    if method not in ("ascent", "em"):
+        raise ValueError(f'method is {method!r}: give "ascent" or "em"')
+    known = named_values(families[0], truth) if truth is not None else None
+    seed = int(np.random.default_rng(rng).integers(2**31)) if rng is not None else 0
+    budget = max_iterations if max_iterations is not None else (100 if method == "ascent" else 500)
+    with running(problems, client=client, workers=workers) as mapper:
+        expect = Expectation(families, problems, engines, seed, mapper)
+        mark = fingerprint(
+            settings, problems, [(e.name, repr(e)) for e in engines], method, start, seed, tolerance
+        )
+        ended, status = _climbed(
+            expect,
+            method,
+            start,
+            known,
+            budget=budget,
+            tolerance=tolerance,
+            checkpoint=checkpoint,
+            mark=mark,
+            show=progress,
+        )
+        information = (
+            observed_information(ended.climb.point, expect, families[0].names) if standard_errors else None
+        )
+        point = ended.climb.point
+        posteriors = tuple(infer_task(task) for task in expect.tasks(point.x, point.starts))
+    made = Fit(
+        parametrisations=settings,
+        templates=tuple(p.model for p in problems),
+        working=point.x,
+        evidence=point.evidence,
+        log_prior=point.log_prior,
+        status=status,
+        notes=_notes(ended, information),
+        rows=ended.rows,
+        information=information,
+        method=method,
+        engine=engines[0].name,
+        start=ended.start,
+        e_steps=ended.e_steps,
+        seconds=ended.seconds,
+        data=fingerprint([replace_free(p) for p in problems]),
+        last=tuple(last_node(p) for p in posteriors),
+        posteriors=posteriors,
+    )
+    if strict and not status.good:
+        raise FitNotConvergedError(made, tolerance)
+    return made
+
+
+def replace_free(problem: Problem) -> tuple[Any, ...]:
+    """The data of a problem without its model, for comparing fits of different models."""
+    return problem.population, [(s.scope, s.index, s.weights, s.noise) for s in problem.sites]
+
+
+def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tuple[Family, ...]:
+    """The families; everything that does not fit is said at once."""
+    wrong: list[str] = []
+    if not problems:
+        raise ProblemError("there is no problem to learn from: give one or more")
+    if len(settings) != len(problems):
+        raise ProblemError(
+            f"{len(settings)} parametrisations for {len(problems)} problems: give one, or one a problem"
+        )
+    families = []
+    for k, (one, problem) in enumerate(zip(settings, problems, strict=True)):
+        wrong += [f"problem {k}: {text}" for text in one.check(problem)]
+        try:
+            families.append(one.bind(problem.model))
+        except ValueError as error:
+            wrong.append(f"problem {k}: {error}")
+    names = [f.names for f in families]
+    wrong += [
+        f"problem {k} has the parameters {n}, problem 0 has {names[0]}: they must share all of them"
+        for k, n in enumerate(names)
+        if n != names[0]
+    ]
+    if not wrong and not names[0]:
+        wrong.append("nothing is free to be learned: every parameter is fixed")
+    if wrong:
+        raise ProblemError(wrong)
+    return tuple(families)
+
+
+def _climbed(
+    expect: Expectation,
+    method: str,
+    start: Any,
+    truth: Array | None,
+    *,
+    budget: int,
+    tolerance: float,
+    checkpoint: str | Path | None,
+    mark: str,
+    show: bool | None,
+) -> tuple[Progressed, Status]:
+    """Iterate to the tolerance: budget, trace, progress, checkpoints and status live here."""
+    began = time.perf_counter()
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        at = _checkpoint.load(path, expect.families, mark)
+        expect.e_steps, began = at.e_steps, began - at.seconds
+    else:
+        at = _begin(expect, start, truth)
+    move = ascent_step if method == "ascent" else em_step
+    status = Status.BUDGET
+    with Progress(f"fit ({method})", budget, show=show) as bar:
+        while True:
+            done = _status(at.climb, tolerance, steps=len(at.rows) - 1)
+            if done is not None:
+                status = done
+                break
+            if len(at.rows) > budget:
+                break
+            climb = move(at.climb, expect)
+            seconds = time.perf_counter() - began
+            row = _row(climb, at, truth, expect, seconds)
+            at = Progressed(climb, (*at.rows, row), expect.e_steps, seconds, at.start)
+            if path is not None:
+                _checkpoint.save(path, at, mark)
+            bar.advance(text=f"evidence {climb.point.evidence:.6g}  step {climb.step:.2g}")
+    return at, status
+
+
+def _status(climb: Climb, tolerance: float, *, steps: int) -> Status | None:
+    """How the climb ended; None if it goes on."""
+    if not np.isfinite(climb.point.gradient).all():
+        return Status.NOT_FINITE
+    # Before the first step the curvature is that of complete counts, and the distance a guess.
+    if climb.residual <= (tolerance if steps > 0 else 1e-3 * tolerance):
+        return Status.CONVERGED if climb.point.status.good else climb.point.status
+    if climb.stuck:
+        return Status.CONVERGED if climb.residual <= FLOOR and climb.point.status.good else Status.STALLED
+    return None
+
+
+def _begin(expect: Expectation, start: Any, truth: Array | None) -> Progressed:
+    """The first evaluation, at the start given or at the best there is."""
+    found = candidates(expect.families, expect.problems)
+    if start is None:
+        tried = found
+    elif isinstance(start, str):
+        if start not in found:
+            raise ValueError(f"start is {start!r}: this parametrisation knows {', '.join(found)}")
+        tried = {start: found[start]}
+    else:
+        tried = {"given": working_start(expect.families[0], start)}
+    best: tuple[str, Any] | None = None
+    failures: list[str] = []
+    for name, x in tried.items():
+        try:
+            point = expect(x, None)
+        except ValueError as error:
+            failures.append(f"start {name!r}: {error}")
+            continue
+        if best is None or not (best[1].value >= point.value):
+            best = (name, point)
+    if best is None:
+        raise ProblemError(failures)
+    climb = Climb(best[1], residual=em_residual(best[1]))
+    empty = Progressed(climb, (), expect.e_steps, 0.0, best[0])
+    row = _row(climb, empty, truth, expect, 0.0)
+    return replace(empty, rows=({**row, "step": 0.0},))
+
+
+def working_start(family: Family, start: Any) -> Array:
+    """A user's start as a vector of working parameters."""
+    if isinstance(start, Mapping):
+        x = family.start()
+        unknown = [n for n in start if n not in family.names]
+        if unknown:
+            raise ValueError(f"start names {unknown}: the parameters are {', '.join(family.names)}")
+        for name, value in start.items():
+            x[family.names.index(name)] = float(value)
+        return x
+    x = np.asarray(start, dtype=float).ravel()
+    if x.shape != (len(family.names),) or not np.isfinite(x).all():
+        raise ValueError(
+            f"start is {start!r}: give {len(family.names)} finite numbers, {', '.join(family.names)}"
+        )
+    return x.copy()
+
+
+def _row(
+    climb: Climb, before: Progressed, truth: Array | None, expect: Expectation, seconds: float
+) -> dict[str, Any]:
+    point = climb.point
+    value = point.value
+    last = before.rows[-1]["objective"] if before.rows else value
+    row = {
+        "iteration": len(before.rows),
+        "e_steps": expect.e_steps,
+        "evidence": point.evidence,
+        "objective": value,
+        "step": climb.step,
+        "residual": climb.residual,
+        "decrease": max(last - value, 0.0) if np.isfinite(value - last) else 0.0,
+        "negative": point.negative,
+        "seconds": seconds,
+    }
+    if truth is not None:
+        estimate = natural_of(expect.families[0], point.x).values
+        there = np.isfinite(truth)
+        row["error"] = float(np.abs(estimate - truth)[there].sum() / np.abs(truth[there]).sum())
+    return row
+
+
+def _notes(at: Progressed, information: Any) -> tuple[str, ...]:
+    """What a reader of the result should know."""
+    notes = []
+    last = abs(at.rows[-1]["objective"]) if at.rows else 0.0
+    falls = [r for r in at.rows if r["decrease"] > 1e-9 * (1 + last)]
+    if falls:
+        worst = max(falls, key=lambda r: r["decrease"])
+        notes.append(
+            f"the evidence fell in {len(falls)} of {len(at.rows) - 1} steps, by at most {worst['decrease']:.2g} nats "
+            f"(iteration {worst['iteration']}): the engine's gradient is not the derivative of its evidence"
+        )
+    if any(r["negative"] > 0 for r in at.rows):
+        most = max(r["negative"] for r in at.rows)
+        notes.append(
+            f"the engine expected counts below zero (up to {most:.3g} in all): they were left out of the M-step"
+        )
+    if at.climb.point.excess > 1:
+        notes.append(f"the last E-step missed its tolerance by a factor of {at.climb.point.excess:.2g}")
+    if information is not None:
+        notes += [f"not identified: {direction}" for direction in information.unidentified]
+        if information.saddle:
+            notes.append("the information has a negative eigenvalue: this is no maximum; try another start")
+        if information.asymmetry > 0.1:
+            notes.append(
+                f"the gradient's Jacobian is asymmetric by {information.asymmetry:.2g}: standard errors are rough"
+            )
+    return tuple(notes)

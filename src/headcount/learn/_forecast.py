@@ -1,0 +1,134 @@
+"""Counts at future times: what is known of the last ones, moved on.
+
+E n_{t+1}   = Pᵀ E n_t
+cov n_{t+1} = Pᵀ cov(n_t) P + Σ_i E n_t(i) (diag p_i − p_i p_iᵀ)        (exact, by total variance)
+            + (∂E n_{t+1}/∂x) C (∂E n_{t+1}/∂x)ᵀ                        (parameters, to first order)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.engines._interval import count_quantile
+from headcount.learn._component import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+
+@dataclass(frozen=True)
+class Last:
+    """What is known of a chain's last counts."""
+
+    mean: Array
+    covariance: Array
+    population: int
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Expected counts at future times with their spread."""
+
+    times: tuple[Hashable, ...]
+    cells: tuple[Hashable, ...]
+    values: Array
+    variances: Array
+    population: int
+
+    @property
+    def mean(self) -> xr.DataArray:
+        """Expected counts, dims (time, cell)."""
+        return self._labelled(self.values, "mean")
+
+    @property
+    def sd(self) -> xr.DataArray:
+        """Standard deviations."""
+        return self._labelled(np.sqrt(np.maximum(self.variances, 0.0)), "sd")
+
+    def interval(self, level: float = 0.9) -> xr.Dataset:
+        """Central intervals; the level is in the attributes."""
+        import xarray as xr
+
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}")
+        ends = [
+            count_quantile(self.values, self.variances, float(self.population), q)
+            for q in ((1 - level) / 2, (1 + level) / 2)
+        ]
+        both = {name: self._labelled(v, name) for name, v in zip(("lower", "upper"), ends, strict=True)}
+        return xr.Dataset(both, attrs={"level": level})
+
+    def to_frame(self, *, level: float = 0.9) -> pd.DataFrame:
+        """Tidy: time, cell, mean, sd, lower, upper."""
+        import pandas as pd
+
+        ends = self.interval(level)
+        rows = [
+            {
+                "time": time,
+                "cell": cell,
+                "mean": self.values[t, c],
+                "sd": float(np.sqrt(max(self.variances[t, c], 0.0))),
+                "lower": float(ends["lower"].values[t, c]),
+                "upper": float(ends["upper"].values[t, c]),
+            }
+            for t, time in enumerate(self.times)
+            for c, cell in enumerate(self.cells)
+        ]
+        return pd.DataFrame(rows)
+
+    def _labelled(self, values: Array, name: str) -> xr.DataArray:
+        import xarray as xr
+
+        axes: dict[str, Any] = {"time": _axis(self.times), "cell": _axis(self.cells)}
+        return xr.DataArray(values, dims=("time", "cell"), coords=axes, name=name)
+
+
+def _axis(labels: Sequence[Hashable]) -> Any:
+    if any(isinstance(label, tuple) for label in labels):
+        made = np.empty(len(labels), dtype=object)
+        made[:] = list(labels)
+        return made
+    return list(labels)
+
+
+def moved(last: Last, matrices: Sequence[Array]) -> tuple[Array, Array]:
+    """Means (H, L) and covariances (H, L, L) after each of H steps, the parameters taken as known."""
+    mean, covariance = last.mean, last.covariance
+    means, covariances = [], []
+    for p in matrices:
+        # diag(Σ n_i p_i) − Pᵀ diag(n) P
+        spread = np.diag(p.T @ mean) - (p.T * mean) @ p
+        covariance = p.T @ covariance @ p + spread
+        mean = p.T @ mean
+        means.append(mean)
+        covariances.append(covariance)
+    return np.array(means), np.array(covariances)
+
+
+def forecast(
+    last: Last, matrices: Callable[[Array], Sequence[Array]], x: Array, parameters: Array | None
+) -> tuple[Array, Array]:
+    """Means and variances, (H, L); `parameters` is the covariance of x, None to take x as known."""
+    means, covariances = moved(last, matrices(x))
+    variances = np.diagonal(covariances, axis1=1, axis2=2).copy()
+    if parameters is not None:
+        slopes = []
+        scale = np.sqrt(np.where(np.isfinite(np.diagonal(parameters)), np.diagonal(parameters), 0.0))
+        for k, h in enumerate(np.minimum(0.1 * scale, 0.1)):
+            if h == 0:
+                slopes.append(np.zeros_like(means))
+                continue
+            shift = np.zeros_like(x)
+            shift[k] = h
+            slopes.append(
+                (moved(last, matrices(x + shift))[0] - moved(last, matrices(x - shift))[0]) / (2 * h)
+            )
+        known = np.where(np.isfinite(parameters), parameters, 0.0)
+        variances += np.einsum("khl,kj,jhl->hl", np.array(slopes), known, np.array(slopes))
+    return means, variances

@@ -1,0 +1,318 @@
+"""The result: labelled estimates with standard errors, how they were got, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.engines import Posterior, Status
+from headcount.individual import MarkovChain, Model
+from headcount.learn._component import Array, Natural
+from headcount.learn._family import ChainFamily, Family, RateFamily
+from headcount.learn._forecast import Forecast, Last, forecast
+from headcount.learn._information import Direction, Information
+from headcount.learn._natural import interval, natural_of, standard_errors
+from headcount.learn._parametrisation import LearnRate, LogisticChain, Parametrisation
+from headcount.learn._weights import Weights
+from headcount.observe import Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+
+class FitNotConvergedError(RuntimeError):
+    """A fit did not reach its maximum. What was reached is in :attr:`fit`."""
+
+    def __init__(self, made: Fit, tolerance: float) -> None:
+        self.fit, self.status = made, made.status
+        last = made.rows[-1]
+        super().__init__(
+            f"fit by {made.method} with {made.engine} did not converge: {made.status.value} after {last['iteration']} "
+            f"iterations ({made.e_steps} E-steps), {last['residual']:.3g} standard errors from the maximum (asked: "
+            f"{tolerance:.3g}). Raise max_iterations, or look at .fit.trace and .fit.notes: {'; '.join(made.notes) or 'none'}. "
+            "To take the estimate all the same, call fit(..., strict=False)."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Parameters learned from counts.
+
+    Attributes
+    ----------
+    working
+        The estimate on the scale of the search (weights; log-odds; log rates), in the order of `names`.
+    evidence, log_prior
+        log p(y) at the estimate, as the engine approximates it (NaN where it gives none), and the prior's part.
+    status, notes
+        How the search ended, and what a reader should know: falls of the evidence, directions that are not
+        identified, counts below zero.
+    information
+        Observed information, covariance and unidentified directions; None when not asked for.
+    posteriors
+        One a problem, at the estimate; empty for a fit that was read from a file.
+    """
+
+    parametrisations: tuple[Parametrisation, ...]
+    templates: tuple[Model, ...]
+    working: Array
+    evidence: float
+    log_prior: float
+    status: Status
+    notes: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+    information: Information | None
+    method: str
+    engine: str
+    start: str
+    e_steps: int
+    seconds: float
+    data: str
+    """Fingerprint of the data, so that only fits of the same data are compared."""
+    last: tuple[Last | None, ...] = ()
+    posteriors: tuple[Posterior, ...] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{n}={v:.4g}" for n, v in list(zip(self.natural.names, self.natural.values, strict=True))[:6]
+        )
+        more = ", …" if len(self.natural.names) > 6 else ""
+        return f"<Fit by {self.method} with {self.engine}: {self.status.value}, evidence {self.evidence:.6g}, {shown}{more}>"
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """The families of models, one a problem."""
+        return tuple(p.bind(t) for p, t in zip(self.parametrisations, self.templates, strict=True))
+
+    @cached_property
+    def natural(self) -> Natural:
+        """Estimates on the scales people use, with their Jacobian."""
+        return natural_of(self.families[0], self.working)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the working parameters."""
+        return self.families[0].names
+
+    @property
+    def parameters(self) -> xr.DataArray:
+        """The estimates by name: weights, probabilities, rates."""
+        return self._labelled(self.natural.values, "estimate")
+
+    @property
+    def weights(self) -> xr.DataArray:
+        """A logistic chain's weights, fixed ones included."""
+        import xarray as xr
+
+        inner = _inner(self.parametrisations[0])
+        if not isinstance(inner, LogisticChain):
+            raise ValueError(f"a {type(inner).__name__} has no weights of features: see .parameters")
+        names = tuple(inner.names or ())
+        found = dict(zip(self.names, self.working, strict=True)) | dict(inner.fixed)
+        return xr.DataArray(
+            [found[n] for n in names], dims="feature", coords={"feature": list(names)}, name="weights"
+        )
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of the working parameters."""
+        return self._known().covariance
+
+    @property
+    def standard_errors(self) -> xr.DataArray:
+        """Of `parameters`; infinite where the data do not determine them."""
+        return self._labelled(standard_errors(self.natural, self._known().covariance), "standard_error")
+
+    def interval(self, level: float = 0.9) -> xr.Dataset:
+        """Intervals of `parameters`, symmetric on the scale of weights, log-odds and log rates."""
+        import xarray as xr
+
+        errors = standard_errors(self.natural, self._known().covariance)
+        lower, upper = interval(self.natural, errors, level)
+        both = {"lower": self._labelled(lower, "lower"), "upper": self._labelled(upper, "upper")}
+        return xr.Dataset(both, attrs={"level": level})
+
+    @property
+    def unidentified(self) -> tuple[Direction, ...]:
+        """Directions the data do not determine."""
+        return self._known().unidentified
+
+    def _known(self) -> Information:
+        if self.information is None:
+            raise ValueError("no standard errors were asked for: call fit(..., standard_errors=True)")
+        return self.information
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """A row an iteration, the start first: evidence, objective, step, residual, decrease, error if truth was given."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows))
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The fitted models, one a problem."""
+        return tuple(f.model(self.working) for f in self.families)
+
+    @property
+    def model(self) -> Model:
+        """The fitted model of a single problem."""
+        return _single(self.models, "models")
+
+    @property
+    def posterior(self) -> Posterior:
+        """The final posterior of a single problem."""
+        return _single(self.posteriors, "posteriors")
+
+    def apply(self, problem: Problem) -> Problem:
+        """Another problem (or the same) under the fitted parameters, as `infer` takes it."""
+        return self.parametrisations[0].bind(problem.model).apply(self.working, problem)
+
+    def forecast(
+        self,
+        steps: int | None = None,
+        *,
+        features: Any = None,
+        times: Sequence[Hashable] | None = None,
+        sequence: int = 0,
+        parameters: bool = True,
+    ) -> Forecast:
+        """Counts at the times after the last: the posterior of the last counts, moved on by the fitted model.
+
+        Parameters
+        ----------
+        steps
+            How many, for a homogeneous chain.
+        features
+            Future features ``(H, K, L, L)`` of a logistic chain whose features change with time.
+        times
+            Names of the future times; counted on from the last when that is a number.
+        sequence
+            Of which problem.
+        parameters
+            Whether the spread includes that of the parameters (when standard errors are known).
+        """
+        inner = self.families[sequence]
+        inner = inner.inner if isinstance(inner, RateFamily) else inner
+        last = self.last[sequence] if self.last else None
+        if not isinstance(inner, ChainFamily) or last is None:
+            raise ValueError("only a Markov chain whose last counts were inferred can be forecast")
+        ahead, make = _future(inner, self.parametrisations[sequence], steps, features)
+        spread = self.information.covariance if parameters and self.information is not None else None
+        values, variances = forecast(last, make, self.working, spread)
+        known = inner.template.times
+        return Forecast(
+            tuple(times) if times is not None else _later(known, ahead),
+            tuple(inner.template.cells),
+            values,
+            variances,
+            last.population,
+        )
+
+    def table(self, *, level: float = 0.9) -> pd.DataFrame:
+        """Estimates, standard errors and intervals, a row a parameter."""
+        import pandas as pd
+
+        made = {"parameter": list(self.natural.names), "estimate": self.natural.values}
+        if self.information is not None:
+            ends = self.interval(level)
+            made |= {
+                "standard_error": self.standard_errors.values,
+                "lower": ends["lower"].values,
+                "upper": ends["upper"].values,
+            }
+        return pd.DataFrame(made)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything but the posteriors (save those by themselves), atomically and without pickle."""
+        from headcount.learn._save import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fit:
+        """Read what `save` wrote."""
+        from headcount.learn._save import load
+
+        return load(path)
+
+    def _labelled(self, values: Array, name: str) -> xr.DataArray:
+        import xarray as xr
+
+        return xr.DataArray(
+            values, dims="parameter", coords={"parameter": list(self.natural.names)}, name=name
+        )
+
+
+def _inner(parametrisation: Parametrisation) -> Parametrisation:
+    return parametrisation.parametrisation if isinstance(parametrisation, LearnRate) else parametrisation
+
+
+def _single(found: Sequence[Any], what: str) -> Any:
+    if len(found) != 1:
+        raise ValueError(f"there are {len(found)} {what}: use .{what}")
+    return found[0]
+
+
+def last_node(posterior: Posterior) -> Last | None:
+    """What a posterior says of a chain's last counts; without spread from an engine that gives none."""
+    model = posterior.problem.model
+    if not isinstance(model, MarkovChain):
+        return None
+    scope = (model.times[-1],)
+    mean = np.asarray(posterior.beliefs.mean(scope), dtype=float)
+    certain = posterior.beliefs.variance(scope) is None
+    covariance = np.zeros((len(mean), len(mean))) if certain else posterior.beliefs.covariance(scope, scope)
+    return Last(mean, np.asarray(covariance, dtype=float), posterior.problem.population)
+
+
+def _future(
+    family: ChainFamily, setting: Parametrisation, steps: int | None, features: Any
+) -> tuple[int, Any]:
+    """How many steps, and the matrices of the future by parameters."""
+    inner = _inner(setting)
+    size = len(family.transitions.names)
+    if features is not None:
+        if not isinstance(inner, LogisticChain):
+            raise ValueError("only a LogisticChain has features")
+        future = LogisticChain(
+            features,
+            names=inner.names,
+            mask=None if np.ndim(inner.mask) == 3 else inner.mask,
+            fixed=inner.fixed,
+        )
+        weights: Weights = future._weights  # type: ignore[attr-defined]
+        count = weights.transitions.steps
+        ahead = count if count is not None else (steps or 0)
+        if ahead < 1:
+            raise ValueError("features of one step are given: say how many steps")
+
+        def changing(x: Array) -> list[Array]:
+            made = weights.transitions.transitions(x[:size])
+            return list(made) if made.ndim == 3 else [made] * ahead
+
+        return ahead, changing
+    if not family.homogeneous:
+        raise ValueError(
+            "the transitions change with time: give the features of the future, features=(H, K, L, L)"
+        )
+    if steps is None or steps < 1:
+        raise ValueError(f"steps is {steps!r}: give a whole number ≥ 1")
+    return steps, lambda x: [family.matrices(x[:size])] * steps
+
+
+def _later(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
+    """Names of the times after the last: counted on where they are evenly spaced numbers or dates."""
+    last = known[-1]
+    if len(known) > 1 and isinstance(last, (int, float, np.integer, np.floating, np.datetime64)):
+        gap = last - known[-2]  # type: ignore[operator]
+        return tuple(last + (k + 1) * gap for k in range(steps))  # type: ignore[operator]
+    if isinstance(last, (int, np.integer)):
+        return tuple(int(last) + k + 1 for k in range(steps))
+    return tuple(f"+{k + 1}" for k in range(steps))
