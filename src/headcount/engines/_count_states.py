@@ -205,8 +205,6 @@ class CountStateBeliefs(Beliefs):
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
         """Independent draws: count vectors backwards in time, then each flow table given its two margins."""
         del integer  # counts are integers already
-        from headcount.engines._split_flows import split_flows
-
         last = len(self.forward) - 1
         states = np.empty((size, last + 1), dtype=np.int64)
         for d in range(size):
@@ -214,19 +212,22 @@ class CountStateBeliefs(Beliefs):
             for t in range(last - 1, -1, -1):
                 weights = self.forward[t] * self.steps.matrix(t, self.population)[:, states[d, t + 1]]
                 states[d, t] = rng.choice(len(self.vectors), p=weights / weights.sum())
-        names = self.rooted.variables
-        if last == 0:
-            return {(names[0],): self.vectors[states[:, 0], : self.rooted.sizes[0]].astype(float)}
-        out: dict[Scope, Array] = {}
-        for t in range(last):
-            rows, columns = self.rooted.sizes[t], self.rooted.sizes[t + 1]
-            law = self.steps.law(t)
-            pairs = zip(self.vectors[states[:, t]], self.vectors[states[:, t + 1]], strict=True)
-            drawn = np.array([split_flows(law, a, b, rng=rng) for a, b in pairs], dtype=float).reshape(
-                size, *law.shape
-            )
-            out[(names[t], names[t + 1])] = drawn[:, :rows, :columns]
-        return out
+        return {tuple(c): self._tables(tuple(c), states, rng) for c in self.model.junction_tree.cliques}
+
+    def _tables(self, scope: Scope, states: NDArray[np.int64], rng: np.random.Generator) -> Array:
+        """The tables of a clique for drawn count vectors, (draws, *table); flows are drawn given their margins."""
+        from headcount.engines._split_flows import split_flows
+
+        t, edge, turned = self._locate(scope)
+        rows = self.rooted.sizes[t]
+        before = self.vectors[states[:, t]]
+        if not edge:
+            return before[:, :rows].astype(float)
+        law, after = self.steps.law(t), self.vectors[states[:, t + 1]]
+        drawn = [split_flows(law, a, b, rng=rng) for a, b in zip(before, after, strict=True)]
+        tables = np.array(drawn, dtype=float).reshape(len(states), *law.shape)
+        tables = tables[:, :rows, : self.rooted.sizes[t + 1]]
+        return np.swapaxes(tables, 1, 2) if turned else tables
 
     def _locate(self, scope: Scope) -> tuple[int, bool, bool]:
         """(first time, whether it is a flow table, whether the scope names the later time first)."""

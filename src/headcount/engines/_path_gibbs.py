@@ -331,7 +331,7 @@ def _batch(run: PathRun, chain: PathChain, length: int, keep: int, *, rake: bool
         node=node,
         node_smooth=smooth,
         edge_smooth=flows,
-        edge_raked=rake_tree(arrays, blend, flows)[0] if rake else flows,
+        edge_raked=rake_tree(arrays, blend, flows, tolerance=1e-6)[0] if rake else flows,
         totals=np.concatenate([sums.node_square, sums.edge_square, sums.edge]),
         tally=sums.tally,
         draws=np.concatenate(draws),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headcount.engines._beliefs import Beliefs, Promises
 from headcount.engines._chain_statistics import BatchMoments, effective_size, expected_l1, r_hat
 from headcount.engines._raking import rake
-from headcount.engines._sampling_arrays import SamplingArrays, scopes
+from headcount.engines._sampling_arrays import SamplingArrays
 
 if TYPE_CHECKING:
     from headcount.engines._path_gibbs import PathRun
@@ -71,12 +71,8 @@ class SampleBeliefs(Beliefs):
         del integer  # counts are integers already
         kept = self._kept()
         pick = rng.choice(kept, size=size, replace=size > kept)
-        tables = [self.snapshots.edges(self.arrays, int(k)) for k in pick]
-        edges = np.array(tables, dtype=float).reshape(size, self.arrays.entries)
-        if len(self.arrays.variables) == 1:
-            nodes = np.array([self.snapshots.nodes(self.arrays, int(k)) for k in pick], dtype=float)
-            return {self.arrays.variables: nodes}
-        return {scope: self.arrays.pick(scope, edges, edges) for scope in scopes(self.arrays)}
+        nodes, edges = self._configurations([int(k) for k in pick])
+        return {scope: self.arrays.pick(scope, nodes, edges) for scope in self.arrays.cliques}
 
     def quantile(self, scope: Scope, level: float) -> Array:
         """Sample quantile of every entry (the smallest count with at least `level` of the draws at or below it)."""
@@ -103,10 +99,18 @@ class SampleBeliefs(Beliefs):
         if self.arrays.locate(a)[0] == self.arrays.locate(b)[0] == "node":
             flat = self.node_draws.reshape(-1, self.arrays.cells)
             return tuple(flat[:, self.arrays.node(self.arrays.index[s[0]])].astype(float) for s in (a, b))  # type: ignore[return-value]
-        kept = range(self._kept())
-        nodes = np.array([self.snapshots.nodes(self.arrays, k) for k in kept], dtype=float)
-        edges = np.array([self.snapshots.edges(self.arrays, k) for k in kept], dtype=float)
-        return tuple(self.arrays.pick(s, nodes, edges).reshape(len(kept), -1) for s in (a, b))  # type: ignore[return-value]
+        kept = self._kept()
+        nodes, edges = self._configurations(list(range(kept)))
+        return tuple(self.arrays.pick(s, nodes, edges).reshape(kept, -1) for s in (a, b))  # type: ignore[return-value]
+
+    def _configurations(self, which: list[int]) -> tuple[Array, Array]:
+        """Node and edge tables of some of the configurations kept, (number, cells) and (number, entries)."""
+        nodes = [self.snapshots.nodes(self.arrays, k) for k in which]
+        edges = [self.snapshots.edges(self.arrays, k) for k in which]
+        return (
+            np.array(nodes, dtype=float).reshape(len(which), self.arrays.cells),
+            np.array(edges, dtype=float).reshape(len(which), self.arrays.entries),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +209,16 @@ def mixing(draws: NDArray[np.int32]) -> dict[str, Any]:
     }
 
 
-def rake_tree(arrays: SamplingArrays, nodes: Array, edges: Array) -> tuple[Array, float]:
+def rake_tree(
+    arrays: SamplingArrays, nodes: Array, edges: Array, *, tolerance: float = 1e-13
+) -> tuple[Array, float]:
     """Every edge table raked to the node means at its two ends; also the largest margin error left, relative to N."""
     out, worst = np.empty_like(edges), 0.0
     for v in range(1, len(arrays.variables)):
         rows, columns = nodes[arrays.node(int(arrays.tree.parent[v]))], nodes[arrays.node(v)]
-        table = rake(edges[arrays.edge(v)].reshape(rows.size, columns.size), rows, columns)
+        table = rake(
+            edges[arrays.edge(v)].reshape(rows.size, columns.size), rows, columns, tolerance=tolerance
+        )
         worst = max(
             worst,
             float(np.abs(table.sum(axis=1) - rows).max()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ class SamplingArrays:
     """A problem on a rooted tree, as arrays: nodes in preorder, tables flat, observed totals as slots."""
 
     variables: tuple[Hashable, ...]
+    cliques: tuple[tuple[Hashable, ...], ...]
     tree: TreeArrays
     slots: SlotArrays
     names: tuple[str, ...]
@@ -113,12 +114,13 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
     order = _preorder(rooted)
     tree = _tree_arrays(rooted, order)
     variables = tuple(rooted.variables[k] for k in order)
-    blank = SamplingArrays(variables, tree, None, (), (), int(problem.population))  # type: ignore[arg-type]
+    cliques = tuple(tuple(c) for c in problem.model.junction_tree.cliques)
+    blank = SamplingArrays(variables, cliques, tree, None, (), (), int(problem.population))  # type: ignore[arg-type]
     sites = tuple(problem.sites)
     slots = _slot_arrays(blank, sites, engine)
     names = tuple(name for site in sites for name in site.names)
     return SamplingArrays(
-        variables, tree, slots, names, tuple(s.noise for s in sites), int(problem.population)
+        variables, cliques, tree, slots, names, tuple(s.noise for s in sites), int(problem.population)
     )
 
 
@@ -302,11 +304,3 @@ def log_ratios(noise: Any, population: int) -> NDArray[np.float64]:
     steps = np.where(below & ~possible[:-1], LIMIT, steps)
     steps = np.where(above & ~possible[1:], -LIMIT, steps)
     return np.clip(steps, -LIMIT, LIMIT)
-
-
-def scopes(arrays: SamplingArrays) -> Iterator[tuple[Hashable, ...]]:
-    """The cliques of the tree: its edges, or the one node."""
-    if len(arrays.variables) == 1:
-        yield arrays.variables
-    for v in range(1, len(arrays.variables)):
-        yield (arrays.variables[int(arrays.tree.parent[v])], arrays.variables[v])
