@@ -86,11 +86,14 @@ class PoissonShape(Group):
     b: Array
     s: Array
     c: Array
+    at: Array
+    """A count at which the shape is good: where it touches the noise it stands for."""
 
     def start(self, g: Array | None) -> Array:
         """See :class:`Group`."""
-        pull = self.b if g is None else np.maximum(g[self.entries] + self.b, 1e-300)
-        return np.log(self.a / pull)
+        pull = self.b if g is None else g[self.entries] + self.b
+        some = pull > 0  # without a pull n* is nowhere; start where the shape is good
+        return np.where(some, np.log(self.a / np.where(some, pull, 1.0)), np.log(self.at + self.s))
 
     def terms(self, x: Array) -> Terms:
         """See :class:`Group`."""
@@ -274,11 +277,12 @@ def _shape(noise: Observation, entries: Index, at: Array, fixed: Array) -> tuple
     straight = a <= 0
     fixed[entries[straight]] = -b[straight]
     free = ~straight
-    return PoissonShape(entries[free], a[free], b[free], s[free], c[free]), float(c[straight].sum())
+    return PoissonShape(entries[free], a[free], b[free], s[free], c[free], at[free]), float(c[straight].sum())
 
 
 def _tangent(noise: Observation, at: Array) -> tuple[Array, Array, Array]:
-    """A Poisson shape with the noise's slope and (where concave) curvature at the counts ``at``."""
+    """A Poisson shape with the noise's slope and (where concave) curvature at the counts ``at``; a line where no one can be."""
+    empty = at <= 1e-300
     at = np.maximum(at, 1e-6)
-    a = np.maximum(-noise.curvature(at), 0.0) * at**2
+    a = np.where(empty, 0.0, np.maximum(-noise.curvature(at), 0.0) * at**2)
     return a, a / at - noise.slope(at), np.zeros_like(at)

@@ -135,7 +135,7 @@ class Likelihood:
             n = reading.expected + self.deviations(reading, z)
             with np.errstate(divide="ignore", invalid="ignore"):
                 here = reading.noise.log_prob(n)
-            if not (np.isfinite(here) & (n > reading.noise.domain_low)).all():
+            if not np.isfinite(here).all():
                 return -np.inf
             total += float(here.sum())
         return total

@@ -134,7 +134,7 @@ def _gaussian(state: NewtonState) -> GaussianBeliefs:
     return GaussianBeliefs(
         centre.model(),
         centre.roles.tilts.problem.population,
-        centre.structure.field(tau, nu),
+        lambda: centre.structure.field(tau, nu),
         settled=not centre.roles.tilts.problem.sites,
         log_evidence=centre.gain + centre.constant + log_z + state.value - sites,
     )
@@ -157,7 +157,8 @@ def first_sites(centre: Centre) -> tuple[Array, Array]:
         out = np.zeros(len(n), bool)
         for index, noise in centre.roles.active_noise:
             low = noise.domain_low
-            wrong = ~((n[index] > low) & np.isfinite(noise.log_prob(n[index])))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                wrong = ~np.isfinite(noise.log_prob(n[index]))
             out[index] = wrong
             at = index[wrong]
             tau[at] = np.maximum(4.0 * tau[at], 1.0 / np.maximum(centre.expected[at], 1.0))
@@ -184,8 +185,7 @@ def _state(centre: Centre, delta: Array, pull: Array, *, residual: float = np.in
         n = centre.expected[index] + delta[index]
         with np.errstate(divide="ignore", invalid="ignore"):
             here = noise.log_prob(n)
-            inside = (n > noise.domain_low) & np.isfinite(here)
-            value += float(here.sum()) if inside.all() else -np.inf
+            value += float(here.sum()) if np.isfinite(here).all() else -np.inf
             bend = noise.curvature(n)
             tau[index] = -bend
             nu[index] = noise.slope(n) - bend * delta[index]
