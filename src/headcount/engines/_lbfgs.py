@@ -30,6 +30,8 @@ class Point:
     extra: object = None
     low: Array | None = None
     high: Array | None = None
+    rounding: float = 0.0
+    """How far off the value may be: it is a small sum of large terms."""
 
     def blocked(self) -> NDArray[np.bool_] | None:
         """Variables at a bound that the gradient pushes further out; None without bounds."""
@@ -74,6 +76,9 @@ def direction(point: Point, memory: Memory) -> Array:
         q -= alpha * y
         alphas.append(alpha)
     q /= point.curvature
+    if memory.pairs:
+        s, y, rho = memory.pairs[-1]
+        q *= 1.0 / (rho * float(y @ (y / point.curvature)))
     for (s, y, rho), alpha in zip(memory.pairs, reversed(alphas), strict=True):
         q += (alpha - rho * float(y @ q)) * s
     if blocked is not None:
@@ -91,7 +96,7 @@ def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: floa
         d = direction(point, memory)
         slope = float(d @ point.gradient)
     length = min(1.0, longest / max(float(np.abs(d).max(initial=0.0)), 1e-300))
-    noise = 4e-16 * abs(point.value)
+    noise = 4e-16 * abs(point.value) + point.rounding
     for _ in range(40):
         x = point.x + length * d
         if point.low is not None and point.high is not None:

@@ -128,10 +128,12 @@ def evaluate(tilts: Tilts, dual: Dual, x: Array) -> Point:
     g = dual.fixed.copy()
     terms = []
     value, at = dual.constant, 0
+    largest = count + abs(dual.constant)
     for group in dual.groups:
         part = group.terms(x[at : at + len(group.entries)])
         g[group.entries] = part.g
         value += part.value
+        largest += abs(part.value)
         terms.append(part)
         at += len(group.entries)
     if not np.isfinite(value):
@@ -154,9 +156,9 @@ def evaluate(tilts: Tilts, dual: Dual, x: Array) -> Point:
         at = where.stop
     floor = 1e-12 * max(float(curvature.max(initial=0.0)), 1e-300)
     bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
-    point = Point(
-        x, value, gradient, np.maximum(curvature, floor), None, *((low, high) if bounded else (None, None))
-    )
+    ends = (low, high) if bounded else (None, None)
+    rounding = 4e-16 * (largest + count * abs(gain))
+    point = Point(x, value, gradient, np.maximum(curvature, floor), None, *ends, rounding)
     blocked = point.blocked()
     missed = np.abs(off) if blocked is None else np.where(blocked, 0.0, np.abs(off))
     miss = float(missed.sum()) / count / max(len(tilts.problem.sites), 1)
