@@ -1,8 +1,8 @@
 r"""A centre: the tilted law the Gaussian is made at, and what the observations become there.
 
 At tilts g the posterior is :math:`\mathrm{CGM}(N, \theta+g)\prod\ell(y\mid n)e^{-gn}`. The first factor gets the
-Gaussian, the rest become sites in deviations from :math:`N\mu(\theta+g)`. Linear likelihoods vanish into a tilt by their slope, exact ones become constraints, Gaussian
-ones are sites as they are; everything else is ``active`` and is approximated.
+Gaussian, the rest become sites in deviations from :math:`N\mu(\theta+g)`. Linear likelihoods vanish into
+a tilt by their slope, exact ones become constraints, Gaussian ones are sites as they are; everything else is ``active`` and is approximated.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class Roles:
             where = np.flatnonzero(self.active[start : start + len(site)])
             if len(where):
                 found.setdefault(type(site.noise), []).append((start + where, site.noise.take(where)))
-        return [_joined(parts) for parts in found.values()]
+        return [joined(parts) for parts in found.values()]
 
 
-def _joined(parts: list[tuple[NDArray[np.intp], Observation]]) -> tuple[NDArray[np.intp], Observation]:
+def joined(parts: list[tuple[NDArray[np.intp], Observation]]) -> tuple[NDArray[np.intp], Observation]:
     """One noise for several sites of the same class, its per-entry parameters laid end to end."""
     index = np.concatenate([i for i, _ in parts])
     first = parts[0][1]

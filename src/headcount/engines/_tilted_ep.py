@@ -95,10 +95,8 @@ class TiltedEP(IterativeEngine):
         tilts = Tilts(problem)
         roles = Roles.of(tilts)
         size = int(tilts.offsets[-1])
-        if self.centre == "prior":
-            g = np.zeros(size)
-        else:
-            g = _map_tilts(problem, loose=self.centre == "mean" and not roles.exact.any(), g=g)
+        loose = self.centre == "mean" and not roles.exact.any()
+        g = np.zeros(size) if self.centre == "prior" else _map_tilts(problem, loose=loose, g=g)
         centre = Centre.at(roles, g)
         return self._begin(centre, self._first_sites(centre))
 

@@ -1,7 +1,8 @@
 r"""Exponential tilts on what is observed.
 
 For potentials g on the observed entries,
-:math:`\mathrm{CGM}(N,\theta)\,e^{g\cdot n} = \mathrm{CGM}(N,\theta+g)\,e^{N(A(\theta+g)-A(\theta))}` exactly. One belief propagation gives :math:`A(\theta+g)-A(\theta)` and the expected entries :math:`N\mu(\theta+g)`.
+:math:`\mathrm{CGM}(N,\theta)\,e^{g\cdot n} = \mathrm{CGM}(N,\theta+g)\,e^{N(A(\theta+g)-A(\theta))}` exactly.
+One belief propagation gives :math:`A(\theta+g)-A(\theta)` and the expected entries :math:`N\mu(\theta+g)`.
 """
 
 from __future__ import annotations
