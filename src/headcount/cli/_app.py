@@ -1,10 +1,13 @@
-"""What ``headcount doctor`` looks at: versions, cores, memory, threads, the compiler's cache, the browser."""
+"""The commands: parse, call, save."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from headcount._version import __version__
+from headcount.cli._guard import guarded
+from headcount.cli._options import takes
 
 app = typer.Typer(
     name="headcount",
@@ -12,7 +15,21 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
+simulate = typer.Typer(no_args_is_help=True, help="Make data with a known truth.")
+app.add_typer(simulate, name="simulate")
+
+Counts = Annotated[
+    list[Path],
+    typer.Argument(
+        help="time, cell, count (CSV, Parquet or NetCDF); with --network, tables of its variables."
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder for what is written.")]
+Level = Annotated[float, typer.Option(help="What the intervals hold.")]
+Format = Annotated[str, typer.Option(help="Of the tables: csv or parquet.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Write the answer even when it did not converge.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -32,6 +49,121 @@ def _root(
 
 
 @app.command()
+@takes(engine=True)
+def infer(
+    counts: Counts,
+    *,
+    out: Out = Path("results"),
+    level: Level = 0.9,
+    format: Format = "csv",
+    keep: Keep = False,
+    options: dict[str, Any],
+) -> None:
+    """Infer how many were where and how they moved, with intervals.
+
+    Exit codes: 2 bad input, 3 too large for the memory limit, 4 not converged, 130 interrupted.
+    """
+    with guarded():
+        from headcount.cli._infer import run_infer
+
+        run_infer(counts, options, out=out, level=level, format=format, keep=keep)
+
+
+@app.command()
+@takes(engine=True)
+def fit(
+    counts: Counts,
+    *,
+    method: Annotated[str, typer.Option(help="ascent or em.")] = "ascent",
+    ridge: Annotated[float, typer.Option(help="Strength of the prior −½ ridge w² on every weight.")] = 0.0,
+    out: Out = Path("results"),
+    level: Level = 0.9,
+    format: Format = "csv",
+    keep: Keep = False,
+    options: dict[str, Any],
+) -> None:
+    """Learn the weights of features from counts, then infer with them."""
+    with guarded():
+        from headcount.cli._fit import run_fit
+
+        run_fit(counts, options, method=method, ridge=ridge, out=out, level=level, format=format, keep=keep)
+
+
+@app.command()
+@takes(engine=True)
+def plan(counts: Counts, *, options: dict[str, Any]) -> None:
+    """Predict memory and time and name the engine; nothing runs."""
+    with guarded():
+        from headcount.cli._memory import free_memory
+        from headcount.cli._problem import named_engine, planned, read_case, refuse_too_large
+        from headcount.cli._show import show_notes, show_plan
+
+        case = read_case(counts, options)
+        found, limit = planned(case.problem, named_engine(options), options)
+        show_plan(found, limit, free_memory())
+        show_notes(case.notes)
+        refuse_too_large(found, limit)
+
+
+@simulate.command()
+def birds(
+    *,
+    side: Annotated[int, typer.Option(help="The map has side² cells.")] = 6,
+    weights: Annotated[str, typer.Option(help="Of distance, direction, wind and stay.")] = "1,2,2,2",
+    population: Annotated[int, typer.Option(help="How many birds.")] = 1080,
+    steps: Annotated[int, typer.Option(help="How many times.")] = 20,
+    rate: Annotated[float, typer.Option(help="Expected counts per bird.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")],
+    out: Out = Path("data"),
+) -> None:
+    """Birds that fly over a map from one corner to the other."""
+    with guarded():
+        from headcount.cli._simulate import run_birds
+
+        run_birds(side, weights, population, steps=steps, rate=rate, seed=seed, out=out)
+
+
+@simulate.command()
+def chain(
+    transitions: Annotated[Path, typer.Argument(help="from, to, probability[, time of departure].")],
+    *,
+    population: Annotated[int, typer.Option(help="How many individuals.")],
+    initial: Annotated[str, typer.Option(help="uniform, or a table cell, probability.")] = "uniform",
+    steps: Annotated[int | None, typer.Option(help="How many times, where all steps are alike.")] = None,
+    cells: Annotated[Path | None, typer.Option(help="cell[, x, y] or cell[, lon, lat].")] = None,
+    noise: Annotated[str, typer.Option(help="poisson, binomial, gaussian or exact.")] = "poisson",
+    rate: Annotated[float, typer.Option(help="Expected counts per individual (poisson).")] = 1.0,
+    detection: Annotated[float | None, typer.Option(help="Probability to be counted (binomial).")] = None,
+    sd: Annotated[float | None, typer.Option(help="Standard deviation (gaussian).")] = None,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")],
+    out: Out = Path("data"),
+) -> None:
+    """Individuals that move by your own transitions."""
+    with guarded():
+        from headcount.cli._simulate import run_chain
+
+        noises = {"rate": rate, "detection": detection, "sd": sd}
+        tables = {"transitions": transitions, "initial": initial, "cells": cells}
+        run_chain(tables, population, steps=steps, noise=noise, parameters=noises, seed=seed, out=out)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(help="The page; report.html beside the results unless given.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="What stands on top of the page.")] = None,
+) -> None:
+    """Make one self-contained HTML page of a finished run."""
+    with guarded():
+        from headcount.report import write
+
+        typer.echo(write(results, out, title=title))
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine and environment offer, and what is missing."""
     from headcount.cli._doctor import examine, show
@@ -44,4 +176,10 @@ def doctor() -> None:
 
 def main() -> None:
     """Run the command line."""
+    import signal
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)  # so that what is half-written is taken away
+
+    signal.signal(signal.SIGTERM, stop)
     app()

@@ -1,10 +1,12 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
-from headcount.io._case import Case, read_problem
+from headcount.io._case import Case, read_chain, read_problem, read_weights
 from headcount.io._counts import read_counts
 from headcount.io._errors import TableError
+from headcount.io._network import read_network
 from headcount.io._noise import NOISES
 from headcount.io._result import Result, load_result
+from headcount.io._world import write_world
 from headcount.io._write import write_results, write_table
 
 __all__ = [
@@ -13,8 +15,12 @@ __all__ = [
     "Result",
     "TableError",
     "load_result",
+    "read_chain",
     "read_counts",
+    "read_network",
     "read_problem",
+    "read_weights",
     "write_results",
     "write_table",
+    "write_world",
 ]

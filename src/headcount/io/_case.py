@@ -214,7 +214,7 @@ def _transitions(
             )
         }
     arrays = _chain.feature_arrays(moves, cells, times, findings)
-    weights = read_weights(inputs.weights, moves.names, inputs.encoding, findings)
+    weights = _weights(inputs.weights, moves.names, inputs.encoding, findings)
     if arrays is None or weights is None:
         return {}
     features, mask = arrays
@@ -223,7 +223,22 @@ def _transitions(
     return {"transitions": matrices, "features": features, "mask": mask, "names": moves.names}
 
 
-def read_weights(given: Any, names: Sequence[str], encoding: str | None, findings: Findings) -> Array | None:
+def read_weights(given: Any, names: Sequence[str], *, encoding: str | None = None) -> Array:
+    """One weight a feature, in the features' order.
+
+    Parameters
+    ----------
+    given
+        Numbers, ``{feature: number}``, or a table ``feature, weight``.
+    """
+    findings = Findings()
+    weights = _weights(given, names, encoding, findings)
+    findings.raise_any()
+    assert weights is not None
+    return weights
+
+
+def _weights(given: Any, names: Sequence[str], encoding: str | None, findings: Findings) -> Array | None:
     """One weight a feature, in the features' order: numbers, ``{feature: number}`` or a table ``feature, weight``; 0 if None."""
     from headcount.io._columns import find_columns
     from headcount.io._source import open_source
@@ -254,13 +269,45 @@ def read_weights(given: Any, names: Sequence[str], encoding: str | None, finding
     return weights
 
 
+def read_chain(
+    transitions: Any,
+    *,
+    initial: Any = "uniform",
+    cells: Any = None,
+    length: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    normalise: bool = False,
+) -> tuple[MarkovChain, Places | None]:
+    """A chain from tables alone, and where its cells are; `length` where the transitions have no times."""
+    findings = Findings()
+    shared: dict[str, Any] = {"columns": columns, "encoding": encoding, "findings": findings}
+    moves = transition_table(transitions, normalise=normalise, **shared)
+    listed = None if cells is None else cell_table(cells, **shared)
+    if moves is not None and moves.time is None and (length is None or length < 1):
+        findings.problem(
+            "length",
+            f"how many times there are is missing: give a whole number ≥ 1 (length=T, --steps T), got {length}",
+        )
+    findings.raise_any()
+    assert moves is not None
+    names = listed[0] if listed is not None else ordered([*moves.origin.tolist(), *moves.dest.tolist()])
+    times = _chain.arrival_times(moves, length, findings)
+    inputs = Inputs(None, None, initial=initial, columns=columns, encoding=encoding)
+    law = _initial(inputs, None, times, names, np.empty(0), findings)
+    made = _chain.transition_matrices(moves, names, times, normalise=normalise, findings=findings)
+    findings.raise_any()
+    chain = MarkovChain(law, made, times=times.labels, cells=plain_labels(names))
+    return chain, None if listed is None else listed[1]
+
+
 def _initial(
-    inputs: Inputs, table: CountTable, times: Times, cells: list[str], first: Array, findings: Findings
+    inputs: Inputs, table: CountTable | None, times: Times, cells: list[str], first: Array, findings: Findings
 ) -> Array | None:
     given = inputs.initial
     if isinstance(given, str) and given == "uniform":
         return np.full(len(cells), 1 / len(cells))
-    if isinstance(given, str) and given in {"counts", "smoothed"}:
+    if isinstance(given, str) and given in {"counts", "smoothed"} and table is not None:
         return _chain.law_from_counts(
             first, table, times.texts[0], smooth=given == "smoothed", findings=findings
         )

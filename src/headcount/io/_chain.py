@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.io._values import Times, label_text, order_times
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from headcount.io._errors import Findings
     from headcount.io._moves import MoveTable
     from headcount.io._source import Source
-    from headcount.io._values import Times
 
     Array = NDArray[np.float64]
     Texts = NDArray[np.object_]
@@ -60,6 +61,23 @@ def departures(moves: MoveTable, times: Times, findings: Findings) -> NDArray[np
         text = f"there are no moves that leave at {shown}: give them for every time but the last, or leave the column time out"
         findings.problem(name, text)
     return None if last.any() or absent else where
+
+
+def arrival_times(moves: MoveTable, length: int | None, findings: Findings) -> Times:
+    """The times of a chain that only its moves speak of: those of departure and one more, or 0 … length − 1."""
+    if moves.time is None:
+        assert length is not None
+        return Times(tuple(str(k) for k in range(length)), tuple(range(length)))
+    found = order_times(moves.time.tolist(), moves.source.name, uneven=False, findings=findings)
+    findings.raise_any()
+    assert found is not None
+    last: Any = "end"
+    if len(found.labels) and isinstance(found.labels[-1], int):
+        before: Any = found.labels[-2] if len(found.labels) > 1 else found.labels[-1] - 1
+        last = found.labels[-1] + (found.labels[-1] - before)
+    elif len(found.labels) > 1 and not isinstance(found.labels[-1], str):
+        last = found.labels[-1] + (found.labels[-1] - found.labels[-2])  # type: ignore[operator]
+    return Times((*found.texts, label_text(last)), (*found.labels, last))
 
 
 def transition_matrices(

@@ -14,10 +14,7 @@ _ROWS = 5
 
 
 class TableError(FaultsError):
-    """Files or tables that cannot be right.
-
-    Each problem names the file, the rows where there are such (as an editor counts lines), the values met and what to do.
-    """
+    """Files or tables that cannot be right; each problem names the file and the rows, as an editor counts lines."""
 
 
 @dataclass

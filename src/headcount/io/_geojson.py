@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headcount.io._result import Result
 
 SMALLEST_FLOW = 0.5
@@ -49,3 +52,15 @@ def flow_lines(result: Result, *, smallest: float = SMALLEST_FLOW) -> dict[str, 
         "axes": "lon, lat" if result.geographic else "x, y",
         "features": features,
     }
+
+
+def write_lines(collection: dict[str, Any], path: Path) -> None:
+    """The collection as a file with one feature a line, so that it can be read and compared line by line."""
+    head = json.dumps(
+        {k: v for k, v in collection.items() if k != "features"}, ensure_ascii=False, allow_nan=False
+    )
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(head[:-1] + ', "features": [')
+        for k, feature in enumerate(collection["features"]):
+            file.write(("," if k else "") + "\n" + json.dumps(feature, ensure_ascii=False, allow_nan=False))
+        file.write("\n]}\n")

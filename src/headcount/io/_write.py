@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headcount._atomic import replacing
 from headcount.engines._export import write_tree
 from headcount.engines._provenance import written
-from headcount.io._geojson import flow_lines
+from headcount.io._geojson import flow_lines, write_lines
 from headcount.io._result import POSTERIOR_FILE, Result, result_of
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ def write_results(
         for name, table in tables.items():
             if table is not None:
                 whole = table.assign(level=level) if name in {"nodes", "flows"} else table
-                _write_table(whole, temporary(f"{name}.{format}"), format)
+                put_table(whole, temporary(f"{name}.{format}"), f"{name}.{format}")
         _write_json(summary(result), temporary("summary.json"))
         if result.coordinates is not None and result.is_chain:
-            _write_json(flow_lines(result), temporary("flows.geojson"))
+            write_lines(flow_lines(result), temporary("flows.geojson"))
     return result, files
 
 
@@ -107,24 +108,31 @@ def summary(result: Result) -> dict[str, Any]:
 
 
 def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """One table as CSV or Parquet (by its ending), whole or not at all."""
+    """One table as CSV, compressed CSV or Parquet (by its ending), whole or not at all."""
     with replacing(path) as temporary:
-        _write_table(frame, temporary, "parquet" if Path(path).suffix in {".parquet", ".pq"} else "csv")
+        put_table(frame, temporary, Path(path).name)
 
 
-def _share(frame: pd.DataFrame) -> float | None:
-    return round(float(frame["reliable"].astype(float).mean()), 4) if len(frame) else None
-
-
-def _write_table(frame: pd.DataFrame, path: Path, format: str) -> None:
-    if format == "parquet":
+def put_table(frame: pd.DataFrame, path: Path, name: str) -> None:
+    """Write a table to `path` in the format that `name` ends in."""
+    suffixes = [s.lower() for s in Path(name).suffixes]
+    if suffixes[-1:] in ([".parquet"], [".pq"]):
         try:
             frame.to_parquet(path, index=False)
         except ImportError:
             message = "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
             raise ValueError(message) from None
+    elif suffixes[-1:] == [".gz"]:
+        text = frame.to_csv(index=False, float_format=_DIGITS, lineterminator="\n")
+        # No name and no time in the header: the same table gives the same bytes.
+        with path.open("wb") as file, gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+            packed.write(text.encode("utf-8"))
     else:
-        frame.to_csv(path, index=False, float_format=_DIGITS)
+        frame.to_csv(path, index=False, float_format=_DIGITS, lineterminator="\n")
+
+
+def _share(frame: pd.DataFrame) -> float | None:
+    return round(float(frame["reliable"].astype(float).mean()), 4) if len(frame) else None
 
 
 def _write_json(value: Any, path: Path) -> None:
