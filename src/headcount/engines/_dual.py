@@ -12,7 +12,7 @@ noise                g(x)                        n*                             
 Poisson-shaped       :math:`a e^{-x} - b`        :math:`e^x - s`                                   none
 Gaussian, exact      x                           :math:`y - V x`                                   none
 Laplace              x                           y                                                 :math:`\pm 1/b`
-any log-concave      x                           where :math:`\partial_n\log\ell = x`              none
+any log-concave      its slope at :math:`n^*`    :math:`\text{low} + e^x`                           none
 ===================  ==========================  ================================================  ====================
 
 Where log ℓ is linear (a Poisson zero) g is its slope, for good; an exact zero is :math:`g = -\infty`. A noise that is not
@@ -23,10 +23,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from headcount.engines._centre import joined
 from headcount.observe import Exact, Gaussian, LaplaceNoise
 
 if TYPE_CHECKING:
@@ -168,45 +170,63 @@ class Box(Group):
 
 @dataclass(frozen=True)
 class Inverse(Group):
-    """Any log-concave noise: n* solves ∂ log ℓ/∂n = g, or is the lower end of the domain where g is steeper than that."""
+    """Any log-concave noise, by its own slope: g = ∂ log ℓ/∂n at n = low + e^x, so that n* is known without solving for it.
+
+    Where the slope is finite at the lower end of the domain (a binomial count), n = low + e^x − 1 for x ≥ 0, and below that n* stays
+    at the end while g rises on.
+    """
 
     entries: Index
     noise: Observation
 
+    @cached_property
+    def low(self) -> Array:
+        """The lower end of the domain; 0 where there is none, since counts have one."""
+        return np.where(np.isfinite(self.noise.domain_low), self.noise.domain_low, 0.0)
+
+    @cached_property
+    def end(self) -> tuple[NDArray[np.bool_], Array, Array]:
+        """Where the slope is finite at the lower end, the slope there, and minus the curvature there."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            slope, bend = self.noise.slope(self.low), -self.noise.curvature(self.low)
+        finite = np.isfinite(slope) & np.isfinite(bend) & (bend > 0)
+        return finite, np.where(finite, slope, np.inf), np.where(finite, bend, 1.0)
+
     def start(self, g: Array | None) -> Array:
         """See :class:`Group`."""
-        if g is not None:
-            return g[self.entries]
-        low = self.noise.domain_low
-        return self.noise.slope(
-            np.maximum(np.where(np.isfinite(low), low, 0.0) + 1.0, self.noise.counts + 1.0)
-        )
+        finite, slope, bend = self.end
+        if g is None:
+            room = np.maximum(self.noise.counts - self.low, 0.0) + 1.0
+            return np.where(finite, np.log1p(room), np.log(room))
+        wanted = g[self.entries]
+        room = self._room(np.where(finite, np.minimum(wanted, slope), wanted))
+        inner = np.where(finite, np.log1p(room), np.log(np.maximum(room, 1e-300)))
+        return np.where(finite & (wanted >= slope), (slope - wanted) / bend, inner)
 
     def terms(self, x: Array) -> Terms:
         """See :class:`Group`."""
-        n, steep = self._solve(x)
-        bend = np.abs(self.noise.curvature(n))
-        with np.errstate(divide="ignore"):
-            own = np.where(steep | (bend == 0), 0.0, 1.0 / bend)
-        value = float((self.noise.log_prob(n) - x * n).sum())
-        return Terms(x, np.ones_like(x), n, own, value if np.isfinite(n).all() else np.inf)
+        finite, end, bend = self.end
+        outside = finite & (x < 0)
+        room = np.where(finite, np.expm1(np.maximum(x, 0.0)), np.exp(np.where(finite, 0.0, x)))
+        n = self.low + room
+        rate = np.where(finite, room + 1.0, room)  # dn/dx
+        g = np.where(outside, end - bend * x, self.noise.slope(n))
+        slope = np.where(outside, -bend, self.noise.curvature(n) * rate)
+        value = float((self.noise.log_prob(n) - g * n).sum())
+        return Terms(g, slope, n, np.where(outside, 0.0, np.abs(slope) * rate), value)
 
     def primal(self, n: Array) -> float:
         """See :class:`Group`."""
-        return float(self.noise.log_prob(np.maximum(n, self.noise.domain_low)).sum())
+        return float(self.noise.log_prob(np.maximum(n, self.low)).sum())
 
-    def _solve(self, g: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """Monotone bisection on a growing bracket, in log(n − low)."""
-        low = np.where(np.isfinite(self.noise.domain_low), self.noise.domain_low, 0.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            steep = self.noise.slope(low) <= g
+    def _room(self, g: Array) -> Array:
+        """n − low where the slope is g, by bisection in its logarithm."""
         left, right = np.full(len(g), -60.0), np.full(len(g), 40.0)
-        for _ in range(70):
+        for _ in range(64):
             middle = 0.5 * (left + right)
-            flat = self.noise.slope(low + np.exp(middle)) > g
+            flat = self.noise.slope(self.low + np.exp(middle)) > g
             left, right = np.where(flat, middle, left), np.where(flat, right, middle)
-        n = low + np.exp(0.5 * (left + right))
-        return np.where(steep, low, n), steep
+        return np.exp(0.5 * (left + right))
 
 
 @dataclass(frozen=True)
@@ -224,6 +244,7 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
     """The dual of all sites; what is not log-concave is replaced by its surrogate at the expected counts ``at``."""
     groups: list[Group] = []
     shapes: list[PoissonShape] = []
+    inverses: dict[type, list[tuple[Index, Observation]]] = {}
     fixed = np.zeros(len(at))
     constant, start, surrogate = 0.0, 0, False
     for site in sites:
@@ -254,7 +275,7 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
                 fixed[entries[linear]] = slope[linear]
                 constant += float((noise.log_prob(one) - slope * one)[linear].sum())
             if not linear.all():
-                groups.append(Inverse(entries[~linear], noise.take(~linear)))
+                inverses.setdefault(type(noise), []).append((entries[~linear], noise.take(~linear)))
         else:
             surrogate |= not noise.log_concave
             shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
@@ -266,6 +287,7 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
                 *(np.concatenate(parts) for parts in zip(*(vars(s).values() for s in shapes), strict=True))
             )
         )
+    groups += [Inverse(*joined(parts)) for parts in inverses.values()]
     return Dual(tuple(g for g in groups if len(g.entries)), fixed, constant, surrogate)
 
 

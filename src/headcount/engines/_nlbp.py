@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount.engines._beliefs import Beliefs, PointBeliefs
-from headcount.engines._centre import _joined
+from headcount.engines._centre import joined
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._tilting import Tilts
 
@@ -114,7 +114,7 @@ def _noises(tilts: Tilts) -> tuple[tuple[NDArray[np.intp], Observation], ...]:
     for k, (start, site) in enumerate(zip(tilts.offsets[:-1], tilts.problem.sites, strict=True)):
         key = k if site.noise.correlated else type(site.noise)
         by_class.setdefault(key, []).append((np.arange(start, start + len(site)), site.noise))
-    return tuple(parts[0] if len(parts) == 1 else _joined(parts) for parts in by_class.values())
+    return tuple(parts[0] if len(parts) == 1 else joined(parts) for parts in by_class.values())
 
 
 def _propagate(
