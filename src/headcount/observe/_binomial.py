@@ -98,7 +98,7 @@ def _trigamma(x: Array) -> Array:
         total += 1.0 / (x + k) ** 2
     z = x + 12.0
     square = 1.0 / (z * z)
-    series = 0.0
+    series = np.zeros_like(x)
     for coefficient in (5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6):
         series = (series + coefficient) * square
     return total + (1.0 + 0.5 / z + series) / z
