@@ -8,6 +8,7 @@ correct sampler would fail the whole file with probability below 5e-4 over seeds
 import numpy as np
 import pytest
 from tests.engines.sampler_cases import cases, scopes
+from tests.graphs import awkward_models
 
 from headcount.engines import _sampling_arrays
 from headcount.engines._count_states import CountStates
@@ -54,6 +55,20 @@ def test_tables_agree_with_enumeration(name):
     outcome = run(TABLES, CASES[name])
     assert outcome.status is Status.SAMPLED
     assert furthest(outcome.beliefs, enumerated(CASES[name]), CASES[name]) < LIMIT
+
+
+def _seen_everywhere(model, population):
+    """Poisson counts of every variable, drawn around the expected ones with a background so that none is impossible."""
+    rng = np.random.default_rng(11)
+    counts = {v: rng.poisson(population * model.marginal((v,))).astype(float) for v in model.variables}
+    return Problem(model, population, [Poisson(counts, background=0.1)])
+
+
+@pytest.mark.parametrize("name", [n for n, m in awkward_models().items() if m.rooted() is not None])
+def test_paths_agree_with_enumeration_on_every_awkward_tree(name):
+    """Chains, stars, separate parts, single cells, zeros: same means as the enumeration."""
+    problem = _seen_everywhere(awkward_models()[name], 2)
+    assert furthest(run(PATHS, problem).beliefs, enumerated(problem), problem) < LIMIT
 
 
 @pytest.mark.parametrize("engine", [PATHS, TABLES])

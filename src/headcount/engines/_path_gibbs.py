@@ -55,7 +55,7 @@ class PathGibbs(IterativeEngine):
     thin
         Keep the node tables of every `thin`-th sweep (for R-hat, quantiles, covariances); None: as many as fit 256 MB, at most 1000.
     exact
-        Whole paths redrawn exactly per sweep; None: one for every twenty individuals, from 4 to 50.
+        Whole paths redrawn exactly per sweep; None: one for every twenty individuals, from 4 to 20.
     proposals
         Whole-path proposals: True, False, or None for "if at least 15 % are accepted at the end of burn-in".
     draws
@@ -137,7 +137,7 @@ class PathGibbs(IterativeEngine):
         proposal = model_proposal(arrays, self.start)
         seeds = rng.integers(0, 2**63, size=(self.chains, 4), dtype=np.int64)
         chains = tuple(_first_chain(arrays, proposal, seed) for seed in seeds)
-        exact = self.exact or min(50, max(4, ceil(arrays.population / 20)))
+        exact = self.exact or min(20, max(4, ceil(arrays.population / 20)))
         thin = self.thin or max(
             1, ceil(self.sweeps / min(1000, max(20, _STORE_BYTES // (8 * arrays.cells * self.chains))))
         )
