@@ -1,0 +1,265 @@
+"""What the page says in words: the question, the verdict, what to be careful about, and where it all came from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.engines import Status
+from headcount.plot._frames import count_text, label, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from headcount.io import Result
+
+Rows = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the reader must know: ``"warning"`` where numbers may be wrong, ``"note"`` otherwise."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Plain text throughout; whoever prints it escapes it.
+
+    Attributes
+    ----------
+    good : bool
+    verdict, lead : str
+        The status in words, and the question in a sentence.
+    asked, went, provenance : pairs of term and text
+    notices : tuple of Notice
+    command : str or None
+        The command that made the result.
+    """
+
+    good: bool
+    verdict: str
+    lead: str
+    asked: Rows
+    went: Rows
+    notices: tuple[Notice, ...]
+    provenance: Rows
+    command: str | None
+
+
+def facts(result: Result, data: Mapping[str, Any]) -> Facts:
+    """Read the facts off a result and off what its page will carry."""
+    known = result.attributes
+    return Facts(
+        good=result.good,
+        verdict=str(known["status"]).capitalize(),
+        lead=_lead(result),
+        asked=_asked(result),
+        went=_went(result),
+        notices=tuple(_notices(result, data)),
+        provenance=_provenance(result),
+        command=known.get("command"),
+    )
+
+
+def whole(value: int) -> str:
+    """A whole number with its thousands apart."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{whole(count)} {noun}" + ("" if count == 1 else "s")
+
+
+def _lead(result: Result) -> str:
+    noise = _noise(result)
+    seen = int(result.nodes["observed"].notna().sum())
+    people = _plural(result.population, "individual")
+    if result.is_chain:
+        cells, times = _plural(len(result.cells), "cell"), _plural(len(result.times), "time")
+        where = f"How many of {people} were in each of {cells} at {times}, and how they moved in between"
+        return f"{where}, from {whole(seen)} {noise}." if seen else f"{where}, from {noise}."
+    where = f"How many of {people} were in each state of {_plural(len(result.times), 'variable')}, and of each pair"
+    return f"{where}, from {noise}."
+
+
+def _noise(result: Result) -> str:
+    kinds = sorted({str(kind) for kind in result.attributes.get("observations", [])})
+    words = {
+        "Exact": "exact counts",
+        "Gaussian": "counts with Gaussian noise",
+        "Poisson": "Poisson counts",
+        "NegativeBinomial": "negative binomial counts",
+        "Binomial": "binomial counts",
+        "LaplaceNoise": "counts with Laplace noise",
+    }
+    return " and ".join(words.get(kind, f"counts with {kind} noise") for kind in kinds) or "no observations"
+
+
+def _asked(result: Result) -> Rows:
+    nodes = result.nodes
+    seen = int(nodes["observed"].notna().sum())
+    rows = [("Population", _plural(result.population, "individual"))]
+    if result.is_chain:
+        first, last = label(result.times[0]), label(result.times[-1])
+        rows += [
+            ("Times", f"{whole(len(result.times))} ({first} to {last})"),
+            ("Cells", whole(len(result.cells))),
+        ]
+        counted = f"{whole(seen)} of {whole(len(nodes))} cells and times observed"
+    else:
+        rows += [("Variables", whole(len(result.times)))]
+        counted = f"{whole(seen)} of {whole(len(nodes))} states observed one by one"
+    rows += [
+        ("Intervals", f"{percent(result.level)}, central"),
+        ("Parameters", "given" if result.weights is None else f"{len(result.weights)} weights, learned"),
+        ("Observations", f"{_noise(result)}; {counted}"),
+    ]
+    return tuple(rows)
+
+
+def _went(result: Result) -> Rows:
+    known = result.attributes
+    rows = [
+        ("Status", str(known["status"])),
+        ("Engine", str(known["engine"])),
+        ("Iterations", _number(known.get("iterations"))),
+        ("Residual", f"{_number(known.get('residual'))} (asked: {_number(known.get('tolerance'))})"),
+        ("Time taken", _seconds(known.get("seconds"))),
+        (
+            "Log evidence",
+            "not given by this engine"
+            if known.get("log_evidence") is None
+            else f"{known['log_evidence']:.2f} nats".replace("-", "−"),
+        ),
+        ("Means ≥ 0", _promise(known.get("means_non_negative"))),
+        ("Flows agree with counts", _promise(known.get("means_consistent"))),
+    ]
+    worst = _sum_error(result)
+    if worst is not None:
+        rows.append(("Counts sum to N", f"within {worst:.1g}, checked here"))
+    rows += [(name.replace("_", " "), _number(value)) for name, value in known.get("diagnostics", {}).items()]
+    settings = ", ".join(f"{name} = {_number(value)}" for name, value in known.get("settings", {}).items())
+    if settings:
+        rows.append(("Settings", settings))
+    return tuple(rows)
+
+
+def _promise(value: Any) -> str:
+    return "not stated" if value is None else "promised" if value else "not promised by this engine"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return "–" if value is None else str(value)
+    if isinstance(value, int):
+        return whole(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _seconds(value: Any) -> str:
+    if not isinstance(value, (int, float)):
+        return _number(value)
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    return f"{value:.3g} s" if value < 120 else f"{value / 60:.1f} min"
+
+
+def _sum_error(result: Result) -> float | None:
+    """max_t |Σ_c mean(t, c) − N|, of the tables themselves."""
+    if result.nodes.empty:
+        return None
+    totals = result.nodes.groupby(result.nodes.columns[0], sort=False)["mean"].sum()
+    return float(np.abs(totals.to_numpy() - result.population).max())
+
+
+def _notices(result: Result, data: Mapping[str, Any]) -> list[Notice]:
+    found = [*_warnings(result), *_reliability(result)]
+    found += [Notice("note", str(text)) for text in result.attributes.get("notes", [])]
+    if len(data["cells"]) < data["cellsInAll"]:
+        kept = f"the {whole(len(data['cells']))} fullest of {whole(data['cellsInAll'])} cells"
+        found.append(Notice("note", f"To stay small, this page has {kept}. The tables beside it have all."))
+    shown = len(data["flows"]["mean"])
+    if shown < data["flowsInAll"]:
+        kept = f"the {whole(shown)} largest of {whole(data['flowsInAll'])} flows"
+        found.append(Notice("note", f"To stay small, this page has {kept}. The tables beside it have all."))
+    return found
+
+
+def _warnings(result: Result) -> list[Notice]:
+    known = result.attributes
+    found = []
+    if not result.good:
+        status = next((s for s in Status if s.value == known["status"]), None)
+        remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
+        found.append(
+            Notice(
+                "warning",
+                f"The engine did not finish well ({known['status']}): do not rely on these numbers.{remedy}",
+            )
+        )
+    if known.get("means_non_negative") is False:
+        lowest = float(result.nodes["mean"].min())
+        text = "This engine does not keep means at or above zero"
+        found.append(
+            Notice(
+                "warning", f"{text}; the lowest count here is {count_text(lowest)}. TiltedEP or MAP keep it."
+            )
+        )
+    if known.get("means_consistent") is False:
+        found.append(
+            Notice("warning", "This engine does not make flows add up to counts. TiltedEP or MAP do.")
+        )
+    if result.nodes["sd"].isna().all():
+        found.append(
+            Notice("note", f"{known['engine']} gives means only: there are no intervals on this page.")
+        )
+    return found
+
+
+def _reliability(result: Result) -> list[Notice]:
+    """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
+    if not result.good:
+        return []
+    found = []
+    for table, noun in ((result.nodes, "counts"), (result.flows, "flows")):
+        wide = _wide(table)
+        doubtful = int((wide & ~table["reliable"].to_numpy(dtype=bool)).sum())
+        if doubtful:
+            share = f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun} whose interval is at least one individual wide"
+            text = f"{share} are marked as not reliable: so few are expected there that the interval is only a rough guide."
+            found.append(Notice("note", text))
+    return found
+
+
+def _wide(table: pd.DataFrame) -> np.ndarray:
+    width = table["upper"].to_numpy(dtype=float) - table["lower"].to_numpy(dtype=float)
+    return np.asarray(width >= 1.0)
+
+
+def _provenance(result: Result) -> Rows:
+    known = result.attributes
+    rows = [("Made", str(known.get("created_at", "–"))), ("Seed", _number(known.get("seed")))]
+    if "inference_library_version" in known:
+        rows.append(("headcount", str(known["inference_library_version"])))
+    rows += [(str(name), str(version)) for name, version in known.get("versions", {}).items()]
+    if result.path is not None:
+        rows.append(("Read from", result.path.name))
+    said = {
+        "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
+        "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
+        "inference_library", "inference_library_version", "versions", "command", "geographic", "notes",
+    }  # fmt: skip
+    extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
+    return tuple(rows + extra)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else _number(value)

@@ -1,0 +1,125 @@
+"""The page as one text: template, style, scripts and data, joined so that nothing a user wrote can act as code.
+
+Three walls stand between a label and the browser: labels in words are escaped as HTML; labels in data are JSON without ``<``, ``>`` or
+``&``; and the page's own policy (CSP) lets only scripts run whose SHA-256 it names, and lets nothing be fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headcount.report._facts import Facts, Rows
+
+SCRIPTS = ("core.js", "map.js", "bars.js", "series.js", "tables.js", "start.js")
+"""Our own scripts, in the order in which they are joined; they share one scope."""
+
+
+def page(facts: Facts, data: Mapping[str, Any], *, title: str | None = None) -> str:
+    """Join everything."""
+    libraries, own = plotly_script(), own_script()
+    title = "Where they were and how they moved" if title is None else title
+    parts = {
+        "title": html.escape(title),
+        "policy": policy(libraries, own),
+        "style": asset("page.css"),
+        "mark": "✓" if facts.good else "!",
+        "mood": "good" if facts.good else "bad",
+        "verdict": html.escape(facts.verdict),
+        "lead": html.escape(facts.lead),
+        "notices": _notices(facts),
+        "asked": _terms(facts.asked),
+        "went": _terms(facts.went),
+        "provenance": _terms(facts.provenance),
+        "command": _command(facts.command),
+        "data": embedded(data),
+        "plotly": libraries,
+        "script": own,
+    }
+    # One pass, so that a placeholder inside what was put in stays text.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html"))
+
+
+def asset(name: str) -> str:
+    """A file of this package, as text."""
+    return resources.files("headcount.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def own_script() -> str:
+    """Our scripts as one, which leaves no name behind."""
+    return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "\n})();\n"
+
+
+def plotly_script() -> str:
+    """Plotly's script, from the Python package that carries it, with nothing in it that could end its element."""
+    from plotly.offline import get_plotlyjs
+
+    text = get_plotlyjs().replace("\r\n", "\n").replace("\r", "\n")  # a browser reads it so before it hashes
+    if re.search(r"</script|<!--", text, re.IGNORECASE):
+        message = (
+            "this version of plotly carries a script that cannot stand inside a page; install plotly 7.1"
+        )
+        raise RuntimeError(message)
+    return text
+
+
+def policy(*scripts: str) -> str:
+    """Content-Security-Policy: these scripts and no other, nothing from anywhere."""
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def embedded(data: Any) -> str:
+    r"""JSON that may stand inside a script element whatever the labels are: no ``<``, ``>``, ``&``, no line separators.
+
+    Examples
+    --------
+    >>> embedded({"cell": "</script>"})
+    '{"cell":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _terms(rows: Rows) -> str:
+    def one(term: str, text: str) -> str:
+        kind = ' class="wide"' if len(text) > 30 else ""
+        return f"<div{kind}><dt>{html.escape(term)}</dt><dd>{html.escape(text)}</dd></div>"
+
+    return "\n".join(one(term, text) for term, text in rows)
+
+
+def _notices(facts: Facts) -> str:
+    if not facts.notices:
+        return ""
+    items = "\n".join(
+        f'<li class="{notice.kind}"><span class="tag">{notice.kind.capitalize()}</span> {html.escape(notice.text)}</li>'
+        for notice in facts.notices
+    )
+    return f'<ul class="notices">{items}</ul>'
+
+
+def _command(command: str | None) -> str:
+    if not command:
+        return "<p>Made from Python; no command was recorded.</p>"
+    return (
+        f'<div class="command"><pre id="command">{html.escape(str(command))}</pre>'
+        '<button type="button" id="copy">Copy</button></div>'
+    )

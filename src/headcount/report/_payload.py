@@ -1,0 +1,185 @@
+"""What the page's scripts read: the tables of a result as columns of plain numbers, labels apart, sized to be carried about.
+
+A page holds at most `MOST_COUNTS` counts and `MOST_FLOWS` flows. What is left out is left out by size, smallest first, and the
+page says how much it was; the tables beside it have everything.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.plot._frames import label
+from headcount.plot._places import places
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import pandas as pd
+
+    from headcount.io import Result
+
+MOST_COUNTS = 40_000
+MOST_FLOWS = 30_000
+_DIGITS = 5
+_VALUES = ("mean", "sd", "lower", "upper")
+
+
+def payload(result: Result) -> dict[str, Any]:
+    """Everything that is drawn, as values that JSON can hold; NaN is null."""
+    times, cells = result.times, _kept_cells(result)
+    known = set(cells)
+    nodes = result.nodes if len(known) == len(result.cells) else _of_cells(result.nodes, known)
+    flows = _kept_flows(result.flows, known, is_chain=result.is_chain)
+    return {
+        "kind": "chain" if result.is_chain else "network",
+        "population": result.population,
+        "level": result.level,
+        "times": [label(t) for t in times],
+        "timeKind": _kind(result.nodes.iloc[:, 0]),
+        "timeValues": _axis_values(times, _kind(result.nodes.iloc[:, 0])),
+        "cells": [label(c) for c in cells],
+        "cellsInAll": len(result.cells),
+        "countsInAll": len(result.nodes),
+        "flowsInAll": len(result.flows),
+        "places": _places(result, cells),
+        "nodes": _node_columns(nodes, times, cells),
+        "flows": _flow_columns(flows, times, cells, is_chain=result.is_chain),
+        "trace": _curves(result.trace),
+        "tolerance": _plain(result.attributes.get("tolerance")),
+        "ascent": _curves(result.ascent),
+        "weights": _records(result.weights),
+    }
+
+
+def _kept_cells(result: Result) -> list[Hashable]:
+    """All cells, or the fullest of them where the page could not carry all; in the order of the result."""
+    cells = result.cells
+    most = max(1, MOST_COUNTS // max(1, len(result.times)))
+    if len(cells) <= most:
+        return cells
+    totals = result.nodes.groupby(result.nodes.columns[1], sort=False)["mean"].sum()
+    fullest = set(totals.nlargest(most).index.tolist())
+    return [cell for cell in cells if cell in fullest]
+
+
+def _of_cells(table: pd.DataFrame, cells: set[Hashable]) -> pd.DataFrame:
+    return table[table[table.columns[1]].isin(cells)]
+
+
+def _kept_flows(flows: pd.DataFrame, cells: set[Hashable], *, is_chain: bool) -> pd.DataFrame:
+    """The largest flows of every time, between cells that the page has."""
+    ends = ("origin", "dest") if is_chain else ("state", "other_state")
+    inside = flows[flows[ends[0]].isin(cells) & flows[ends[1]].isin(cells)]
+    if len(inside) <= MOST_FLOWS:
+        return inside
+    each = max(1, MOST_FLOWS // inside.iloc[:, 0].nunique())
+    rank = inside.groupby(inside.columns[0], sort=False)["mean"].rank(method="first", ascending=False)
+    return inside[rank <= each]
+
+
+def _kind(column: pd.Series) -> str:
+    """What the labels are on an axis: numbers, dates or names."""
+    kind = column.dtype.kind if isinstance(column.dtype, np.dtype) else "O"
+    return {"i": "number", "u": "number", "f": "number", "M": "date"}.get(kind, "name")
+
+
+def _axis_values(times: list[Any], kind: str) -> list[Any]:
+    if kind == "number":
+        return [_plain(t) for t in times]
+    if kind == "date":
+        return [t.isoformat() for t in times]
+    return list(range(len(times)))
+
+
+def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
+    if result.coordinates is None or not result.is_chain:
+        return None
+    here = places(result.coordinates, geographic=result.geographic)
+    points = here.of(cells)
+    return {
+        "x": [_plain(v) for v in points[:, 0]],
+        "y": [_plain(v) for v in points[:, 1]],
+        "geographic": here.geographic,
+        "stretch": here.stretch,
+        "spacing": here.spacing,
+    }
+
+
+def _node_columns(nodes: pd.DataFrame, times: list[Any], cells: list[Any]) -> dict[str, Any]:
+    first, second = nodes.columns[:2]
+    codes = {"t": _codes(nodes[first], times), "c": _codes(nodes[second], cells)}
+    return codes | {"observed": numbers(nodes["observed"])} | _summary(nodes)
+
+
+def _flow_columns(
+    flows: pd.DataFrame, times: list[Any], cells: list[Any], *, is_chain: bool
+) -> dict[str, Any]:
+    """Time and origin, the other end's time and cell, then the numbers; a chain's flows end one time later."""
+    if is_chain:
+        t = _codes(flows["time"], times)
+        ends = {
+            "t": t,
+            "o": _codes(flows["origin"], cells),
+            "u": [k + 1 for k in t],
+            "d": _codes(flows["dest"], cells),
+        }
+    else:
+        ends = {
+            "t": _codes(flows["variable"], times),
+            "o": _codes(flows["state"], cells),
+            "u": _codes(flows["other"], times),
+            "d": _codes(flows["other_state"], cells),
+        }
+    return ends | _summary(flows)
+
+
+def _summary(table: pd.DataFrame) -> dict[str, Any]:
+    values: dict[str, Any] = {name: numbers(table[name]) for name in _VALUES}
+    return values | {"reliable": table["reliable"].astype(int).tolist()}
+
+
+def _codes(column: pd.Series, labels: list[Any]) -> list[int]:
+    index = {value: k for k, value in enumerate(labels)}
+    return [index[value] for value in column.tolist()]
+
+
+def numbers(column: pd.Series) -> list[float | int | None]:
+    """Five significant digits, which is more than any interval here deserves; missing and not finite are None."""
+    return [_short(v) for v in column.to_numpy(dtype=float, na_value=np.nan).tolist()]
+
+
+def _short(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.{_DIGITS}g}")
+    return int(short) if short.is_integer() else short
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, int) else None
+
+
+def _curves(frame: pd.DataFrame | None) -> dict[str, Any] | None:
+    """Numeric columns of a trace at full precision; None where there is none to draw."""
+    if frame is None or len(frame) == 0:
+        return None
+    numeric = frame.select_dtypes("number")
+    return {str(name): [_plain(v) for v in numeric[name].tolist()] for name in numeric.columns}
+
+
+def _records(frame: pd.DataFrame | None) -> dict[str, Any] | None:
+    if frame is None or len(frame) == 0:
+        return None
+    return {
+        str(name): numbers(frame[name])
+        if frame[name].dtype.kind in "iuf"
+        else [label(v) for v in frame[name].tolist()]
+        for name in frame.columns
+    }

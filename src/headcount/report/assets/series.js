@@ -1,0 +1,87 @@
+// One cell over time, the numbers beside the map, and the curves of the run itself.
+
+function drawSeries() {
+  const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
+  const x = rows.map((r) => data.timeValues[nodes.t[r]]);
+  const pick = (column) => rows.map((r) => column[r]);
+  const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>mean ${count(nodes.mean[r])}<br>${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>interval not reliable"}`);
+  const band = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+  const here = data.timeValues[state.time];
+  return draw("series-chart", [
+    { ...band, y: pick(nodes.lower) },
+    { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css("accent"), 0.22), name: `${percent} interval`, showlegend: true },
+    { x, y: pick(nodes.mean), type: "scatter", mode: "lines+markers", name: "mean", text: texts, hoverinfo: "text", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 } },
+    {
+      x, y: pick(nodes.observed), type: "scatter", mode: "markers", name: "observed", hoverinfo: "skip",
+      marker: { size: 8, color: rows.map((r) => (nodes.reliable[r] ? css("warm") : css("card"))), line: { color: css("warm"), width: 1.6 } },
+    },
+  ], {
+    height: 340, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 10, r: 14, t: 30, b: 40 }, hovermode: "x", dragmode: fine ? "zoom" : false,
+    shapes: [{ type: "line", x0: here, x1: here, yref: "paper", y0: 0, y1: 1, line: { color: css("soft"), width: 1, dash: "dot" } }],
+    xaxis: timeAxis(), yaxis: axis({ title: { text: `individuals in cell ${short(data.cells[state.cell])}`, standoff: 6 }, rangemode: "tozero" }),
+  });
+}
+
+function tint(colour, alpha) {
+  const [r, g, b] = [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
+  return `rgba(${r},${g},${b},${alpha})`;
+}
+
+function moveList(title, rows, end) {
+  if (!rows.length) return [];
+  const lines = rows.slice(0, 5).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), element("td", { class: "quiet" }, range(flows, r))));
+  return [element("h4", {}, title), element("table", {}, element("tbody", {}, ...lines))];
+}
+
+function fillAside() {
+  const row = nodeAt[state.time].get(state.cell), box = byId("here");
+  if (row === undefined) { box.replaceChildren(); return; }
+  const out = leaving[state.time].filter((r) => flows.o[r] === state.cell);
+  const stay = out.find((r) => flows.d[r] === state.cell);
+  const arrive = state.time > 0 ? leaving[state.time - 1].filter((r) => flows.d[r] === state.cell && flows.o[r] !== state.cell) : [];
+  const seen = nodes.observed[row] === null ? "not observed" : `observed ${count(nodes.observed[row])}`;
+  box.replaceChildren(
+    element("h3", {}, `Cell ${data.cells[state.cell]}`), element("p", { class: "quiet" }, timeName(state.time)),
+    element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, `sd ${count(nodes.sd[row])}; ${seen}`),
+    ...(nodes.reliable[row] || nodes.sd[row] === 0 ? [] : [element("p", { class: "quiet" }, "interval not reliable: few are expected here")]),
+    ...moveList("Came from (largest)", arrive, "o"),
+    ...(stay === undefined ? [] : [element("h4", {}, "Stay until the next time"), element("p", {}, `${count(flows.mean[stay])} (${range(flows, stay)})`)]),
+    ...moveList("Leave to (largest)", out.filter((r) => r !== stay), "d"),
+  );
+}
+
+function caption() {
+  const box = byId("map-caption"), moves = leaving[state.time];
+  if (!moves.length) { box.replaceChildren(chain ? "The last time: no moves follow." : "No pairs begin with this variable."); return; }
+  const moved = moves.filter((r) => flows.o[r] !== flows.d[r]).reduce((a, r) => a + flows.mean[r], 0), shown = shownMoves();
+  const carried = shown.reduce((a, r) => a + flows.mean[r], 0);
+  const first = chain ? `${count(moved)} individuals move from ${timeName(state.time)} to ${timeName(state.time + 1)}; the ${shown.length} arrows shown carry ${count(carried)} of them. ` : "";
+  const keys = CERTAINTY.map(([kind, colour]) => [element("span", { class: "swatch", style: `background:${css(colour)}` }), kind]).flat();
+  const meaning = ` (firm: the lower end of the ${percent} interval is at least half the mean; maybe none: it is below one half).`;
+  const disc = mapped ? `Disc: mean; ring: upper end of the interval, faint where not reliable; arrow width ∝ √flow, widest ${count(widest)}.` : "Whiskers: the interval.";
+  box.replaceChildren(...(chain && mapped ? [element("p", {}, first)] : []), element("p", {}, chain ? "Moves:" : "Pairs:", ...keys, meaning), element("p", {}, disc));
+}
+
+function curves(id, box, table, wanted, log) {
+  const names = table === null ? [] : wanted.filter((name) => table[name]?.some((v) => v !== null));
+  byId(box).hidden = names.length === 0 || table.iteration.length < 2;
+  if (byId(box).hidden) return;
+  const colours = ["accent", "warm", "good", "sky", "soft"];
+  const paint = () => {
+    if (!byId(box).open) return;
+    const traces = names.map((name, k) => ({
+      x: table.iteration, y: table[name], type: "scatter", mode: "lines+markers", name: plain(name.replaceAll("_", " ")), marker: { size: 5 }, line: { color: css(colours[k % colours.length]) },
+      xaxis: "x", yaxis: k === 0 ? "y" : "y2",
+    }));
+    const two = names.length > 1;
+    draw(id, traces, {
+      height: two ? 420 : 260, margin: { l: 10, r: 14, t: 10, b: 40 }, showlegend: two, legend: { orientation: "h" }, hovermode: "x", dragmode: false,
+      xaxis: axis({ title: { text: "iteration" }, anchor: two ? "y2" : "y" }),
+      yaxis: axis({ type: log ? "log" : "linear", exponentformat: "power", dtick: log ? 1 : undefined, domain: two ? [0.56, 1] : [0, 1], title: { text: plain(names[0].replaceAll("_", " ")) } }),
+      ...(two ? { yaxis2: axis({ domain: [0, 0.44], title: { text: names.length === 2 ? plain(names[1].replaceAll("_", " ")) : "weights" } }) } : {}),
+      shapes: log && data.tolerance ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: data.tolerance, y1: data.tolerance, line: { color: css("warm"), dash: "dash", width: 1 } }] : [],
+    });
+  };
+  byId(box).addEventListener("toggle", paint);
+  onChange((what) => { if (what.includes("theme")) paint(); });
+}
