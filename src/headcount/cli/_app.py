@@ -8,6 +8,7 @@ import typer
 from headcount._version import __version__
 from headcount.cli._guard import guarded
 from headcount.cli._options import takes
+from headcount.cli._reproduce import reproduce
 
 app = typer.Typer(
     name="headcount",
@@ -29,6 +30,7 @@ Counts = Annotated[
 Out = Annotated[Path, typer.Option(help="Folder for what is written.")]
 Level = Annotated[float, typer.Option(help="What the intervals hold.")]
 Format = Annotated[str, typer.Option(help="Of the tables: csv or parquet.")]
+Omx = Annotated[bool, typer.Option("--omx", help="Write the flows as OMX matrices too.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Write the answer even when it did not converge.")]
 
 
@@ -56,6 +58,7 @@ def infer(
     out: Out = Path("results"),
     level: Level = 0.9,
     format: Format = "csv",
+    omx: Omx = False,
     keep: Keep = False,
     options: dict[str, Any],
 ) -> None:
@@ -66,7 +69,7 @@ def infer(
     with guarded():
         from headcount.cli._infer import run_infer
 
-        run_infer(counts, options, out=out, level=level, format=format, keep=keep)
+        run_infer(counts, options, out=out, level=level, format=format, keep=keep, omx=omx)
 
 
 @app.command()
@@ -79,6 +82,7 @@ def fit(
     out: Out = Path("results"),
     level: Level = 0.9,
     format: Format = "csv",
+    omx: Omx = False,
     keep: Keep = False,
     options: dict[str, Any],
 ) -> None:
@@ -86,7 +90,17 @@ def fit(
     with guarded():
         from headcount.cli._fit import run_fit
 
-        run_fit(counts, options, method=method, ridge=ridge, out=out, level=level, format=format, keep=keep)
+        run_fit(
+            counts,
+            options,
+            method=method,
+            ridge=ridge,
+            out=out,
+            level=level,
+            format=format,
+            keep=keep,
+            omx=omx,
+        )
 
 
 @app.command()
@@ -161,6 +175,9 @@ def report(
         from headcount.report import write
 
         typer.echo(write(results, out, title=title))
+
+
+app.command()(reproduce)
 
 
 @app.command()

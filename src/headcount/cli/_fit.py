@@ -30,6 +30,7 @@ def run_fit(
     level: float,
     format: str,
     keep: bool,
+    omx: bool,
 ) -> None:
     """Read, plan, learn, say how it went, write."""
     from headcount.io import TableError, write_results
@@ -70,6 +71,7 @@ def run_fit(
             attributes=facts,
             weights=table,
             ascent=made.trace.select_dtypes("number"),
+            omx=omx,
         )
         show_posterior(result)
         show_notes(notes)

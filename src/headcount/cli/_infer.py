@@ -25,6 +25,7 @@ def run_infer(
     level: float,
     format: str,
     keep: bool,
+    omx: bool,
 ) -> None:
     """Read, plan, infer, say how it went, write."""
     from headcount.engines import infer
@@ -38,7 +39,7 @@ def run_infer(
     good = posterior.status.good
     if good or keep:
         result, files = write_results(
-            posterior, out, level=level, format=format, attributes=said_by_the_user(case.notes)
+            posterior, out, level=level, format=format, attributes=said_by_the_user(case.notes), omx=omx
         )
         show_posterior(result)
         show_notes(case.notes)

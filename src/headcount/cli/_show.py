@@ -22,6 +22,7 @@ _MEANING = {
     "flows": "movements with intervals",
     "summary.json": "status, provenance, largest flows",
     "flows.geojson": "movements as lines for a map",
+    "flows.omx": "movements as matrices for transport tools",
     "weights": "weights with standard errors",
     "ascent": "the course of learning",
     "counts": "what was seen",

@@ -5,6 +5,7 @@ from headcount.io._counts import read_counts
 from headcount.io._errors import TableError
 from headcount.io._network import read_network
 from headcount.io._noise import NOISES
+from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
 from headcount.io._result import Result, load_result
 from headcount.io._world import write_world
 from headcount.io._write import write_results, write_table
@@ -12,14 +13,18 @@ from headcount.io._write import write_results, write_table
 __all__ = [
     "NOISES",
     "Case",
+    "Matrices",
     "Result",
     "TableError",
     "load_result",
     "read_chain",
     "read_counts",
     "read_network",
+    "read_omx",
     "read_problem",
     "read_weights",
+    "write_flows_omx",
+    "write_omx",
     "write_results",
     "write_table",
     "write_world",

@@ -16,7 +16,7 @@ from headcount.io._errors import Findings
 from headcount.io._moves import cell_table, feature_table, initial_table, transition_table
 from headcount.io._noise import noise_kind, noise_parameters, shares
 from headcount.io._values import order_times, ordered, plain_labels
-from headcount.observe import Observation, Problem
+from headcount.observe import Observation, Problem, ProblemError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,7 +173,16 @@ def _assembled(
     observations: list[Observation] = [kind.model(counts, **arrays)]
     observations += flows
     assert inputs.population is not None
-    problem = Problem(chain, inputs.population, tuple(observations))
+    try:
+        problem = Problem(chain, inputs.population, tuple(observations))
+    except ProblemError as error:
+        if inputs.initial != "counts" or not any("probability 0" in text for text in error.problems):
+            raise
+        text = (
+            "initial: cells without a count at the first time get probability 0 there; give another law (initial='smoothed', "
+            "--initial smoothed, or a table)"
+        )
+        raise ProblemError([*error.problems, text]) from None
     _note_totals(values, arrays, inputs, findings)
     return Case(problem, tuple(findings.notes), made.get("features"), made.get("mask"), made.get("names", ()))
 

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.io._errors import TableError
+from headcount.io._omx import omx_table
+
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
@@ -69,6 +72,8 @@ def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source |
             return _from_parquet(path, findings)
         if suffixes[-1:] in ([".nc"], [".nc4"], [".cdf"]):
             return _from_netcdf(path, findings)
+        if suffixes[-1:] == [".omx"]:
+            return _from_omx(path, findings)
         content = path.read_bytes()
     except FileNotFoundError:
         findings.problem(str(path), "there is no such file: check the path")
@@ -190,6 +195,14 @@ def _from_netcdf(path: Path, findings: Findings) -> Source | None:
         raise
     except (OSError, ValueError, KeyError) as error:
         findings.problem(path.name, f"this is not a NetCDF-4 file ({error}): write it again, or give CSV")
+        return None
+
+
+def _from_omx(path: Path, findings: Findings) -> Source | None:
+    try:
+        return _numbered(path.name, omx_table(path), 1)
+    except TableError as error:
+        findings.problems.extend(error.problems)
         return None
 
 

@@ -167,8 +167,10 @@ def _dates(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findin
 
 
 def _regular(index: Any) -> bool:
-    """Equal steps, or one of the calendar's (months, quarters, years)."""
-    import pandas as pd
-
+    """Equal steps, or equal numbers of months on the same day or at the month's end."""
     steps = np.diff(index.to_numpy())
-    return bool((steps == steps[0]).all()) or pd.infer_freq(index) is not None
+    if (steps == steps[0]).all():
+        return True
+    months = np.diff(12 * index.year.to_numpy() + index.month.to_numpy())
+    same_day = len(set(index.day)) == 1 or bool(index.is_month_end.all())
+    return months[0] > 0 and bool((months == months[0]).all()) and same_day and len(set(index.time)) == 1

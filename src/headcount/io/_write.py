@@ -12,6 +12,7 @@ from headcount._atomic import replacing
 from headcount.engines._export import write_tree
 from headcount.engines._provenance import written
 from headcount.io._geojson import flow_lines, write_lines
+from headcount.io._omx import write_flows_omx
 from headcount.io._result import POSTERIOR_FILE, Result, result_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def write_results(
     attributes: Mapping[str, Any] | None = None,
     weights: pd.DataFrame | None = None,
     ascent: pd.DataFrame | None = None,
+    omx: bool = False,
 ) -> tuple[Result, list[Path]]:
     """Write ``posterior.nc``, ``nodes`` and ``flows`` (CSV or Parquet), ``summary.json`` and, with places, ``flows.geojson``.
 
@@ -49,6 +51,8 @@ def write_results(
         Further provenance, such as the command; JSON must be able to hold it.
     weights, ascent
         What a fit adds (``feature, weight, …``; one row an iteration); they go into the NetCDF and beside it.
+    omx
+        Write ``flows.omx`` too, for transport tools.
 
     Returns
     -------
@@ -84,6 +88,8 @@ def write_results(
         _write_json(summary(result), temporary("summary.json"))
         if result.coordinates is not None and result.is_chain:
             write_lines(flow_lines(result), temporary("flows.geojson"))
+        if omx:
+            write_flows_omx(result, temporary("flows.omx"))
     return result, files
 
 
