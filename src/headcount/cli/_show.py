@@ -121,8 +121,8 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for path in files:
         meaning = _MEANING.get(path.name, _MEANING.get(path.stem, ""))
-        table.add_row(escape(str(path)), readable(path.stat().st_size), meaning)
-    out.print()
+        table.add_row(f"  {path.name}", readable(path.stat().st_size), meaning)
+    out.print(f"\nwritten to {escape(str(files[0].parent))}", soft_wrap=True)
     out.print(table)
     if good and any(path.name == "posterior.nc" for path in files):
         out.print(f"\nnext: headcount report {escape(str(files[0].parent))}", soft_wrap=True)

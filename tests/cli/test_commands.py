@@ -1,0 +1,361 @@
+"""The commands as a user meets them: what they print, what they leave behind, how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.io.small_tables import COUNTS, TRANSITIONS, write
+from typer.testing import CliRunner
+
+from headcount.cli import app
+from headcount.cli._memory import free_memory, parse_size, readable
+from headcount.io import load_result, write_omx
+
+ROOT = Path(__file__).parents[2]
+BIRDS = ROOT / "examples" / "birds"
+
+
+def run(*words: object) -> tuple[int, str]:
+    """Exit code, and standard output and error with their line breaks folded."""
+    done = CliRunner().invoke(app, [str(w) for w in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[object]:
+    """A small problem as words of a command line."""
+    paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS)
+    return [paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+
+
+def test_the_demonstration(tmp_path: Path) -> None:
+    """The command of the README infers the shipped birds and names every file it wrote."""
+    words = [
+        "infer",
+        BIRDS / "counts.csv",
+        "--transitions",
+        BIRDS / "transitions.csv",
+        "--population",
+        1080,
+        "--noise",
+        "poisson",
+    ]
+    code, said = run(*words, "--out", tmp_path)
+    assert code == 0
+    assert said.startswith("converged TiltedEP")
+    assert "20 times, 36 cells, 720 counts (Poisson), population 1,080" in said
+    for name in ("posterior.nc", "nodes.csv", "flows.csv", "summary.json", "flows.geojson"):
+        assert name in said
+        assert (tmp_path / name).stat().st_size > 0
+    truth = pd.read_csv(BIRDS / "truth_counts.csv")
+    nodes = load_result(tmp_path).nodes.merge(truth, on=["time", "cell"])
+    inside = nodes["count"].between(nodes["lower"] - 1e-6, nodes["upper"] + 1e-6)
+    assert 0.8 < inside[nodes["reliable"]].mean() < 0.99
+
+
+def test_fit_learns_and_writes(tmp_path: Path) -> None:
+    """Fit prints weights with intervals, writes them, and its folder reads back with them."""
+    run("simulate", "birds", "--side", 3, "--population", 500, "--steps", 6, "--seed", 2, "--out", tmp_path)
+    code, said = run(
+        "fit",
+        tmp_path / "counts.csv",
+        "--features",
+        tmp_path / "features.csv.gz",
+        "--population",
+        500,
+        "--out",
+        tmp_path / "fit",
+    )
+    assert code == 0, said
+    result = load_result(tmp_path / "fit")
+    assert result.weights is not None
+    assert result.weights["feature"].tolist() == ["distance", "direction", "wind", "stay"]
+    assert result.ascent is not None
+    assert pd.read_csv(tmp_path / "fit" / "weights.csv")["weight"].tolist() == pytest.approx(
+        result.weights["weight"].tolist()
+    )
+    again, _ = run(
+        "infer", tmp_path / "counts.csv", "--features", tmp_path / "features.csv.gz", "--weights", tmp_path / "fit" / "weights.csv",
+        "--population", 500, "--out", tmp_path / "again",
+    )  # fmt: skip
+    assert again == 0
+    assert load_result(tmp_path / "again").nodes["mean"].to_numpy() == pytest.approx(
+        result.nodes["mean"].to_numpy(), abs=0.05
+    )
+
+
+def test_fit_says_what_is_missing(small: list[object], tmp_path: Path) -> None:
+    """Without features there is nothing to learn: exit code 2 and what to give."""
+    code, said = run("fit", *small)
+    assert code == 2
+    assert "--features FILE" in said
+
+
+def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
+    """Every fault of every table is printed; no folder appears."""
+    paths = write(
+        tmp_path,
+        counts=COUNTS.replace("40", "-4").replace("25", "x"),
+        transitions=TRANSITIONS.replace("0.9", "0.8"),
+    )
+    out = tmp_path / "out"
+    code, said = run("infer", paths["counts"], "--transitions", paths["transitions"], "--out", out)
+    assert code == 2
+    assert "nothing was written" in said
+    for part in ("counts.csv, row 2", "counts.csv, row 5", "population"):
+        assert part in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--engine", "magic"], "there is no engine 'magic': use auto,"),
+        (["--engine", "TiltedEP", "--set", "speed=3"], "TiltedEP has no setting 'speed'"),
+        (["--engine", "TiltedEP", "--set", "damping"], "--set takes NAME=VALUE"),
+        (["--set", "damping=0.5"], "name it with --engine"),
+        (["--engine", "PathGibbs"], "is random: give"),
+        (["--level", "1.5"], "--level must lie between 0 and 1"),
+        (["--format", "xlsx"], "--format is csv or parquet"),
+        (["--memory-limit", "lots"], "such as 8GB"),
+        (["--column", "count"], "--column takes NAME=VALUE"),
+        (["--noise", "cauchy"], "there is no noise 'cauchy'"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_bad_options_end_with_two(words: list[str], part: str, small: list[object], tmp_path: Path) -> None:
+    """What an option cannot be is said, with what it can be; nothing is written."""
+    code, said = run("infer", *small, *words, "--out", tmp_path / "out")
+    assert (code, part in said) == (2, True), said
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_large_ends_with_three(small: list[object], tmp_path: Path) -> None:
+    """Above the limit infer and plan refuse with both numbers; nothing is written."""
+    for command in ("infer", "plan"):
+        code, said = run(
+            command,
+            *small,
+            "--memory-limit",
+            "100B",
+            *(["--out", tmp_path / "out"] if command == "infer" else []),
+        )
+        assert code == 3, said
+        assert "100 B is the limit" in said
+        assert "TiltedEP would take about" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_not_converged_ends_with_four(small: list[object], tmp_path: Path) -> None:
+    """An answer short of its tolerance is kept only on request; the status comes first."""
+    words = [
+        *small,
+        "--engine",
+        "TiltedEP",
+        "--set",
+        "max_iterations=1",
+        "--set",
+        "tolerance=1e-14",
+        "--out",
+        tmp_path / "out",
+    ]
+    code, said = run("infer", *words)
+    assert code == 4
+    assert said.startswith("iteration budget spent")
+    assert "--keep" in said
+    assert not (tmp_path / "out").exists()
+    code, said = run("infer", *words, "--keep")
+    assert code == 4
+    assert not load_result(tmp_path / "out").good
+
+
+def test_plan_names_the_engine_and_its_cost(small: list[object]) -> None:
+    """Plan says engine, reason, memory, limit and time, and runs nothing."""
+    code, said = run("plan", *small, "--memory-limit", "2GB")
+    assert code == 0
+    for part in ("engine TiltedEP", "why count noise", "memory about", "limit 2 GB", "time about"):
+        assert part in said
+
+
+def test_random_engines_take_a_seed(small: list[object], tmp_path: Path) -> None:
+    """The same seed gives the same answer, and the file says which seed it was."""
+    words = [
+        "infer",
+        *small,
+        "--engine",
+        "path-gibbs",
+        "--set",
+        "sweeps=60",
+        "--set",
+        "burn_in=20",
+        "--set",
+        "tolerance=10",
+        "--seed",
+        4,
+    ]
+    for name in ("a", "b"):
+        code, said = run(*words, "--out", tmp_path / name)
+        assert code == 0, said
+    first, second = (load_result(tmp_path / name) for name in ("a", "b"))
+    pd.testing.assert_frame_equal(first.nodes, second.nodes)
+    assert first.attributes["seed"] == 4
+    assert first.attributes["settings"]["sweeps"] == 60
+
+
+def test_networks_on_the_command_line(tmp_path: Path) -> None:
+    """A network and tables of its variables give tables by variable and state."""
+    (tmp_path / "pets.bif").write_text(
+        "network pets { } variable season { type discrete [ 2 ] { dry, wet }; } variable animal { type discrete [ 2 ] { cat, dog }; } "
+        "probability ( season ) { table 0.4, 0.6; } probability ( animal | season ) { (dry) 0.2, 0.8; (wet) 0.5, 0.5; }"
+    )
+    paths = write(tmp_path, a="animal,count\ncat,38.5\ndog,59\n", s="season,count\nwet,70\n")
+    code, said = run(
+        "infer", paths["a"], paths["s"], "--network", tmp_path / "pets.bif", "--population", 100, "--noise", "laplace", "--scale", 4,
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert code == 0, said
+    assert list(load_result(tmp_path / "out").nodes.columns[:2]) == ["variable", "state"]
+
+
+def test_simulate_a_chain_and_infer_it(small: list[object], tmp_path: Path) -> None:
+    """Data simulated from the user's own transitions are inferred by the next command; the same seed gives the same data."""
+    write_omx(tmp_path / "moves.omx", {"share": [[0.9, 0.1], [0.3, 0.7]]}, zones=["pond", "hill"])
+    words = [
+        "simulate",
+        "chain",
+        tmp_path / "moves.omx",
+        "--steps",
+        4,
+        "--population",
+        300,
+        "--noise",
+        "binomial",
+        "--detection",
+        0.5,
+    ]
+    for name in ("a", "b"):
+        code, said = run(*words, "--seed", 7, "--out", tmp_path / name)
+        assert code == 0, said
+    assert (tmp_path / "a" / "counts.csv").read_text() == (tmp_path / "b" / "counts.csv").read_text()
+    code, said = run(
+        "infer", tmp_path / "a" / "counts.csv", "--transitions", tmp_path / "a" / "transitions.csv", "--population", 300,
+        "--noise", "binomial", "--detection", 0.5, "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert code == 0, said
+    assert run(*words)[0] == 2  # no seed
+
+
+def test_the_command_is_kept(small: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The results say which command made them, quoted so that it can be pasted."""
+    words = ["infer", *map(str, small), "--out", str(tmp_path / "with space")]
+    monkeypatch.setattr(sys, "argv", ["headcount", *words])
+    assert run(*words)[0] == 0
+    summary = json.loads((tmp_path / "with space" / "summary.json").read_text())
+    assert summary["command"].startswith("headcount infer ")
+    assert "'" in summary["command"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_leaves_nothing(
+    number: signal.Signals, code: int, small: list[object], tmp_path: Path
+) -> None:
+    """Ctrl-C ends with 130, a request to stop with 143; neither leaves a file, half or whole."""
+    out = tmp_path / "out"
+    words = [
+        "infer",
+        *map(str, small),
+        "--engine",
+        "PathGibbs",
+        "--set",
+        "sweeps=50000000",
+        "--seed",
+        "1",
+        "--out",
+        str(out),
+    ]
+    script = (
+        "import sys, headcount.engines as e\n"
+        "old = e.infer\n"
+        "def infer(*a, **k):\n    print('started', flush=True)\n    import time\n    time.sleep(60)\n"
+        "e.infer = infer\n"
+        "from headcount.cli import main\n"
+        "main()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ.copy(),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "started"
+    time.sleep(0.1)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == code, error
+    assert "Traceback" not in error
+    assert not out.exists()
+
+
+def test_an_output_that_cannot_be_written(small: list[object], tmp_path: Path) -> None:
+    """A file in the way of the folder is named; no traceback."""
+    (tmp_path / "out").write_text("in the way")
+    code, said = run("infer", *small, "--out", tmp_path / "out")
+    assert code == 1
+    assert "out" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8GB", 8e9), ("500 MB", 5e8), ("2GiB", 2**31), ("1000", 1000), ("1.5k", 1500)]
+)
+def test_sizes_are_read(text: str, size: float) -> None:
+    """Sizes are numbers with decimal or binary units."""
+    assert parse_size(text) == size
+
+
+def test_sizes_are_written() -> None:
+    """Sizes are written with the unit that people would choose."""
+    assert [readable(s) for s in (100, 2_400, 45_000, 968_000, 19e9, 2e12)] == [
+        "100 B",
+        "2.4 kB",
+        "45 kB",
+        "968 kB",
+        "19 GB",
+        "2 TB",
+    ]
+
+
+def test_free_memory_is_known_here() -> None:
+    """On Linux the free memory is known, and less than all there is."""
+    if not Path("/proc/meminfo").exists():
+        pytest.skip("only Linux says how much memory is available")
+    free = free_memory()
+    assert free is not None
+    assert 0 < free < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_help_answers_at_once() -> None:
+    """``headcount --help`` takes less than 0.3 s of processor time (wall time on shared cores is luck)."""
+    script = (
+        "import time\nfrom headcount.cli import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    print('took', time.process_time())"
+    )
+    took = min(
+        float(
+            subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, check=True
+            ).stdout.split()[-1]
+        )
+        for _ in range(3)
+    )
+    assert took < 0.3

@@ -1,0 +1,262 @@
+"""What is written can be read back, by us and by others; whole or not at all."""
+
+import errno
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import headcount as hc
+from headcount.engines import MAP, Posterior
+from headcount.io import (
+    Result,
+    TableError,
+    load_result,
+    read_chain,
+    read_omx,
+    read_problem,
+    write_omx,
+    write_results,
+    write_world,
+)
+
+BIRDS = Path(__file__).parents[2] / "examples" / "birds"
+
+
+@pytest.fixture(scope="module")
+def world() -> hc.simulate.World:
+    return hc.simulate.birds(side=3, population=200, steps=4, rng=1)
+
+
+@pytest.fixture(scope="module")
+def posterior(world: hc.simulate.World) -> Posterior:
+    return hc.infer(hc.Problem(world.model, 200, [hc.Poisson(world.observed)]))
+
+
+def dated() -> Posterior:
+    """A chain with dates, names, a missing count and an engine without spread."""
+    chain = hc.MarkovChain(
+        [1, 0], [[0.9, 0.1], [0.5, 0.5]], times=pd.date_range("2020-01-01", periods=3), cells=["pond", "hill"]
+    )
+    return hc.infer(hc.Problem(chain, 100, [hc.Poisson([[np.nan, np.nan], [80, 10], [np.nan, 14]])]), MAP())
+
+
+def pets() -> Posterior:
+    """A network that is no chain, with a table on two variables."""
+    tree = hc.Tree(
+        [0.5, 0.5],
+        {"b": ("a", [[0.9, 0.1], [0.2, 0.8]]), "c": ("a", [[0.5, 0.5], [1.0, 0.0]])},
+        root="a",
+        states={"a": ["x", "y"], "b": ["u", "v"], "c": ["k", "l"]},
+    )
+    return hc.infer(hc.Problem(tree, 100, [hc.Poisson([30, 60], on="b")]))
+
+
+@pytest.mark.parametrize("make", [dated, pets, None])
+def test_a_saved_posterior_reads_back_the_same(make: Any, posterior: Posterior, tmp_path: Path) -> None:
+    """load_result(save(p)) has the tables of p: nodes, flows and trace, under the same labels."""
+    made = posterior if make is None else make()
+    made.save(tmp_path / "p.nc")
+    read = load_result(tmp_path / "p.nc")
+    for table, what in ((read.nodes, "nodes"), (read.flows, "flows")):
+        pd.testing.assert_frame_equal(table, made.to_frame(what), check_dtype=False)
+    pd.testing.assert_frame_equal(read.trace, made.trace, check_dtype=False)
+    assert read.attributes["engine"] == made.engine
+    assert read.good
+
+
+def test_memory_and_file_give_the_same_result(posterior: Posterior, tmp_path: Path) -> None:
+    """Result.of(p) and load_result of its file agree in every table and property."""
+    posterior.save(tmp_path / "p.nc", level=0.5)
+    read, made = load_result(tmp_path / "p.nc"), Result.of(posterior, level=0.5)
+    for name in ("nodes", "flows", "trace", "coordinates"):
+        pd.testing.assert_frame_equal(getattr(read, name), getattr(made, name))
+    for name in ("level", "good", "population", "is_chain", "geographic", "times", "cells"):
+        assert getattr(read, name) == getattr(made, name)
+    assert (read.level, read.population) == (0.5, 200)
+
+
+def test_tables_say_what_the_posterior_says(posterior: Posterior) -> None:
+    """Rows of nodes and flows hold the posterior's own numbers; forbidden moves have no row; flows add up to nodes."""
+    nodes, flows = posterior.to_frame("nodes"), posterior.to_frame("flows")
+    row = nodes[(nodes["time"] == 2) & (nodes["cell"] == 5)].iloc[0]
+    assert row["mean"] == posterior.node(2).mean.sel({"2": 5}).item()
+    assert row["lower"] == posterior.node(2).interval(0.9)["lower"].sel({"2": 5}).item()
+    assert not flows[(flows["time"] == 0) & (flows["origin"] != 0)].size
+    left = flows.groupby(["time", "origin"])["mean"].sum().reset_index()
+    both = left.merge(nodes, left_on=["time", "origin"], right_on=["time", "cell"])
+    assert np.allclose(both["mean_x"], both["mean_y"], atol=1e-7)
+    with pytest.raises(ValueError, match="'nodes' or 'flows', got 'edges'"):
+        posterior.to_frame("edges")
+
+
+def test_arviz_opens_the_file(posterior: Posterior, tmp_path: Path) -> None:
+    """arviz.from_netcdf finds draws with chain and draw, the data and the rest, without a warning of ours."""
+    posterior.save(tmp_path / "p.nc")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arviz = pytest.importorskip("arviz")
+    read = arviz.from_netcdf(tmp_path / "p.nc")
+    assert {"posterior", "observed_data", "constant_data", "nodes", "flows", "trace"} <= set(read.groups())
+    draws = read.posterior["count"]
+    assert draws.dims == ("chain", "draw", "time", "cell")
+    assert (draws >= 0).all()
+    assert (draws.sum("cell") == 200).all()
+    spread = 5 * posterior.node(2).sd.to_numpy() / np.sqrt(draws.sizes["draw"])
+    gap = np.abs(draws.sel(time=2).mean(("chain", "draw")).to_numpy() - posterior.node(2).mean.to_numpy())
+    assert (gap <= spread + 0.5).all()
+
+
+def test_a_point_has_no_draws(tmp_path: Path) -> None:
+    """An engine without spread leaves its mean as the only draw, and says so."""
+    tree = dated().to_xarray()
+    assert tree["posterior"].attrs["draws"] == 0
+    assert tree["posterior/count"].sizes["draw"] == 1
+    assert tree["nodes/sd"].isnull().all()
+
+
+def test_a_results_folder(posterior: Posterior, tmp_path: Path) -> None:
+    """The folder holds everything in the forms promised, and each agrees with the posterior."""
+    result, files = write_results(
+        posterior, tmp_path / "out", attributes={"command": "headcount infer"}, omx=True
+    )
+    assert [f.name for f in files] == [
+        "posterior.nc",
+        "nodes.csv",
+        "flows.csv",
+        "summary.json",
+        "flows.geojson",
+        "flows.omx",
+    ]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(f.name for f in files)
+    nodes = pd.read_csv(tmp_path / "out" / "nodes.csv")
+    assert list(nodes.columns) == [
+        "time",
+        "cell",
+        "observed",
+        "mean",
+        "sd",
+        "lower",
+        "upper",
+        "reliable",
+        "level",
+    ]
+    assert np.allclose(nodes["mean"], result.nodes["mean"], rtol=1e-9)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["status"], summary["command"], summary["times"], summary["cells"]) == (
+        "converged",
+        "headcount infer",
+        4,
+        9,
+    )
+    assert load_result(tmp_path / "out").attributes["command"] == "headcount infer"
+
+
+def test_lines_for_a_map(posterior: Posterior, tmp_path: Path) -> None:
+    """GeoJSON lines go from origin to destination, one for every move of half an individual or more."""
+    result, _ = write_results(posterior, tmp_path)
+    lines = json.loads((tmp_path / "flows.geojson").read_text())
+    moved = result.flows[(result.flows["mean"] >= 0.5) & (result.flows["origin"] != result.flows["dest"])]
+    assert len(lines["features"]) == len(moved) > 0
+    first = lines["features"][0]
+    places = result.coordinates.set_index("cell")
+    ends = [places.loc[first["properties"][end]].tolist() for end in ("origin", "dest")]
+    assert first["geometry"] == {"type": "LineString", "coordinates": ends}
+    assert lines["interval_level"] == 0.9
+
+
+def test_matrices_for_transport_tools(posterior: Posterior, tmp_path: Path) -> None:
+    """OMX matrices hold the expected flows under the zones' labels, and such a file is read back as transitions."""
+    result, _ = write_results(posterior, tmp_path, omx=True)
+    read = read_omx(tmp_path / "flows.omx")
+    assert read.zones == tuple(result.cells)
+    assert np.allclose(read.data["flow_1"], posterior.edge(1, 2).mean.to_numpy(), atol=1e-12)
+    write_omx(tmp_path / "moves.omx", {"share": [[0.9, 0.1], [0.5, 0.5]]}, zones=["pond", "hill"])
+    chain, _ = read_chain(tmp_path / "moves.omx", length=3)
+    assert chain.cells == ("pond", "hill")
+    assert np.allclose(chain.transitions[0], [[0.9, 0.1], [0.5, 0.5]])
+    with pytest.raises(TableError, match="matrices of one shape"):
+        write_omx(tmp_path / "no.omx", {"a": np.eye(2), "b": np.eye(3)})
+
+
+def test_parquet_tables(posterior: Posterior, tmp_path: Path) -> None:
+    """Parquet holds the same tables, to the last bit."""
+    result, _ = write_results(posterior, tmp_path, format="parquet")
+    read = pd.read_parquet(tmp_path / "flows.parquet")
+    pd.testing.assert_frame_equal(read.drop(columns="level"), result.flows)
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("victim", ["posterior.nc", "flows.csv", "summary.json"])
+def test_a_failure_leaves_the_old_files_whole(
+    victim: str, fault: BaseException, posterior: Posterior, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever file a full disk or an interruption strikes, every old file stays as it was and nothing is left over."""
+    from headcount.io import _write
+
+    for name in ("posterior.nc", "nodes.csv", "flows.csv", "summary.json", "flows.geojson"):
+        (tmp_path / name).write_text(f"old {name}")
+
+    def spoil(write: Any) -> Any:
+        def half(thing: Any, path: Path, *rest: Any) -> None:
+            write(thing, path, *rest)
+            if f".{victim}." in path.name:
+                raise fault
+
+        return half
+
+    for name in ("write_tree", "put_table", "_write_json"):
+        monkeypatch.setattr(_write, name, spoil(getattr(_write, name)))
+    with pytest.raises(type(fault)):
+        write_results(posterior, tmp_path)
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {
+        name: f"old {name}"
+        for name in ("posterior.nc", "nodes.csv", "flows.csv", "summary.json", "flows.geojson")
+    }
+
+
+def test_files_follow_the_umask(posterior: Posterior, tmp_path: Path) -> None:
+    """Results can be read by whoever the umask lets."""
+    posterior.save(tmp_path / "p.nc")
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "p.nc").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a file of ours"])
+def test_what_is_no_result_is_refused(content: bytes | None, tmp_path: Path) -> None:
+    """A missing or foreign file is named, with the command that writes one."""
+    if content is not None:
+        (tmp_path / "posterior.nc").write_bytes(content)
+    with pytest.raises(TableError, match=r"posterior\.nc: .*headcount infer"):
+        load_result(tmp_path)
+
+
+def test_a_world_comes_back_from_its_tables(world: hc.simulate.World, tmp_path: Path) -> None:
+    """What simulate writes, read_problem reads: the same counts, transitions, features and start."""
+    write_world(world, tmp_path)
+    made = read_problem(
+        tmp_path / "counts.csv",
+        population=200,
+        transitions=tmp_path / "transitions.csv",
+        initial=tmp_path / "initial.csv",
+    )
+    assert np.array_equal([s.noise.counts for s in made.problem.sites], world.observed)
+    for read, true in zip(made.problem.model.transitions, world.model.transitions, strict=True):
+        assert np.allclose(read, true, rtol=1e-8)
+    featured = read_problem(
+        tmp_path / "counts.csv", population=200, features=tmp_path / "features.csv.gz", weights=[1, 2, 2, 2]
+    )
+    assert np.allclose(featured.features, np.asarray(world.features), atol=1e-9)
+    assert np.allclose(featured.problem.model.transitions[1], world.model.transitions[1], rtol=1e-7)
+
+
+def test_the_shipped_birds_are_what_the_simulator_makes(tmp_path: Path) -> None:
+    """examples/birds is the output of the command in its README."""
+    write_world(hc.simulate.birds(side=6, weights=(1, 2, 2, 2), population=1080, rng=1), tmp_path)
+    for made in sorted(tmp_path.iterdir()):
+        shipped, fresh = pd.read_csv(BIRDS / made.name), pd.read_csv(made)
+        pd.testing.assert_frame_equal(shipped, fresh, rtol=1e-9)
