@@ -23,10 +23,9 @@ SCRIPTS = ("core.js", "map.js", "bars.js", "series.js", "tables.js", "start.js")
 """Our own scripts, in the order in which they are joined; they share one scope."""
 
 
-def page(facts: Facts, data: Mapping[str, Any], *, title: str | None = None) -> str:
+def page(facts: Facts, data: Mapping[str, Any], *, title: str) -> str:
     """Join everything."""
     libraries, own = plotly_script(), own_script()
-    title = "Where they were and how they moved" if title is None else title
     parts = {
         "title": html.escape(title),
         "policy": policy(libraries, own),

@@ -54,4 +54,6 @@ def write(
 def render(result: Result, *, title: str | None = None) -> str:
     """The page as one text."""
     data = payload(result)
+    if title is None:
+        title = "Where they were and how they moved" if result.is_chain else "How many there were"
     return page(facts(result, data), data, title=title)

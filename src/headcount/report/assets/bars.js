@@ -33,12 +33,12 @@ function countBars() {
   });
   const some = rows.length < all.length ? `, the ${rows.length} fullest of ${all.length}` : "";
   const colours = rows.map((r) => css(chain && nodes.c[r] === state.cell ? "warm" : "accent"));
-  return horizontal("map-chart", nodes, rows, rows.map((r) => short(data.cells[nodes.c[r]], 18)), texts, `Counts at ${plain(timeName(state.time))}${some}`, colours);
+  return horizontal("map-chart", nodes, rows, rows.map((r) => short(data.cells[nodes.c[r]], 18)), texts, `Counts ${chain ? "at" : "of"} ${plain(timeName(state.time))}${some}`, colours);
 }
 
 function pairName(row, most) {
   const first = short(data.cells[flows.o[row]], most), second = short(data.cells[flows.d[row]], most);
-  return chain ? `${first} → ${second}` : `${first}, ${short(data.times[flows.u[row]], most)} = ${second}`;
+  return chain ? `${first} → ${second}` : `${short(data.times[flows.t[row]], most)} = ${first}, ${short(data.times[flows.u[row]], most)} = ${second}`;
 }
 
 function flowBars() {

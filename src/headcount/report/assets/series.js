@@ -75,10 +75,10 @@ function curves(id, box, table, wanted, log) {
     }));
     const two = names.length > 1;
     draw(id, traces, {
-      height: two ? 420 : 260, margin: { l: 10, r: 14, t: 10, b: 40 }, showlegend: two, legend: { orientation: "h" }, hovermode: "x", dragmode: false,
+      height: two ? 420 : 260, margin: { l: 10, r: 14, t: 10, b: 40 }, showlegend: names.length > 2, legend: { orientation: "h", y: 0.51, yanchor: "middle" }, hovermode: "x", dragmode: false,
       xaxis: axis({ title: { text: "iteration" }, anchor: two ? "y2" : "y" }),
-      yaxis: axis({ type: log ? "log" : "linear", exponentformat: "power", dtick: log ? 1 : undefined, domain: two ? [0.56, 1] : [0, 1], title: { text: plain(names[0].replaceAll("_", " ")) } }),
-      ...(two ? { yaxis2: axis({ domain: [0, 0.44], title: { text: names.length === 2 ? plain(names[1].replaceAll("_", " ")) : "weights" } }) } : {}),
+      yaxis: axis({ type: log ? "log" : "linear", exponentformat: "power", dtick: log ? 1 : undefined, domain: two ? [0.6, 1] : [0, 1], title: { text: plain(names[0].replaceAll("_", " ")) } }),
+      ...(two ? { yaxis2: axis({ domain: [0, 0.42], title: { text: names.length === 2 ? plain(names[1].replaceAll("_", " ")) : "weights" } }) } : {}),
       shapes: log && data.tolerance ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: data.tolerance, y1: data.tolerance, line: { color: css("warm"), dash: "dash", width: 1 } }] : [],
     });
   };

@@ -44,6 +44,7 @@ function start() {
   data.cells.forEach((name, k) => byId("cell").append(element("option", { value: String(k) }, name)));
   byId("cell-hint").textContent = mapped ? "or choose it on the map" : "or choose its bar above";
   byId("colour-box").hidden = !mapped;
+  if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
   if (!chain) {
     for (const id of ["series", "here", "only-box"]) byId(id).hidden = true;
