@@ -75,21 +75,22 @@ class _Display(Preprocessor):
 class _Inline(InlineProcessor):
     """Formulas inside a line."""
 
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override] # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override]
         return self.md.htmlStash.store(to_mathml(m[1], display=False)), m.start(0), m.end(0)
 
 
 class _Role(InlineProcessor):
     """A cross-reference of another documentation language, as code."""
 
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override] # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override]
         return self.md.htmlStash.store(f"<code>{html.escape(m[1])}</code>"), m.start(0), m.end(0)
 
 
 class Formulas(Extension):
     """Registered after fenced code has been taken out and before backticks and backslashes mean anything."""
 
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+    def extendMarkdown(self, md: Markdown) -> None:
+        """Called by Markdown."""
         md.preprocessors.register(_Display(md), "formula_display", 22)
         md.inlinePatterns.register(_Inline(ROLE_MATH, md), "formula_role", 193)
         md.inlinePatterns.register(_Role(ROLE, md), "role", 192)
