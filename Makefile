@@ -3,7 +3,8 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.made
-PEERS  := $(VENV)/.peers
+BENCH  := $(VENV)-bench
+PEERS  := $(BENCH)/.made
 # The first Python that is new enough; override with `make PYTHON=/path/to/python`.
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
@@ -40,16 +41,19 @@ lint: env
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# The peers we are measured against, in the same environment; the library never needs them, and the benchmarks
+# The peers we are measured against, in an environment of their own; the library never needs them, and the benchmarks
 # report a peer that is not there.
-$(PEERS): $(STAMP) requirements-benchmarks.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-benchmarks.txt \
+$(PEERS): requirements-benchmarks.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found. Try make PYTHON=/path/to/python"; exit 1; }
+	@echo "Making the peers' environment in $(BENCH), once; this takes a few minutes."
+	test -x $(BENCH)/bin/python || "$(PYTHON)" -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-benchmarks.txt \
 		&& touch $@ || echo "Not every peer could be installed; the results will say which are missing."
 
-bench: $(PEERS)
+bench: env $(PEERS)
 	$(BIN)/python -m benchmarks
 
-bench-quick: $(PEERS)
+bench-quick: env $(PEERS)
 	$(BIN)/python -m benchmarks --quick
 
 # Choose the newest versions that fit and write them down, with their hashes.
@@ -64,5 +68,5 @@ pins:
 	rm -r $(VENV)-pins
 
 clean:
-	rm -rf $(VENV) build dist site results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) build dist site results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,78 @@
+"""``python -m benchmarks [CLAIM …] [--quick]`` measures; ``python -m benchmarks page`` writes the page from what is stored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from importlib import import_module
+
+from benchmarks._page import write_page
+from benchmarks._report import Report, store
+
+CLAIMS = {
+    "limits": "benchmarks.limits",
+    "speed": "benchmarks.speed",
+    "scaling": "benchmarks.scaling",
+    "samplers": "benchmarks.samplers",
+    "peers": "benchmarks.peers.compare",
+    "coverage": "benchmarks.coverage",
+    "accuracy": "benchmarks.accuracy",
+    "learning": "benchmarks.learning",
+}
+"""The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the claims asked for, store each as soon as it is done, and say what was met; 1 when a claim broke down."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, store, show.")
+    parser.add_argument(
+        "claims", nargs="*", metavar="CLAIM", help=f"{', '.join(CLAIMS)}; or page; all if left out"
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, kept apart from the full results")
+    given = parser.parse_args(arguments)
+    unknown = [c for c in given.claims if c not in {*CLAIMS, "page"}]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(CLAIMS)} and page")
+    broken = 0
+    for claim in [c for c in given.claims or CLAIMS if c != "page"]:
+        broken += _measure(claim, quick=given.quick)
+    if not given.quick or "page" in given.claims:
+        print(f"\nThe page: {write_page()}")
+    return 1 if broken else 0
+
+
+def _measure(claim: str, *, quick: bool) -> bool:
+    """Run one claim, store and print it; whether it broke down."""
+    print(f"\n{claim} …", flush=True)
+    start = time.perf_counter()
+    try:
+        module = import_module(CLAIMS[claim])
+    except ModuleNotFoundError as error:
+        print(f"  there is no {error.name}")
+        return True
+    try:
+        report: Report = module.run(quick=quick)
+    except Exception as error:
+        traceback.print_exc()
+        report = Report(
+            claim, (module.__doc__ or claim).splitlines()[0], failure=f"{type(error).__name__}: {error}"
+        )
+    seconds = time.perf_counter() - start
+    path = store(report, quick=quick, seconds=seconds)
+    for check in report.checks:
+        bound = f"at most {check.at_most:g}" if check.at_most is not None else ""
+        bound += (
+            f"{' and ' if bound else ''}at least {check.at_least:g}" if check.at_least is not None else ""
+        )
+        print(
+            f"  {'met   ' if check.met else 'MISSED'} {check.name}: {check.value:.4g} {check.unit} ({bound})"
+        )
+    met = sum(check.met for check in report.checks)
+    print(f"  {met} of {len(report.checks)} met, {seconds:.0f} s, {path.name}", flush=True)
+    return bool(report.failure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

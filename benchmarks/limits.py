@@ -1,0 +1,236 @@
+"""Claim: the distance to the machine's own limits is a number.
+
+The matrix-multiply rate and the memory bandwidth are measured first, in the same process; the dense smoother is held against the one and
+the MAP estimate against the other. What Python costs is measured by running the same code on a problem whose arrays are almost empty.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import itertools
+import pstats
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import ddot, dgemm
+
+import headcount as hc
+from benchmarks._measure import best_of
+from benchmarks._problems import birds
+from benchmarks._report import Check, Report, Table
+from headcount import engines
+from headcount.engines import _map as map_engine
+from headcount.structure import TreeStructure, _linalg
+
+THREADS = 2
+
+
+def run(*, quick: bool) -> Report:
+    size = 256 if quick else 1024
+    rate = _dgemm_rate(size)
+    bandwidth = _bandwidth(2**22 if quick else 2**25)
+    smoother = _smoother(16 if quick else 32, rate)
+    best = _map(16 if quick else 32, max(bandwidth.values()))
+    overhead = _overhead(quick=quick)
+    side = 16 if quick else 32
+    checks = [
+        Check(f"dense smoother, L = {side**2}: share of the dgemm rate", smoother["share"], at_least=0.5),
+        Check(f"MAP, L = {side**2}: share of the memory bandwidth", best["share"], at_least=0.5),
+        *(
+            Check(f"{name}, L = {cells}: share of time that is Python's", share, at_most=0.1)
+            for name, cells, share in overhead
+        ),
+    ]
+    machine = Table(
+        "What the machine can do, measured in this run",
+        ["what", "value", "unit"],
+        [
+            [f"dgemm, {size} × {size}", rate / 1e9, "Gflop/s"],
+            *([f"memory, {name}", value / 1e9, "GB/s"] for name, value in bandwidth.items()),
+        ],
+    )
+    reached = Table(
+        "What is reached",
+        ["what", "work", "s", "rate", "share of the limit"],
+        [
+            [
+                f"one sweep of the dense smoother, L = {side**2}, T = {smoother['steps']}",
+                f"{smoother['flops']:.3g} flop in BLAS",
+                smoother["seconds"],
+                f"{smoother['rate'] / 1e9:.3g} Gflop/s",
+                smoother["share"],
+            ],
+            [
+                f"MAP, L = {side**2}, T = 20, {best['evaluations']} propagations",
+                f"{best['bytes']:.3g} bytes of transitions",
+                best["seconds"],
+                f"{best['rate'] / 1e9:.3g} GB/s",
+                best["share"],
+            ],
+        ],
+        "A sweep tilts the chain, factors its noise and smooths: everything that expectation propagation repeats. "
+        "A propagation reads every transition matrix twice.",
+    )
+    return Report(
+        "limits",
+        "How far from the machine's own limits.",
+        checks=checks,
+        tables=[machine, reached, _profile(quick=quick)],
+        seeds=[1],
+    )
+
+
+def _dgemm_rate(size: int) -> float:
+    """Flop per second of the library's own BLAS on square matrices."""
+    a = np.asfortranarray(np.random.default_rng(0).random((size, size)))
+    seconds, _ = best_of(8, lambda: dgemm(1.0, a, a))
+    return 2 * size**3 / seconds
+
+
+def _bandwidth(size: int) -> dict[str, float]:
+    """Bytes per second of copying (read + write) and of reading, on two threads, in arrays of ``size`` numbers."""
+    a, b = np.ones(size), np.zeros(size)
+    parts = np.array_split(np.arange(size), THREADS)
+    slices = [slice(int(p[0]), int(p[-1]) + 1) for p in parts]
+    with ThreadPoolExecutor(THREADS) as pool:
+        copied, _ = best_of(5, lambda: list(pool.map(lambda s: np.copyto(b[s], a[s]), slices)))
+    read, _ = best_of(5, lambda: ddot(a, b))
+    return {"copy": 16 * size / copied, "read": 16 * size / read}
+
+
+@contextmanager
+def _counting() -> Any:
+    """Count the flop of every BLAS and LAPACK call that the structures make."""
+    total = [0.0]
+
+    def counted(name: str, flops: Callable[..., float]) -> Callable[..., Any]:
+        call = getattr(_linalg, name)
+
+        def wrapper(*args: Any, **options: Any) -> Any:
+            total[0] += flops(*args, **options)
+            return call(*args, **options)
+
+        return wrapper
+
+    def gemm(_: float, a: np.ndarray, b: np.ndarray, **options: Any) -> float:
+        return 2.0 * a.size * b.shape[0 if options.get("trans_b") else 1]
+
+    formulas: dict[str, Callable[..., float]] = {
+        "dgemm": gemm,
+        "dsymm": lambda _, a, b, **o: 2.0 * a.shape[0] ** 2 * b.shape[1],
+        "dsyrk": lambda _, a, **o: 1.0 * a.shape[0] * a.shape[1] ** 2,
+        "dsyr2k": lambda _, a, b, **o: (
+            2.0 * a.size * max(a.shape) if a.shape[0] == a.shape[1] else 2.0 * a.size * a.shape[0]
+        ),
+        "dtrmm": lambda _, a, b, **o: 1.0 * a.shape[0] * b.size,
+        "dtrsm": lambda _, a, b, **o: 1.0 * a.shape[0] * b.size,
+        "dpotrf": lambda a, **o: a.shape[0] ** 3 / 3,
+        "dpotri": lambda a, **o: 2 * a.shape[0] ** 3 / 3,
+    }
+    kept = {name: getattr(_linalg, name) for name in formulas if hasattr(_linalg, name)}
+    for name in kept:
+        setattr(_linalg, name, counted(name, formulas[name]))
+    try:
+        yield total
+    finally:
+        for name, call in kept.items():
+            setattr(_linalg, name, call)
+
+
+def _smoother(side: int, limit: float) -> dict[str, float]:
+    """One sweep's structure work: build at a law, solve under sites."""
+    steps = 5
+    world, problem = birds(side, 100 * side**2, steps=steps, rng=1)
+    tree = world.model.rooted()
+    tau = [np.full(len(s), 0.01) for s in problem.sites]
+    nu = [np.zeros(len(s)) for s in problem.sites]
+
+    def sweep() -> None:
+        TreeStructure(tree, problem.population, problem.sites).solve(tau, nu)
+
+    with _counting() as total:
+        sweep()
+    seconds, _ = best_of(3, sweep, warm=False)
+    rate = total[0] / seconds
+    return {"steps": steps, "flops": total[0], "seconds": seconds, "rate": rate, "share": rate / limit}
+
+
+def _map(side: int, limit: float) -> dict[str, float]:
+    """MAP on matrices that all differ, so that nothing stays in cache."""
+    winds = np.random.default_rng(1).normal(size=(19, 2))
+    _, problem = birds(side, 100 * side**2, winds=winds, rng=1)
+    calls = [0]
+    original = map_engine.evaluate
+
+    def counted(*args: Any) -> Any:
+        calls[0] += 1
+        return original(*args)
+
+    map_engine.evaluate = counted
+    try:
+        hc.infer(problem, engines.MAP())
+    finally:
+        map_engine.evaluate = original
+    seconds, _ = best_of(3, lambda: hc.infer(problem, engines.MAP()), warm=False)
+    # Two reads a propagation; one more propagation to start, and at the end the tilted matrices are read and written.
+    entries = 19 * side**4
+    moved = 8.0 * entries * (2 * (calls[0] + 1) + 3)
+    rate = moved / seconds
+    return {
+        "evaluations": calls[0] + 1,
+        "bytes": moved,
+        "seconds": seconds,
+        "rate": rate,
+        "share": rate / limit,
+    }
+
+
+def _overhead(*, quick: bool) -> list[tuple[str, int, float]]:
+    """Seconds an iteration takes when arrays are almost empty, over what it takes at full size."""
+    side = 8 if quick else 12
+    _, full = birds(side, 100 * side**2, rng=1)
+    empty = _almost_empty(100 * side**2)
+    found = []
+    for engine in (engines.TiltedEP(), engines.MAP()):
+        each = []
+        for problem in (empty, full):
+            seconds, posterior = best_of(2 if quick else 5, lambda p=problem, e=engine: hc.infer(p, e))
+            each.append(seconds / max(posterior.outcome.iterations, 1))
+        found.append((engine.name, side**2, each[0] / each[1]))
+    return found
+
+
+def _almost_empty(population: int) -> hc.Problem:
+    """Twenty times of two and three cells in turn: unequal, so that the code for large nodes runs, not the compiled one."""
+    rng = np.random.default_rng(1)
+    sizes = [2 + t % 2 for t in range(20)]
+    steps = [rng.dirichlet(np.ones(b), size=a) for a, b in itertools.pairwise(sizes)]
+    model = hc.MarkovChain(np.ones(sizes[0]) / sizes[0], steps)
+    world = hc.simulate.population(model, population, rng=rng)
+    return hc.Problem(model, population, [hc.Poisson({t: world.observations[(t,)] for t in range(20)})])
+
+
+def _profile(*, quick: bool) -> Table:
+    """Where the default path spends its time, by function."""
+    rows = []
+    for side in (4, 6) if quick else (4, 6, 12):
+        _, problem = birds(side, 100 * side**2, rng=1)
+        hc.infer(problem)
+        profile = cProfile.Profile()
+        start = time.perf_counter()
+        repeats = 1 if side > 6 else 5
+        profile.enable()
+        for _ in range(repeats):
+            hc.infer(problem)
+        profile.disable()
+        total = time.perf_counter() - start
+        stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+        top = sorted(((v[2], k) for k, v in stats.items()), reverse=True)[:6]
+        rows += [[side**2, f"{Path(key[0]).name}: {key[2]}", own / total] for own, key in top]
+    note = "Own time under the profiler, which makes many small calls look dearer than they are."
+    return Table("Where the default path spends its time", ["L", "function", "share"], rows, note)

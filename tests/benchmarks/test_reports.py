@@ -1,0 +1,87 @@
+"""Benchmarks keep their books straight; what they measure is not tested here."""
+
+import json
+import math
+from importlib import import_module
+
+import numpy as np
+import pytest
+from benchmarks.__main__ import CLAIMS
+from benchmarks._measure import distance, exponent, in_child, peak_memory
+from benchmarks._report import Check, Curve, Report, Table
+
+from benchmarks import _page, _report
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "met"),
+    [
+        (1.0, None, 1.0, True),
+        (1.1, None, 1.0, False),
+        (0.0, 0.0, None, True),
+        (-1e-9, 0.0, None, False),
+        (0.9, 0.87, 0.93, True),
+        (0.95, 0.87, 0.93, False),
+        (math.nan, None, 1.0, False),
+    ],
+)
+def test_a_target_is_met_within_its_bounds_and_never_by_nan(value, low, high, met):
+    """Bounds are closed; a number that is none keeps no bound."""
+    assert Check("x", value, at_least=low, at_most=high).met is met
+
+
+def test_an_exponent_is_the_slope_of_the_tail():
+    """y = 3 x² has exponent 2, whatever the first points are."""
+    points = [(1.0, 100.0)] + [(x, 3 * x**2) for x in (10.0, 20.0, 40.0)]
+    assert exponent(points) == pytest.approx(2.0)
+
+
+def test_distance_is_relative():
+    """‖a − b‖₁ / ‖b‖₁."""
+    assert distance(np.array([1.0, 2.0]), np.array([2.0, 2.0])) == pytest.approx(0.25)
+
+
+def test_a_stored_report_is_what_the_page_shows(tmp_path, monkeypatch):
+    """What is missed is on the page with by how much; quick results never take the place of full ones."""
+    monkeypatch.setattr(_report, "RESULTS", tmp_path)
+    monkeypatch.setattr(_page, "ROOT", tmp_path)
+    monkeypatch.setattr(_page, "PAGE", tmp_path / "benchmarks.md")
+    monkeypatch.setattr(_page, "FIGURES", tmp_path / "benchmarks")
+    curve = Curve("growth", "L", "s", {"MAP": [(1.0, 1.0), (10.0, 100.0)]}, {"MAP": 2.0})
+    made = Report(
+        "speed",
+        "How fast.",
+        checks=[Check("a thing", 6.0, at_most=3.0, unit="s"), Check("other", np.float64(1.0), at_most=3.0)],
+        tables=[Table("times", ["engine", "s"], [["MAP", np.float64(0.5)], ["NLBP", None]])],
+        curves=[curve],
+    )
+    _report.store(made, quick=False, seconds=1.0)
+    _report.store(Report("speed", "Small."), quick=True, seconds=1.0)
+    kept = json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))
+    assert [c["met"] for c in kept["checks"]] == [False, True]
+    assert kept["provenance"]["versions"]["numpy"] == np.__version__
+    _page.write_page()
+    text = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    assert "1 of 2 targets are met" in text
+    assert "| a thing | 6 s | ≤ 3 | 2.00 × |" in text
+    assert "| NLBP | – |" in text
+    assert (tmp_path / "benchmarks" / "speed-0.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+@pytest.mark.parametrize("claim", sorted(CLAIMS))
+def test_every_claim_has_a_module_that_can_be_run(claim):
+    """Each module says what it claims, and takes ``quick``."""
+    module = import_module(CLAIMS[claim])
+    assert module.__doc__.startswith("Claim:")
+    assert callable(module.run)
+
+
+def test_a_child_that_fails_says_why():
+    """The last line of what it wrote comes back."""
+    with pytest.raises(RuntimeError, match=r"No module named benchmarks\.nothing"):
+        in_child("benchmarks.nothing")
+
+
+def test_memory_is_measured_in_gib():
+    """A running Python with NumPy takes between ten mebibytes and a hundred gibibytes."""
+    assert 0.01 < peak_memory() < 100
