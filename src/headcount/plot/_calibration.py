@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines._interval import count_quantile, gaussian_quantile
 from headcount.plot._frames import printed, require
 from headcount.plot._picture import CYCLE, GREY, Picture, look, new_figure
 
@@ -54,6 +53,8 @@ def coverage(
     0  intervals      0.9      0.5      2
     """
     import pandas as pd
+
+    from headcount.engines._interval import count_quantile, gaussian_quantile
 
     require(frame, ["mean", "sd"], name="nodes")
     n = np.asarray(truth, dtype=float)

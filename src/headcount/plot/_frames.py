@@ -88,9 +88,7 @@ def count_text(value: float) -> str:
     """A count as a person reads it: three digits, no false precision, thousands apart."""
     if not np.isfinite(value):
         return "–"
-    if value == 0:
-        return "0"
-    if abs(value) < 0.01:
+    if 0 < abs(value) < 0.01:
         return "< 0.01" if value > 0 else "> −0.01"
-    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    digits = 0 if float(value).is_integer() else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{digits}f}".replace(",", "\u2009").replace("-", "−")
