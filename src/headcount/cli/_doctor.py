@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from headcount._version import __version__
+from headcount.cli._memory import SHARE, free_memory, readable
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)[^;]*(?:;.*extra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
 
@@ -56,11 +57,12 @@ def _usable_cores() -> int:
 
 
 def _memory() -> Finding:
-    try:
-        page, pages, free = (os.sysconf(f"SC_{name}") for name in ("PAGE_SIZE", "PHYS_PAGES", "AVPHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
+    free = free_memory()
+    if free is None:
         return Finding("memory", "unknown on this system")
-    return Finding("memory", f"{page * free / 2**30:.1f} GiB free of {page * pages / 2**30:.1f} GiB")
+    return Finding(
+        "memory", f"{readable(free)} free; a run may take {readable(SHARE * free)} unless told otherwise"
+    )
 
 
 def _packages() -> Iterator[Finding]:

@@ -7,12 +7,14 @@ what was given; ``nodes`` and ``flows`` the summaries, ``trace`` the run. How it
 from __future__ import annotations
 
 import datetime as dt
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
 from headcount._atomic import replacing
+from headcount.engines._beliefs import PointBeliefs
 from headcount.engines._provenance import provenance, written
 from headcount.individual import MarkovChain
 
@@ -55,16 +57,61 @@ def to_frame(posterior: Posterior, what: str = "nodes", *, level: float = 0.9) -
     model = posterior.problem.model
     blocks = []
     for scope in _scopes(model, what):
-        labels = _label_columns(model, scope)
-        values = {name: table.ravel() for name, table in summary(posterior, scope, level).items()}
+        index, values = _rows(posterior, scope, level)
+        labels = _label_columns(model, scope, index)
         if what == "nodes":
             seen = observed(posterior, scope)
-            labels |= {"observed": np.nan if seen is None else seen.ravel()}
-        block = pd.DataFrame(labels | values)
-        blocks.append(block if what == "nodes" else block[_possible(posterior, scope).ravel()])
+            labels |= {"observed": np.nan if seen is None else seen.ravel()[index]}
+        blocks.append(pd.DataFrame(labels | values))
     frame = pd.concat(blocks, ignore_index=True) if blocks else _empty(model)
     frame.attrs["level"] = level
     return frame
+
+
+def _rows(
+    posterior: Posterior, scope: Scope, level: float
+) -> tuple[NDArray[np.intp], dict[str, NDArray[Any]]]:
+    """Flat entries of a table that get a row, and their summary: all of a node's, the possible ones of a pair's."""
+    sparse = _sparse_flows(posterior, scope)
+    if sparse is not None:
+        return sparse
+    flat = {name: table.ravel() for name, table in summary(posterior, scope, level).items()}
+    index = np.flatnonzero(_possible(posterior, scope)) if len(scope) > 1 else np.arange(flat["mean"].size)
+    return index, {name: values[index] for name, values in flat.items()}
+
+
+def _sparse_flows(
+    posterior: Posterior, scope: Scope
+) -> tuple[NDArray[np.intp], dict[str, NDArray[Any]]] | None:
+    """N μ_u(i) P(i, j) on the moves that exist, where an engine without spread has sparse transitions; None elsewhere.
+
+    A table of 10⁴ × 10⁴ cells would take 800 MB; its moves between neighbours take one.
+    """
+    beliefs = posterior.beliefs
+    if len(scope) != 2 or not isinstance(beliefs, PointBeliefs):
+        return None
+    tree = beliefs.model.rooted()
+    matrix = None if tree is None else tree.transitions[tree.variables.index(scope[1])]
+    if (
+        tree is None
+        or not issparse(matrix)
+        or tree.variables[tree.parent[tree.variables.index(scope[1])]] != scope[0]
+    ):
+        return None
+    table = csr_array(matrix)
+    table.sort_indices()
+    origin = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+    mean = beliefs.population * beliefs.model.marginal(scope[:1])[origin] * table.data
+    kept = mean > 0
+    none = np.full(int(kept.sum()), np.nan)
+    values = {
+        "mean": mean[kept],
+        "sd": none,
+        "lower": none,
+        "upper": none,
+        "reliable": np.zeros(none.shape, bool),
+    }
+    return (origin * table.shape[1] + table.indices)[kept], values
 
 
 def summary(posterior: Posterior, scope: Scope, level: float) -> dict[str, NDArray[Any]]:
@@ -197,11 +244,11 @@ def _scopes(model: Model, what: str) -> Iterator[Scope]:
     yield from sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]]))
 
 
-def _label_columns(model: Model, scope: Scope) -> dict[str, Any]:
+def _label_columns(model: Model, scope: Scope, index: NDArray[np.intp]) -> dict[str, Any]:
+    """The columns that name entries of a table, by their flat index."""
     states = [_objects(model.states[v]) for v in scope]
-    count = int(np.prod([len(s) for s in states]))
-    first = np.repeat(states[0], count // len(states[0]))
-    last = np.tile(states[-1], count // len(states[-1]))
+    count, width = len(index), len(states[-1])
+    first, last = states[0][index // width if len(scope) > 1 else index], states[-1][index % width]
     if is_plain_chain(model):
         head: dict[str, Any] = {"time": [scope[0]] * count}
         return head | ({"cell": first} if len(scope) == 1 else {"origin": first, "dest": last})
@@ -235,7 +282,7 @@ def _empty(model: Model) -> pd.DataFrame:
 
 
 def _chain_groups(posterior: Posterior, level: float) -> tuple[xr.Dataset, xr.Dataset, xr.DataArray]:
-    """Nodes (time, cell), flows (departure, origin, dest), and what was seen (time, cell)."""
+    """Nodes (time, cell), flows (departure, origin, dest) or, sparse, (move), and what was seen (time, cell)."""
     import xarray as xr
 
     model = posterior.problem.model
@@ -248,13 +295,16 @@ def _chain_groups(posterior: Posterior, level: float) -> tuple[xr.Dataset, xr.Da
         arrays = {n: np.array([t[n] for t in tables]) if tables else np.empty(shape) for n in SUMMARY}
         return xr.Dataset({n: (dims, a) for n, a in arrays.items()}, coords=coords)
 
-    possible = [_possible(posterior, scope) for scope in _scopes(model, "flows")]
-    places = _place_coordinates(posterior)
-    nodes = stacked("nodes", ("time", "cell"), {"time": times, "cell": cells} | places)
-    flows = stacked(
-        "flows", ("departure", "origin", "dest"), {"departure": times[:-1], "origin": cells, "dest": cells}
-    )
-    flows["possible"] = flows["mean"].copy(data=np.array(possible).reshape(flows["mean"].shape).astype(bool))
+    nodes = stacked("nodes", ("time", "cell"), {"time": times, "cell": cells} | _place_coordinates(posterior))
+    if any(_sparse_flows(posterior, scope) is not None for scope in islice(_scopes(model, "flows"), 1)):
+        listed = to_frame(posterior, "flows", level=level).rename(columns={"time": "departure"})
+        flows = _entries(listed, 3, "move")
+    else:
+        possible = [_possible(posterior, scope) for scope in _scopes(model, "flows")]
+        coords = {"departure": times[:-1], "origin": cells, "dest": cells}
+        flows = stacked("flows", ("departure", "origin", "dest"), coords)
+        whole = np.array(possible).reshape(flows["mean"].shape).astype(bool)
+        flows["possible"] = flows["mean"].copy(data=whole)
     seen = [observed(posterior, scope) for scope in _scopes(model, "nodes")]
     values = np.array([np.full(size, np.nan) if s is None else s for s in seen])
     return nodes, flows, xr.DataArray(values, dims=("time", "cell"), coords={"time": times, "cell": cells})

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from headcount.observe import Problem
 
 _BYTES = 8
-_GAUSSIAN = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 400, "ClosedForm": 1, "NewtonLaplace": 9}
+_GAUSSIAN = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 400, "ClosedForm": 1}
 """Sweeps that an engine usually needs."""
 _POINT = {"MAP": 30, "NLBP": 200}
-_SAMPLERS = ("PathGibbs", "TableGibbs")
 _HELD, _WRITTEN = 12, 40
 """Tables the size of an edge's that are held at once: by a Gaussian engine, and while a results folder is written."""
+_DENSE, _SPARSE = 1e-8, 8e-8
+"""Seconds an iteration and move that belief propagation takes."""
+_DRAWN, _MOVED = 6e-9, 4e-7
+"""Seconds a state that a path sampler weighs, and a move of the table sampler."""
 _OVERHEAD = 2e-4
 """Seconds an edge and sweep that small tables cost all the same."""
 
@@ -89,16 +92,25 @@ def plan(problem: Problem, engine: Engine | None = None, *, rate: float | None =
     if chosen.name in _GAUSSIAN:
         seconds = _GAUSSIAN[chosen.name] * (30 * cubes / speed + _OVERHEAD * edges)
     elif chosen.name in _POINT:
-        seconds = _POINT[chosen.name] * (30 * tables / speed * 8 + _OVERHEAD * edges / 4)
-    elif chosen.name in _SAMPLERS:
+        each = _SPARSE if _is_sparse(problem) else _DENSE
+        seconds = _POINT[chosen.name] * (each * tables + _OVERHEAD * edges)
+    elif chosen.name == "PathGibbs":
         paths = problem.population * len(problem.model.variables)
-        entries += chosen.chains * paths // 2 + 2 * chosen.chains * tables
-        sweeps = chosen.chains * (chosen.burn_in + chosen.sweeps)
+        entries += chosen.chains * (paths // 2 + 2 * tables)
         widest = max(len(s) for s in problem.model.states.values())
-        seconds = sweeps * paths * widest * 6e-9 / max(getattr(chosen, "workers", 1), 1)
+        sweeps = chosen.chains * (chosen.burn_in + chosen.sweeps)
+        seconds = sweeps * paths * widest * _DRAWN / chosen.workers
+    elif chosen.name == "Gibbs":
+        entries += chosen.chains * 2 * tables
+        seconds = chosen.chains * (chosen.burn_in + chosen.moves) * _MOVED / chosen.workers
     else:
         seconds = float("nan")
     return Plan(chosen.name, reason, _BYTES * entries, _BYTES * (entries + _WRITTEN * tables), seconds)
+
+
+def _is_sparse(problem: Problem) -> bool:
+    tree = problem.model.rooted()
+    return tree is not None and any(hasattr(m, "nnz") for m in tree.transitions)
 
 
 def operations_per_second(size: int = 192, *, seconds: float = 0.02) -> float:

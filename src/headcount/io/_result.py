@@ -134,7 +134,8 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     if "time" in nodes.dims:
         node_table = _table(nodes.assign(observed=(seen.dims, seen.data)), ["time", "cell"])
         flow_table = _table(flows, ["departure", "origin", "dest"]).rename(columns={"departure": "time"})
-        flow_table = flow_table[flow_table.pop("possible")].reset_index(drop=True)
+        if "possible" in flow_table:
+            flow_table = flow_table[flow_table.pop("possible")].reset_index(drop=True)
     else:
         node_table = _table(nodes.assign(observed=("entry", seen.data)), ["variable", "state"])
         flow_table = _table(flows, ["variable", "state", "other", "other_state"])

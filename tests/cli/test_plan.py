@@ -1,0 +1,81 @@
+"""Predictions of memory and time: right to a factor of a few, and growing as the theory says."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from headcount.engines import MAP, Enumerate, Gibbs, Laplace, PathGibbs, TiltedEP, plan, select
+from headcount.individual import DiscreteModel, MarkovChain
+from headcount.observe import Poisson, Problem
+
+RATE = 1e10
+
+
+def ring(cells: int, times: int, *, thin: bool = False) -> Problem:
+    """Individuals that stay or go to a neighbour on a ring."""
+    moves = 0.8 * np.eye(cells) + 0.1 * np.roll(np.eye(cells), 1, 1) + 0.1 * np.roll(np.eye(cells), -1, 1)
+    chain = MarkovChain(np.full(cells, 1 / cells), sparse.csr_array(moves) if thin else moves, length=times)
+    return Problem(chain, 100 * cells, [Poisson(np.full((times, cells), 100.0))])
+
+
+def test_the_plan_names_what_infer_would_pick() -> None:
+    """Engine and reason are those of select; a named engine is taken as named."""
+    problem = ring(5, 4)
+    made = plan(problem, rate=RATE)
+    assert (made.engine, made.reason) == (select(problem).engine.name, select(problem).reason)
+    assert plan(problem, MAP(), rate=RATE).engine == "MAP"
+
+
+def test_memory_and_time_grow_as_the_theory_says() -> None:
+    """Gaussian engines: memory as T L², time as T L³; MAP on sparse moves: both as the number of moves."""
+    small, wide, long = (plan(ring(c, t), TiltedEP(), rate=RATE) for c, t in ((200, 4), (400, 4), (200, 7)))
+    assert wide.memory / small.memory == pytest.approx(4)
+    assert long.memory / small.memory == pytest.approx(2)
+    assert wide.seconds / small.seconds == pytest.approx(8, rel=0.1)
+    thin, thinner = (plan(ring(c, 4, thin=True), MAP(), rate=RATE) for c in (400, 200))
+    assert thin.memory / thinner.memory == pytest.approx(2)
+    assert thin.memory < plan(ring(400, 4), MAP(), rate=RATE).memory / 50
+
+
+@pytest.mark.parametrize("engine", [TiltedEP(), Laplace(), MAP(), PathGibbs(), Gibbs()])
+def test_every_usual_engine_has_a_plan(engine: object) -> None:
+    """Memory and time are positive and finite; writing never takes less than inferring."""
+    made = plan(ring(6, 4), engine, rate=RATE)  # type: ignore[arg-type]
+    assert 0 < made.memory <= made.writing == made.peak
+    assert 0 < made.seconds < math.inf
+
+
+def test_an_engine_without_a_formula_says_so() -> None:
+    """Enumeration has no estimate of time: NaN, not a guess."""
+    assert math.isnan(plan(ring(2, 2), Enumerate(), rate=RATE).seconds)
+
+
+def test_networks_have_a_plan() -> None:
+    """A loopy network is planned from its junction tree."""
+    agree = np.log([[3.0, 1.0], [1.0, 3.0]])
+    pairs = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    model = DiscreteModel(dict.fromkeys("abcd", 2), dict.fromkeys(pairs, agree))
+    made = plan(Problem(model, 50, [Poisson([20, 30], on="a")]), rate=RATE)
+    assert 0 < made.memory < 1e5
+
+
+def test_the_prediction_is_near_what_a_run_takes() -> None:
+    """Peak memory of tilted EP at 150 cells and 6 times is within a factor of three of the plan."""
+    script = """
+import resource, sys
+import numpy as np
+from tests.cli.test_plan import ring
+from headcount.engines import TiltedEP, infer, plan
+infer(ring(4, 3), TiltedEP())  # what the first run loads is no part of the plan
+problem = ring(150, 6)
+expected = plan(problem, TiltedEP(), rate=1e10).memory
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+infer(problem, TiltedEP())
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / expected)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert 1 / 3 < float(done.stdout) < 3
