@@ -1,0 +1,253 @@
+"""The page as a text: complete, harmless whatever the labels, and true to the result."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headcount import report
+from headcount.io import Result
+from headcount.report import _payload
+from sample_results import POPULATION, attributes, chain, network, relabelled
+
+EVIL = [
+    "</script><script>window.pwned=1</script>",
+    '<img src=x onerror="window.pwned=1">',
+    "<!-- {{title}} {{data}}",
+    '"quoted" & <b>bold</b>',
+    "</title></style>",
+    "Zürich \u2028 東京 \\u003c",
+    "%{x} <a href='javascript:window.pwned=1'>x</a>",
+    "",
+    "0",
+]
+
+
+class Reader(HTMLParser):
+    """Elements of a page with their attributes, and the text inside each."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in {"meta", "link", "input"}:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        where = self._open[-1] if self._open else ""
+        if where == "script" and self.texts[-1][0] == "script":  # a long script comes in pieces
+            data = self.texts.pop()[1] + data
+        self.texts.append((where, data))
+
+    def inside(self, tag: str) -> list[str]:
+        return [text for where, text in self.texts if where == tag]
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return report.render(chain())
+
+
+@pytest.fixture(scope="module")
+def evil() -> str:
+    wicked = relabelled(chain(), EVIL, [f"<i>{k}</i>" for k in range(6)])
+    known = attributes(command=EVIL[0], engine=EVIL[1], notes=[EVIL[0]], **{EVIL[2]: EVIL[1]})
+    weights = pd.DataFrame({"feature": EVIL[:2], "weight": [1.0, np.nan]})
+    wicked = dataclasses.replace(wicked, attributes=known, weights=weights)
+    return report.render(wicked, title=EVIL[4])
+
+
+def test_page_asks_nothing_of_the_network(page: str) -> None:
+    """No element refers to anything outside the page: links lead into it, the icon is empty data."""
+    for tag, attrs in Reader(page).elements:
+        for name in ("src", "href", "action", "srcset", "data", "poster"):
+            target = attrs.get(name)
+            assert target is None or target.startswith("#") or target == "data:,", (tag, target)
+    style = Reader(page).inside("style")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_policy_names_exactly_the_scripts_that_are_there(page: str) -> None:
+    """The policy's hashes are those of the page's scripts as a browser reads them, and everything else is forbidden."""
+    reader = Reader(page)
+    (policy,) = [a["content"] for a in reader.all("meta") if a.get("http-equiv")]
+    scripts = [text for text in reader.inside("script") if not text.startswith('{"kind"')]
+    assert len(scripts) == 2
+    digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    assert policy is not None
+    assert re.findall(r"'sha256-([^']+)'", policy) == digests
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy
+    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+
+
+def test_labels_cannot_become_code(page: str, evil: str) -> None:
+    """Whatever users call their cells, times, commands and titles, the page has the same elements as a harmless one."""
+    plain, wicked = Reader(page), Reader(evil)
+    assert len(wicked.all("script")) == len(plain.all("script")) == 3
+    assert wicked.all("img") == plain.all("img") == []
+    tags = {"li", "ul", "span", "div", "dt", "dd", "p", "button", "pre"}
+    assert [t for t, _ in wicked.elements if t not in tags] == [t for t, _ in plain.elements if t not in tags]
+    assert not [a for _, attrs in wicked.elements for a in attrs if a.startswith("on")]
+
+
+def test_labels_come_back_unchanged(evil: str) -> None:
+    """Escaping is undone by whoever reads: the browser gets every label as the user wrote it."""
+    data = data_of(evil)
+    assert data["cells"] == EVIL
+    assert data["times"] == [f"<i>{k}</i>" for k in range(6)]
+    reader = Reader(evil)
+    assert EVIL[4] in "".join(reader.inside("title"))
+    assert "".join(reader.inside("pre")) == EVIL[0]
+    assert EVIL[1] in reader.inside("dd")
+
+
+def test_numbers_are_those_of_the_result(page: str) -> None:
+    """Counts and flows in the page are the result's to five digits, missing ones are missing."""
+    result, data = chain(), data_of(page)
+    for name, table in (("nodes", result.nodes), ("flows", result.flows)):
+        for column in ("mean", "sd", "lower", "upper"):
+            np.testing.assert_allclose(data[name][column], table[column], rtol=1e-4, atol=1e-12)
+        assert data[name]["reliable"] == table["reliable"].astype(int).tolist()
+    seen = [np.nan if v is None else v for v in data["nodes"]["observed"]]
+    np.testing.assert_array_equal(seen, result.nodes["observed"])
+    assert data["nodes"]["c"] == result.nodes["cell"].tolist()
+    assert data["flows"]["u"] == (result.flows["time"] + 1).tolist()
+
+
+def test_status_is_said_first() -> None:
+    """The first words of the page are the verdict; a bad one comes with a warning and what to try."""
+    good = Reader(report.render(chain()))
+    body = [text.strip() for where, text in good.texts if where == "p" and text.strip()]
+    assert body[0] == "Converged"
+    bad = report.render(chain(attributes=attributes(status="stalled", good=False)))
+    assert 'class="verdict bad"' in bad
+    assert "do not rely on these numbers" in bad
+    assert "the residual no longer falls" in bad
+
+
+def test_engines_that_promise_less_say_so() -> None:
+    """Means that may be negative, flows that need not add up, and absent intervals are each announced."""
+    result = chain(attributes=attributes(means_non_negative=False, means_consistent=False))
+    none = dict.fromkeys(("sd", "lower", "upper"), np.nan)
+    result = dataclasses.replace(result, nodes=result.nodes.assign(**none), flows=result.flows.assign(**none))
+    text = report.render(result)
+    for said in ("does not keep means at or above zero", "does not make flows add up", "gives means only"):
+        assert said in text
+    assert "does not keep means" not in report.render(chain())
+
+
+def test_sums_are_checked_from_the_tables() -> None:
+    """The page measures itself whether counts sum to N."""
+    result = chain()
+    off = dataclasses.replace(result, nodes=result.nodes.assign(mean=result.nodes["mean"] + 1.0))
+    assert "within 9, checked here" in report.render(off)
+    found = re.search(r"within (\S+), checked here", report.render(result))
+    assert found
+    assert float(found[1]) < 1e-9 * POPULATION
+
+
+def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that cannot carry everything keeps the largest, of every time, and says how much it keeps."""
+    monkeypatch.setattr(_payload, "MOST_FLOWS", 50)
+    result = chain()
+    text = report.render(result)
+    data = data_of(text)
+    assert "the 50 largest of 405 flows" in text
+    for t in range(5):
+        kept = sorted(m for m, s in zip(data["flows"]["mean"], data["flows"]["t"], strict=True) if s == t)
+        largest = sorted(result.flows.query("time == @t")["mean"].nlargest(10))
+        np.testing.assert_allclose(kept, largest, rtol=1e-4)
+    monkeypatch.setattr(_payload, "MOST_COUNTS", 24)
+    text = report.render(result)
+    assert "the 4 fullest of 9 cells" in text
+    fullest = result.nodes.groupby("cell")["mean"].sum().nlargest(4).index
+    assert set(data_of(text)["cells"]) == {str(c) for c in fullest}
+    monkeypatch.undo()
+    assert "To stay small" not in report.render(result)
+
+
+@pytest.mark.parametrize(
+    ("times", "kind", "first"),
+    [
+        (list(pd.date_range("2024-03-01", periods=6)), "date", "2024-03-01"),
+        ([0.5, 1.5, 2.0, 4.0, 8.0, 9.0], "number", "0.5"),
+        (list("abcdef"), "name", "a"),
+    ],
+)
+def test_times_keep_their_kind(times: list[Any], kind: str, first: str) -> None:
+    """Dates are dates, numbers numbers, names names; midnight is not printed."""
+    data = data_of(report.render(relabelled(chain(), list("ABCDEFGHI"), times)))
+    assert data["timeKind"] == kind
+    assert data["times"][0] == first
+
+
+def test_results_without_places_or_times(page: str) -> None:
+    """No coordinates, no chain: still a page, which knows it."""
+    assert data_of(page)["places"]["spacing"] == 1.0
+    assert data_of(report.render(chain(places=False)))["places"] is None
+    data = data_of(report.render(network()))
+    assert data["kind"] == "network"
+    assert data["times"] == ["sex", "age"]
+    assert [data["cells"][k] for k in data["flows"]["d"]] == ["young", "middle", "old"] * 2
+
+
+def test_one_time_only() -> None:
+    """A chain of one time has no flows and still a page."""
+    result = chain(steps=2)
+    flows = result.flows.iloc[:0]
+    single = Result(result.nodes.query("time == 0"), flows, result.trace.iloc[:0], result.attributes)
+    data = data_of(report.render(single))
+    assert data["flows"]["mean"] == []
+    assert data["trace"] is None
+
+
+def test_file_is_written_whole(tmp_path: Path) -> None:
+    """`write` returns the path of one file; by default it stands beside the result's own."""
+    result = chain()
+    path = report.write(result, tmp_path / "deep" / "page.html")
+    assert path.read_text(encoding="utf-8") == report.render(result)
+    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
+    placed = dataclasses.replace(result, path=tmp_path / "results" / "posterior.nc")
+    assert report.write(placed) == tmp_path / "results" / "report.html"
+    with pytest.raises(ValueError, match="give path"):
+        report.write(result)
+
+
+def test_demo_stays_below_eight_megabytes() -> None:
+    """36 cells and 20 times, every flow included, make a page of less than 8 MB."""
+    result = chain(side=6, steps=20)
+    assert len(result.flows) == 19 * 36**2
+    text = report.render(result)
+    assert len(text.encode()) < 8e6
+    assert len(data_of(text)["flows"]["mean"]) == len(result.flows)
+    assert str(POPULATION) in text
