@@ -18,7 +18,8 @@ def main() -> None:
     world, post = names["world"], names["post"]
     place = pd.DataFrame(world.coordinates, columns=["x", "y"]).assign(cell=range(25))
     nodes, flows = post.to_frame("nodes"), post.to_frame("flows")
-    hc.plot.count_map(nodes, place, times=[1, 2, 4, 8]).save(IMAGES / "birds-counts.svg")
+    nights = [1, 2, 3, 4, 5, 6, 8, 11]
+    hc.plot.count_map(nodes, place, times=nights).save(IMAGES / "birds-counts.png", dpi=110)
     hc.plot.flow_map(flows, place, time=2, largest=25).save(IMAGES / "birds-flows.svg")
     with look():
         figure = overview(world, nodes, flows)
