@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import logging
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latex2mathml.converter import convert
@@ -20,6 +21,9 @@ from markdown.preprocessors import Preprocessor
 if TYPE_CHECKING:
     from markdown import Markdown
     from mkdocs.config.defaults import MkDocsConfig
+
+REPRODUCED = "reproduction"
+"""Folder of the pages that the reproduction of the paper writes, one a table or figure."""
 
 log = logging.getLogger("mkdocs.plugins.formulas")
 
@@ -98,6 +102,11 @@ class Formulas(Extension):
 
 
 def on_config(config: MkDocsConfig, **_: Any) -> MkDocsConfig:
-    """Give the pages and the docstrings the same formulas."""
+    """Give the pages and the docstrings the same formulas, and the reproduction its place among what was measured."""
     config.markdown_extensions.append(Formulas())  # type: ignore[arg-type]
+    folder = Path(config.docs_dir) / REPRODUCED
+    pages = sorted(folder.glob("*.md"), key=lambda page: (page.stem != "index", page.stem))
+    for section in config.nav or []:
+        if isinstance(section, dict) and "Measured" in section:
+            section["Measured"] += [f"{REPRODUCED}/{page.name}" for page in pages]
     return config
