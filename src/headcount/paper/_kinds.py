@@ -31,10 +31,13 @@ KINDS = {
 
 
 def execute(task: Mapping[str, Any], inputs: Inputs) -> Result:
-    """Compute one task from its plain form and the arrays of what it needs; one BLAS thread."""
+    """Compute one task from its plain form and the arrays of what it needs; one BLAS thread.
+
+    A kind that is not in `KINDS` names its own function, ``module:function``.
+    """
     from threadpoolctl import threadpool_limits
 
-    module, _, name = KINDS[task["kind"]].partition(":")
+    module, _, name = KINDS.get(task["kind"], task["kind"]).partition(":")
     compute: Compute = getattr(import_module(module), name)
     wall, cpu = time.perf_counter(), time.process_time()
     with threadpool_limits(limits=1):

@@ -130,8 +130,9 @@ def _write(
         else:
             for folder in (store.folder, *([page] if page is not None else [])):
                 written += save(module.figure(part), folder / "figures" / name)
-    text = comparison(parts, facts)
-    for folder in (store.folder, *([page] if page is not None else [])):
-        written.append(folder / "comparison.md")
-        write_text(written[-1], text)
+    written.append(store.folder / "comparison.md")
+    write_text(written[-1], comparison(parts, facts))
+    if page is not None:
+        written.append(page / "comparison.md")
+        write_text(written[-1], comparison(parts, facts, errata="[errata](../errata.md)"))
     return written

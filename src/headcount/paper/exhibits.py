@@ -217,9 +217,8 @@ def figure(frame: pd.DataFrame) -> Figure:
             n, v = float(line["population"].iloc[-1]), float(line["value"].iloc[-1])
             x = np.array([8.0, n])
             left.plot(x, v * np.sqrt(n / x), "k:", lw=1)
-    left.set(
-        xscale="log", yscale="log", xlabel="N", ylabel="total variation", title="CGM → GCGM (dotted: 1/√N)"
-    )
+    left.set_xscale("log", base=2)
+    left.set(yscale="log", xlabel="N", ylabel="total variation", title="CGM → GCGM (dotted: 1/√N)")
     left.legend()
     picture, ends = precision_of(frame)
     if picture is not None:
@@ -269,8 +268,9 @@ def numbers(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def section(frame: pd.DataFrame) -> str:
+def section(frame: pd.DataFrame, *, quick: bool = False) -> str:
     """Its part of the comparison page."""
+    del quick
     found = numbers(frame)
     out = []
     if found["total"]:

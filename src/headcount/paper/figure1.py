@@ -135,7 +135,7 @@ def figure(frame: pd.DataFrame) -> Figure:
     drawn, grid = axes_grid(
         len(weights),
         len(populations),
-        width=3.1 * len(populations) + 1,
+        width=3.1 * len(populations) + 2,
         height=2.6 * len(weights) + 0.6,
         squeeze=False,
         sharex=True,
@@ -150,12 +150,16 @@ def figure(frame: pd.DataFrame) -> Figure:
     for axes in grid[:, 0]:
         axes.set_ylabel("relative error of w")
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=5, fontsize="small")
+    drawn.legend(
+        handles, labels, loc="outside lower center", ncols=min(6, 2 * len(populations)), fontsize="small"
+    )
     return drawn
 
 
 def _panel(axes: Any, part: pd.DataFrame) -> None:
     """The curves of one setting."""
+    from matplotlib.ticker import LogLocator
+
     for sequences, style in ((1, "-"), (3, "--")):
         some = part[part["sequences"] == sequences]
         for name in ENGINES:
@@ -172,10 +176,14 @@ def _panel(axes: Any, part: pd.DataFrame) -> None:
         floor = some[some["method"] == "complete"]["value"].mean()
         axes.axhline(floor, color="0.4", ls=":", lw=1 if sequences == 1 else 0.6)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
 
 
-def section(frame: pd.DataFrame) -> str:
+def section(frame: pd.DataFrame, *, quick: bool = False) -> str:
     """Its part of the comparison page: end points, and the claims of the paper's text."""
+    del quick
     table = ends(frame)
     names = [("em", n) for n in ENGINES] + [("ascent", n) for n in ENGINES] + [("complete", "")]
     titles = [f"EM, {n}" for n in ENGINES] + [f"ascent, {n}" for n in ENGINES] + ["complete counts"]

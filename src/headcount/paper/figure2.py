@@ -94,7 +94,7 @@ def mean_seconds(frame: pd.DataFrame, quantity: str = "total_cpu_seconds") -> pd
 
 def figure(frame: pd.DataFrame) -> Figure:
     """Ours and the printed seconds, nodes alone and nodes with edges, on logarithmic axes."""
-    drawn, (left, right) = axes_grid(1, 2, width=10, height=4.2)
+    drawn, (left, right) = axes_grid(1, 2, width=10, height=4.8, sharey=True)
     for axes, quantity, title in (
         (left, "nodes_cpu_seconds", "node counts"),
         (right, "total_cpu_seconds", "node and edge counts"),
@@ -105,7 +105,8 @@ def figure(frame: pd.DataFrame) -> Figure:
                 line = table.loc[name].dropna()
                 axes.plot(line.index, line, marker="o", color=COLOURS[name], label=name)
         axes.set(xscale="log", yscale="log", xlabel="L", title=title)
-        axes.set_xticks(ticks := [int(c) for c in table.columns], [str(c) for c in ticks])
+        ticks = sorted({*map(int, table.columns), *printed.FIGURE2_CELLS})
+        axes.set_xticks(ticks, [str(c) for c in ticks])
         axes.minorticks_off()
     for name, values in printed.FIGURE2_SECONDS.items():
         colour = COLOURS["MAP" if name == "MAP" else "Laplace"]
@@ -113,12 +114,14 @@ def figure(frame: pd.DataFrame) -> Figure:
             printed.FIGURE2_CELLS, values, "x--", color=colour, alpha=0.7, label=f"{name}, printed (2014)"
         )
     left.set_ylabel("CPU seconds")
-    right.legend(fontsize="small", ncols=2)
+    handles, labels = right.get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small")
     return drawn
 
 
-def section(frame: pd.DataFrame) -> str:
+def section(frame: pd.DataFrame, *, quick: bool = False) -> str:
     """Its part of the comparison page: seconds of ours and of the paper."""
+    del quick
     both, nodes = mean_seconds(frame), mean_seconds(frame, "nodes_cpu_seconds")
     cells = [int(c) for c in both.columns]
     out = ["| CPU seconds, L = | " + " | ".join(map(str, cells)) + " |", "|---|" + "---|" * len(cells)]

@@ -39,6 +39,6 @@ def table(frame: pd.DataFrame) -> Table:
     return build("table2", CAPTION, "w =", COLUMNS, SETTINGS, printed.TABLE2, frame)
 
 
-def section(frame: pd.DataFrame) -> str:
+def section(frame: pd.DataFrame, *, quick: bool = False) -> str:
     """Its part of the comparison page."""
-    return table_section(table(frame), frame)
+    return table_section(table(frame), frame, quick=quick)

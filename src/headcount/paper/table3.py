@@ -40,6 +40,6 @@ def table(frame: pd.DataFrame) -> Table:
     return build("table3", CAPTION, "L =", columns, SETTINGS, printed.TABLE3, frame)
 
 
-def section(frame: pd.DataFrame) -> str:
+def section(frame: pd.DataFrame, *, quick: bool = False) -> str:
     """Its part of the comparison page."""
-    return table_section(table(frame), frame)
+    return table_section(table(frame), frame, quick=quick)
