@@ -194,7 +194,7 @@ def fit_edge(edge: Edge, above: Message, below: Message, *, start: Array) -> Fit
     """
     v_u, m_u = _moments(above)
     through = product(v_u, edge.gain)
-    s = mirror(gram(fortran(edge.factor.T)))
+    s = mirror(gram(edge.factor))
     if through.size:
         s = s + product(edge.gain, through, left=True)
     c = _factored(s)
@@ -211,7 +211,7 @@ def _upwards(edge: Edge, known: Message) -> Message:
     """What is known of the child, as a message about its parent: P(I + ΛQ)⁻¹ΛPᵀ without inverting Q."""
     _, y, w, _ = eliminate(edge.factor, known.precision, known.potential)
     left = mirror(gram(y, scale=-1.0, onto=known.precision.copy(order="F")))
-    potential = known.potential - apply(y, w, transpose=True)
+    potential = known.potential - apply(y, w)
     precision = product(product(edge.gain, left), edge.gain, right=True)
     return Message(fortran(0.5 * (precision + precision.T)), apply(edge.gain, potential))
 

@@ -156,9 +156,15 @@ def evaluate(tilts: Tilts, dual: Dual, x: Array) -> Point:
         at = where.stop
     floor = 1e-12 * max(float(curvature.max(initial=0.0)), 1e-300)
     bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
-    ends = (low, high) if bounded else (None, None)
-    rounding = 4e-16 * (largest + count * abs(gain))
-    point = Point(x, value, gradient, np.maximum(curvature, floor), None, *ends, rounding)
+    point = Point(
+        x,
+        value,
+        gradient,
+        np.maximum(curvature, floor),
+        low=low if bounded else None,
+        high=high if bounded else None,
+        rounding=4e-16 * (largest + count * abs(gain)),
+    )
     blocked = point.blocked()
     missed = np.abs(off) if blocked is None else np.where(blocked, 0.0, np.abs(off))
     miss = float(missed.sum()) / count / max(len(tilts.problem.sites), 1)

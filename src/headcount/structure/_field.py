@@ -140,8 +140,8 @@ class TreeField(Field):
         drawn: list[Array] = []
         for v, node in enumerate(self.solution.tree.nodes):
             up = self.solution.upward[v]
-            a = up.x.T @ (up.x @ up.potential) + (0.0 if node.offset is None else node.offset)
-            z = a + rng.standard_normal((size, up.x.shape[0])) @ up.x
+            a = up.x @ (up.x.T @ up.potential) + (0.0 if node.offset is None else node.offset)
+            z = a + rng.standard_normal((size, up.x.shape[1])) @ up.x.T
             if node.gain is not None:
                 z = z + drawn[node.parent][:, node.block] @ self.gain(v).T
             drawn.append(z)

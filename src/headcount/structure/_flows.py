@@ -92,15 +92,15 @@ def solve_laplacian(step: Step, right: Array, *, tolerance: float = 1e-14) -> Ar
 def flow_variance(step: Step, up: Upward, covariance_u: Array) -> Array:
     """Posterior variance of every entry of the table.
 
-    With the posterior of the step written as ``δ_v = P^T δ_u + X^T (κ − Y P^T δ_u + ζ)``, ζ standard normal, β is ``Z`` times the
+    With the posterior of the step written as ``δ_v = P^T δ_u + X (κ − Y^T P^T δ_u + ζ)``, ζ standard normal, β is ``Z`` times the
     bracket, so the table splits into independent parts from δ_u, from ζ and from the table's own freedom given both nodes.
     """
     m = step.table
     size_v = m.shape[1]
     c = fortran(step.noise.cholesky)
-    x = fortran(up.x[:, :size_v][:, step.noise.kept].T)
+    x = fortran(up.x[:size_v][step.noise.kept])
     z = step.noise.pull(forward_solve(c, forward_solve(c, x), transpose=True))
-    through = product(z, product(fortran(up.y[:, :size_v]), step.gain, right=True))
+    through = product(z, product(fortran(up.y[:size_v]), step.gain, left=True, right=True))
     pz = product(step.gain, z)
     a = product(step.gain, through)
     a.ravel(order="K")[:: a.shape[0] + 1] += _over(step)

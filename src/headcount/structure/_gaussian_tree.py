@@ -5,12 +5,12 @@ Deviations from the centre, :math:`\delta_v = z_v - N\mu_v`, follow
 .. math:: \delta_v \mid \delta_u \sim N(b_v + P_v^\top \delta_u,\; R_v R_v^\top), \qquad u = \text{parent}(v),
 
 and every node carries Gaussian sites :math:`\exp(-\tfrac12\delta^\top\Lambda\delta + \eta^\top\delta)`. Going up, v is integrated out:
-with :math:`B = I + R^\top\Lambda R = CC^\top`, :math:`X = C^{-1}R^\top`, :math:`Y = X\Lambda`,
+with :math:`B = I + R^\top\Lambda R = CC^\top`, :math:`X = RC^{-\top}`, :math:`Y = \Lambda X`,
 
-.. math:: \Lambda' = \Lambda - Y^\top Y, \quad \eta' = \eta - Y^\top X\eta, \quad
+.. math:: \Lambda' = \Lambda - YY^\top, \quad \eta' = \eta - YX^\top\eta, \quad
           \Lambda_u \mathrel{+}= P\Lambda'P^\top, \quad \eta_u \mathrel{+}= P(\eta' - \Lambda' b)
 
-Going down, :math:`\delta_v \mid \delta_u, y \sim N(A\delta_u + a,\; X^\top X)` with :math:`A = (I - X^\top Y)P^\top`. Only B is
+Going down, :math:`\delta_v \mid \delta_u, y \sim N(A\delta_u + a,\; XX^\top)` with :math:`A = (I - XY^\top)P^\top`. Only B is
 factored, and B ≥ I whenever the sites are: singular noise, unreachable cells and deterministic steps are ordinary input.
 """
 
@@ -24,11 +24,12 @@ import numpy as np
 from headcount.structure._linalg import (
     apply,
     cholesky,
+    divide_right,
     fortran,
-    forward_solve,
     gram,
     mirror,
     product,
+    sandwich,
     symmetric_product,
     threads_for,
 )
@@ -70,7 +71,9 @@ class Upward:
     """What the upward pass leaves at a node for the way down."""
 
     x: Array
+    """X, ``(d, r)``."""
     y: Array
+    """Y, ``(d, r)``."""
     potential: Array
     """η at this node, messages from below included, corrected for the offset."""
 
@@ -120,7 +123,7 @@ class GaussianTree:
             waiting = self._last_use()
             for v, (node, up) in enumerate(zip(self.nodes, upward, strict=True)):
                 q = gram(up.x)
-                a = apply(up.x, apply(up.x, up.potential), transpose=True)
+                a = apply(up.x, apply(up.x, up.potential, transpose=True))
                 if node.offset is not None:
                     a = a + node.offset
                 if node.gain is not None:
@@ -128,10 +131,10 @@ class GaussianTree:
                     above = covariance[node.parent]
                     if node.block != slice(None):
                         above = fortran(above[node.block, node.block])
-                    half = product(gain, above)
-                    q = q + product(half, gain, right=True)
+                    q = sandwich(gain, above, onto=q)
                     a = a + apply(gain, mean[node.parent][node.block])
-                mirror(q)
+                if keep:
+                    mirror(q)
                 mean.append(a)
                 variance.append(np.diagonal(q).copy())
                 covariance.append(q)
@@ -170,8 +173,8 @@ class GaussianTree:
             upward[v] = Upward(x, y, eta)
             if node.gain is not None:
                 lam = gram(y, scale=-1.0, onto=lam)
-                eta = eta - apply(y, w, transpose=True)
-                message = product(product(node.gain, mirror(lam)), node.gain, right=True)
+                eta = eta - apply(y, w)
+                message = sandwich(node.gain, lam)
                 linear = apply(node.gain, eta)
                 u, into = node.parent, self.nodes[node.parent].size
                 if node.block != slice(None):
@@ -190,7 +193,7 @@ _EMPTY = np.empty((0, 0))
 def _at_node(
     node: Node, tau: Array | None, nu: Array | None, precision: Array | None, potential: Array | None
 ) -> tuple[Array, Array]:
-    """Everything known at a node: its own sites, its fixed potentials, the messages from below. ``precision`` is reused."""
+    """Everything known at a node: its own sites, its fixed potentials, the messages from below (lower triangle; reused)."""
     lam = np.zeros((node.size, node.size), order="F") if precision is None else precision
     eta = np.zeros(node.size) if potential is None else potential
     if node.precision is not None:
@@ -205,25 +208,25 @@ def _at_node(
 
 
 def eliminate(factor: Array, lam: Array, eta: Array) -> tuple[Array, Array, Array, float]:
-    """X, Y, Xη and ½ log det B for noise factor R and site precision Λ (see the module's docstring)."""
+    """X, Y, Xᵀη and ½ log det B for noise factor R and site precision Λ (see the module's docstring)."""
     half = symmetric_product(lam, factor)
     b = product(factor, half, left=True)
     b.ravel(order="K")[:: b.shape[0] + 1] += 1.0
     c = cholesky(b)
     if c is None:
         raise NotPositiveDefinite
-    x = forward_solve(c, fortran(factor.T))
-    y = forward_solve(c, fortran(half.T))
-    return x, y, apply(x, eta), float(np.log(np.diagonal(c)).sum())
+    x = divide_right(np.array(factor, order="F"), c)
+    y = divide_right(half, c)
+    return x, y, apply(x, eta, transpose=True), float(np.log(np.diagonal(c)).sum())
 
 
 def _posterior_gain(node: Node, up: Upward) -> Array:
-    """A = (I − XᵀY) Pᵀ."""
+    """A = (I − XYᵀ) Pᵀ."""
     if node.gain is None:
         message = "the root has no parent"
         raise ValueError(message)
-    yp = product(up.y, node.gain, right=True)
-    return fortran(node.gain.T) - product(up.x, yp, left=True)
+    yp = product(up.y, node.gain, left=True, right=True)
+    return fortran(node.gain.T) - product(up.x, yp)
 
 
 def with_sites(tree: GaussianTree, tau: Sequence[Array | None], nu: Sequence[Array | None]) -> GaussianTree:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from scipy.linalg.blas import dgemm, dgemv, dsymm, dsyrk, dtrsm
+from scipy.linalg.blas import dgemm, dgemv, dsymm, dsyr2k, dsyrk, dtrmm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotri
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SMALL = 160
 """Below this size one thread is faster than two: the work per call does not pay for waking the pool."""
+BLOCK = 48
+"""Columns that a triangular solve takes at once; what couples the blocks is a product, four times as fast."""
 
 
 def fortran(a: Array) -> Array:
@@ -50,13 +52,28 @@ def symmetric_product(s: Array, b: Array) -> Array:
     return cast("Array", dsymm(1.0, s, b, lower=1))
 
 
-def gram(a: Array, *, scale: float = 1.0, onto: Array | None = None) -> Array:
-    """``scale · aᵀ a (+ onto)``, lower triangle; ``onto`` is overwritten."""
+def gram(a: Array, *, scale: float = 1.0, onto: Array | None = None, left: bool = False) -> Array:
+    """``scale · a aᵀ (+ onto)``, or with ``aᵀ a``; lower triangle only; ``onto`` is overwritten."""
     if a.size == 0:
-        return np.zeros((a.shape[1], a.shape[1]), order="F") if onto is None else onto
+        size = a.shape[1 if left else 0]
+        return np.zeros((size, size), order="F") if onto is None else onto
     if onto is None:
-        return cast("Array", dsyrk(scale, a, trans=1, lower=1))
-    return cast("Array", dsyrk(scale, a, trans=1, lower=1, beta=1.0, c=onto, overwrite_c=1))
+        return cast("Array", dsyrk(scale, a, trans=left, lower=1))
+    return cast("Array", dsyrk(scale, a, trans=left, lower=1, beta=1.0, c=onto, overwrite_c=1))
+
+
+def sandwich(a: Array, s: Array, *, onto: Array | None = None) -> Array:
+    """``a s aᵀ (+ onto)`` for symmetric ``s``; lower triangles only are read and written; ``onto`` is overwritten.
+
+    With T the lower triangle of s, its diagonal halved, this is ``(aT)aᵀ + a(aT)ᵀ``: three quarters of the work of two products.
+    """
+    if a.size == 0:
+        return np.zeros((a.shape[0], a.shape[0]), order="F") if onto is None else onto
+    half = dtrmm(1.0, s, a, side=1, lower=1)
+    half -= a * (0.5 * np.diagonal(s))
+    if onto is None:
+        return cast("Array", dsyr2k(1.0, a, half, lower=1))
+    return cast("Array", dsyr2k(1.0, a, half, lower=1, beta=1.0, c=onto, overwrite_c=1))
 
 
 def cholesky(a: Array) -> Array | None:
@@ -82,17 +99,34 @@ def forward_solve(factor: Array, b: Array, *, transpose: bool = False) -> Array:
     return cast("Array", dtrsm(1.0, factor, b, lower=1, trans_a=transpose))
 
 
+def divide_right(b: Array, factor: Array) -> Array:
+    """``b L⁻ᵀ`` for lower triangular ``L``, block by block; ``b`` is overwritten."""
+    size = factor.shape[0]
+    for start in range(0, size if b.size else 0, BLOCK):
+        stop = min(start + BLOCK, size)
+        columns = b[:, start:stop]
+        if start:
+            across = factor[start:stop, :start]
+            dgemm(-1.0, b[:, :start], across, trans_b=True, beta=1.0, c=columns, overwrite_c=1)
+        dtrsm(1.0, factor[start:stop, start:stop], columns, side=1, lower=1, trans_a=1, overwrite_b=1)
+    return b
+
+
 def mirror(a: Array) -> Array:
-    """Fill the upper triangle from the lower one, in place."""
+    """Fill the upper triangle from the lower one, in place, in blocks that stay in cache."""
     size, step = a.shape[0], 64
-    for i in range(
-        0, size, step
-    ):  # blocks: index arrays for a whole triangle would cost more than the product itself
+    for i in range(0, size, step):
         j = min(i + step, size)
-        corner = np.tril(a[i:j, i:j])
-        a[i:j, i:j] = corner + np.tril(corner, -1).T
+        corner = a[i:j, i:j]
+        np.copyto(corner, corner.T.copy(), where=_upper(step)[: j - i, : j - i])
         a[i:j, j:] = a[j:, i:j].T
     return a
+
+
+@cache
+def _upper(size: int) -> NDArray[np.bool_]:
+    """Where a matrix is strictly above its diagonal."""
+    return np.asfortranarray(np.tri(size, k=-1, dtype=bool).T)
 
 
 @cache

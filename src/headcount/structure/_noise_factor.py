@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from headcount.population import laplacian
-from headcount.structure._linalg import cholesky, fortran, inverse_from_cholesky, product
+from headcount.structure._linalg import cholesky, fortran, gram, inverse_from_cholesky, mirror
 
 if TYPE_CHECKING:
     from headcount.structure._linalg import Array
@@ -39,11 +39,15 @@ class NoiseFactor:
     @property
     def matrix(self) -> Array:
         """R, ``(size, kept)``; each dropped cell balances its component."""
+        if len(self.dropped) == 1 and len(self.kept) == self.size - 1:  # all but one: slices, not index arrays
+            at = int(self.dropped[0])
+            r = np.empty((self.size, self.size - 1), order="F")
+            r[:at], r[at + 1 :] = self.cholesky[:at], self.cholesky[at:]
+            np.negative(self.cholesky.sum(axis=0), out=r[at])
+            return r
         r = np.zeros((self.size, len(self.kept)), order="F")
         r[self.kept] = self.cholesky
-        if len(self.dropped) == 1:
-            r[self.dropped[0]] = -self.cholesky.sum(axis=0)
-        elif len(self.kept):
+        if len(self.kept):
             balance = np.zeros((len(self.dropped), len(self.kept)))
             np.add.at(balance, self.component, self.cholesky)
             r[self.dropped] = -balance
@@ -66,9 +70,21 @@ def step_laplacian(table: Array) -> Array:
     """Q of the module's docstring, from the table ``M``."""
     m = table.sum(axis=1)
     scaled = np.where(m > 0, 1.0 / np.sqrt(np.where(m > 0, m, 1.0)), 0.0)[:, None] * table
-    weights = product(fortran(scaled), fortran(scaled), left=True)
+    weights = mirror(gram(fortran(scaled), left=True))
     np.fill_diagonal(weights, 0.0)
     return laplacian(weights)
+
+
+def _among(q: Array, kept: np.ndarray, dropped: np.ndarray) -> Array:
+    """The kept rows and columns of ``q``, Fortran-ordered."""
+    size = len(q)
+    if len(dropped) != 1 or len(kept) != size - 1:
+        return fortran(q[np.ix_(kept, kept)])
+    at = int(dropped[0])
+    out = np.empty((size - 1, size - 1), order="F")
+    out[:at, :at], out[:at, at:] = q[:at, :at], q[:at, at + 1 :]
+    out[at:, :at], out[at:, at:] = q[at + 1 :, :at], q[at + 1 :, at + 1 :]
+    return out
 
 
 def noise_factor(table: Array) -> NoiseFactor:
@@ -91,7 +107,7 @@ def noise_factor(table: Array) -> NoiseFactor:
     kept = np.flatnonzero(is_kept)
     position = np.full(int(label.max(initial=0)) + 1, -1)
     position[label[dropped]] = np.arange(len(dropped))
-    factor = cholesky(fortran(q[np.ix_(kept, kept)]))
+    factor = cholesky(_among(q, kept, dropped))
     if factor is None:
         message = (
             "the noise of a step could not be factored: its table mixes cells whose weights differ by more than float64 holds; "
