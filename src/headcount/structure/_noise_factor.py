@@ -39,7 +39,9 @@ class NoiseFactor:
     @property
     def matrix(self) -> Array:
         """R, ``(size, kept)``; each dropped cell balances its component."""
-        if len(self.dropped) == 1 and len(self.kept) == self.size - 1:  # all but one: slices, not index arrays
+        if (
+            len(self.dropped) == 1 and len(self.kept) == self.size - 1
+        ):  # all but one: slices, not index arrays
             at = int(self.dropped[0])
             r = np.empty((self.size, self.size - 1), order="F")
             r[:at], r[at + 1 :] = self.cholesky[:at], self.cholesky[at:]
