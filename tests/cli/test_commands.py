@@ -253,6 +253,15 @@ def test_simulate_a_chain_and_infer_it(small: list[object], tmp_path: Path) -> N
     assert run(*words)[0] == 2  # no seed
 
 
+def test_files_of_an_earlier_run_are_named(small: list[object], tmp_path: Path) -> None:
+    """What another run left in the folder is not taken for this one's."""
+    out = tmp_path / "out"
+    assert "earlier run" not in run("infer", *small, "--out", out)[1]
+    assert "earlier run" not in run("infer", *small, "--out", out)[1]
+    said = run("infer", *small, "--out", out, "--format", "parquet")[1]
+    assert "from an earlier run, and not of this one: flows.csv, nodes.csv" in said
+
+
 def test_the_command_is_kept(small: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The results say which command made them, quoted so that it can be pasted."""
     words = ["infer", *map(str, small), "--out", str(tmp_path / "with space")]

@@ -124,8 +124,22 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
         table.add_row(f"  {path.name}", readable(path.stat().st_size), meaning)
     out.print(f"\nwritten to {escape(str(files[0].parent))}", soft_wrap=True)
     out.print(table)
+    older = sorted(p.name for p in _left_over(files))
+    if older:
+        out.print(
+            f"[yellow]note[/] from an earlier run, and not of this one: {escape(', '.join(older))}",
+            soft_wrap=True,
+        )
     if good and any(path.name == "posterior.nc" for path in files):
         out.print(f"\nnext: headcount report {escape(str(files[0].parent))}", soft_wrap=True)
+
+
+def _left_over(files: Sequence[Path]) -> list[Path]:
+    """Files of the names we use that lie in the same folder but were not written now."""
+    names = [name if "." in name else f"{name}.{end}" for name in _MEANING for end in ("csv", "parquet")]
+    folder = files[0].parent
+    known = {folder / name for name in (*names, "report.html")}
+    return [path for path in known - set(files) if path.exists()]
 
 
 def show_plan(plan: Plan, limit: int | None, free: int | None) -> None:

@@ -31,9 +31,7 @@ def positions(
     source: Source, texts: Texts, cells: Sequence[str], role: str, findings: Findings
 ) -> NDArray[np.intp]:
     """Where each label stands among the cells; unknown ones are a problem and −1."""
-    import pandas as pd
-
-    where = np.asarray(pd.Index(list(cells), dtype=object).get_indexer(pd.Index(texts, dtype=object)))
+    where = _places(texts, cells)
     unknown = (where < 0) & (texts != "")
     if unknown.any():
         known = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
@@ -42,12 +40,18 @@ def positions(
     return where
 
 
+def _places(texts: Texts, known: Sequence[str]) -> NDArray[np.intp]:
+    """Where each text stands among the known ones; −1 where it does not."""
+    import pandas as pd
+
+    return np.asarray(pd.Index(list(known), dtype=object).get_indexer(pd.Index(texts, dtype=object)))
+
+
 def departures(moves: MoveTable, times: Times, findings: Findings) -> NDArray[np.intp] | None:
     """The step of every row of a table with times, 0 … T − 2; every step must have rows. None when something is wrong."""
     assert moves.time is not None
     name = moves.source.name
-    place = {t: k for k, t in enumerate(times.texts)}
-    where = np.array([place.get(t, -1) for t in moves.time], dtype=np.intp)
+    where = _places(moves.time, times.texts)
     last = where == len(times.texts) - 1
     if last.any():
         text = (

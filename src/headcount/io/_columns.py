@@ -84,16 +84,17 @@ def find_columns(
         elif options:
             found[role] = (canonical or options)[0]
         elif role in required:
-            findings.problem(source.name, _missing(role, names), [1])
+            spare = [n for n in names if n not in found.values()]
+            findings.problem(source.name, _missing(role, names, spare), [1])
             complete = False
     return found if complete else None
 
 
-def _missing(role: str, names: Sequence[str]) -> str:
+def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
     known = SPELLINGS.get(role, (role,))
     text = (
         f"there is no column for {role} (known: {', '.join(known[:5])}); it has {_list(names)}. "
-        f"Rename one, or say which it is ({_how(role, names[0] if names else '...')})"
+        f"Rename one, or say which it is ({_how(role, spare[0] if spare else '...')})"
     )
     if role in {"cell", "count"} and len(names) > 6:
         text += ". A table with one column a cell must be made long first: one row a time and cell"
