@@ -242,7 +242,8 @@ class Posterior:
         if not self.status.good or self.beliefs.variance(scope) is None:
             return np.zeros(self.problem.model.size(scope), bool)
         mu = self.problem.model.marginal(scope)
-        return np.asarray(self.problem.population * mu * (1 - mu) >= RELIABLE_VARIANCE)
+        certain = (mu == 0) | (mu == 1)
+        return np.asarray(certain | (self.problem.population * mu * (1 - mu) >= RELIABLE_VARIANCE))
 
     def to_frame(self, what: str = "nodes", *, level: float = 0.9) -> pd.DataFrame:
         """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability."""
