@@ -7,6 +7,7 @@ Three walls stand between a label and the browser: labels in words are escaped a
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import html
 import json
@@ -57,6 +58,7 @@ def own_script() -> str:
     return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "\n})();\n"
 
 
+@functools.cache
 def plotly_script() -> str:
     """Plotly's script, from the Python package that carries it, with nothing in it that could end its element."""
     from plotly.offline import get_plotlyjs
