@@ -26,6 +26,8 @@ from headcount.observe import ProblemError
 if TYPE_CHECKING:
     from headcount.observe import Problem
 
+LARGEST = 10_000_000
+"""The largest population: a move costs time in proportion to the square root of a cell's count."""
 _BURN_STEPS = 4
 _SCRATCH = 1 << 20
 _STORE_BYTES = 256_000_000
@@ -67,7 +69,7 @@ class Gibbs(IterativeEngine):
     draws: int = 500
     configurations: int = 20
     batches: int = 20
-    tolerance: float = 0.1
+    tolerance: float = 0.05
     workers: int = 2
 
     name: ClassVar[str] = "Gibbs"
@@ -108,6 +110,10 @@ class Gibbs(IterativeEngine):
     def init(self, problem: Problem, rng: np.random.Generator) -> TableRun:
         """Draw the first tables of every chain from the model."""
         arrays = sampling_arrays(problem, engine=self.name)
+        if arrays.population > LARGEST:
+            raise ProblemError(
+                f"N = {arrays.population}: Gibbs walks every amount a move can have and takes at most N = {LARGEST}; use TiltedEP or MAP"
+            )
         _refuse_structural_zeros(arrays)
         seeds = rng.integers(0, 2**63, size=(self.chains, 4), dtype=np.int64)
         chains = tuple(_first_chain(arrays, seed) for seed in seeds)

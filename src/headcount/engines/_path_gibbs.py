@@ -5,8 +5,9 @@ Those exact conditionals are also the better estimator: with r the likelihood ra
 
     E[n_C | y] = N E[p(x_C | other individuals, y)]                       (individuals are exchangeable)
 
-whose error is opposite to that of the counts themselves (a full cell repels), so node means are the blend of both with the
-smallest variance, and edge means the smoothed tables raked to those node means.
+whose error is opposite to that of the counts themselves (a full cell repels), so a node mean is the blend of both with the
+smallest variance (scaled to N), and edge means are the smoothed tables raked to those node means. At L = 36, N = 1080 this has a
+fourth of the error of counting for nodes, and less than a tenth for flows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from headcount.engines._chain_statistics import BatchMoments, r_hat
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._kernels._arrays import PathState, Proposal, Sums
 from headcount.engines._path_proposal import model_proposal, smoothed_proposal
-from headcount.engines._sample_beliefs import SampleBeliefs, rake_tree, sample_beliefs
+from headcount.engines._sample_beliefs import SampleBeliefs, normalised, rake_tree, sample_beliefs
 from headcount.engines._sampling_arrays import SamplingArrays, sampling_arrays
 from headcount.engines._status import Status
 from headcount.observe import ProblemError
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 _STORE_BYTES = 256_000_000
 _MOST_BYTES = 8_000_000_000
 _BURN_STEPS = 6
+_TUNING = 4
+"""Parts of each of the last three burn-in steps, whose spread tells how much to trust counting and how much smoothing."""
+_COUNTED = 0.01
+"""The share of counting in flows before raking: too little to add noise, enough that no flow that happened starts near zero."""
 _WORTHWHILE = 0.15
 """Whole-path proposals are kept when at least this share of them is accepted."""
 
@@ -91,7 +96,7 @@ class PathGibbs(IterativeEngine):
     draws: int = 50
     batches: int = 20
     start: Model | None = None
-    tolerance: float = 0.1
+    tolerance: float = 0.05
     workers: int = 2
 
     name: ClassVar[str] = "PathGibbs"
@@ -144,16 +149,16 @@ class PathGibbs(IterativeEngine):
         keep = min(
             self.draws, _STORE_BYTES // max(1, 2 * len(arrays.variables) * arrays.population * self.chains)
         )
-        tuning = BatchMoments.empty(arrays.cells)
         return PathRun(
-            arrays,
-            chains,
-            proposal,
-            exact,
+            arrays=arrays,
+            chains=chains,
+            proposal=proposal,
+            exact=exact,
             thin=thin,
             keep=keep,
             trusted=self.start is not None,
-            tuning=tuning,
+            tuning=BatchMoments.empty(arrays.cells),
+            share=np.full(arrays.cells, 0.5),
         )
 
     def step(self, state: PathRun) -> PathRun:
@@ -163,12 +168,8 @@ class PathGibbs(IterativeEngine):
         state = replace(state, steps=state.steps + 1)
         length = _share(self.sweeps, self.batches, state.steps - _BURN_STEPS - 1)
         keep = _share(state.keep, self.batches, state.steps - _BURN_STEPS - 1)
-        results = self._each(lambda c: _batch(state, c, length, keep, rake=True), state)
-        chains = tuple(
-            replace(c, nodes=c.nodes.add(r.node, r.node_smooth), edges=c.edges.add(r.edge_raked, r.edge_smooth), totals=c.totals + r.totals,
-                    sweeps=c.sweeps + length, draws=(*c.draws, r.draws), snapshots=c.snapshots + r.snapshots)
-            for c, r in zip(state.chains, results, strict=True)
-        )  # fmt: skip
+        results = self._each(lambda c: _batch(state, c, length, keep), state)
+        chains = tuple(_gathered(state, c, r, length) for c, r in zip(state.chains, results, strict=True))
         return replace(state, chains=chains)
 
     def residual(self, state: PathRun) -> float:
@@ -191,13 +192,19 @@ class PathGibbs(IterativeEngine):
         length = _share(self.burn_in, _BURN_STEPS, state.steps)
         trying = state.trusted or number == 5 or (number == 6 and state.proposing)
         state = replace(state, steps=number, proposing=trying and self.proposals is not False)
-        results = self._each(lambda c: _batch(state, c, length, 0), state)
+        tuned = _TUNING if number >= 4 else 1
+        results = [
+            r
+            for part in range(tuned)
+            for r in self._each(lambda c, part=part: _batch(state, c, _share(length, tuned, part), 0), state)  # type: ignore[misc]
+        ]
         exact = sum(int(r.tally[1]) for r in results)
         if number >= 4 and exact > 0:
             tuning = state.tuning
             for r in results:
-                tuning = tuning.add(r.node, r.node_smooth)
-            state = replace(state, tuning=tuning, share=tuning.best_share())
+                if r.tally[1] > 0:
+                    tuning = tuning.add(r.node, r.node_smooth)
+            state = replace(state, tuning=tuning, share=tuning.best_shares(state.arrays.tree.node_start))
         if number == 4 and self.proposals is not False and exact > 0:
             node, edge = (
                 np.sum([getattr(r, k) for r in results], axis=0) for k in ("node_smooth", "edge_smooth")
@@ -251,8 +258,8 @@ class PathRun:
     trusted: bool
     tuning: BatchMoments
     """Node means of the last burn-in steps, which fix `share`."""
-    share: float = 0.5
-    """The share of counting in node means; the rest is smoothing."""
+    share: NDArray[np.float64]
+    """The share of counting in each node mean; the rest is smoothing."""
     accepted: float = float("nan")
     proposing: bool = False
     steps: int = 0
@@ -267,7 +274,6 @@ class _Batch:
     node: NDArray[np.float64]
     node_smooth: NDArray[np.float64]
     edge_smooth: NDArray[np.float64]
-    edge_raked: NDArray[np.float64]
     totals: NDArray[np.float64]
     tally: NDArray[np.int64]
     draws: NDArray[np.int32]
@@ -301,7 +307,7 @@ def _first_chain(arrays: SamplingArrays, proposal: Proposal, seed: NDArray[np.in
     )
 
 
-def _batch(run: PathRun, chain: PathChain, length: int, keep: int, *, rake: bool = False) -> _Batch:
+def _batch(run: PathRun, chain: PathChain, length: int, keep: int) -> _Batch:
     """`length` sweeps of one chain, in `keep` parts with a snapshot of all paths after each."""
     from headcount.engines._kernels._sweep_paths import sweep_paths
 
@@ -320,22 +326,35 @@ def _batch(run: PathRun, chain: PathChain, length: int, keep: int, *, rake: bool
         draws.append(rows)
         if keep > 0 and share > 0:
             snapshots.append(chain.state.path.copy())
-    count, exact = max(length, 1), max(int(sums.tally[1]), 1)
-    node, smooth, flows = (
-        sums.node / count,
-        people * sums.node_smooth / exact,
-        people * sums.edge_smooth / exact,
-    )
-    blend = run.share * node + (1 - run.share) * smooth
+    count, exact = max(length, 1), int(sums.tally[1])
+    node, flows = sums.node / count, sums.edge / count
+    smooth = node
+    if exact > 0:
+        smooth = people * sums.node_smooth / exact
+        flows = _COUNTED * flows + (1 - _COUNTED) * people * sums.edge_smooth / exact
     return _Batch(
         node=node,
         node_smooth=smooth,
         edge_smooth=flows,
-        edge_raked=rake_tree(arrays, blend, flows, tolerance=1e-6)[0] if rake else flows,
         totals=np.concatenate([sums.node_square, sums.edge_square, sums.edge]),
         tally=sums.tally,
         draws=np.concatenate(draws),
         snapshots=tuple(snapshots),
+    )
+
+
+def _gathered(run: PathRun, chain: PathChain, batch: _Batch, length: int) -> PathChain:
+    """A chain with one batch more."""
+    blend = normalised(run.arrays, run.share * batch.node + (1 - run.share) * batch.node_smooth)
+    raked = rake_tree(run.arrays, blend, batch.edge_smooth, tolerance=1e-6)[0]
+    return replace(
+        chain,
+        nodes=chain.nodes.add(batch.node, batch.node_smooth),
+        edges=chain.edges.add(raked, batch.edge_smooth),
+        totals=chain.totals + batch.totals,
+        sweeps=chain.sweeps + length,
+        draws=(*chain.draws, batch.draws),
+        snapshots=chain.snapshots + batch.snapshots,
     )
 
 

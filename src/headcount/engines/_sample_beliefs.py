@@ -153,7 +153,7 @@ def sample_beliefs(run: PathRun) -> SampleBeliefs:
     arrays, chains = run.arrays, run.chains
     nodes, edges = merged([c.nodes for c in chains]), merged([c.edges for c in chains])
     share, (cells, entries) = run.share, (arrays.cells, arrays.entries)
-    node_mean = nodes.blend(share)
+    node_mean = normalised(arrays, nodes.blend(share))
     edge_mean, residual = rake_tree(arrays, node_mean, edges.smooth)
     totals = np.sum([c.totals for c in chains], axis=0) / sum(c.sweeps for c in chains)
     node_square, edge_square, edge_counted = np.split(totals, [cells, cells + entries])
@@ -164,7 +164,7 @@ def sample_beliefs(run: PathRun) -> SampleBeliefs:
         "floor": floor(node_error, node_mean, edge_error, edge_mean),
         "accepted": run.accepted,
         "whole_path_proposals": run.proposing,
-        "counting_share": share,
+        "counting_share": float(share.mean()),
         "exact_individuals": run.exact,
         "raking_residual": residual,
         "sweeps": sum(c.sweeps for c in chains),
@@ -180,6 +180,14 @@ def sample_beliefs(run: PathRun) -> SampleBeliefs:
         node_draws=draws,
         snapshots=Snapshots(paths=tuple(s for c in chains for s in c.snapshots)),
         diagnostics=diagnostics,
+    )
+
+
+def normalised(arrays: SamplingArrays, nodes: Array) -> Array:
+    """Node tables scaled to N: counting and smoothing sum to N each, their blend with a share for every entry only nearly."""
+    starts = arrays.tree.node_start
+    return np.asarray(
+        nodes * np.repeat(arrays.population / np.add.reduceat(nodes, starts[:-1]), np.diff(starts))
     )
 
 
