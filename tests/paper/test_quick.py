@@ -3,7 +3,6 @@
 import json
 import platform
 import socket
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -65,10 +64,8 @@ def test_a_second_run_only_draws(folder: Path) -> None:
     """Nothing is computed again, and the tables and figures are the same bytes."""
     names = [*folder.glob("tables/*"), *folder.glob("figures/*")]
     before = {path: path.read_bytes() for path in names}
-    start = time.perf_counter()
     done = CliRunner().invoke(app, ["reproduce", "table1", "--quick", "--out", str(folder)])
     assert done.exit_code == 0, done.output
-    assert time.perf_counter() - start < 30
     assert json.loads((folder / "manifest.json").read_text())["last_run"]["tasks_computed"] == 0
     assert {path: path.read_bytes() for path in names} == before
 

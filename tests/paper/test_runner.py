@@ -8,7 +8,7 @@ import pytest
 
 from headcount.paper._runner import ReproductionError, missing, run
 from headcount.paper._store import Store
-from headcount.paper._task import Setting, Task
+from headcount.paper._task import Setting, Task, touched
 
 HERE = "tests.paper.kinds"
 SETTING = Setting(2, 1.0, 10, steps=3)
@@ -78,6 +78,18 @@ def test_failures_are_told_and_retried(tmp_path: Path) -> None:
     mended.touch()
     assert run(tasks, Store(tmp_path), workers=0, progress=False) == 2
     assert value(Store(tmp_path), after) == 3
+
+
+def test_what_is_forgotten_is_computed_again(tmp_path: Path) -> None:
+    """Forgetting a task forgets what depends on it, and nothing else."""
+    log, store = tmp_path / "log", Store(tmp_path)
+    tasks = plan(log)
+    other = Task(f"{HERE}:one", SETTING, 8, "other", options={"log": str(log)})
+    run([*tasks, other], store, workers=0, progress=False)
+    assert {t.key for t in touched([*tasks, other], ["other"])} == {other.key}
+    store.forget(touched(tasks, [f"{HERE}:one"]))
+    assert set(missing([*tasks, other], store)) == {t.key for t in tasks}
+    assert set(missing([*tasks, other], Store(tmp_path))) == {t.key for t in tasks}
 
 
 def test_a_killed_worker_costs_one_retry(tmp_path: Path) -> None:

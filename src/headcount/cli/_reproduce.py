@@ -23,6 +23,10 @@ def reproduce(
         Path | None, typer.Option(help="Another folder for the comparison page and its figures.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version in less than two minutes.")] = False,
+    again: Annotated[
+        list[str] | None,
+        typer.Option(help="Compute an engine's results anew, and what depends on them: TiltedEP (repeat)."),
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler, to use its workers: tcp://….")
@@ -39,7 +43,13 @@ def reproduce(
         folder = out if out is not None else (_QUICK if quick else _FULL)
         try:
             written = run(
-                experiments, out=folder, page=page, quick=quick, workers=workers, scheduler=scheduler
+                experiments,
+                out=folder,
+                page=page,
+                quick=quick,
+                again=again or (),
+                workers=workers,
+                scheduler=scheduler,
             )
         except KeyboardInterrupt:
             typer.echo(

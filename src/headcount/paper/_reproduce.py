@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.paper import _runner
 from headcount.paper._store import Store, write_json, write_text
-from headcount.paper._task import Task, unique
+from headcount.paper._task import Task, touched, unique
 
 EXPERIMENTS = ("table1", "table2", "table3", "figure1", "figure2", "exhibits")
 
@@ -22,6 +22,7 @@ def reproduce(
     out: str | Path = "reproduction",
     page: str | Path | None = None,
     quick: bool = False,
+    again: Sequence[str] = (),
     workers: int = 2,
     scheduler: str | None = None,
     progress: bool | None = None,
@@ -40,6 +41,9 @@ def reproduce(
         Another folder for the comparison page and its figures.
     quick
         A small version in less than two minutes: fewer data sets, shorter references, smaller maps for the figures.
+    again
+        Engines or kinds of task whose results are computed anew, with all that depends on them: the cache does not see when an
+        engine's code changes.
     workers
         Processes on this machine; 0 computes in this one.
     scheduler
@@ -65,6 +69,7 @@ def reproduce(
     modules = {name: import_module(f"headcount.paper.{name}") for name in EXPERIMENTS}
     plans = {name: module.plan(quick=quick) for name, module in modules.items()}
     wanted = [task for name in chosen for task in plans[name]]
+    store.forget(_again(wanted, again))
     start = time.perf_counter()
     computed = _runner.run(wanted, store, workers=workers, scheduler=scheduler, progress=progress)
     wall = time.perf_counter() - start
@@ -86,6 +91,17 @@ def _chosen(experiments: Sequence[str]) -> list[str]:
         )
         raise ValueError(f"{what}: choose from {', '.join(EXPERIMENTS)}, or all")
     return [name for name in EXPERIMENTS if "all" in experiments or name in experiments]
+
+
+def _again(tasks: list[Task], names: Sequence[str]) -> list[Task]:
+    """The tasks to forget; a name that fits none is refused."""
+    known = {name for task in unique(tasks).values() for name in (task.engine, task.kind) if name}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(
+            f"again names {', '.join(map(repr, unknown))}: these experiments have {', '.join(sorted(known))}"
+        )
+    return touched(tasks, names)
 
 
 def _require_parquet() -> None:

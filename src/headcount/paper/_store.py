@@ -90,6 +90,13 @@ class Store:
         write_json(self.cache / f"{task.key}.json", {"task": task.plain(), "rows": rows})
         self._rows[task.key] = rows
 
+    def forget(self, tasks: Iterable[Task]) -> None:
+        """Drop what is known of these tasks, so that they are computed again."""
+        for task in tasks:
+            self._rows.pop(task.key, None)
+            for kind in ("json", "npz"):
+                (self.cache / f"{task.key}.{kind}").unlink(missing_ok=True)
+
     def frame(self, tasks: Iterable[Task]) -> pd.DataFrame:
         """All numbers of these tasks, one row each; tasks without results leave none."""
         import pandas as pd

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -131,6 +131,15 @@ class Result:
 
     rows: tuple[Row, ...]
     arrays: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+
+def touched(tasks: Iterable[Task], names: Collection[str]) -> list[Task]:
+    """Tasks of these engines or kinds, and every task that reads what they leave."""
+    found: dict[str, Task] = {}
+    for task in unique(list(tasks)).values():  # needs come first
+        if {task.engine, task.kind} & set(names) or any(n.key in found for n in task.needs.values()):
+            found[task.key] = task
+    return list(found.values())
 
 
 def unique(tasks: list[Task]) -> dict[str, Task]:

@@ -9,7 +9,7 @@ Seeds: (20140621, ℓ, 1000·w₁, N, T, data set, stream).
 
 Deviations: those of Table 1.
 
-Duration: about 20 CPU minutes, a third of them shared with Table 1.
+Duration: about 8 CPU minutes, a third of them shared with Table 1.
 """
 
 from __future__ import annotations

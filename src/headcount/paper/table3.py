@@ -9,7 +9,7 @@ Seeds: (20140621, ℓ, 1000·w₁, N, T, data set, stream).
 
 Deviations: those of Table 1.
 
-Duration: about 25 CPU minutes, a quarter of them shared with Table 1.
+Duration: about 10 CPU minutes, a third of them shared with Table 1.
 """
 
 from __future__ import annotations
