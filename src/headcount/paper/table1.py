@@ -7,8 +7,9 @@ intensity, 10 data sets each.
 Seeds: (20140621, ℓ, 1000·w₁, N, T, data set, stream).
 
 Deviations: the features are those of the published simulator (the paper prints no formulas); winds are drawn anew for every data
-set; the reference is `PathGibbs`, with the paper's 11 million moves beside it (twice on three data sets
-of every setting); MAP is solved to convergence; GCGM is computed as the joint mode (`Laplace`), the fixed point of the paper's sweeps, with `EdgeEP` run on three data sets of every setting as proof.
+set; the reference is `PathGibbs`, with the paper's 11 million moves beside it (twice on three data sets of every setting); MAP is
+solved to convergence; GCGM is computed as the joint mode (`Laplace`), the fixed point of the paper's sweeps, with `EdgeEP` run on
+three data sets of every setting as proof.
 
 Duration: about 11 CPU minutes.
 """
