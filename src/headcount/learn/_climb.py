@@ -67,9 +67,21 @@ def _root(gradient: Array, way: Array) -> float:
     return float(np.sqrt(max(float(gradient @ way), 0.0)))
 
 
+def dense_inverse(climb: Climb) -> Array:
+    """B as a matrix, shape (K, K): what the climb has learned of the inverse information."""
+    columns = [two_loop(climb.point, climb.pairs, unit) for unit in np.eye(len(climb.point.x))]
+    found = np.array(columns).T
+    return 0.5 * (found + found.T)
+
+
 def direction(point: Evaluation, pairs: Sequence[tuple[Array, Array]]) -> Array:
-    """B g by the two-loop recursion, B₀ the inverse information of complete counts."""
-    q = point.gradient.copy()
+    """B g."""
+    return two_loop(point, pairs, point.gradient)
+
+
+def two_loop(point: Evaluation, pairs: Sequence[tuple[Array, Array]], v: Array) -> Array:
+    """B v by the two-loop recursion, B₀ the inverse information of complete counts."""
+    q = v.copy()
     alphas = []
     for s, y in reversed(pairs):
         alpha = float(s @ q) / float(s @ y)
@@ -100,7 +112,7 @@ def ascent_step(climb: Climb, evaluate: Evaluate) -> Climb:
         return replace(climb, stuck=True)
     length = min(1.0, LONGEST / max(float(np.abs(way).max(initial=0.0)), 1e-300))
     for _ in range(TRIALS):
-        new = _tried(evaluate, old.x + length * way, old)
+        new = tried(evaluate, old.x + length * way, old)
         if new is not None and acceptable(old, new, way, length, slope):
             return _arrived(climb, new, pairs)
         length *= _shorter(new, way, slope)
@@ -128,7 +140,7 @@ def _shorter(new: Evaluation | None, way: Array, slope: float) -> float:
     return min(max(slope / (slope - ahead), 0.1), 0.5)
 
 
-def _tried(evaluate: Evaluate, x: Array, old: Evaluation) -> Evaluation | None:
+def tried(evaluate: Evaluate, x: Array, old: Evaluation) -> Evaluation | None:
     """The evaluation at x; None where the model cannot have made the data or the engine broke down."""
     try:
         new = evaluate(x, old.starts)

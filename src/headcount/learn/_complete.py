@@ -11,7 +11,7 @@ import numpy as np
 from headcount.engines import Status
 from headcount.individual import Model, ModelError
 from headcount.learn._family import Family, Tables
-from headcount.learn._information import examine
+from headcount.learn._information import complete_information
 from headcount.learn._natural import named_values, natural_of
 from headcount.learn._objective import Objective
 from headcount.learn._parametrisation import Parametrisation
@@ -60,7 +60,11 @@ def fit_complete(
     objective = Objective(families, statistics)
     x = objective.maximise(families[0].start())
     information = objective.information(x)
-    known = examine(information, information, families[0].names)
+    moves = sum(
+        _lookup(t)((m.variables[0],)).sum() * max(1, len(m.variables) - 1)
+        for t, m in zip(found, models, strict=True)
+    )
+    known = complete_information(information, families[0].names, float(moves))
     gradient = objective.gradient(x)
     row: dict[str, Any] = {
         "iteration": 0,

@@ -64,6 +64,10 @@ class Component(ABC):
     def information(self, x: Array, n: Any) -> Array:
         """−∂²l/∂x², shape (K, K), positive semi-definite."""
 
+    def scale(self, x: Array, n: Any) -> Array:
+        """What the information's diagonal would be without centring, shape (K,): below rounding of it, it is zero."""
+        return np.diagonal(self.information(x, n))
+
     @abstractmethod
     def natural(self, x: Array) -> Natural:
         """The parameters as people name them."""

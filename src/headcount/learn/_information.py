@@ -3,15 +3,18 @@
     J = −∂g/∂x, by central differences of Fisher's gradient g (prior included), made symmetric
     covariance = J⁻¹ on the directions that are identified
 
-Each parameter is moved by a fraction of its standard error under complete counts. A direction v is not identified
-when complete counts would say nothing about it (a feature that never varies), or when the data hold less than
-`LEAST` of what complete counts would: vᵀJv < LEAST · vᵀIv, I the information of complete counts.
+Differences are taken along directions that complete counts would tell apart (I, their information, is the unit), first
+with small steps. Where the data hold only a small share ρ of what complete counts would say, such a step moves the
+gradient by little more than the engine's tolerance, so it is taken again with a length of a fraction of the standard
+error 1/√ρ found. A direction is not identified when complete counts say nothing about it (a feature that never
+varies), or when its standard error exceeds `WIDEST` times the change that would move one individual's log-odds by one
+standard deviation: ρ · individuals < 1/WIDEST².
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,11 +22,16 @@ from headcount.learn._component import Array
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._linear import NULL, scaled_eigen
 
-LEAST = 1e-3
-STEP = 0.05
-"""Of a standard error under complete counts."""
-WIDEST = 0.25
-"""Largest step, in the parameter's own unit."""
+STEP = 0.1
+"""First step, in standard errors under complete counts."""
+SECOND = 0.1
+"""Second step, in standard errors."""
+LITTLE = 0.1
+"""Shares of the complete information below which the second step is taken."""
+WIDEST = 10.0
+"""Largest standard error of something identified, in an individual's standard deviations."""
+FURTHEST = 0.25
+"""Longest step, in the same unit."""
 SHOWN = 0.1
 """Smallest share of a direction's largest coefficient that is named."""
 
@@ -52,8 +60,8 @@ class Information:
     covariance
         Of the estimate; infinite variances where a direction is not identified.
     asymmetry
-        Largest |J − Jᵀ|/√(I_kk I_ll): zero for the Jacobian of a gradient; what is left tells how far the
-        engine's gradient is from being one.
+        Largest |J_kl − J_lk|/√(J_kk J_ll) along the directions used: zero for the Jacobian of a gradient;
+        what is left tells how far the engine's gradient is from being one.
     unidentified
         Directions the data do not determine.
     """
@@ -65,42 +73,95 @@ class Information:
     unidentified: tuple[Direction, ...]
     saddle: bool
     """Whether some direction curves upwards: the estimate is then no maximum of what the engine sees."""
+    discrepancy: float = 0.0
+    """How far from the estimate the maximum of the engine's evidence lies, in standard errors; zero where Fisher's
+    gradient is the evidence's derivative, NaN from an engine without evidence."""
+    shift: Array = field(default_factory=lambda: np.zeros(0))
+    """From the zero of Fisher's gradient to the maximum of the evidence, to first order."""
 
 
-def observed_information(point: Evaluation, expect: Expectation, names: Sequence[str]) -> Information:
-    """J by 2K E-steps, warm-started from the estimate."""
+def observed_information(
+    point: Evaluation,
+    expect: Expectation,
+    names: Sequence[str],
+    individuals: float,
+    *,
+    guess: Array | None = None,
+) -> Information:
+    """J by 2K E-steps, warm-started from the estimate.
+
+    `guess` is a rough inverse of J, from the climb, that tells how long the steps must be; without it that takes
+    another 2K.
+    """
     complete = point.objective.information(point.x)
-    scale = np.sqrt(np.maximum(np.diagonal(complete), 0.0))
-    with np.errstate(divide="ignore"):
-        steps = np.minimum(STEP / scale, WIDEST)
-    points = [
-        point.x + sign * steps[k] * unit for k, unit in enumerate(np.eye(len(steps))) for sign in (1, -1)
-    ]
-    found = expect.several(points, point.starts)
-    rows = [
-        (down.gradient - up.gradient) / (2 * step)
-        for up, down, step in zip(found[::2], found[1::2], steps, strict=True)
-    ]
-    return examine(np.array(rows).reshape(len(steps), len(steps)), complete, names)
+    white, null = _whitened(complete)
+    if guess is None:
+        rough, slope = _differences(point, expect, white, np.full(white.shape[1], STEP))
+    else:
+        rough = np.linalg.pinv(np.linalg.pinv(white) @ guess @ np.linalg.pinv(white).T)
+        slope = np.zeros(0)
+    share, turned = np.linalg.eigh(0.5 * (rough + rough.T))
+    jacobian = rough
+    if guess is not None or (share < LITTLE).any():
+        white = white @ turned
+        longest = FURTHEST * np.sqrt(individuals)
+        steps = np.minimum(SECOND / np.sqrt(np.clip(share, 1e-12, 1.0)), longest)
+        jacobian, slope = _differences(point, expect, white, steps)
+    return examine(jacobian, white, null, complete, names=names, individuals=individuals, slope=slope)
 
 
-def examine(jacobian: Array, complete: Array, names: Sequence[str]) -> Information:
-    """Covariance and identification from J and I."""
-    scale, eigenvalues, vectors = scaled_eigen(complete)
+def complete_information(information: Array, names: Sequence[str], individuals: float) -> Information:
+    """The same when all counts are seen: J = I."""
+    white, null = _whitened(information)
+    return examine(np.eye(white.shape[1]), white, null, information, names=names, individuals=individuals)
+
+
+def _whitened(complete: Array) -> tuple[Array, list[tuple[Array, str]]]:
+    """Directions W with WᵀIW = 1, shape (K, R), and those about which complete counts say nothing."""
+    scale, values, vectors = scaled_eigen(complete)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
-    gap = np.abs(jacobian - jacobian.T) * np.outer(inverse, inverse)
-    observed = 0.5 * (jacobian + jacobian.T)
-    kept = eigenvalues > NULL * max(float(eigenvalues.max(initial=0.0)), 1e-300)
-    directions = [_named(names, np.eye(len(names))[k], _NEVER) for k in np.flatnonzero(scale == 0)]
+    kept = values > NULL * max(float(values.max(initial=0.0)), 1e-300)
+    null = [(np.eye(len(scale))[k], _NEVER) for k in np.flatnonzero(scale == 0)]
     for k in np.flatnonzero(~kept):
         v = inverse * vectors[:, k]
-        if np.abs(v).max() > 0 and not (np.abs(vectors[:, k])[scale == 0] > 0.5).any():
-            directions.append(_named(names, v, _TOGETHER))
-    # Whitened by complete counts, J has eigenvalues between 0 and 1: the share of the information observed.
-    white = (inverse[:, None] * vectors[:, kept]) / np.sqrt(eigenvalues[kept])
-    share, turned = np.linalg.eigh(white.T @ observed @ white)
+        if np.abs(v).max() > 0:
+            null.append((v, _TOGETHER))
+    return (inverse[:, None] * vectors[:, kept]) / np.sqrt(values[kept]), null
+
+
+def _differences(point: Evaluation, expect: Expectation, white: Array, steps: Array) -> tuple[Array, Array]:
+    """WᵀJW, shape (R, R), and the slope of the evidence itself, (R,), by steps along the columns of W."""
+    points = [point.x + sign * h * v for v, h in zip(white.T, steps, strict=True) for sign in (1, -1)]
+    found = expect.several(points, point.starts)
+    columns = [
+        white.T @ (down.gradient - up.gradient) / (2 * h)
+        for up, down, h in zip(found[::2], found[1::2], steps, strict=True)
+    ]
+    rises = [
+        (up.value - down.value) / (2 * h) for up, down, h in zip(found[::2], found[1::2], steps, strict=True)
+    ]
+    return np.array(columns).T.reshape(len(steps), len(steps)), np.array(rises)
+
+
+def examine(
+    jacobian: Array,
+    white: Array,
+    null: Sequence[tuple[Array, str]],
+    complete: Array,
+    *,
+    names: Sequence[str],
+    individuals: float,
+    slope: Array | None = None,
+) -> Information:
+    """Covariance and identification from WᵀJW; `slope` is the evidence's own, zero at its maximum."""
+    # Symmetric on the scale of each direction's own standard error, so that a strong one does not drown a weak one.
+    size = np.sqrt(np.maximum(np.abs(np.diagonal(jacobian)), 1e-300))
+    gap = np.abs(jacobian - jacobian.T) / np.outer(size, size)
+    share, turned = np.linalg.eigh(0.5 * (jacobian + jacobian.T))
     back = white @ turned
-    seen = share > LEAST
+    least = 1.0 / (WIDEST**2 * individuals)
+    seen = share > least
+    directions = [_named(names, v, reason) for v, reason in null]
     for k in np.flatnonzero(~seen):
         directions.append(_named(names, back[:, k], _HIDDEN.format(share=max(float(share[k]), 0.0))))
     covariance = (back[:, seen] / share[seen]) @ back[:, seen].T
@@ -108,13 +169,17 @@ def examine(jacobian: Array, complete: Array, names: Sequence[str]) -> Informati
         lost = [k for k, name in enumerate(names) if name in found.coefficients]
         covariance[lost, :] = covariance[:, lost] = np.nan
         covariance[lost, lost] = np.inf
+    rise = np.zeros(int(seen.sum())) if slope is None else (turned.T @ slope)[seen]
+    inverse = np.linalg.pinv(white)
     return Information(
-        observed,
-        complete,
-        covariance,
-        float(gap.max(initial=0.0)),
-        tuple(directions),
-        bool((share < -LEAST).any()),
+        observed=inverse.T @ (0.5 * (jacobian + jacobian.T)) @ inverse,
+        complete=complete,
+        covariance=covariance,
+        asymmetry=float(gap.max(initial=0.0)),
+        unidentified=tuple(directions),
+        saddle=bool((share < -max(least, 1e-6)).any()),
+        discrepancy=float(np.sqrt(np.sum(rise**2 / share[seen]))),
+        shift=(back[:, seen] / share[seen]) @ rise,
     )
 
 

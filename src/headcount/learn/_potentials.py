@@ -83,6 +83,12 @@ class Potentials(Component):
         """N cov_w F."""
         return n[-1] * feature_covariance(self.model(x), self.features, len(self.names))
 
+    def scale(self, x: Array, n: Array) -> Array:
+        """N E_w F²."""
+        model = self.model(x)
+        mean = self.totals({s: model.marginal(s) for s in self.features})
+        return np.diagonal(self.information(x, n)) + n[-1] * mean**2
+
     def natural(self, x: Array) -> Natural:
         """The weights are what people call them."""
         return Natural(self.names, x, np.eye(len(x)), ("identity",) * len(x))

@@ -185,10 +185,15 @@ def _model(meta: Mapping[str, Any], arrays: Mapping[str, Any], key: str) -> Mode
 def _information(known: Information | None, arrays: dict[str, Any]) -> Any:
     if known is None:
         return None
-    for name in ("observed", "complete", "covariance"):
+    for name in ("observed", "complete", "covariance", "shift"):
         arrays[f"information_{name}"] = getattr(known, name)
     directions = [[d.coefficients, d.reason] for d in known.unidentified]
-    return {"asymmetry": known.asymmetry, "saddle": known.saddle, "unidentified": directions}
+    return {
+        "asymmetry": known.asymmetry,
+        "saddle": known.saddle,
+        "discrepancy": _kept(known.discrepancy),
+        "unidentified": directions,
+    }
 
 
 def _known(meta: Any, arrays: Mapping[str, Any]) -> Information | None:
@@ -201,4 +206,6 @@ def _known(meta: Any, arrays: Mapping[str, Any]) -> Information | None:
         meta["asymmetry"],
         tuple(Direction(c, r) for c, r in meta["unidentified"]),
         meta["saddle"],
+        _freed(meta["discrepancy"]),
+        arrays["information_shift"],
     )

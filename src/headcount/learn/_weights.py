@@ -47,6 +47,13 @@ class Weights(Component):
         """Σ n(i) cov_i f."""
         return -self.transitions.hessian(x, n)
 
+    def scale(self, x: Array, n: Array) -> Array:
+        """Σ n(i) E_i f²."""
+        p = self.transitions.transitions(x).reshape(-1, *n.shape[-2:])
+        moved = n.reshape(-1, *n.shape[-2:]).sum(axis=2)
+        moved = moved.sum(axis=0, keepdims=True) if len(p) == 1 else moved
+        return np.einsum("ti,tij,tkij->k", moved, p, self.transitions.features**2)
+
     def natural(self, x: Array) -> Natural:
         """The weights are what people call them."""
         return Natural(self.names, x, np.eye(len(x)), ("identity",) * len(x))
