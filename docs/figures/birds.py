@@ -75,7 +75,7 @@ def overview(world: object, nodes: pd.DataFrame, flows: pd.DataFrame) -> Figure:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     known = nodes.assign(true=world.counts.ravel())
-    known = known[known["reliable"]]
+    known = known[known["reliable"] & (known["sd"] > 0)]
     inside = known["true"].between(known["lower"], known["upper"])
     for part, colour in ((known[inside], BLUE), (known[~inside], VERMILION)):
         reach = np.abs(part[["lower", "upper"]].to_numpy().T - part["mean"].to_numpy())
