@@ -1,10 +1,10 @@
 r"""From a scalar cavity and a likelihood to the moments a site must match.
 
-Given a cavity :math:`N(m, v)` for one count and the tilted likelihood :math:`\ell(y\mid k)e^{-gk}`, the *lattice* projection sums
-:math:`N(k; m, v)\,\ell(y\mid k)\,e^{-gk}` over whole numbers :math:`0 \le k \le N`: counts are integers, and near zero
-that is what matters.
-Where the spread is large every s-th integer is summed with weight s, which is the trapezoid rule and as exact. The *line* projection
-integrates over real :math:`z \ge 0` by the same rule with a fractional step. The log-likelihood is tabulated once for each grid.
+Given the law c of one count in the context of everything but its own observation (see ``_whole_law``; a Gaussian cavity where counts
+are large), the *lattice* projection sums :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` over whole numbers :math:`0 \le k \le N`: counts are
+integers, and near zero that is what matters. Where the spread is large every s-th integer is summed with weight s, which is the
+trapezoid rule and as exact. The *line* projection integrates the Gaussian cavity over real :math:`z \ge 0` by the same rule with a
+fractional step. The log-likelihood and the binomial coefficients are tabulated once for each grid.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from headcount.engines._whole_law import Context, log_choose, whole_law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,11 +35,12 @@ class Grid:
 
     points: Array
     """``(K, P)``."""
-    log_weight: Array
-    """log of the summation weight, −inf for padding."""
     log_prob: Array
+    """log ℓ with the log of the summation weight; −inf for padding."""
     centre: Array
     sd: Array
+    coefficient: Array | None
+    """log of the binomial coefficients of the points, less that of the first; None on a line."""
 
     def serves(self, mean: Array, sd: Array) -> NDArray[np.bool_]:
         """Where the grid still fits a posterior with these moments."""
@@ -59,18 +62,25 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     if not lattice:  # a line starts at zero: half weight there, and never zero itself where log ℓ is −inf
         weight[:, 0] -= np.log(2.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_prob = noise.log_prob(np.minimum(points, population).T).T
-    return Grid(points, weight, log_prob, mean, sd)
+        log_prob = np.ascontiguousarray(noise.log_prob(np.minimum(points, population).T).T + weight)
+    coefficient = log_choose(points, low, population) if lattice else None
+    return Grid(points, log_prob, mean, sd, coefficient)
 
 
-def tilted_moments(grid: Grid, mean: Array, variance: Array, g: Array) -> tuple[Array, Array, Array]:
-    """log normaliser, mean and variance of ``N(k; mean, variance) ℓ(y | k) e^{−g k}``; ``mean`` is absolute."""
-    gap = grid.points - mean[:, None]
-    log_w = grid.log_weight + grid.log_prob - g[:, None] * grid.points - 0.5 * gap * gap / variance[:, None]
-    top = log_w.max(axis=1)
-    w = np.exp(log_w - top[:, None])
-    total = w.sum(axis=1)
-    first = np.einsum("ij,ij->i", w, gap) / total
-    second = np.einsum("ij,ij->i", w, gap * gap) / total - first * first
-    log_z = np.log(total) + top - 0.5 * np.log(2 * np.pi * variance)
+def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array, Array]:
+    """log normaliser, mean and variance of ``c(k) ℓ(y | k) e^{−g k}``."""
+    from headcount.engines._kernels._whole_counts import tilted_sums
+
+    mean, variance = context.mean, context.variance
+    law = np.stack([-0.5 / variance, np.zeros_like(mean), -0.5 * np.log(2 * np.pi * variance)])
+    whole = np.zeros(len(mean), dtype=np.bool_)
+    if grid.coefficient is not None:
+        rows = context.small()
+        fitted = whole_law(context.take(rows))
+        constant = fitted.constant_against(grid.points[rows, 0], context.population)
+        law[:, rows] = fitted.a, fitted.b, constant
+        whole[rows] = True
+    coefficient = grid.points if grid.coefficient is None else grid.coefficient
+    log_z, first, second = (np.empty_like(mean) for _ in range(3))
+    tilted_sums(grid.points, grid.log_prob, coefficient, whole, law, mean, g, log_z, first, second)
     return log_z, mean + first, second

@@ -24,6 +24,7 @@ from headcount.engines._engine import IterativeEngine
 from headcount.engines._map import MAP
 from headcount.engines._projection import Grid, make_grid, tilted_moments
 from headcount.engines._tilting import Tilts
+from headcount.engines._whole_law import Context
 from headcount.structure import Moments, NotPositiveDefinite
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+LEAST_SD = 0.03
+"""Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
+CERTAIN = 1e-7
+"""Variance below which a count is known; a site need not say more."""
+LEAST_DAMPING = 0.02
+"""Sweeps are not shortened below this; what still grows then is let go and shows in the status."""
 LONGEST_PULL = 1.0
 """Largest change of a tilt in one sweep, in nats."""
 
@@ -144,8 +151,11 @@ class TiltedEP(IterativeEngine):
             except (NotPositiveDefinite, FloatingPointError):
                 damping *= 0.5
                 continue
-            if new.residual > 1.5 * state.residual and np.isfinite(state.residual):
-                damping = max(0.7 * damping, 0.05)
+            if new.residual > 3.0 * state.residual and damping > LEAST_DAMPING:
+                damping *= 0.5  # two entries of one node can swing against each other: shorter sweeps settle them
+                continue
+            if new.residual > 1.5 * state.residual:
+                damping = max(0.7 * damping, LEAST_DAMPING)
             else:
                 damping = min(1.05 * damping, self.damping)
             return replace(new, damping=damping)
@@ -211,8 +221,7 @@ class TiltedEP(IterativeEngine):
             residual = max(residual, change)
             grids.append(grid)
         if self.centre == "mean" and centre.roles.active.any():
-            with np.errstate(divide="ignore", invalid="ignore"):
-                off = np.where(variance > 0, np.abs(mean) / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
+            off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
             if not centre.roles.exact.any():
                 floor = 1e-13 * tilts.problem.population
                 residual = max(residual, float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0)))
@@ -328,18 +337,27 @@ def _sum_project(
     at, sd = here.expected + here.mean, np.sqrt(v)
     if grid is None or not grid.serves(at, np.maximum(sd, 0.5)).all():
         grid = make_grid(noise, at, sd, population, lattice=lattice)  # type: ignore[arg-type]
-    log_z, mean, variance = tilted_moments(grid, here.expected + cavity_m, cavity_v, here.g)
+    context = Context(here.expected, here.expected + cavity_m, cavity_v, population)
+    log_z, mean, variance = tilted_moments(grid, context, here.g)
     mean = mean - here.expected
-    ok = usable & np.isfinite(log_z) & (variance > 1e-12 * cavity_v)
-    safe = np.where(ok, variance, 1.0)
-    tau = np.where(ok, 1.0 / safe - 1.0 / cavity_v, here.tau)
-    nu = np.where(ok, mean / safe - cavity_m / cavity_v, here.nu)
+    ok = usable & np.isfinite(log_z)
+    known = ok & (np.maximum(variance, cavity_v) <= CERTAIN)  # the others have settled it already
+    safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
+    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / cavity_v, here.tau))
+    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / cavity_v, here.nu))
     joint = 1.0 / cavity_v + here.tau
     gauss = (
         -0.5 * np.log(cavity_v * joint)
         + 0.5 * (cavity_m / cavity_v + here.nu) ** 2 / joint
         - 0.5 * cavity_m**2 / cavity_v
     )
-    log_sites = float(np.where(ok, log_z - gauss, 0.0).sum())
-    change = np.where(ok, np.maximum(np.abs(mean - here.mean) / sd, np.abs(np.log(safe / v))), 0.0)
+    fixed = np.clip(here.expected, 0.0, population)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        certain = noise.log_prob(fixed) - here.g * fixed  # type: ignore[attr-defined]
+    log_sites = float(np.where(ok, log_z - gauss, np.where(live, 0.0, certain)).sum())
+    scale = np.maximum(v, LEAST_SD**2)
+    change = np.maximum(
+        np.abs(mean - here.mean) / np.sqrt(scale), np.where(known, 0.0, np.abs(safe - v) / scale)
+    )
+    change = np.where(ok, change, np.where(live, 1.0, 0.0))  # an entry without a cavity has not converged
     return tau, nu, log_sites, float(change.max(initial=0.0)), grid
