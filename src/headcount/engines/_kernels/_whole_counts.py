@@ -1,0 +1,124 @@
+"""The laws of ``_whole_law`` and the sums of ``_projection``, entry by entry, compiled.
+
+Both are many short sums: in NumPy they are dozens of passes over arrays as wide as the widest entry, here one pass over what each
+entry needs. The formulas are those of ``_whole_law`` and ``_projection``, which stay the readable statement and the tests' oracle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headcount.engines._kernels._compile import bare, kernel
+
+STEPS = 25
+HALVINGS = 20
+
+
+@kernel
+def fit_laws(expected, mean, variance, population, reach, least, table, a, b, constant, reference):
+    """Fill A, B, the constant and the reference of ``_whole_law.Law`` for every entry; ``table`` holds log k!, k = 0 … N."""
+    longest = 1
+    for i in range(mean.size):
+        sd = max(np.sqrt(variance[i]), 0.5)
+        longest = max(longest, int(2 * reach * sd / max(np.floor(sd / 3.0), 1.0)) + 4)
+    base, s = np.empty(longest), np.empty(longest)
+    for i in range(mean.size):
+        m, v = mean[i], variance[i]
+        sd = max(np.sqrt(v), 0.5)
+        step = max(np.floor(sd / 3.0), 1.0)
+        low = min(max(np.floor(m - reach * sd), 0.0), population)
+        high = min(max(m, 0.0) + reach * sd + 1.0, population)
+        count = int(np.floor((high - low) / step)) + 1
+        for k in range(count):
+            point = low + step * k
+            s[k] = point - m
+            base[k] = (
+                table[int(low)]
+                - table[int(point)]
+                + table[int(population - low)]
+                - table[int(population - point)]
+            )
+        mu = expected[i] / population
+        pull = 1.0 / v - 1.0 / (expected[i] * (1.0 - mu))
+        a[i] = -0.5 * pull
+        b[i] = np.log(mu) - np.log1p(-mu) + (m - expected[i]) * (1.0 / v - pull)
+        fraction = m - np.floor(m)
+        wanted = max(v, least * fraction * (1.0 - fraction))
+        total = _log_sum(base, s, count, a[i], b[i])
+        if m > low and m < high:
+            a[i], b[i], total = _match(base, s, count, wanted, a[i], b[i], total)
+        constant[i] = -total - np.log(step)
+        reference[i] = low
+
+
+@bare
+def _log_sum(base, s, count, a, b):
+    """log Σ exp(base + A s² + B s)."""
+    top = -np.inf
+    for k in range(count):
+        top = max(top, base[k] + s[k] * (b + a * s[k]))
+    total = 0.0
+    for k in range(count):
+        total += np.exp(base[k] + s[k] * (b + a * s[k]) - top)
+    return np.log(total) + top
+
+
+@bare
+def _match(base, s, count, variance, first_a, first_b, first_total):
+    """A, B with mean 0 and the given variance, by Newton with halved steps; where they were when that does not get there."""
+    a, b, total = first_a, first_b, first_total
+    for _ in range(STEPS):
+        m1 = m2 = m3 = m4 = 0.0
+        for k in range(count):
+            t = s[k]
+            p = np.exp(base[k] + t * (b + a * t) - total)
+            m1 += p * t
+            m2 += p * t * t
+            m3 += p * t * t * t
+            m4 += p * t * t * t * t
+        if abs(m1) <= 1e-8 * np.sqrt(variance) and abs(m2 - variance) <= 1e-8 * variance:
+            return a, b, total
+        c_bb, c_ab, c_aa = m2 - m1 * m1, m3 - m1 * m2, m4 - m2 * m2
+        det = c_aa * c_bb - c_ab * c_ab
+        if not det > 1e-13 * c_aa * c_bb:
+            break
+        step_a = (c_ab * m1 - c_bb * (m2 - variance)) / det
+        step_b = (c_ab * (m2 - variance) - c_aa * m1) / det
+        length = 1.0
+        for _ in range(HALVINGS):
+            new_a, new_b = a + length * step_a, b + length * step_b
+            new_total = _log_sum(base, s, count, new_a, new_b)
+            if new_total - total <= length * step_a * variance + 1e-12 * max(abs(total), 1.0):
+                break
+            length *= 0.5
+        a, b, total = new_a, new_b, new_total
+    return first_a, first_b, first_total
+
+
+@kernel
+def tilted_sums(points, log_prob, coefficient, whole, law, mean, g, log_z, first, second):
+    """log Σ, mean − ``mean`` and variance of ``c(k) exp(log_prob) e^{−g k}`` for every row.
+
+    log c(k) = C + B s + A s², s = k − mean, ``law`` = (A, B, C), plus the binomial coefficient where ``whole``; ``log_prob`` has the
+    weights of summation in it.
+    """
+    count = points.shape[1]
+    w = np.empty(count)
+    for i in range(points.shape[0]):
+        top = -np.inf
+        for k in range(count):
+            s = points[i, k] - mean[i]
+            w[k] = log_prob[i, k] - g[i] * points[i, k] + law[2, i] + s * (law[1, i] + s * law[0, i])
+            if whole[i]:
+                w[k] += coefficient[i, k]
+            top = max(top, w[k])
+        m0 = m1 = m2 = 0.0
+        for k in range(count):
+            if w[k] > top - 80.0:  # the rest would not change the last digit
+                p, s = np.exp(w[k] - top), points[i, k] - mean[i]
+                m0 += p
+                m1 += p * s
+                m2 += p * s * s
+        log_z[i] = np.log(m0) + top
+        first[i] = m1 / m0
+        second[i] = m2 / m0 - first[i] * first[i]
