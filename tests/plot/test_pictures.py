@@ -18,7 +18,13 @@ from sample_results import POPULATION, chain, relabelled
 
 RESULT = chain()
 CYCLE = pd.DataFrame(
-    {"iteration": range(5), "log_evidence": [-9.0, -5, -4, -3.5, -3.4], "wind": [0, 0.5, 0.8, 0.9, 0.95]}
+    {
+        "iteration": range(5),
+        "evidence": np.nan,
+        "objective": [-9.0, -5, -4, -3.5, -3.4],
+        "residual": [1.0, 0.1, 0.02, 0.003, 0.0],
+        "wind": [0, 0.5, 0.8, 0.9, 0.95],
+    }
 )
 PICTURES: dict[str, Callable[[], Picture]] = {
     "count_map": lambda: plot.count_map(RESULT.nodes, RESULT.coordinates, times=[0, 3, 5]),
@@ -27,7 +33,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "observed_against_inferred": lambda: plot.observed_against_inferred(RESULT.nodes, cells=[3, 1, 2]),
     "calibration": lambda: plot.calibration(plot.coverage(RESULT.nodes, RESULT.nodes["mean"])),
     "convergence": lambda: plot.convergence(RESULT.trace, tolerance=0.01),
-    "learning_curves": lambda: plot.learning_curves(CYCLE, truth={"wind": 1.0}),
+    "learning_curves": lambda: plot.learning_curves(CYCLE, weights=["wind"], truth={"wind": 1.0}),
     "precision_sparsity": lambda: plot.precision_sparsity(np.eye(4) + 0.1, blocks={"a": 2, "b": 2}),
 }
 UNITS = {"individuals", "share", "nats", "map units", "iteration", "residual", "weight", "time", "entries"}
@@ -173,9 +179,20 @@ def test_numbers_of_curves() -> None:
     picture = plot.convergence(RESULT.trace, tolerance=0.01)
     np.testing.assert_array_equal(picture.figure.axes[0].lines[0].get_ydata(), RESULT.trace["residual"])
     assert "tolerance 0.01" in texts(picture)
-    numbers = plot.learning_curves(CYCLE).numbers
-    assert set(numbers["quantity"]) == {"log_evidence", "wind"}
-    np.testing.assert_array_equal(numbers.query("quantity == 'wind'")["value"], CYCLE["wind"])
+    picture = plot.learning_curves(CYCLE, weights=["wind"])
+    assert picture.numbers["quantity"].unique().tolist() == ["objective", "residual", "wind"]
+    rows = picture.numbers[picture.numbers["quantity"] == "wind"]
+    np.testing.assert_array_equal(rows["value"], CYCLE["wind"])
+    drawn = [axes.lines[0].get_ydata() for axes in picture.figure.axes]
+    np.testing.assert_array_equal(drawn[0], CYCLE["objective"])
+    np.testing.assert_array_equal(drawn[1], CYCLE["residual"][:4])  # zero has no place on a logarithm
+
+
+def test_runs_become_lines() -> None:
+    """Runs put together are told apart by name, one line each in every panel."""
+    both = pd.concat([CYCLE.assign(group="w₁"), CYCLE.assign(group="w₂")])
+    axes = plot.learning_curves(both).figure.axes[0]
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["w₁", "w₂"]
 
 
 def test_sparsity_counts_the_entries() -> None:

@@ -61,7 +61,7 @@ def test_empty_frames_are_refused() -> None:
     """Nothing to draw is an error, not an empty picture."""
     with pytest.raises(ValueError, match="trace has no rows"):
         plot.convergence(RESULT.trace.iloc[:0])
-    with pytest.raises(ValueError, match="neither an objective"):
+    with pytest.raises(ValueError, match="no weights were named"):
         plot.learning_curves(pd.DataFrame({"iteration": [1, 2]}))
     with pytest.raises(ValueError, match="at least 1, got 0"):
         plot.flow_map(RESULT.flows, RESULT.coordinates, time=0, largest=0)

@@ -31,7 +31,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     dated = relabelled(RESULT, WICKED, list(pd.date_range("2024-03-01", periods=6, freq="7D")))
     places = dated.coordinates.assign(x=dated.coordinates["x"] + 7, y=dated.coordinates["y"] + 46)
-    learned = pd.DataFrame({"iteration": [1, 2], "log_evidence": [-9.0, -8.0], "<b>w</b>": [0.0, 1.0]})
+    learned = pd.DataFrame({"iteration": [1, 2], "objective": [-9.0, -8.0], "residual": [1.0, 0.1]})
     wicked = dataclasses.replace(
         dated, coordinates=places, attributes=attributes(geographic=True, notes=WICKED), ascent=learned,
         weights=pd.DataFrame({"feature": WICKED[:2], "weight": [1.0, 2.0]}),

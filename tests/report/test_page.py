@@ -176,6 +176,19 @@ def test_engines_that_promise_less_say_so() -> None:
     assert "does not keep means" not in report.render(chain())
 
 
+def test_learning_is_told() -> None:
+    """After a fit the page has the weights, the ascent and how learning went."""
+    ascent = pd.DataFrame({"iteration": [0, 1], "objective": [-9.0, -8.0], "residual": [1.0, 0.1]})
+    weights = pd.DataFrame({"feature": ["wind"], "weight": [1.234567], "standard_error": [np.nan]})
+    known = attributes(fit={"status": "converged", "e_steps": 12, "seconds": 3.25})
+    text = report.render(chain(attributes=known, ascent=ascent, weights=weights))
+    assert "<dd>status converged, e steps 12, seconds 3.25</dd>" in text
+    assert "<dd>1 weight, learned</dd>" in text
+    data = data_of(text)
+    assert data["weights"] == {"feature": ["wind"], "weight": [1.2346], "standard_error": [None]}
+    assert data["ascent"]["objective"] == [-9.0, -8.0]
+
+
 def test_sums_are_checked_from_the_tables() -> None:
     """The page measures itself whether counts sum to N."""
     result = chain()

@@ -10,23 +10,14 @@ from headcount.plot._frames import printed, require
 from headcount.plot._picture import BLUE, CYCLE, GREY, VERMILION, Picture, look, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
 
-_OBJECTIVES = ("log_evidence", "log_likelihood", "objective", "gain")
-_ASIDE = (
-    "iteration",
-    "seconds",
-    "group",
-    "damping",
-    "engine_iterations",
-    "engine_residual",
-    "status",
-    "residual",
-    "change",
-)
+_OBJECTIVES = ("objective", "evidence", "log_evidence")
+_OTHERS = {"error": "relative error of the weights", "residual": "residual"}
+"""What else a run of learning may report and is worth a panel; both fall by orders of magnitude."""
 
 
 def convergence(trace: pd.DataFrame, *, tolerance: float | None = None) -> Picture:
@@ -79,83 +70,74 @@ def convergence(trace: pd.DataFrame, *, tolerance: float | None = None) -> Pictu
 def learning_curves(
     ascent: pd.DataFrame,
     *,
-    columns: Sequence[str] | None = None,
-    truth: dict[str, float] | None = None,
+    weights: Sequence[str] = (),
+    truth: Mapping[str, float] | None = None,
 ) -> Picture:
-    """Curves of learning: the objective on top, the weights below, against iteration; one line style a group.
+    """Curves of learning, one panel a quantity against iteration: the objective, the error, the residual, weights.
 
     Parameters
     ----------
     ascent : frame
-        ``iteration``, an objective (``log_evidence``, ``log_likelihood``, ``objective``) and one column a weight; ``group`` where
-        several runs are put together.
-    columns : sequence of str, optional
-        Which columns are weights; all other numbers if left out.
-    truth : dict, optional
-        True values of weights, drawn as level lines.
+        ``iteration`` and any of ``objective`` (or ``evidence``, ``log_evidence``), ``error`` and ``residual``, as ``Fit.trace`` and
+        ``Result.ascent`` have them; ``group`` where several runs are put together, one line each.
+    weights : sequence of str
+        Further columns, drawn together in a last panel.
+    truth : mapping, optional
+        True values of those weights, drawn as level lines.
 
     Returns
     -------
     Picture
         ``numbers``: ``group, iteration, quantity, value``.
     """
-    require(ascent, ["iteration"], name="ascent")
-    objective = next((name for name in _OBJECTIVES if name in ascent), None)
-    weights = _weights(ascent, columns, objective)
-    names = [*([objective] if objective else []), *weights]
-    if not names:
-        message = f"ascent has neither an objective ({', '.join(_OBJECTIVES)}) nor a weight to draw"
-        raise ValueError(message)
+    require(ascent, ["iteration", *weights], name="ascent")
     grouped = ascent if "group" in ascent else ascent.assign(group="run")
-    numbers = grouped.melt(["group", "iteration"], names, "quantity", "value")
+    objective = [name for name in _OBJECTIVES if name in ascent and ascent[name].notna().any()][:1]
+    panels = [*objective, *(name for name in _OTHERS if name in ascent and (ascent[name] > 0).any())]
+    if not panels and not weights:
+        message = f"ascent has none of {', '.join((*_OBJECTIVES, *_OTHERS))}, and no weights were named: nothing to draw"
+        raise ValueError(message)
+    numbers = grouped.melt(["group", "iteration"], [*panels, *weights], "quantity", "value")
     with look():
-        heights = [*([2.2] if objective else []), *([2.8] if weights else [])]
-        figure = new_figure(6.4, sum(heights) + 0.4)
-        grid = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
+        count = len(panels) + bool(weights)
+        figure = new_figure(6.4, 2.1 * count + 0.5)
+        grid = figure.subplots(count, 1, sharex=True, squeeze=False).ravel()
         grid[0].set_title("Learning, iteration by iteration", loc="left")
-        if objective:
-            groups = grouped["group"].nunique()
-            for k, (name, rows) in enumerate(grouped.groupby("group", sort=False)):
-                text = printed(name) if groups > 1 else None
-                grid[0].plot(
-                    rows["iteration"],
-                    rows[objective],
-                    color=CYCLE[k % len(CYCLE)],
-                    marker="o",
-                    markersize=3,
-                    label=text,
-                )
-            if groups > 1:
-                grid[0].legend()
-            grid[0].set_ylabel(f"{objective.replace('_', ' ')} (nats)")
-            _plain_numbers(grid[0])
+        for name, axes in zip(panels, grid, strict=False):
+            _draw_groups(axes, grouped, name)
         if weights:
             _draw_weights(grid[-1], grouped, weights, truth or {})
         _iterations(grid)
     return Picture(figure, numbers)
 
 
-def _weights(ascent: pd.DataFrame, columns: Sequence[str] | None, objective: str | None) -> list[str]:
-    if columns is not None:
-        require(ascent, columns, name="ascent")
-        return list(columns)
-    numeric = ascent.select_dtypes("number").columns
-    return [c for c in numeric if c not in _ASIDE and c not in _OBJECTIVES and c != objective]
+def _draw_groups(axes: Axes, frame: pd.DataFrame, name: str) -> None:
+    """One line a group; quantities that fall to zero on a logarithm, where zero itself has no place."""
+    several = frame["group"].nunique() > 1
+    for k, (group, rows) in enumerate(frame.groupby("group", sort=False)):
+        shown = rows[rows[name] > 0] if name in _OTHERS else rows
+        style: dict[str, Any] = {"color": CYCLE[k % len(CYCLE)], "marker": "o", "markersize": 3}
+        axes.plot(shown["iteration"], shown[name], label=printed(group) if several else None, **style)
+    if name in _OTHERS:
+        axes.set_yscale("log")
+        axes.set_ylabel(_OTHERS[name])
+    else:
+        axes.set_ylabel(f"{name.replace('_', ' ')} (nats)")
+        _plain_numbers(axes)
+    if several:
+        axes.legend()
 
 
-def _draw_weights(axes: Axes, frame: pd.DataFrame, weights: list[str], truth: dict[str, float]) -> None:
+def _draw_weights(
+    axes: Axes, frame: pd.DataFrame, weights: Sequence[str], truth: Mapping[str, float]
+) -> None:
     styles = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
     for k, name in enumerate(weights):
         colour = CYCLE[k % len(CYCLE)]
         for g, (_, rows) in enumerate(frame.groupby("group", sort=False)):
             style = styles[g % len(styles)]
-            axes.plot(
-                rows["iteration"],
-                rows[name],
-                color=colour,
-                linestyle=style,
-                label=printed(name) if g == 0 else None,
-            )
+            text = printed(name) if g == 0 else None
+            axes.plot(rows["iteration"], rows[name], color=colour, linestyle=style, label=text)
         if name in truth:
             axes.axhline(truth[name], color=colour, linewidth=0.9, alpha=0.6, linestyle=(0, (2, 2)))
     axes.set_ylabel("weight" + (" (dashed: truth)" if truth else ""))

@@ -119,7 +119,10 @@ def _asked(result: Result) -> Rows:
         counted = f"{whole(seen)} of {whole(len(nodes))} states observed one by one"
     rows += [
         ("Intervals", f"{percent(result.level)}, central"),
-        ("Parameters", "given" if result.weights is None else f"{len(result.weights)} weights, learned"),
+        (
+            "Parameters",
+            "given" if result.weights is None else f"{_plural(len(result.weights), 'weight')}, learned",
+        ),
         ("Observations", f"{_noise(result)}; {counted}"),
     ]
     return tuple(rows)
@@ -146,6 +149,11 @@ def _went(result: Result) -> Rows:
     if worst is not None:
         rows.append(("Counts sum to N", f"within {worst:.1g}, checked here"))
     rows += [(name.replace("_", " "), _number(value)) for name, value in known.get("diagnostics", {}).items()]
+    if "fit" in known:
+        parts = known["fit"]
+        rows.append(
+            ("Learning", ", ".join(f"{name.replace('_', ' ')} {_number(parts[name])}" for name in parts))
+        )
     settings = ", ".join(f"{name} = {_number(value)}" for name, value in known.get("settings", {}).items())
     if settings:
         rows.append(("Settings", settings))
@@ -255,7 +263,7 @@ def _provenance(result: Result) -> Rows:
     said = {
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
-        "inference_library", "inference_library_version", "versions", "command", "geographic", "notes",
+        "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

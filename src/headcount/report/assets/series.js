@@ -62,24 +62,26 @@ function caption() {
   box.replaceChildren(...(chain && mapped ? [element("p", {}, first)] : []), element("p", {}, chain ? "Moves:" : "Pairs:", ...keys, meaning), element("p", {}, disc));
 }
 
-function curves(id, box, table, wanted, log) {
-  const names = table === null ? [] : wanted.filter((name) => table[name]?.some((v) => v !== null));
+// Curves of the run: a panel a quantity, at most two; `falls` are drawn on a logarithm.
+function curves(id, box, table, wanted, falls, goal) {
+  const names = table === null ? [] : wanted.filter((name) => table[name]?.some((v) => v !== null)).slice(0, 2);
   byId(box).hidden = names.length === 0 || table.iteration.length < 2;
   if (byId(box).hidden) return;
-  const colours = ["accent", "warm", "good", "sky", "soft"];
   const paint = () => {
     if (!byId(box).open) return;
-    const traces = names.map((name, k) => ({
-      x: table.iteration, y: table[name], type: "scatter", mode: "lines+markers", name: plain(name.replaceAll("_", " ")), marker: { size: 5 }, line: { color: css(colours[k % colours.length]) },
-      xaxis: "x", yaxis: k === 0 ? "y" : "y2",
-    }));
     const two = names.length > 1;
+    const traces = names.map((name, k) => ({
+      x: table.iteration, y: table[name], type: "scatter", mode: "lines+markers", marker: { size: 5 }, line: { color: css("accent") }, xaxis: "x", yaxis: k === 0 ? "y" : "y2",
+    }));
+    const side = (name, domain) => axis({
+      domain, title: { text: plain(name.replaceAll("_", " ")) }, ...(falls.includes(name) ? { type: "log", exponentformat: "power", dtick: 1 } : {}),
+    });
+    const lines = names.map((name, k) => ({ type: "line", xref: "paper", x0: 0, x1: 1, yref: k === 0 ? "y" : "y2", y0: goal, y1: goal, line: { color: css("warm"), dash: "dash", width: 1 } }));
     draw(id, traces, {
-      height: two ? 420 : 260, margin: { l: 10, r: 14, t: 10, b: 40 }, showlegend: names.length > 2, legend: { orientation: "h", y: 0.51, yanchor: "middle" }, hovermode: "x", dragmode: false,
+      height: two ? 420 : 260, margin: { l: 10, r: 14, t: 10, b: 40 }, hovermode: "x", dragmode: false,
       xaxis: axis({ title: { text: "iteration" }, anchor: two ? "y2" : "y" }),
-      yaxis: axis({ type: log ? "log" : "linear", exponentformat: "power", dtick: log ? 1 : undefined, domain: two ? [0.6, 1] : [0, 1], title: { text: plain(names[0].replaceAll("_", " ")) } }),
-      ...(two ? { yaxis2: axis({ domain: [0, 0.42], title: { text: names.length === 2 ? plain(names[1].replaceAll("_", " ")) : "weights" } }) } : {}),
-      shapes: log && data.tolerance ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: data.tolerance, y1: data.tolerance, line: { color: css("warm"), dash: "dash", width: 1 } }] : [],
+      yaxis: side(names[0], two ? [0.56, 1] : [0, 1]), ...(two ? { yaxis2: side(names[1], [0, 0.44]) } : {}),
+      shapes: goal ? lines.filter((_, k) => names[k] === "residual") : [],
     });
   };
   byId(box).addEventListener("toggle", paint);

@@ -53,9 +53,8 @@ function start() {
     document.querySelector('nav a[href="#map"]').textContent = "Counts";
     byId("map-title").textContent = "Counts, variable by variable";
   }
-  const ascent = data.ascent === null ? [] : Object.keys(data.ascent).filter((name) => !["iteration", "seconds"].includes(name));
-  curves("trace-chart", "trace-box", data.trace, ["residual", "log_evidence"], true);
-  curves("ascent-chart", "ascent-box", data.ascent, ascent, false);
+  curves("trace-chart", "trace-box", data.trace, ["residual", "log_evidence"], ["residual"], data.tolerance);
+  curves("ascent-chart", "ascent-box", data.ascent, ["objective", "evidence", "error", "residual"].filter((name) => name !== "evidence" || !data.ascent?.objective), ["error", "residual"], null);
 
   listen("time", "input", (target) => { stop(); return { time: Number(target.value) }; });
   listen("arrows", "change", (target) => ({ arrows: Number(target.value) }));
