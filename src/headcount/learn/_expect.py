@@ -57,6 +57,8 @@ def infer_task(task: Task) -> Posterior:
     rng = np.random.default_rng(task.seed)
     if isinstance(task.engine, IterativeEngine):
         outcome = drive(task.engine, problem, rng=rng, progress=False, start=task.start)
+        if task.start is not None and not outcome.status.good:  # the last answer was no help: begin afresh
+            outcome = drive(task.engine, problem, rng=np.random.default_rng(task.seed), progress=False)
     else:
         outcome = task.engine.run(problem, rng=rng, progress=False)
     return Posterior(problem, task.engine, outcome)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +13,9 @@ import numpy as np
 from headcount.engines import Engine, Status, select
 from headcount.engines._progress import Progress
 from headcount.learn import _checkpoint
+from headcount.learn._begin import begin
 from headcount.learn._checkpoint import Progressed
-from headcount.learn._climb import Climb, ascent_step, dense_inverse, em_residual, em_step
+from headcount.learn._climb import Climb, ascent_step, dense_inverse, em_step
 from headcount.learn._component import Array
 from headcount.learn._expect import Expectation, infer_task, running
 from headcount.learn._family import Family
@@ -23,7 +24,6 @@ from headcount.learn._natural import named_values, natural_of
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._refine import refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
-from headcount.learn._starts import candidates
 from headcount.learn._store import fingerprint
 from headcount.observe import Problem, ProblemError
 
@@ -67,7 +67,8 @@ def fit(
     start
         ``{name: value}`` of natural or working parameters, a vector of working parameters, or the name of a
         start: ``"zero"``, and for a homogeneous `TabularChain` ``"moments"`` and ``"regression"``. None tries
-        what there is and takes the one with the most evidence.
+        what there is and takes the one with the most evidence; ascent with `TiltedEP` then climbs with MAP's
+        cheaper E-steps until it is near.
     max_iterations
         100 for ascent and 500 for EM unless given.
     tolerance
@@ -229,7 +230,9 @@ def _climbed(
         at = _checkpoint.load(path, expect.families, mark)
         expect.e_steps, began = at.e_steps, began - at.seconds
     else:
-        at = _begin(expect, start, truth)
+        climb, name = begin(expect, start, climbing=method == "ascent")
+        at = Progressed(climb, (), expect.e_steps, time.perf_counter() - began, name)
+        at = replace(at, rows=(_row(climb, at, truth, expect, at.seconds),))
     move = ascent_step if method == "ascent" else em_step
     status = Status.BUDGET
     with Progress(f"fit ({method})", budget, show=show) as bar:
@@ -260,53 +263,6 @@ def _status(climb: Climb, tolerance: float, *, steps: int) -> Status | None:
     if climb.stuck:
         return Status.CONVERGED if climb.residual <= FLOOR and climb.point.status.good else Status.STALLED
     return None
-
-
-def _begin(expect: Expectation, start: Any, truth: Array | None) -> Progressed:
-    """The first evaluation, at the start given or at the best there is."""
-    found = candidates(expect.families, expect.problems)
-    if start is None:
-        tried = found
-    elif isinstance(start, str):
-        if start not in found:
-            raise ValueError(f"start is {start!r}: this parametrisation knows {', '.join(found)}")
-        tried = {start: found[start]}
-    else:
-        tried = {"given": working_start(expect.families[0], start)}
-    best: tuple[str, Any] | None = None
-    failures: list[str] = []
-    for name, x in tried.items():
-        try:
-            point = expect(x, None)
-        except ValueError as error:
-            failures.append(f"start {name!r}: {error}")
-            continue
-        if best is None or not (best[1].value >= point.value):
-            best = (name, point)
-    if best is None:
-        raise ProblemError(failures)
-    climb = Climb(best[1], residual=em_residual(best[1]))
-    empty = Progressed(climb, (), expect.e_steps, 0.0, best[0])
-    row = _row(climb, empty, truth, expect, 0.0)
-    return replace(empty, rows=({**row, "step": 0.0},))
-
-
-def working_start(family: Family, start: Any) -> Array:
-    """A user's start as a vector of working parameters."""
-    if isinstance(start, Mapping):
-        x = family.start()
-        unknown = [n for n in start if n not in family.names]
-        if unknown:
-            raise ValueError(f"start names {unknown}: the parameters are {', '.join(family.names)}")
-        for name, value in start.items():
-            x[family.names.index(name)] = float(value)
-        return x
-    x = np.asarray(start, dtype=float).ravel()
-    if x.shape != (len(family.names),) or not np.isfinite(x).all():
-        raise ValueError(
-            f"start is {start!r}: give {len(family.names)} finite numbers, {', '.join(family.names)}"
-        )
-    return x.copy()
 
 
 def _row(
