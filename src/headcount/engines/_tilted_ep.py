@@ -40,6 +40,8 @@ LEAST_SD = 0.03
 """Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
 CERTAIN = 1e-7
 """Variance below which a count is known; a site need not say more."""
+WILD = 10.0
+"""A sweep that makes the residual grow by this factor is taken back."""
 LEAST_DAMPING = 0.02
 """Sweeps are not shortened below this; what still grows then is let go and shows in the status."""
 LONGEST_PULL = 1.0
@@ -70,6 +72,8 @@ class EPState:
     """Σ (log of the tilted normaliser − log of the site's Gaussian integral)."""
     residual: float
     damping: float
+    ceiling: float
+    """What the damping may grow back to."""
     grids: tuple[Grid | None, ...] = field(default=())
 
 
@@ -125,7 +129,7 @@ class TiltedEP(IterativeEngine):
         """The state at given sites."""
         zero = np.zeros_like(centre.g)
         nothing = Sites(zero, zero)
-        state = EPState(centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, self.damping)
+        state = EPState(centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, self.damping, self.damping)
         return self._look(state)
 
     def _first_sites(self, centre: Centre) -> Sites:
@@ -151,14 +155,16 @@ class TiltedEP(IterativeEngine):
             except (NotPositiveDefinite, FloatingPointError):
                 damping *= 0.5
                 continue
-            if new.residual > 3.0 * state.residual and damping > LEAST_DAMPING:
+            if new.residual > WILD * state.residual and damping > LEAST_DAMPING:
                 damping *= 0.5  # two entries of one node can swing against each other: shorter sweeps settle them
                 continue
-            if new.residual > 1.5 * state.residual:
+            ceiling = state.ceiling
+            if new.residual > 1.1 * state.residual:
                 damping = max(0.7 * damping, LEAST_DAMPING)
+                ceiling = max(damping, 0.9 * ceiling, LEAST_DAMPING)  # what overshot once would do so again
             else:
-                damping = min(1.05 * damping, self.damping)
-            return replace(new, damping=damping)
+                damping = min(1.1 * damping, ceiling)
+            return replace(new, damping=damping, ceiling=ceiling)
         return replace(state, residual=np.nan)
 
     def _recentre(self, state: EPState) -> EPState:
@@ -195,8 +201,10 @@ class TiltedEP(IterativeEngine):
             )
         )
         mean, variance, log_z = moments
-        if not np.isfinite(mean).all() or (variance < 0).any():
+        rounding = 1e-13 * tilts.problem.population
+        if not np.isfinite(mean).all() or (variance < -rounding).any():
             raise FloatingPointError
+        variance = np.where(centre.roles.exact | (variance < 0), 0.0, variance)  # what is known has none
         tau, nu = state.sites.tau.copy(), state.sites.nu.copy()
         residual, log_sites = 0.0, 0.0
         grids: list[Grid | None] = []
