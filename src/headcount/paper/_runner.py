@@ -142,11 +142,11 @@ def _together(
 
 
 def _submit(pool: Executor | None, task: dict[str, Any], inputs: dict[str, Any]) -> Future[Result]:
-    """A future of the result; computed here and now when there is no pool."""
-    if pool is not None:
-        return pool.submit(execute, task, inputs)
+    """A future of the result; computed here and now when there is no pool, failed when the pool is broken."""
     future: Future[Result] = Future()
     try:
+        if pool is not None:
+            return pool.submit(execute, task, inputs)
         future.set_result(execute(task, inputs))
     except Exception as error:  # the runner reports every failure in one place
         future.set_exception(error)
