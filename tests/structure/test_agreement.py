@@ -116,3 +116,16 @@ def test_exact_margins_and_correlated_readings(name, shape):
     for clique in model.junction_tree.cliques:
         np.testing.assert_allclose(f.mean(tuple(clique)), g.mean(tuple(clique)), atol=1e-7 * N)
         np.testing.assert_allclose(f.variance(tuple(clique)), g.variance(tuple(clique)), atol=1e-7 * N)
+
+
+@pytest.mark.parametrize("name", sorted(awkward_models()))
+def test_a_single_entry_still_knows_the_total(name):
+    """With one entry observed in all the model, every table's spread is the dense conditioning's: tables sum to N."""
+    model = awkward_models()[name]
+    sites = [Where(tuple(model.junction_tree.cliques[0]), np.array([0]))]
+    tau, nu = [np.array([0.3])], [np.array([0.1])]
+    for build in structures(model).values():
+        got, oracle = build(model, N, sites).field(tau, nu), DenseStructure(model, N, sites).field(tau, nu)
+        for clique in model.junction_tree.cliques:
+            np.testing.assert_allclose(got.variance(tuple(clique)), oracle.variance(tuple(clique)), rtol=0, atol=1e-8 * N)
+            assert got.mean(tuple(clique)).sum() == pytest.approx(0, abs=1e-8 * N)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from headcount.engines._closed_form import ClosedForm
 from headcount.engines._engine import Engine, Outcome
+from headcount.engines._enumerate import Enumerate
 from headcount.engines._map import MAP
 from headcount.engines._posterior import RELIABLE_VARIANCE
 from headcount.engines._tilted_ep import TiltedEP
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 LARGEST_DENSE = 4096
 """Widest node whose covariance is formed by default; above it only the MAP stays within ordinary memory."""
+
+SMALLEST = 200_000
+"""Table entries up to which all populations are simply listed."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ def select(problem: Problem) -> Choice:
         )
     if not problem.sites:
         return Choice(ClosedForm(), "nothing is observed: the prior is the answer")
+    if not traits.correlated and _listed(problem) <= SMALLEST:
+        return Choice(
+            Enumerate(), "so few individuals and configurations that every population can be listed: exact"
+        )
     if traits.all_gaussian:
         if _smallest_variance(problem) >= RELIABLE_VARIANCE:
             return Choice(
@@ -56,6 +65,16 @@ def select(problem: Problem) -> Choice:
             "count noise beside exact margins: tilted EP around the most probable counts",
         )
     return Choice(TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean")
+
+
+def _listed(problem: Problem) -> int:
+    """How many table entries an enumeration would list, at most; counted without touching the model."""
+    configurations = math.prod(len(s) for s in problem.model.states.values())
+    return (
+        math.comb(problem.population + configurations - 1, configurations - 1) * configurations
+        if configurations <= 64
+        else 10**30
+    )
 
 
 def _smallest_variance(problem: Problem) -> float:

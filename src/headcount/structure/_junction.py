@@ -55,9 +55,10 @@ class JunctionStructure(Structure):
             clique = tuple(cliques[c])
             table = self.population * self.model.marginal(clique)
             view = CliqueView(clique, table, v, lambda: np.zeros((0, 0)))
-            rows: list[Array] = []
+            # The root's total is a feature too: known, and what ties its entries together when little else is asked of them.
+            rows: list[Array] = [np.ones((1, table.size))] if self.parent[v] < 0 else []
             spot: dict[int, slice] = {}
-            used = 0
+            used = len(rows)
             for child in [w for w in range(len(self.order)) if self.parent[w] == v]:
                 block = view.margin(self.separator[child])
                 spot[child] = slice(used, used + len(block))
