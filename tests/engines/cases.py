@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from tests.graphs import awkward_models
 
 import headcount as hc
 from headcount.individual import Model
-from tests.graphs import awkward_models
 
 MODELS = awkward_models()
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binom
+from tests.population.oracle import indicators, joint
 
 from headcount.individual import Model
 from headcount.observe import Problem
-from tests.population.oracle import indicators, joint
 
 
 @dataclass(frozen=True)

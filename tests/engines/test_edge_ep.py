@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.engines.cases import MODELS, means, problem
 
 import headcount as hc
 from headcount.engines import ClosedForm, EdgeEP, Laplace
 from headcount.engines._edge_laplace import Coordinates
-from tests.engines.cases import MODELS, means, problem
 
 TREES = [name for name, model in MODELS.items() if model.rooted() is not None]
 
@@ -80,6 +80,6 @@ def test_what_it_is_not_made_for_is_refused_all_at_once():
     asked = hc.Problem(
         model, 4, [hc.Exact([2.0, 2.0], on="a"), hc.Poisson([[1.0, 1.0], [1.0, 1.0]], on=("a", "b"))]
     )
-    with pytest.raises(ValueError, match="not a chain or a tree.*several variables.*Exact") as refusal:
+    with pytest.raises(ValueError, match=r"not a chain or a tree.*several variables.*Exact") as refusal:
         hc.infer(asked, EdgeEP())
     assert "use TiltedEP" in str(refusal.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.graphs import awkward_models
 
 import headcount as hc
 from headcount.engines import (
@@ -20,7 +21,6 @@ from headcount.engines import (
 )
 from headcount.observe import Problem
 from headcount.structure import DenseStructure, Known
-from tests.graphs import awkward_models
 
 N = 4
 GRAPHS = sorted(awkward_models())
@@ -39,9 +39,15 @@ def readings(model, kind, *, population=N, seed=1):
             "poisson": lambda n=n, v=v: hc.Poisson(rng.poisson(2 * n).astype(float), rate=2.0, on=v),
             "gaussian": lambda n=n, v=v: hc.Gaussian(n + rng.normal(size=n.size), sd=1.0, on=v),
             "exact": lambda n=n, v=v: hc.Exact(n, on=v),
-            "negative binomial": lambda n=n, v=v: hc.NegativeBinomial(rng.poisson(n).astype(float), dispersion=3.0, on=v),
-            "binomial": lambda n=n, v=v: hc.Binomial(rng.binomial(n.astype(int), 0.6).astype(float), detection=0.6, on=v),
-            "laplace": lambda n=n, v=v: hc.LaplaceNoise(np.round(n + rng.laplace(size=n.size)), scale=1.0, on=v),
+            "negative binomial": lambda n=n, v=v: hc.NegativeBinomial(
+                rng.poisson(n).astype(float), dispersion=3.0, on=v
+            ),
+            "binomial": lambda n=n, v=v: hc.Binomial(
+                rng.binomial(n.astype(int), 0.6).astype(float), detection=0.6, on=v
+            ),
+            "laplace": lambda n=n, v=v: hc.LaplaceNoise(
+                np.round(n + rng.laplace(size=n.size)), scale=1.0, on=v
+            ),
         }
         seen.append(noisy[kind]())
     return Problem(model, population, seen)
@@ -51,7 +57,9 @@ def distance(posterior, reference):
     """The worst clique table's relative L1 distance of means."""
     cliques = [tuple(c) for c in reference.problem.model.junction_tree.cliques]
     total = reference.problem.population
-    return max(float(np.abs(posterior.beliefs.mean(c) - reference.beliefs.mean(c)).sum()) / total for c in cliques)
+    return max(
+        float(np.abs(posterior.beliefs.mean(c) - reference.beliefs.mean(c)).sum()) / total for c in cliques
+    )
 
 
 @pytest.mark.parametrize("kind", ["poisson", "gaussian", "negative binomial", "binomial", "laplace"])
@@ -59,13 +67,8 @@ def distance(posterior, reference):
 def test_the_default_is_near_enumeration_or_says_so(name, kind):
     """With four individuals, where a Gaussian is at its worst, TiltedEP's means are within 15 % of the exact ones, or it raises."""
     problem = readings(awkward_models()[name], kind)
-    exact = hc.infer(problem, Enumerate())
-    try:
-        got = hc.infer(problem, TiltedEP())
-    except NotConvergedError as error:
-        assert not error.status.good
-        return
-    assert distance(got, exact) < 0.15
+    got = hc.infer(problem, TiltedEP(), strict=False)
+    assert not got.status.good or distance(got, hc.infer(problem, Enumerate())) < 0.15
 
 
 @pytest.mark.parametrize("kind", ["poisson", "gaussian", "exact", "negative binomial", "binomial", "laplace"])
@@ -88,7 +91,9 @@ def check_promises(posterior):
         assert table.sum() == pytest.approx(total, abs=1e-9 * total)
         for k, v in enumerate(clique):
             other = tuple(j for j in range(len(clique)) if j != k)
-            np.testing.assert_allclose(table.sum(axis=other), posterior.beliefs.mean((v,)), rtol=0, atol=1e-9 * total)
+            np.testing.assert_allclose(
+                table.sum(axis=other), posterior.beliefs.mean((v,)), rtol=0, atol=1e-9 * total
+            )
 
 
 @pytest.mark.parametrize("kind", ["poisson", "negative binomial", "binomial", "laplace"])
@@ -128,7 +133,9 @@ def test_closed_form_is_dense_conditioning(name):
     root = rng.normal(size=(width, width))
     spread = root @ root.T + 3 * np.eye(width)
     y = 50 * model.marginal((last,)) + rng.normal(size=width)
-    observed = [hc.Exact(n, on=first)] + ([hc.Gaussian(y, covariance=spread, on=last)] if last != first else [])
+    observed = [hc.Exact(n, on=first)] + (
+        [hc.Gaussian(y, covariance=spread, on=last)] if last != first else []
+    )
     problem = Problem(model, 50, observed)
     got = hc.infer(problem, ClosedForm())
     gap = {0: n - 50 * model.marginal((first,))}
@@ -186,7 +193,9 @@ def test_labels_and_direction_do_not_matter(engine):
     moved = hc.MarkovChain(law[order], [m[np.ix_(order, order)] for m in moves])
     shuffled = hc.infer(Problem(moved, 200, hc.Poisson(counts[:, order])), engine)
     back = [model.joint_marginal((t + 1,), (t,)) / model.marginal((t + 1,))[:, None] for t in (2, 1, 0)]
-    reverse = hc.infer(Problem(hc.MarkovChain(model.marginal((3,)), back), 200, hc.Poisson(counts[::-1])), engine)
+    reverse = hc.infer(
+        Problem(hc.MarkovChain(model.marginal((3,)), back), 200, hc.Poisson(counts[::-1])), engine
+    )
     for t in range(4):
         mean = base.beliefs.mean((t,))
         np.testing.assert_allclose(shuffled.beliefs.mean((t,)), mean[order], rtol=0, atol=2e-5)
@@ -210,7 +219,9 @@ def test_an_unobserved_time_in_between_changes_nothing(engine):
 def two_cell(persistence, zeros, population=1000, expected=5.0):
     share = expected / population
     leave = (1 - persistence) * share / (1 - share)
-    model = hc.MarkovChain([share, 1 - share], [[persistence, 1 - persistence], [leave, 1 - leave]], length=zeros)
+    model = hc.MarkovChain(
+        [share, 1 - share], [[persistence, 1 - persistence], [leave, 1 - leave]], length=zeros
+    )
     y = np.full((zeros, 2), np.nan)
     y[:, 0] = 0
     return Problem(model, population, hc.Poisson(y))
@@ -227,7 +238,9 @@ def test_zeros_are_absorbed_exactly(persistence):
     assert hc.infer(problem, Laplace()).beliefs.mean((10,))[0] < -0.05  # the published method, shown as it is
 
 
-@pytest.mark.parametrize(("population", "nodes", "evidence"), [(10, 0.010, 0.10), (50, 0.0015, 0.03), (100, 0.0007, 0.02)])
+@pytest.mark.parametrize(
+    ("population", "nodes", "evidence"), [(10, 0.010, 0.10), (50, 0.0015, 0.03), (100, 0.0007, 0.02)]
+)
 def test_two_cell_chains_against_the_exact_recursion(population, nodes, evidence):
     """π = .5, p = .8, q = .3, T = 5: means, evidence and (N = 100) sds within what the default promises."""
     rng = np.random.default_rng(population)
@@ -289,7 +302,9 @@ def test_edges_sums_and_several_readings_at_once():
         nodes,
         hc.Poisson(rng.poisson(flows[4]).astype(float), on=(4, 5)),
         hc.Gaussian(np.array([np.asarray(world.counts)[9, :4].sum()]), sd=1.0, on=9, sums=region),
-        hc.Poisson(np.array([float(rng.poisson(flows[11][:8, 8:].sum()))]), on=(11, 12), sums=cordon.reshape(1, -1)),
+        hc.Poisson(
+            np.array([float(rng.poisson(flows[11][:8, 8:].sum()))]), on=(11, 12), sums=cordon.reshape(1, -1)
+        ),
     ]
     plain = hc.infer(Problem(world.model, 960, nodes))
     rich = hc.infer(Problem(world.model, 960, more))

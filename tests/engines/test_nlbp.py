@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.engines.cases import means, problem
 
 import headcount as hc
 from headcount.engines import MAP, NLBP, NotConvergedError
-from tests.engines.cases import means, problem
 
 
 def persistent(length=20, seed=0):

@@ -176,13 +176,29 @@ def test_engines_that_promise_less_say_so() -> None:
     assert "does not keep means" not in report.render(chain())
 
 
+def test_doubtful_numbers_are_counted() -> None:
+    """The page says how many wide intervals are not reliable, and nothing where there are none or all is in doubt."""
+    result = chain()
+    wide = [(t["upper"] - t["lower"] >= 1) for t in (result.nodes, result.flows)]
+    poor = [(w & ~t["reliable"]).sum() for w, t in zip(wide, (result.nodes, result.flows), strict=True)]
+    said = f"{poor[0]} of {wide[0].sum()} counts and {poor[1]} of {wide[1].sum()} flows whose interval"
+    assert said in report.render(result)
+    sure = dataclasses.replace(
+        result, nodes=result.nodes.assign(reliable=True), flows=result.flows.assign(reliable=True)
+    )
+    assert "marked as not reliable" not in report.render(sure)
+    assert "marked as not reliable" not in report.render(
+        chain(attributes=attributes(good=False, status="stalled"))
+    )
+
+
 def test_learning_is_told() -> None:
     """After a fit the page has the weights, the ascent and how learning went."""
     ascent = pd.DataFrame({"iteration": [0, 1], "objective": [-9.0, -8.0], "residual": [1.0, 0.1]})
     weights = pd.DataFrame({"feature": ["wind"], "weight": [1.234567], "standard_error": [np.nan]})
-    known = attributes(fit={"status": "converged", "e_steps": 12, "seconds": 3.25})
+    known = attributes(fit={"status": "converged", "method": "ascent", "e_steps": 12, "seconds": 3.25})
     text = report.render(chain(attributes=known, ascent=ascent, weights=weights))
-    assert "<dd>status converged, e steps 12, seconds 3.25</dd>" in text
+    assert "<dd>converged by ascent, 12 runs of the engine, 3.25 s</dd>" in text
     assert "<dd>1 weight, learned</dd>" in text
     data = data_of(text)
     assert data["weights"] == {"feature": ["wind"], "weight": [1.2346], "standard_error": [None]}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from tests.graphs import awkward_models
 
 from headcount.structure import DenseStructure, JunctionStructure, Known, TreeStructure
-from tests.graphs import awkward_models
 
 N = 50.0
 
@@ -81,7 +81,9 @@ def test_fields_agree_with_the_dense_oracle(name, shape):
         np.testing.assert_allclose(got.mean(scope), oracle.mean(scope), atol=1e-8 * N)
         np.testing.assert_allclose(got.variance(scope), oracle.variance(scope), atol=1e-8 * N)
         for other in scopes:
-            np.testing.assert_allclose(got.covariance(scope, other), oracle.covariance(scope, other), atol=1e-8 * N)
+            np.testing.assert_allclose(
+                got.covariance(scope, other), oracle.covariance(scope, other), atol=1e-8 * N
+            )
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
@@ -100,7 +102,9 @@ def test_exact_margins_and_correlated_readings(name, shape):
     ]
     width = model.size(last)[0]
     root = rng.normal(size=(width, width))
-    known = Known({0: counts - N * model.marginal(first)}, {1: (root @ root.T + np.eye(width), rng.normal(size=width))})
+    known = Known(
+        {0: counts - N * model.marginal(first)}, {1: (root @ root.T + np.eye(width), rng.normal(size=width))}
+    )
     tau = [np.zeros(len(s)) for s in sites]
     nu = [np.zeros(len(s)) for s in sites]
     tau[2][:] = 0.2
@@ -127,5 +131,7 @@ def test_a_single_entry_still_knows_the_total(name):
     for build in structures(model).values():
         got, oracle = build(model, N, sites).field(tau, nu), DenseStructure(model, N, sites).field(tau, nu)
         for clique in model.junction_tree.cliques:
-            np.testing.assert_allclose(got.variance(tuple(clique)), oracle.variance(tuple(clique)), rtol=0, atol=1e-8 * N)
+            np.testing.assert_allclose(
+                got.variance(tuple(clique)), oracle.variance(tuple(clique)), rtol=0, atol=1e-8 * N
+            )
             assert got.mean(tuple(clique)).sum() == pytest.approx(0, abs=1e-8 * N)

@@ -156,7 +156,9 @@ class TiltedEP(IterativeEngine):
                 damping *= 0.5
                 continue
             if new.residual > WILD * state.residual and damping > LEAST_DAMPING:
-                damping *= 0.5  # two entries of one node can swing against each other: shorter sweeps settle them
+                damping *= (
+                    0.5  # two entries of one node can swing against each other: shorter sweeps settle them
+                )
                 continue
             ceiling = state.ceiling
             if new.residual > 1.1 * state.residual:

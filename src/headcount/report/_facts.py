@@ -150,14 +150,22 @@ def _went(result: Result) -> Rows:
         rows.append(("Counts sum to N", f"within {worst:.1g}, checked here"))
     rows += [(name.replace("_", " "), _number(value)) for name, value in known.get("diagnostics", {}).items()]
     if "fit" in known:
-        parts = known["fit"]
-        rows.append(
-            ("Learning", ", ".join(f"{name.replace('_', ' ')} {_number(parts[name])}" for name in parts))
-        )
+        rows.append(("Learning", _learning(known["fit"])))
     settings = ", ".join(f"{name} = {_number(value)}" for name, value in known.get("settings", {}).items())
     if settings:
         rows.append(("Settings", settings))
     return tuple(rows)
+
+
+def _learning(fit: Mapping[str, Any]) -> str:
+    parts = [str(fit.get("status", "–"))]
+    if "method" in fit:
+        parts[0] += f" by {fit['method']}"
+    if "e_steps" in fit:
+        parts.append(f"{_number(fit['e_steps'])} runs of the engine")
+    if "seconds" in fit:
+        parts.append(_seconds(fit["seconds"]))
+    return ", ".join(parts)
 
 
 def _promise(value: Any) -> str:
@@ -236,15 +244,19 @@ def _reliability(result: Result) -> list[Notice]:
     """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
     if not result.good:
         return []
-    found = []
-    for table, noun in ((result.nodes, "counts"), (result.flows, "flows")):
+    shares = []
+    for table, noun in ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs")):
         wide = _wide(table)
         doubtful = int((wide & ~table["reliable"].to_numpy(dtype=bool)).sum())
         if doubtful:
-            share = f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun} whose interval is at least one individual wide"
-            text = f"{share} are marked as not reliable: so few are expected there that the interval is only a rough guide."
-            found.append(Notice("note", text))
-    return found
+            shares.append(f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun}")
+    if not shares:
+        return []
+    text = (
+        "whose interval is at least one individual wide are marked as not reliable: few are expected there, "
+        "and the interval is a rough guide."
+    )
+    return [Notice("note", f"{' and '.join(shares)} {text}")]
 
 
 def _wide(table: pd.DataFrame) -> np.ndarray:

@@ -16,6 +16,7 @@ function sheet(id, title, size, columns, first) {
     button.addEventListener("click", () => { sign = by === k ? -sign : column.name ? 1 : -1; by = k; page = 0; arrange(); });
     return element("th", { scope: "col", class: column.name ? "name" : "" }, button);
   });
+  const short = size <= PAGE; // nothing to look for, no page to turn
   const search = element("input", { type: "search", placeholder: "Filter by label", "aria-label": `Filter ${title} by label` });
   search.addEventListener("input", () => { wanted = search.value.trim().toLowerCase(); page = 0; arrange(); });
   back.addEventListener("click", () => { page -= 1; show(); });
@@ -38,8 +39,8 @@ function sheet(id, title, size, columns, first) {
   }
 
   const table = element("table", { class: "sorted", id }, element("thead", {}, element("tr", {}, ...heads)), body);
-  byId("table-list").append(element("div", { class: "sheet" }, element("div", { class: "sheet-head" }, element("h3", {}, title), search),
-    element("div", { class: "scroller" }, table), element("div", { class: "pager" }, back, status, next)));
+  byId("table-list").append(element("div", { class: "sheet" }, element("div", { class: "sheet-head" }, element("h3", {}, title), ...(short ? [] : [search])),
+    element("div", { class: "scroller" }, table), ...(short ? [] : [element("div", { class: "pager" }, back, status, next)])));
   arrange();
 }
 
