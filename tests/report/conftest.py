@@ -39,7 +39,7 @@ class Browser:
         self.logs()
         self.driver.get(path.as_uri())
         ready = "return document.querySelectorAll('#map-chart .main-svg').length > 0"
-        WebDriverWait(self.driver, 60).until(lambda d: d.execute_script(ready))
+        WebDriverWait(self.driver, 180).until(lambda d: d.execute_script(ready))
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -81,7 +81,7 @@ def hover_text(browser: Browser) -> str:
     read = (
         "return [...document.querySelectorAll('.hoverlayer .hovertext')].map((t) => t.textContent).join('|')"
     )
-    return WebDriverWait(browser.driver, 10).until(lambda d: d.execute_script(read))
+    return WebDriverWait(browser.driver, 60).until(lambda d: d.execute_script(read))
 
 
 def column(browser: Browser, table: str, index: int) -> list[str]:
@@ -150,7 +150,7 @@ def test_play_walks_through_time(browser: Browser, pages: dict[str, Path]) -> No
     slider = browser.driver.find_element("id", "time")
     before = int(slider.get_attribute("value"))
     browser.run("document.getElementById('play').click()")
-    WebDriverWait(browser.driver, 10).until(lambda _: int(slider.get_attribute("value")) > before)
+    WebDriverWait(browser.driver, 60).until(lambda _: int(slider.get_attribute("value")) > before)
     slider.send_keys(Keys.ARROW_LEFT)
     assert browser.driver.find_element("id", "play").get_attribute("aria-label") == "Play"
 
