@@ -11,6 +11,7 @@ whose law from one time to the next is Bin(a, p) + Bin(N − a, q).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.stats import binom
@@ -95,6 +96,20 @@ class TwoCells:
         return np.sqrt(self.law @ k**2 - (self.law @ k) ** 2)
 
 
+@cache
+def _step(stay: float, back: float, population: int) -> np.ndarray:
+    """P(n' = b | n = a), (N + 1, N + 1)."""
+    k = np.arange(population + 1)
+    return np.array(
+        [
+            np.convolve(
+                binom.pmf(k[: a + 1], a, stay), binom.pmf(k[: population - a + 1], population - a, back)
+            )
+            for a in k
+        ]
+    )
+
+
 def two_cells(
     start: float, stay: float, back: float, population: int, log_likelihood: np.ndarray
 ) -> TwoCells:
@@ -103,14 +118,7 @@ def two_cells(
     `log_likelihood` is (T, N + 1): log l of everything seen at a time, given the first cell's count.
     """
     k = np.arange(population + 1)
-    step = np.array(
-        [
-            np.convolve(
-                binom.pmf(k[: a + 1], a, stay), binom.pmf(k[: population - a + 1], population - a, back)
-            )
-            for a in k
-        ]
-    )
+    step = _step(stay, back, population)
     scaled = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
     evidence = float(log_likelihood.max(axis=1).sum())
     forward = [binom.pmf(k, population, start) * scaled[0]]

@@ -1,0 +1,91 @@
+"""Where the data say nothing, everything, or are of extreme size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.engines.cases import MODELS, node_counts, scopes
+
+import headcount as hc
+from headcount import simulate
+from headcount.engines import MAP, NLBP, ClosedForm, EdgeEP, Laplace, TiltedEP
+
+
+@pytest.mark.parametrize(
+    "engine", [TiltedEP(), MAP(), NLBP(), Laplace(), EdgeEP(), ClosedForm()], ids=lambda e: e.name
+)
+@pytest.mark.parametrize("graph", MODELS)
+def test_no_observation_is_the_prior(graph, engine):
+    """Without data the means are Nμ, the covariance N(⟨μ⟩ − μμᵀ), the evidence 1."""
+    model = MODELS[graph]
+    if engine.name == "EdgeEP" and model.rooted() is None:
+        pytest.skip("EdgeEP is for trees")
+    post = hc.infer(hc.Problem(model, 30), engine)
+    for scope in scopes(model):
+        np.testing.assert_allclose(post.beliefs.mean(scope), 30 * model.marginal(scope), atol=1e-9 * 30)
+        if engine.name not in {"MAP", "NLBP"}:
+            mu = model.marginal(scope).ravel()
+            np.testing.assert_allclose(
+                post.beliefs.covariance(scope, scope), 30 * (np.diag(mu) - np.outer(mu, mu)), atol=1e-8 * 30
+            )
+    assert post.log_evidence == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("engine", [TiltedEP(), MAP(), Laplace(), EdgeEP()], ids=lambda e: e.name)
+def test_a_high_rate_is_as_good_as_exact(engine):
+    """Poisson counts of rate 1e6 pin the nodes they see to 0.01 individuals, and the flows to those of exact counts."""
+    model = MODELS["homogeneous chain"]
+    counts = node_counts(model, 60, np.random.default_rng(2))
+    sharp = hc.infer(
+        hc.Problem(model, 60, [hc.Poisson({t: 1e6 * n for t, n in counts.items()}, rate=1e6)]), engine
+    )
+    exact = hc.infer(
+        hc.Problem(model, 60, [hc.Exact(counts)]),
+        MAP() if engine.name in {"MAP", "TiltedEP"} else ClosedForm(),
+    )
+    for t, n in counts.items():
+        np.testing.assert_allclose(sharp.beliefs.mean((t,)), n, atol=0.01)
+    np.testing.assert_allclose(sharp.beliefs.mean((0, 1)), exact.beliefs.mean((0, 1)), atol=0.02)
+
+
+@pytest.mark.parametrize("population", [1, 2, 3, 10, 10**3, 10**6, 10**9, 10**12])
+def test_every_population(population):
+    """N from 1 to 10¹²: TiltedEP and MAP converge to finite means that sum to N."""
+    rng = np.random.default_rng(1)
+    model = hc.MarkovChain(rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5), size=5), length=6)
+    n = np.array([rng.multinomial(population, model.marginal((t,))) for t in range(6)])
+    asked = hc.Problem(model, population, [hc.Poisson(rng.poisson(n).astype(float))])
+    for engine in (TiltedEP(), MAP()):
+        post = hc.infer(asked, engine)
+        for t in range(5):
+            flows = post.beliefs.mean((t, t + 1))
+            assert np.isfinite(flows).all()
+            assert flows.min() >= 0
+            assert flows.sum() == pytest.approx(population, rel=1e-9)
+    assert np.isfinite(post.log_evidence)
+
+
+@pytest.mark.parametrize("length", [1, 2, 50, 2000])
+def test_every_length(length):
+    """T from 1 to 2000: the default converges, and the last time's counts still sum to N."""
+    rng = np.random.default_rng(1)
+    model = hc.MarkovChain(rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5), size=5), length=length)
+    drawn = model.sample(500, rng=rng)
+    n = np.stack([(drawn == k).sum(axis=0) for k in range(5)], axis=1)
+    post = hc.infer(hc.Problem(model, 500, [hc.Poisson(rng.poisson(n).astype(float))]))
+    assert post.status.good
+    last = post.beliefs.mean((length - 1,))
+    assert last.min() >= 0
+    assert last.sum() == pytest.approx(500, rel=1e-9)
+
+
+def test_the_hard_birds():
+    """w = (5, 10, 10, 10) on 100 cells with 1000 birds: no failure, no negative mean, flows that agree with nodes."""
+    world = simulate.birds(side=10, weights=(5, 10, 10, 10), population=1000, steps=10, rng=1)
+    post = hc.infer(hc.Problem(world.model, 1000, [hc.Poisson(world.observed)]), TiltedEP())
+    assert post.promises.non_negative
+    for t in range(9):
+        flows = post.beliefs.mean((t, t + 1))
+        assert flows.min() >= 0
+        np.testing.assert_allclose(flows.sum(axis=1), post.beliefs.mean((t,)), atol=1e-6)
+        np.testing.assert_allclose(flows.sum(axis=0), post.beliefs.mean((t + 1,)), atol=1e-6)
