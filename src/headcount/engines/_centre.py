@@ -2,7 +2,8 @@ r"""A centre: the tilted law the Gaussian is made at, and what the observations 
 
 At tilts g the posterior is :math:`\mathrm{CGM}(N, \theta+g)\prod\ell(y\mid n)e^{-gn}`. The first factor gets the
 Gaussian, the rest become sites in deviations from :math:`N\mu(\theta+g)`. Linear likelihoods vanish into
-a tilt by their slope, exact ones become constraints, Gaussian ones are sites as they are; everything else is ``active`` and is approximated.
+a tilt by their slope, exact ones become constraints, Gaussian ones are sites as they are;
+everything else is ``active`` and is approximated.
 """
 
 from __future__ import annotations
@@ -72,22 +73,28 @@ class Roles:
         """Active entries by noise: flat positions, and the noise on them. Sites of equal noise class are joined."""
         found: dict[type, list[tuple[NDArray[np.intp], Observation]]] = {}
         for start, site in zip(self.tilts.offsets[:-1], self.tilts.problem.sites, strict=True):
-            where = np.flatnonzero(self.active[start : start + len(site)])
-            if len(where):
-                found.setdefault(type(site.noise), []).append((start + where, site.noise.take(where)))
-        return [joined(parts) for parts in found.values()]
+            where = np.arange(start, start + len(site))
+            if self.active[where].any():
+                found.setdefault(type(site.noise), []).append((where, site.noise))
+        noises = []
+        for index, noise in map(joined, found.values()):  # to take from one is cheaper than from many
+            pick = np.flatnonzero(self.active[index])
+            noises.append((index[pick], noise.take(pick)))
+        return noises
 
 
 def joined(parts: list[tuple[NDArray[np.intp], Observation]]) -> tuple[NDArray[np.intp], Observation]:
     """One noise for several sites of the same class, its per-entry parameters laid end to end."""
+    if len(parts) == 1:
+        return parts[0]
     index = np.concatenate([i for i, _ in parts])
-    first = parts[0][1]
     values = {"counts": np.concatenate([n.counts for _, n in parts])}
-    for name in first.entry_parameters():
+    parameters = [n.entry_parameters() for _, n in parts]
+    for name in parameters[0]:
         values[name] = np.concatenate(
-            [np.broadcast_to(n.entry_parameters()[name], n.counts.shape) for _, n in parts]
+            [np.broadcast_to(p[name], n.counts.shape) for p, (_, n) in zip(parameters, parts, strict=True)]
         )
-    return index, first.replaced(values)
+    return index, parts[0][1].replaced(values)
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,7 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
     groups: list[Group] = []
     shapes: list[PoissonShape] = []
     inverses: dict[type, list[tuple[Index, Observation]]] = {}
+    curved: dict[type, list[tuple[Index, Observation]]] = {}
     fixed = np.zeros(len(at))
     constant, start, surrogate = 0.0, 0, False
     for site in sites:
@@ -278,9 +279,12 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
                 inverses.setdefault(type(noise), []).append((entries[~linear], noise.take(~linear)))
         else:
             surrogate |= not noise.log_concave
-            shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
-            shapes.append(shape)
-            constant += more
+            curved.setdefault(type(noise), []).append((entries, noise))
+    for parts in curved.values():
+        entries, noise = joined(parts)
+        shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
+        shapes.append(shape)
+        constant += more
     if shapes:
         groups.append(
             PoissonShape(

@@ -114,23 +114,20 @@ class TreeStructure(Structure):
             tau_v += np.bincount(cells, np.concatenate(tau), minlength=count * size)
             nu_v += np.bincount(cells, np.concatenate(nu), minlength=count * size)
         steps = self.tree.stacked
-        with threads_for(size):
-            mean, variance, log_z, _ = solve_small(
-                self.tree.parent,
-                np.ascontiguousarray(self.tree.initial, dtype=float),
-                steps,
-                self.population,
-                tau_v.reshape(count, size),
-                nu_v.reshape(count, size),
-            )
+        mean, variance, log_z, _ = solve_small(  # products this small stay on one thread by themselves
+            self.tree.parent,
+            np.ascontiguousarray(self.tree.initial, dtype=float),
+            steps,
+            self.population,
+            tau_v.reshape(count, size),
+            nu_v.reshape(count, size),
+        )
         if np.isnan(log_z):
             raise NotPositiveDefinite
-        edges = np.cumsum([len(s) for s in self.sites])[:-1]
-        return Moments(
-            tuple(np.split(mean.ravel()[cells], edges)),
-            tuple(np.split(variance.ravel()[cells], edges)),
-            float(log_z),
-        )
+        ends = np.cumsum([len(t) for t in tau]).tolist()
+        pieces = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+        mean, variance = mean.ravel()[cells], variance.ravel()[cells]
+        return Moments(tuple(mean[p] for p in pieces), tuple(variance[p] for p in pieces), float(log_z))
 
     @cached_property
     def table_sites(self) -> dict[int, list[int]]:

@@ -21,7 +21,7 @@ def fit_laws(expected, mean, variance, population, reach, least, table, a, b, co
     for i in range(mean.size):
         sd = max(np.sqrt(variance[i]), 0.5)
         longest = max(longest, int(2 * reach * sd / max(np.floor(sd / 3.0), 1.0)) + 4)
-    base, s = np.empty(longest), np.empty(longest)
+    base, s, p, q = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest)
     for i in range(mean.size):
         m, v = mean[i], variance[i]
         sd = max(np.sqrt(v), 0.5)
@@ -44,54 +44,87 @@ def fit_laws(expected, mean, variance, population, reach, least, table, a, b, co
         b[i] = np.log(mu) - np.log1p(-mu) + (m - expected[i]) * (1.0 / v - pull)
         fraction = m - np.floor(m)
         wanted = max(v, least * fraction * (1.0 - fraction))
-        total = _log_sum(base, s, count, a[i], b[i])
         if m > low and m < high:
-            a[i], b[i], total = _match(base, s, count, wanted, a[i], b[i], total)
+            a[i], b[i], total = _match(base, s, count, step, wanted, a[i], b[i], p, q)
+        else:
+            top, m0 = _weigh(base, s, count, a[i], b[i], p)
+            total = top + np.log(m0)
         constant[i] = -total - np.log(step)
         reference[i] = low
 
 
 @bare
-def _log_sum(base, s, count, a, b):
-    """log Σ exp(base + A s² + B s)."""
+def _weigh(base, s, count, a, b, p):
+    """p = exp(base + A s² + B s − top); top, and the sum of p."""
     top = -np.inf
     for k in range(count):
-        top = max(top, base[k] + s[k] * (b + a * s[k]))
+        p[k] = base[k] + s[k] * (b + a * s[k])
+        top = max(top, p[k])
     total = 0.0
     for k in range(count):
-        total += np.exp(base[k] + s[k] * (b + a * s[k]) - top)
-    return np.log(total) + top
+        p[k] = np.exp(p[k] - top)
+        total += p[k]
+    return top, total
 
 
 @bare
-def _match(base, s, count, variance, first_a, first_b, first_total):
-    """A, B with mean 0 and the given variance, by Newton with halved steps; where they were when that does not get there."""
-    a, b, total = first_a, first_b, first_total
+def _reweigh(p, s, count, step, by_a, by_b, q):
+    """q = p exp(by_a s² + by_b s), the exponentials by recurrence along the grid; their sum."""
+    factor = np.exp(s[0] * (by_b + by_a * s[0]))
+    ratio = np.exp(step * (by_b + by_a * (2.0 * s[0] + step)))
+    change = np.exp(2.0 * by_a * step * step)
+    total = 0.0
+    for k in range(count):
+        q[k] = p[k] * factor
+        total += q[k]
+        factor *= ratio
+        ratio *= change
+    return total
+
+
+@bare
+def _match(base, s, count, step, variance, first_a, first_b, p, q):
+    """A, B with mean 0 and the given variance, by Newton with halved steps, and log of the sum with them.
+
+    Where that does not get there, because one or two whole numbers carry everything: the first ones.
+    """
+    a, b = first_a, first_b
+    top, m0 = _weigh(base, s, count, a, b, p)
+    first_total = top + np.log(m0)
+    far = max(abs(s[0]), abs(s[count - 1]))
     for _ in range(STEPS):
         m1 = m2 = m3 = m4 = 0.0
         for k in range(count):
             t = s[k]
-            p = np.exp(base[k] + t * (b + a * t) - total)
-            m1 += p * t
-            m2 += p * t * t
-            m3 += p * t * t * t
-            m4 += p * t * t * t * t
+            w = p[k] * t
+            m1 += w
+            w *= t
+            m2 += w
+            w *= t
+            m3 += w
+            m4 += w * t
+        m1, m2, m3, m4 = m1 / m0, m2 / m0, m3 / m0, m4 / m0
         if abs(m1) <= 1e-8 * np.sqrt(variance) and abs(m2 - variance) <= 1e-8 * variance:
-            return a, b, total
+            return a, b, top + np.log(m0)
         c_bb, c_ab, c_aa = m2 - m1 * m1, m3 - m1 * m2, m4 - m2 * m2
         det = c_aa * c_bb - c_ab * c_ab
         if not det > 1e-13 * c_aa * c_bb:
             break
         step_a = (c_ab * m1 - c_bb * (m2 - variance)) / det
         step_b = (c_ab * (m2 - variance) - c_aa * m1) / det
-        length = 1.0
+        total, length = top + np.log(m0), 1.0
+        slack = 1e-12 * max(abs(total), 1.0)
         for _ in range(HALVINGS):
-            new_a, new_b = a + length * step_a, b + length * step_b
-            new_total = _log_sum(base, s, count, new_a, new_b)
-            if new_total - total <= length * step_a * variance + 1e-12 * max(abs(total), 1.0):
+            new_top, by_a, by_b = top, length * step_a, length * step_b
+            if far * (abs(by_b) + far * abs(by_a)) < 30.0:  # nothing that counts was rounded to zero
+                new_m0 = _reweigh(p, s, count, step, by_a, by_b, q)
+            else:
+                new_top, new_m0 = _weigh(base, s, count, a + by_a, b + by_b, q)
+            if new_top + np.log(new_m0) - total <= by_a * variance + slack:
                 break
             length *= 0.5
-        a, b, total = new_a, new_b, new_total
+        a, b, top, m0 = a + by_a, b + by_b, new_top, new_m0
+        p, q = q, p
     return first_a, first_b, first_total
 
 
