@@ -123,10 +123,8 @@ def _counting() -> Any:
     formulas: dict[str, Callable[..., float]] = {
         "dgemm": gemm,
         "dsymm": lambda _, a, b, **o: 2.0 * a.shape[0] ** 2 * b.shape[1],
-        "dsyrk": lambda _, a, **o: 1.0 * a.shape[0] * a.shape[1] ** 2,
-        "dsyr2k": lambda _, a, b, **o: (
-            2.0 * a.size * max(a.shape) if a.shape[0] == a.shape[1] else 2.0 * a.size * a.shape[0]
-        ),
+        "dsyrk": lambda _, a, **o: 1.0 * a.size * a.shape[1 if o.get("trans") else 0],
+        "dsyr2k": lambda _, a, b, **o: 2.0 * a.size * a.shape[0],
         "dtrmm": lambda _, a, b, **o: 1.0 * a.shape[0] * b.size,
         "dtrsm": lambda _, a, b, **o: 1.0 * a.shape[0] * b.size,
         "dpotrf": lambda a, **o: a.shape[0] ** 3 / 3,
