@@ -135,7 +135,7 @@ def test_absorbing_chain_from_totals_alone() -> None:
     assert ((ends["lower"].values <= free) & (ends["upper"].values >= free)).all()
     assert (found.standard_errors.values < 0.05).all()
     assert found.rows[-1]["error"] < 0.05
-    assert found.start == "regression"
+    assert found.start.startswith("regression")
     assert np.array_equal(found.model.transitions[0][2], [0, 0, 1])
 
 

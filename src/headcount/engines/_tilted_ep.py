@@ -40,7 +40,7 @@ LEAST_SD = 0.03
 """Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
 CERTAIN = 1e-7
 """Variance below which a count is known; a site need not say more."""
-WILD = 10.0
+WILD = 3.0
 """A sweep that makes the residual grow by this factor is taken back."""
 LEAST_DAMPING = 0.02
 """Sweeps are not shortened below this; what still grows then is let go and shows in the status."""
@@ -144,9 +144,9 @@ class TiltedEP(IterativeEngine):
     def step(self, state: EPState) -> EPState:
         """One damped parallel sweep, with the centre moved along; a sweep that breaks is taken back and halved."""
         damping = state.damping
-        for _ in range(12):
+        for attempt in range(16):
             try:
-                moved = self._recentre(state)
+                moved = self._recentre(state) if attempt < 8 else state  # at worst the centre waits a sweep
                 sites = Sites(
                     moved.sites.tau + damping * (moved.target.tau - moved.sites.tau),
                     moved.sites.nu + damping * (moved.target.nu - moved.sites.nu),
@@ -156,9 +156,7 @@ class TiltedEP(IterativeEngine):
                 damping *= 0.5
                 continue
             if new.residual > WILD * state.residual and damping > LEAST_DAMPING:
-                damping *= (
-                    0.5  # two entries of one node can swing against each other: shorter sweeps settle them
-                )
+                damping *= 0.5  # entries of one node swing against each other: shorter sweeps settle them
                 continue
             ceiling = state.ceiling
             if new.residual > 1.1 * state.residual:
