@@ -55,7 +55,7 @@ def summary(rows: list[dict[str, object]]) -> dict[str, object]:
         "binomial_standard_error": float(np.sqrt(0.09 / count)),
         "mean_estimate": estimate.mean(axis=0).tolist(),
         "bias_in_standard_errors": ((estimate - WEIGHTS) / stated).mean(axis=0).tolist(),
-        "spread": estimate.std(axis=0, ddof=1).tolist(),
+        "spread": estimate.std(axis=0).tolist(),
         "mean_standard_error": stated.mean(axis=0).tolist(),
         "mean_relative_error": float(np.mean([r["error"] for r in rows])),
         "mean_e_steps": float(np.mean([r["e_steps"] for r in rows])),

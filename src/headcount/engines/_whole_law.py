@@ -72,7 +72,9 @@ class Law(NamedTuple):
 def whole_law(context: Context, *, reach: float = 7.5) -> Law:
     """Fit c to every entry, on a window that carries it."""
     expected, mean, v, n = context
-    if n <= 2 * TABLE:  # compiled, thirty times faster; what follows serves larger populations, and says the same
+    if (
+        n <= 2 * TABLE
+    ):  # compiled, thirty times faster; what follows serves larger populations, and says the same
         from headcount.engines._kernels._whole_counts import fit_laws
 
         a, b, constant, reference = (np.empty_like(mean) for _ in range(4))
