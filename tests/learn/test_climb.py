@@ -1,11 +1,14 @@
 """EM and direct ascent: the way up, and the top."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 import headcount as hc
 from headcount import simulate
-from headcount.engines import MAP, Enumerate, Laplace, Status, TiltedEP
+from headcount.engines import MAP, Enumerate, IterativeEngine, Laplace, PathGibbs, Status, TiltedEP
 from headcount.individual import MarkovChain
 from headcount.learn import FitNotConvergedError, LogisticChain, TabularChain, fit, fit_complete
 from headcount.learn._climb import SLACK, acceptable
@@ -235,3 +238,60 @@ def test_too_few_iterations_raise() -> None:
         LogisticChain(world.features), problem, MAP(), max_iterations=2, strict=False, standard_errors=False
     )
     assert np.array_equal(loose.working, error.value.fit.working)
+
+
+@dataclass(frozen=True)
+class Fragile(IterativeEngine):
+    """MAP that breaks down whenever it starts from an earlier answer."""
+
+    name: ClassVar[str] = "Fragile"
+    tolerance: float = 1e-8
+    max_iterations: int = 500
+
+    def init(self, problem, rng=None):
+        return MAP().init(problem)
+
+    def resume(self, problem, rng, start):
+        return None
+
+    def step(self, state):
+        return None if state is None else MAP().step(state)
+
+    def residual(self, state):
+        return np.nan if state is None else MAP().residual(state)
+
+    def finish(self, state):
+        return MAP().finish(MAP().init(CASES["logistic"].problem) if state is None else state)
+
+
+def test_an_earlier_answer_that_is_no_help_is_dropped() -> None:
+    """Where a warm start breaks an engine, it begins afresh, and the fit is the same."""
+    case = CASES["logistic"]
+    sound = fit(case.parametrisation, case.problem, MAP(), standard_errors=False)
+    fragile = fit(case.parametrisation, case.problem, Fragile(), standard_errors=False)
+    assert np.allclose(sound.working, fragile.working, atol=1e-6)
+
+
+def test_random_engines_need_a_seed_and_repeat_with_it() -> None:
+    """A sampler's fit asks for rng, needs no evidence, and gives the same numbers for the same seed."""
+    case = CASES["tabular, prior"]
+    engine = PathGibbs(sweeps=200, burn_in=50, chains=2)
+
+    def go(rng: int | None):
+        return fit(
+            case.parametrisation,
+            case.problem,
+            engine,
+            rng=rng,
+            start="zero",
+            standard_errors=False,
+            tolerance=0.05,
+        )
+
+    with pytest.raises(ValueError, match="is random: give rng"):
+        go(None)
+    first, again = go(3), go(3)
+    exact = fit(case.parametrisation, case.problem, Enumerate(), start="zero", standard_errors=False)
+    assert np.array_equal(first.working, again.working)
+    assert np.isnan(first.evidence)
+    assert np.abs(first.working - exact.working).max() < 0.2
