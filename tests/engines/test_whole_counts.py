@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 
-from headcount.engines._kernels._whole_counts import fit_laws, tilted_sums
+from headcount.engines._kernels._whole_counts import tilted_sums
+from headcount.engines._whole_law import Context, log_choose, whole_law
 
 
 @pytest.mark.parametrize("population", [5, 60, 3000])
@@ -12,23 +13,59 @@ def test_a_fitted_law_has_the_cavitys_moments(population):
     """Bin(k; N, μ) exp(A s² + B s), summed over every whole number, has total one, mean m and variance v."""
     rng = np.random.default_rng(population)
     expected = population * rng.uniform(0.02, 0.9, size=40)
-    own = expected * (1 - expected / population)
-    variance = own * rng.uniform(0.4, 1.0, size=40)
-    mean = expected + 0.3 * np.sqrt(variance) * rng.uniform(-1, 1, size=40)
-    table = gammaln(np.arange(population + 1) + 1.0)
-    a, b, constant, reference = (np.empty(40) for _ in range(4))
-    fit_laws(expected, mean, variance, float(population), 9.0, 1.02, table, a, b, constant, reference)
+    mean = np.clip(expected + rng.normal(size=40), 0.01, population - 0.01)
+    binomial = mean * (1 - mean / population)
+    variance = binomial * rng.uniform(0.4, 1.0, size=40)
+    law = whole_law(Context(expected, mean, variance, population), reach=9.0)
     k = np.arange(population + 1)
+    table = gammaln(k + 1.0)
     choose = table[-1] - table - table[::-1]
     for i in range(40):
         s = k - mean[i]
         fraction = mean[i] % 1.0
-        wanted = max(variance[i], 1.02 * fraction * (1 - fraction))
-        log_c = choose - choose[int(reference[i])] + constant[i] + s * (b[i] + a[i] * s)
-        c = np.exp(log_c)
+        wanted = max(variance[i], min(1.02 * fraction * (1 - fraction), binomial[i]))
+        c = np.exp(choose - choose[int(law.reference[i])] + law.constant[i] + s * (law.b[i] + law.a[i] * s))
         assert c.sum() == pytest.approx(1.0, abs=1e-9)
         assert c @ s == pytest.approx(0.0, abs=1e-6 * np.sqrt(wanted))
         assert c @ s**2 == pytest.approx(wanted, rel=1e-6)
+        assert law.variance[i] == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("population", [1000, 10**9])
+@pytest.mark.parametrize(
+    ("mean", "variance"),
+    [
+        (5.8e-5, 5.8e-5),
+        (5.8e-5, 6.8e-5),
+        (5.8e-5, 4e-5),
+        (1e-13, 1e-13),
+        (-2.9e-3, 2.9e-3),
+        (-5.8e-5, 6.8e-5),
+        (3.2, 0.1),
+        (500.0, 1e-3),
+        (500.3, 1e-3),
+        (7.0, 1e-12),
+        (0.4, 0.5),
+        (40.0, 80.0),
+    ],
+)
+def test_a_law_of_rare_or_nearly_certain_counts_has_the_mean_and_a_falling_tail(population, mean, variance):
+    """Whatever the variance asked for: mean m, the variance it says it has, log-concave. Negative means count from N."""
+    mean = mean if mean > 0 else population + mean
+    one = np.array([mean])
+    law = whole_law(Context(one, one, np.array([variance]), population))
+    spread = max(np.sqrt(variance), 0.5)
+    k = np.arange(max(np.floor(mean - 7.5 * spread), 0), min(mean + 7.5 * spread + 1, population) + 1)
+    s = k - mean
+    log_c = law.constant + log_choose(k[None], law.reference, population)[0] + s * (law.b + law.a * s)
+    c = np.exp(log_c)
+    own = float(law.variance[0])
+    assert c.sum() == pytest.approx(1.0, abs=1e-5)
+    assert c @ s == pytest.approx(0.0, abs=1e-4 * np.sqrt(own))
+    assert c @ s**2 == pytest.approx(own, rel=1e-3)
+    assert np.diff(log_c, 2).max() <= 1e-9
+    possible = mean % 1.0 * (1.0 - mean % 1.0)
+    assert possible * (1 - 1e-9) <= own <= max(variance * (1 + 1e-6), 1.021 * possible)
 
 
 def test_sums_are_those_of_a_loop():

@@ -67,11 +67,12 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     return Grid(points, log_prob, mean, sd, coefficient)
 
 
-def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array, Array]:
-    """log normaliser, mean and variance of ``c(k) ℓ(y | k) e^{−g k}``."""
+def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array, Array, Array]:
+    """log normaliser, mean and variance of ``c(k) ℓ(y | k) e^{−g k}``; and the variance of c itself."""
     from headcount.engines._kernels._whole_counts import tilted_sums
 
     mean, variance = context.mean, context.variance
+    own = variance.copy()
     law = np.stack([-0.5 / variance, np.zeros_like(mean), -0.5 * np.log(2 * np.pi * variance)])
     whole = np.zeros(len(mean), dtype=np.bool_)
     if grid.coefficient is not None:
@@ -79,8 +80,9 @@ def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array
         fitted = whole_law(context.take(rows))
         constant = fitted.constant_against(grid.points[rows, 0], context.population)
         law[:, rows] = fitted.a, fitted.b, constant
+        own[rows] = fitted.variance
         whole[rows] = True
     coefficient = grid.points if grid.coefficient is None else grid.coefficient
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
     tilted_sums(grid.points, grid.log_prob, coefficient, whole, law, mean, g, log_z, first, second)
-    return log_z, mean + first, second
+    return log_z, mean + first, second, own

@@ -346,26 +346,29 @@ def _sum_project(
     if grid is None or not grid.serves(at, np.maximum(sd, 0.5)).all():
         grid = make_grid(noise, at, sd, population, lattice=lattice)  # type: ignore[arg-type]
     context = Context(here.expected, here.expected + cavity_m, cavity_v, population)
-    log_z, mean, variance = tilted_moments(grid, context, here.g)
+    log_z, mean, variance, own_v = tilted_moments(grid, context, here.g)
     mean = mean - here.expected
     ok = usable & np.isfinite(log_z)
     known = ok & (np.maximum(variance, cavity_v) <= CERTAIN)  # the others have settled it already
     safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
-    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / cavity_v, here.tau))
-    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / cavity_v, here.nu))
-    joint = 1.0 / cavity_v + here.tau
+    # What the observation changes of its context: the same context plus this site is the new belief.
+    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
+    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / own_v, here.nu))
+    joint = 1.0 / own_v + here.tau
     gauss = (
-        -0.5 * np.log(cavity_v * joint)
-        + 0.5 * (cavity_m / cavity_v + here.nu) ** 2 / joint
-        - 0.5 * cavity_m**2 / cavity_v
+        -0.5 * np.log(own_v * joint)
+        + 0.5 * (cavity_m / own_v + here.nu) ** 2 / joint
+        - 0.5 * cavity_m**2 / own_v
     )
     fixed = np.clip(here.expected, 0.0, population)
     with np.errstate(divide="ignore", invalid="ignore"):
         certain = noise.log_prob(fixed) - here.g * fixed  # type: ignore[attr-defined]
     log_sites = float(np.where(ok, log_z - gauss, np.where(live, 0.0, certain)).sum())
     scale = np.maximum(v, LEAST_SD**2)
+    precision = np.maximum(1.0 / cavity_v + tau, 1e-10 / v)
+    new_m, new_v = (cavity_m / cavity_v + nu) / precision, 1.0 / precision
     change = np.maximum(
-        np.abs(mean - here.mean) / np.sqrt(scale), np.where(known, 0.0, np.abs(safe - v) / scale)
+        np.abs(new_m - here.mean) / np.sqrt(scale), np.where(known, 0.0, np.abs(new_v - v) / scale)
     )
     change = np.where(ok, change, np.where(live, 1.0, 0.0))  # an entry without a cavity has not converged
     return tau, nu, log_sites, float(change.max(initial=0.0)), grid

@@ -16,8 +16,8 @@ from headcount.learn._family import Family
 from headcount.learn._starts import candidates
 from headcount.observe import ProblemError
 
-NEAR = 0.1
-"""Standard errors from MAP's maximum at which the engine asked for takes over."""
+NEAR = 1.0
+"""Standard errors from MAP's maximum at which the engine asked for takes over: its own lies about that far away."""
 MOST = 60
 """Steps that MAP may take to get there."""
 

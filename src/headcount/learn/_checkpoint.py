@@ -16,6 +16,8 @@ from headcount.learn._family import Family
 from headcount.learn._objective import Objective
 from headcount.learn._store import read, write
 
+FORMAT = "headcount fit checkpoint 2"
+
 
 @dataclass(frozen=True)
 class Progressed:
@@ -43,12 +45,13 @@ def save(path: str | Path, at: Progressed, fingerprint: str) -> None:
     numbers |= {"evidence": point.evidence, "log_prior": point.log_prior, "negative": point.negative}
     arrays |= {f"number_{name}": np.float64(value) for name, value in numbers.items()}
     meta = {
-        "format": "headcount fit checkpoint 1",
+        "format": FORMAT,
         "fingerprint": fingerprint,
         "pairs": len(climb.pairs),
         "starts": [sorted(start) for start in point.starts],
         "status": point.status.value,
         "stuck": climb.stuck,
+        "contrary": climb.contrary,
         "rows": [{k: _text(v) for k, v in row.items()} for row in at.rows],
         "e_steps": at.e_steps,
         "seconds": at.seconds,
@@ -60,7 +63,7 @@ def save(path: str | Path, at: Progressed, fingerprint: str) -> None:
 def load(path: str | Path, families: Sequence[Family], fingerprint: str) -> Progressed:
     """Read the state; refuse that of another fit."""
     meta, arrays = read(path)
-    if meta.get("fingerprint") != fingerprint:
+    if meta.get("format") != FORMAT or meta.get("fingerprint") != fingerprint:
         raise ValueError(
             f"the checkpoint {str(path)!r} belongs to another fit (other data, parametrisation, engine, method, "
             "start or seed): give another path, or delete it to begin anew"
@@ -83,7 +86,7 @@ def load(path: str | Path, families: Sequence[Family], fingerprint: str) -> Prog
         negative=number["negative"],
     )
     pairs = tuple((arrays[f"pair_{k}_s"], arrays[f"pair_{k}_y"]) for k in range(meta["pairs"]))
-    climb = Climb(point, pairs, number["step"], number["residual"], meta["stuck"])
+    climb = Climb(point, pairs, number["step"], number["residual"], meta["stuck"], meta["contrary"])
     rows = tuple({k: _number(v) for k, v in row.items()} for row in meta["rows"])
     return Progressed(climb, rows, meta["e_steps"], meta["seconds"], meta["start"])
 

@@ -10,8 +10,9 @@ With an exact engine (and with MAP, by the envelope theorem) Fisher's gradient i
 evidence. With an approximate one it is the engine's estimate of the true gradient, not the derivative of its
 approximate evidence: near the top, the two disagree about where the top is. What is sought is a zero of the
 gradient (EM's fixed point, too); the evidence is there to keep the search from going astray. So a step is accepted
-when the evidence rises enough (Armijo), or when it falls by no more than `SLACK` and the gradient along the step has
-shrunk as it should on the way to a maximum (the approximate Wolfe rule of Hager and Zhang 2005).
+when the evidence rises enough (Armijo), or when it falls by no more than the two may disagree (`allowed_fall`) and the
+gradient along the step has shrunk as it should on the way to a maximum (the approximate Wolfe rule of Hager and Zhang
+2005). A step of the second kind is remembered as `contrary`: from there on only the evidence's own slope can help.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from headcount.observe import ProblemError
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
 SLACK = 0.05
-"""Nats by which an approximate evidence may fall while its gradient says that the step was right."""
+"""Nats by which an approximate evidence may fall in any step, while its gradient says that the step was right."""
+DISAGREEMENT = 1.0
+"""Nats by which it may fall in a step of one standard error or more: the two tops lie about that far apart."""
 MEMORY = 20
 LONGEST = 3.0
 """Largest change of a parameter in one step."""
@@ -48,6 +51,8 @@ class Climb:
     residual: float = np.inf
     """Estimated distance from the top, in standard errors."""
     stuck: bool = False
+    contrary: bool = False
+    """Whether the evidence fell in the last step although the gradient said that it would rise."""
 
 
 def em_step(climb: Climb, evaluate: Evaluate) -> Climb:
@@ -120,14 +125,19 @@ def ascent_step(climb: Climb, evaluate: Evaluate) -> Climb:
 
 
 def acceptable(old: Evaluation, new: Evaluation, way: Array, length: float, slope: float) -> bool:
-    """Armijo on the evidence, or the approximate Wolfe rule on its gradient within `SLACK`."""
+    """Armijo on the evidence, or the approximate Wolfe rule on its gradient within `allowed_fall`."""
     ahead = float(new.gradient @ way)
     gain = new.value - old.value
     if np.isnan(gain):  # an engine without evidence: the gradient alone decides
         return ahead >= -0.8 * slope
     if gain >= 1e-4 * length * slope:
         return True
-    return gain >= -SLACK and -0.8 * slope <= ahead <= 0.998 * slope
+    return gain >= -allowed_fall(length * np.sqrt(slope)) and -0.8 * slope <= ahead <= 0.998 * slope
+
+
+def allowed_fall(distance: float) -> float:
+    """By how many nats the evidence may fall in a step of this many standard errors."""
+    return max(SLACK, DISAGREEMENT * min(distance, 1.0))
 
 
 def _shorter(new: Evaluation | None, way: Array, slope: float) -> float:
@@ -157,4 +167,5 @@ def _arrived(climb: Climb, new: Evaluation, pairs: tuple[tuple[Array, Array], ..
     kept = (*pairs[-(MEMORY - 1) :], (s, y)) if curved else pairs
     way = direction(new, kept)
     residual = _root(new.gradient, way)
-    return Climb(new, kept, float(np.abs(s).max(initial=0.0)), residual)
+    contrary = new.value < climb.point.value - 1e-9 * (1 + abs(new.value))
+    return Climb(new, kept, float(np.abs(s).max(initial=0.0)), residual, contrary=contrary)

@@ -29,6 +29,8 @@ from headcount.observe import Problem, ProblemError
 
 FLOOR = 1e-2
 """Standard errors from the top below which a search that can find no better step has arrived."""
+DOUBT = 1.5
+"""Standard errors from the gradient's zero within which it is left for the evidence's own slope when they disagree."""
 
 
 def fit(
@@ -108,6 +110,7 @@ def fit(
         raise ValueError(f'method is {method!r}: give "ascent" or "em"')
     known = named_values(families[0], truth) if truth is not None else None
     seed = int(np.random.default_rng(rng).integers(2**31)) if rng is not None else 0
+    refining = refine and standard_errors and method == "ascent"
     budget = max_iterations if max_iterations is not None else (100 if method == "ascent" else 500)
     with running(problems, client=client, workers=workers) as mapper:
         expect = Expectation(families, problems, engines, seed, mapper)
@@ -124,12 +127,13 @@ def fit(
             checkpoint=checkpoint,
             mark=mark,
             show=progress,
+            yielding=refining,
         )
         information = None
         if standard_errors:
-            ended, information = _informed(
-                ended, expect, known, refine=refine and status.good and method == "ascent"
-            )
+            ended, information = _informed(ended, expect, known, refine=refining and status.good)
+        if ended.climb.residual > max(FLOOR, tolerance) and status.good:
+            status = Status.STALLED
         point = ended.climb.point
         posteriors = tuple(infer_task(task) for task in expect.tasks(point.x, point.starts))
     made = Fit(
@@ -222,8 +226,12 @@ def _climbed(
     checkpoint: str | Path | None,
     mark: str,
     show: bool | None,
+    yielding: bool,
 ) -> tuple[Progressed, Status]:
-    """Iterate to the tolerance: budget, trace, progress, checkpoints and status live here."""
+    """Iterate to the tolerance: budget, trace, progress, checkpoints and status live here.
+
+    `yielding`: end where the evidence and its gradient disagree about the way, for the refinement to go on from there.
+    """
     began = time.perf_counter()
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
@@ -237,7 +245,7 @@ def _climbed(
     status = Status.BUDGET
     with Progress(f"fit ({method})", budget, show=show) as bar:
         while True:
-            done = _status(at.climb, tolerance, steps=len(at.rows) - 1)
+            done = _status(at.climb, tolerance, steps=len(at.rows) - 1, yielding=yielding)
             if done is not None:
                 status = done
                 break
@@ -253,13 +261,15 @@ def _climbed(
     return at, status
 
 
-def _status(climb: Climb, tolerance: float, *, steps: int) -> Status | None:
+def _status(climb: Climb, tolerance: float, *, steps: int, yielding: bool) -> Status | None:
     """How the climb ended; None if it goes on."""
     if not np.isfinite(climb.point.gradient).all():
         return Status.NOT_FINITE
     # Before the first step the curvature is that of complete counts, and the distance a guess.
     if climb.residual <= (tolerance if steps > 0 else 1e-3 * tolerance):
         return Status.CONVERGED if climb.point.status.good else climb.point.status
+    if yielding and climb.contrary and climb.residual <= DOUBT:
+        return climb.point.status
     if climb.stuck:
         return Status.CONVERGED if climb.residual <= FLOOR and climb.point.status.good else Status.STALLED
     return None

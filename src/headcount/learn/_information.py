@@ -76,8 +76,10 @@ class Information:
     discrepancy: float = 0.0
     """How far from the estimate the maximum of the engine's evidence lies, in standard errors; zero where Fisher's
     gradient is the evidence's derivative, NaN from an engine without evidence."""
-    shift: Array = field(default_factory=lambda: np.zeros(0))
-    """From the zero of Fisher's gradient to the maximum of the evidence, to first order."""
+    inverse: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """J⁻¹ on the directions that are identified, zero on the others, shape (K, K)."""
+    lean: Array = field(default_factory=lambda: np.zeros(0))
+    """By how much the slope of the engine's evidence exceeds Fisher's gradient, shape (K,)."""
 
 
 def observed_information(
@@ -107,7 +109,16 @@ def observed_information(
         longest = FURTHEST * np.sqrt(individuals)
         steps = np.minimum(SECOND / np.sqrt(np.clip(share, 1e-12, 1.0)), longest)
         jacobian, slope = _differences(point, expect, white, steps)
-    return examine(jacobian, white, null, complete, names=names, individuals=individuals, slope=slope)
+    return examine(
+        jacobian,
+        white,
+        null,
+        complete,
+        names=names,
+        individuals=individuals,
+        slope=slope,
+        gradient=white.T @ point.gradient,
+    )
 
 
 def complete_information(information: Array, names: Sequence[str], individuals: float) -> Information:
@@ -152,8 +163,9 @@ def examine(
     names: Sequence[str],
     individuals: float,
     slope: Array | None = None,
+    gradient: Array | None = None,
 ) -> Information:
-    """Covariance and identification from WᵀJW; `slope` is the evidence's own, zero at its maximum."""
+    """Covariance and identification from WᵀJW; along W, `slope` is the evidence's own and `gradient` Fisher's."""
     # Symmetric on the scale of each direction's own standard error, so that a strong one does not drown a weak one.
     size = np.sqrt(np.maximum(np.abs(np.diagonal(jacobian)), 1e-300))
     gap = np.abs(jacobian - jacobian.T) / np.outer(size, size)
@@ -164,13 +176,15 @@ def examine(
     directions = [_named(names, v, reason) for v, reason in null]
     for k in np.flatnonzero(~seen):
         directions.append(_named(names, back[:, k], _HIDDEN.format(share=max(float(share[k]), 0.0))))
-    covariance = (back[:, seen] / share[seen]) @ back[:, seen].T
+    known = (back[:, seen] / share[seen]) @ back[:, seen].T
+    covariance = known.copy()
     for found in directions:
         lost = [k for k, name in enumerate(names) if name in found.coefficients]
         covariance[lost, :] = covariance[:, lost] = np.nan
         covariance[lost, lost] = np.inf
     rise = np.zeros(int(seen.sum())) if slope is None else (turned.T @ slope)[seen]
     inverse = np.linalg.pinv(white)
+    lean = np.zeros(len(share)) if slope is None or gradient is None else slope - gradient
     return Information(
         observed=inverse.T @ (0.5 * (jacobian + jacobian.T)) @ inverse,
         complete=complete,
@@ -179,7 +193,8 @@ def examine(
         unidentified=tuple(directions),
         saddle=bool((share < -max(least, 1e-6)).any()),
         discrepancy=float(np.sqrt(np.sum(rise**2 / share[seen]))),
-        shift=(back[:, seen] / share[seen]) @ rise,
+        inverse=known,
+        lean=inverse.T @ lean,
     )
 
 

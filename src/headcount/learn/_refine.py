@@ -3,8 +3,12 @@
 With an approximate engine the two differ: expected counts carry an error of order one that grows with the number of
 tables, while the evidence is a single number that the engine gets nearly right. On birds (L = 16, N = 480) TiltedEP's
 zero of the gradient lies 0.7 standard errors off, all weights a little too small; the maximum of its evidence does not
-lean to either side. The differences that give the information give the evidence's own slope d as well, so that one
-Newton step x + J⁻¹ d costs one more E-step.
+lean to either side. The differences that give the information J give the evidence's own slope d as well, and with it
+the lean c = d − g of Fisher's gradient g, which changes slowly. So the climb goes on with
+
+    x ← x + J⁻¹ (g(x) + c),        c ← c + 2 m J s / (s·J s)
+
+one E-step each, where s is the step taken and m the rise of the evidence that the trapezium ½ (g₀ + g₁ + 2c)·s missed.
 """
 
 from __future__ import annotations
@@ -12,14 +16,18 @@ from __future__ import annotations
 import numpy as np
 
 from headcount.learn._climb import Climb, tried
-from headcount.learn._expect import Expectation
+from headcount.learn._component import Array
+from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._information import Information, observed_information
 
-NEAR = 0.02
-"""Standard errors between the two that are not worth a step."""
+NEAR = 0.01
+"""Standard errors from the maximum that are not worth a step."""
 FAR = 1.0
-"""Standard errors beyond which the information is found again after the step, and another step considered."""
+"""Standard errors beyond which the information is found again after the steps, and others considered."""
+LONGEST = 2.0
+"""Standard errors of one step."""
 ROUNDS = 3
+STEPS = 6
 
 
 def refined(
@@ -32,29 +40,51 @@ def refined(
         off = information.discrepancy
         if not off > NEAR:  # NaN, without evidence, is no reason either
             break
-        new = _step(climb, information, expect)
-        if new is None:
+        taken = _followed(climb, information, expect)
+        steps += taken
+        if not taken or off <= FAR:
             break
-        climb = new
-        steps.append(climb)
-        if off <= FAR:
-            break
+        climb = taken[-1]
         information = observed_information(climb.point, expect, names, individuals)
     return steps, information
 
 
-def _step(climb: Climb, information: Information, expect: Expectation) -> Climb | None:
-    """One Newton step, no longer than two standard errors; None unless the evidence rises about as foreseen."""
-    old = climb.point
-    off = information.discrepancy
-    length = min(1.0, 2.0 / off)
+def _followed(climb: Climb, information: Information, expect: Expectation) -> list[Climb]:
+    """Steps along the slope of the evidence, until it is as good as gone or the evidence no longer rises."""
+    steps: list[Climb] = []
+    point, lean = climb.point, information.lean
+    for _ in range(STEPS):
+        new = _step(point, lean, information, expect)
+        if new is None:
+            break
+        s = new.x - point.x
+        missed = new.value - point.value - float(0.5 * (point.gradient + new.gradient) @ s + lean @ s)
+        pull = information.observed @ s
+        lean = lean + 2 * missed * pull / float(s @ pull)
+        point = new
+        left = _length(new.gradient + lean, information)
+        steps.append(Climb(new, climb.pairs, float(np.abs(s).max(initial=0.0)), left))
+        if left <= NEAR:
+            break
+    return steps
+
+
+def _length(slope: Array, information: Information) -> float:
+    """√(d·J⁻¹d): the distance of the maximum in standard errors."""
+    return float(np.sqrt(max(float(slope @ information.inverse @ slope), 0.0)))
+
+
+def _step(
+    old: Evaluation, lean: Array, information: Information, expect: Expectation
+) -> Evaluation | None:
+    """One Newton step; None unless the evidence rises about as foreseen."""
+    slope = old.gradient + lean
+    way, off = information.inverse @ slope, _length(slope, information)
+    length = min(1.0, LONGEST / off)
     for _ in range(4):
-        new = tried(expect, old.x + length * information.shift, old)
+        new = tried(expect, old.x + length * way, old)
         foreseen = length * (1 - 0.5 * length) * off**2
         if new is not None and new.value - old.value >= 0.25 * foreseen:
-            # What the parabola did not foresee is how far the maximum may still be.
-            missed = abs(new.value - old.value - foreseen)
-            step = float(np.abs(new.x - old.x).max(initial=0.0))
-            return Climb(new, climb.pairs, step, float(np.sqrt(2 * missed)))
+            return new
         length *= 0.5
     return None

@@ -1,7 +1,7 @@
 """The laws of ``_whole_law`` and the sums of ``_projection``, entry by entry, compiled.
 
 Both are many short sums: in NumPy they are dozens of passes over arrays as wide as the widest entry, here one pass over what each
-entry needs. The formulas are those of ``_whole_law`` and ``_projection``, which stay the readable statement and the tests' oracle.
+entry needs. The formulas are those of ``_whole_law`` and ``_projection``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ HALVINGS = 20
 
 
 @kernel
-def fit_laws(expected, mean, variance, population, reach, least, table, a, b, constant, reference):
-    """Fill A, B, the constant and the reference of ``_whole_law.Law`` for every entry; ``table`` holds log k!, k = 0 … N."""
+def fit_laws(
+    expected, mean, variance, population, reach, least, rare, steep, table, a, b, constant, reference, spread
+):
+    """Fill A, B, the constant, the reference and the variance of ``_whole_law.Law`` for every entry.
+
+    ``table`` holds log k! for small k.
+    """
     longest = 1
     for i in range(mean.size):
         sd = max(np.sqrt(variance[i]), 0.5)
@@ -32,25 +37,37 @@ def fit_laws(expected, mean, variance, population, reach, least, table, a, b, co
         for k in range(count):
             point = low + step * k
             s[k] = point - m
-            base[k] = (
-                table[int(low)]
-                - table[int(point)]
-                + table[int(population - low)]
-                - table[int(population - point)]
-            )
+            base[k] = -_log_ratio(point, low, table) - _log_ratio(population - point, population - low, table)
         mu = expected[i] / population
         pull = 1.0 / v - 1.0 / (expected[i] * (1.0 - mu))
         a[i] = -0.5 * pull
         b[i] = np.log(mu) - np.log1p(-mu) + (m - expected[i]) * (1.0 / v - pull)
-        fraction = m - np.floor(m)
-        wanted = max(v, least * fraction * (1.0 - fraction))
+        spread[i] = v
         if m > low and m < high:
-            a[i], b[i], total = _match(base, s, count, step, wanted, a[i], b[i], p, q)
+            fraction, plain = m - np.floor(m), m * (1.0 - m / population)
+            wanted = max(v, min(least * fraction * (1.0 - fraction), plain))
+            most = 0.5 / (high + 1.0) + 0.5 / (
+                population - low + 1.0
+            )  # beyond, c would bend upwards in its tail
+            if plain < rare:
+                a[i], b[i] = 0.0, np.log(m) - np.log(population - m)
+            first = min(max(a[i], steep), most)
+            a[i], b[i], total, own = _match(base, s, count, step, wanted, first, b[i], most, p, q)
+            spread[i] = own if own > 0.0 else v
         else:
             top, m0 = _weigh(base, s, count, a[i], b[i], p)
             total = top + np.log(m0)
         constant[i] = -total - np.log(step)
         reference[i] = low
+
+
+@bare
+def _log_ratio(x, r, table):
+    """log x! − log r!, by Stirling's formula where each is too large to be subtracted."""
+    if r < table.size // 2:
+        return table[int(x)] - table[int(r)]
+    d = x - r
+    return (r + 0.5) * np.log1p(d / r) + d * (np.log(x) - 1.0) + (1.0 / x - 1.0 / r) / 12.0
 
 
 @bare
@@ -83,10 +100,11 @@ def _reweigh(p, s, count, step, by_a, by_b, q):
 
 
 @bare
-def _match(base, s, count, step, variance, first_a, first_b, p, q):
-    """A, B with mean 0 and the given variance, by Newton with halved steps, and log of the sum with them.
+def _match(base, s, count, step, variance, first_a, first_b, most, p, q):
+    """A ≤ ``most`` and B with mean 0 and the given variance (or, at A = most, what is nearest), by Newton with halved steps.
 
-    Where that does not get there, because one or two whole numbers carry everything: the first ones.
+    Also the log of the sum with them, and the variance they give; that is −1 and they are the first ones where Newton does not get
+    there, because one or two whole numbers carry everything.
     """
     a, b = first_a, first_b
     top, m0 = _weigh(base, s, count, a, b, p)
@@ -104,14 +122,20 @@ def _match(base, s, count, step, variance, first_a, first_b, p, q):
             m3 += w
             m4 += w * t
         m1, m2, m3, m4 = m1 / m0, m2 / m0, m3 / m0, m4 / m0
-        if abs(m1) <= 1e-8 * np.sqrt(variance) and abs(m2 - variance) <= 1e-8 * variance:
-            return a, b, top + np.log(m0)
+        short = variance - m2
+        if abs(m1) <= 1e-8 * np.sqrt(variance) and (
+            abs(short) <= 1e-8 * variance or (a == most and short > 0.0)
+        ):
+            return a, b, top + np.log(m0), m2
         c_bb, c_ab, c_aa = m2 - m1 * m1, m3 - m1 * m2, m4 - m2 * m2
         det = c_aa * c_bb - c_ab * c_ab
         if not det > 1e-13 * c_aa * c_bb:
             break
-        step_a = (c_ab * m1 - c_bb * (m2 - variance)) / det
-        step_b = (c_ab * (m2 - variance) - c_aa * m1) / det
+        step_a = (c_ab * m1 + c_bb * short) / det
+        step_b = (-c_ab * short - c_aa * m1) / det
+        if a + step_a > most:
+            step_a = most - a
+            step_b = -(m1 + c_ab * step_a) / c_bb
         total, length = top + np.log(m0), 1.0
         slack = 1e-12 * max(abs(total), 1.0)
         for _ in range(HALVINGS):
@@ -123,9 +147,10 @@ def _match(base, s, count, step, variance, first_a, first_b, p, q):
             if new_top + np.log(new_m0) - total <= by_a * variance + slack:
                 break
             length *= 0.5
-        a, b, top, m0 = a + by_a, b + by_b, new_top, new_m0
+        a = most if length == 1.0 and by_a == most - a else a + by_a
+        b, top, m0 = b + by_b, new_top, new_m0
         p, q = q, p
-    return first_a, first_b, first_total
+    return first_a, first_b, first_total, -1.0
 
 
 @kernel
