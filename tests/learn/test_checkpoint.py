@@ -42,11 +42,11 @@ fit(LogisticChain(world.features), problem, {engine}(), method={method!r}, check
 def test_a_killed_fit_goes_on_to_the_same_answer(
     method: str, engine: type, during: bool, tmp_path: Path
 ) -> None:
-    """kill −9 after the fourth step, or while it is being written down: the resumed fit is the uninterrupted one."""
+    """kill −9 after the second step, or while it is being written down: the resumed fit is the uninterrupted one."""
     path = tmp_path / "fit.checkpoint"
     script = SCRIPT.format(
         tests=str(ROOT / "tests"),
-        after=4,
+        after=2,
         during=during,
         engine=engine.__name__,
         method=method,
@@ -64,14 +64,14 @@ def test_a_killed_fit_goes_on_to_the_same_answer(
         )
 
     whole, resumed = go(None), go(path)
-    assert len(resumed.rows) == len(whole.rows) > 6
+    assert len(resumed.rows) == len(whole.rows) > 4
     assert np.array_equal(whole.working, resumed.working)
     assert np.array_equal(whole.covariance, resumed.covariance)
     assert whole.evidence == resumed.evidence
     columns = ["iteration", "e_steps", "evidence", "step", "residual"]
     assert whole.trace[columns].equals(resumed.trace[columns])
     assert (
-        resumed.rows[3]["seconds"] != whole.rows[3]["seconds"]
+        resumed.rows[1]["seconds"] != whole.rows[1]["seconds"]
     )  # it was the other process that took these steps
     again = go(path)
     assert np.array_equal(again.working, whole.working)

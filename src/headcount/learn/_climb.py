@@ -12,7 +12,8 @@ approximate evidence: near the top, the two disagree about where the top is. Wha
 gradient (EM's fixed point, too); the evidence is there to keep the search from going astray. So a step is accepted
 when the evidence rises enough (Armijo), or when it falls by no more than the two may disagree (`allowed_fall`) and the
 gradient along the step has shrunk as it should on the way to a maximum (the approximate Wolfe rule of Hager and Zhang
-2005). A step of the second kind is remembered as `contrary`: from there on only the evidence's own slope can help.
+2005). Where the rise of the evidence over a short step is not what its gradient at both ends says, and by more than is
+left to climb, the step is marked `contrary`: from there on only the evidence's own slope can help.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ SLACK = 0.05
 """Nats by which an approximate evidence may fall in any step, while its gradient says that the step was right."""
 DISAGREEMENT = 1.0
 """Nats by which it may fall in a step of one standard error or more: the two tops lie about that far apart."""
+SHORT = 0.5
+"""Standard errors of a step over which the trapezium ½ (g₀ + g₁)·s should give the rise of the evidence."""
+PULL = 0.05
+"""Standard errors by which it may be off."""
 MEMORY = 20
 LONGEST = 3.0
 """Largest change of a parameter in one step."""
 TRIALS = 15
+DOUBT = 1.5
+"""Standard errors from the gradient's zero within which the evidence is believed rather than its gradient."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Climb:
     """Estimated distance from the top, in standard errors."""
     stuck: bool = False
     contrary: bool = False
-    """Whether the evidence fell in the last step although the gradient said that it would rise."""
+    """Whether the evidence and its gradient disagreed about the last step by more than is left to climb."""
 
 
 def em_step(climb: Climb, evaluate: Evaluate) -> Climb:
@@ -167,5 +174,15 @@ def _arrived(climb: Climb, new: Evaluation, pairs: tuple[tuple[Array, Array], ..
     kept = (*pairs[-(MEMORY - 1) :], (s, y)) if curved else pairs
     way = direction(new, kept)
     residual = _root(new.gradient, way)
-    contrary = new.value < climb.point.value - 1e-9 * (1 + abs(new.value))
+    contrary = curved and disagreeing(climb.point, new, residual)
     return Climb(new, kept, float(np.abs(s).max(initial=0.0)), residual, contrary=contrary)
+
+
+def disagreeing(old: Evaluation, new: Evaluation, residual: float) -> bool:
+    """Whether a rise of the evidence, or its fall, says that its top is further from the gradient's than we are."""
+    s = new.x - old.x
+    length = float(np.sqrt(max(float(s @ (old.gradient - new.gradient)), 0.0)))
+    gain = new.value - old.value
+    missed = abs(gain - 0.5 * float((old.gradient + new.gradient) @ s))
+    fell = gain < -1e-9 * (1 + abs(new.value))
+    return residual <= DOUBT and (fell or (length <= SHORT and missed > max(PULL, residual) * length))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,8 +30,8 @@ from headcount.observe import Problem, ProblemError
 
 FLOOR = 1e-2
 """Standard errors from the top below which a search that can find no better step has arrived."""
-DOUBT = 1.5
-"""Standard errors from the gradient's zero within which it is left for the evidence's own slope when they disagree."""
+SURE = 0.1
+"""Standard errors from the maximum of an approximate evidence within which its slope may stop helping."""
 
 
 def fit(
@@ -81,8 +82,8 @@ def fit(
         Whether to find the observed information (2K more E-steps).
     refine
         Whether ascent goes on, by the same differences, from the zero of Fisher's gradient to the maximum of the
-        engine's evidence. They are one where E-steps are exact (and for MAP); with `TiltedEP` the second is nearer to
-        the truth. It needs standard errors.
+        engine's evidence, until its slope says that less than 0.02 standard errors are left or the evidence no longer
+        rises. The two are one where E-steps are exact (and for MAP). It needs standard errors.
     rng
         Seed or generator for random engines.
     client, workers
@@ -117,23 +118,29 @@ def fit(
         mark = fingerprint(
             settings, problems, [(e.name, repr(e)) for e in engines], method, start, seed, tolerance
         )
-        ended, status = _climbed(
-            expect,
-            method,
-            start,
-            known,
+        path = None if checkpoint is None else Path(checkpoint)
+        climbed = partial(
+            _climbed,
+            expect=expect,
+            method=method,
+            truth=known,
             budget=budget,
             tolerance=tolerance,
-            checkpoint=checkpoint,
+            path=path,
             mark=mark,
             show=progress,
-            yielding=refining,
         )
+        begun = _begun(expect, method, start, known, path=path, mark=mark)
+        ended, status = climbed(begun, yielding=refining)
         information = None
         if standard_errors:
-            ended, information = _informed(ended, expect, known, refine=refining and status.good)
-        if ended.climb.residual > max(FLOOR, tolerance) and status.good:
-            status = Status.STALLED
+            before = ended
+            ended, information = _informed(before, expect, known, refine=refining and status.good)
+            if (
+                before.climb.contrary and ended.climb.residual > SURE
+            ):  # no way up by the evidence's slope either
+                before, status = climbed(before, yielding=False)
+                ended, information = _informed(before, expect, known, refine=False)
         point = ended.climb.point
         posteriors = tuple(infer_task(task) for task in expect.tasks(point.x, point.starts))
     made = Fit(
@@ -209,21 +216,37 @@ def _informed(
     climb = ended.climb
     found = observed_information(climb.point, expect, expect.families[0].names, moves, guess=guess)
     steps, found = refined(climb, found, expect, individuals=moves) if refine else ([], found)
+    if refine and not steps and climb.contrary:
+        ended = replace(ended, climb=replace(climb, residual=found.discrepancy))
     for step in steps:
-        row = _row(step, ended, truth, expect, ended.seconds + time.perf_counter() - began)
-        ended = replace(ended, climb=step, rows=(*ended.rows, row))
+        row = _row(step.climb, ended, truth, expect, ended.seconds + time.perf_counter() - began)
+        ended = replace(ended, climb=step.climb, rows=(*ended.rows, row | {"e_steps": step.e_steps}))
     return replace(ended, e_steps=expect.e_steps, seconds=ended.seconds + time.perf_counter() - began), found
 
 
+def _begun(
+    expect: Expectation, method: str, start: Any, truth: Array | None, *, path: Path | None, mark: str
+) -> Progressed:
+    """The start, or where a checkpoint says that the climb was."""
+    if path is not None and path.exists():
+        at = _checkpoint.load(path, expect.families, mark)
+        expect.e_steps = at.e_steps
+        return at
+    began = time.perf_counter()
+    climb, name = begin(expect, start, climbing=method == "ascent")
+    at = Progressed(climb, (), expect.e_steps, time.perf_counter() - began, name)
+    return replace(at, rows=(_row(climb, at, truth, expect, at.seconds),))
+
+
 def _climbed(
+    at: Progressed,
+    *,
     expect: Expectation,
     method: str,
-    start: Any,
     truth: Array | None,
-    *,
     budget: int,
     tolerance: float,
-    checkpoint: str | Path | None,
+    path: Path | None,
     mark: str,
     show: bool | None,
     yielding: bool,
@@ -232,15 +255,7 @@ def _climbed(
 
     `yielding`: end where the evidence and its gradient disagree about the way, for the refinement to go on from there.
     """
-    began = time.perf_counter()
-    path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.exists():
-        at = _checkpoint.load(path, expect.families, mark)
-        expect.e_steps, began = at.e_steps, began - at.seconds
-    else:
-        climb, name = begin(expect, start, climbing=method == "ascent")
-        at = Progressed(climb, (), expect.e_steps, time.perf_counter() - began, name)
-        at = replace(at, rows=(_row(climb, at, truth, expect, at.seconds),))
+    began = time.perf_counter() - at.seconds
     move = ascent_step if method == "ascent" else em_step
     status = Status.BUDGET
     with Progress(f"fit ({method})", budget, show=show) as bar:
@@ -268,7 +283,7 @@ def _status(climb: Climb, tolerance: float, *, steps: int, yielding: bool) -> St
     # Before the first step the curvature is that of complete counts, and the distance a guess.
     if climb.residual <= (tolerance if steps > 0 else 1e-3 * tolerance):
         return Status.CONVERGED if climb.point.status.good else climb.point.status
-    if yielding and climb.contrary and climb.residual <= DOUBT:
+    if yielding and climb.contrary:
         return climb.point.status
     if climb.stuck:
         return Status.CONVERGED if climb.residual <= FLOOR and climb.point.status.good else Status.STALLED

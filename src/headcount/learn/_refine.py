@@ -13,6 +13,8 @@ one E-step each, where s is the step taken and m the rise of the evidence that t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from headcount.learn._climb import Climb, tried
@@ -20,21 +22,31 @@ from headcount.learn._component import Array
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._information import Information, observed_information
 
-NEAR = 0.01
+NEAR = 0.02
 """Standard errors from the maximum that are not worth a step."""
 FAR = 1.0
 """Standard errors beyond which the information is found again after the steps, and others considered."""
 LONGEST = 2.0
 """Standard errors of one step."""
 ROUNDS = 3
-STEPS = 6
+STEPS = 4
+TRIALS = 4
+"""Lengths tried of the first step; the later ones are tried once."""
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A step of the refinement and the count of E-steps after it."""
+
+    climb: Climb
+    e_steps: int
 
 
 def refined(
     climb: Climb, information: Information, expect: Expectation, *, individuals: float
-) -> tuple[list[Climb], Information]:
+) -> tuple[list[Refined], Information]:
     """The steps taken (none where Fisher's gradient is the evidence's) and the information at the last."""
-    steps: list[Climb] = []
+    steps: list[Refined] = []
     names = expect.families[0].names
     for _ in range(ROUNDS):
         off = information.discrepancy
@@ -44,17 +56,17 @@ def refined(
         steps += taken
         if not taken or off <= FAR:
             break
-        climb = taken[-1]
+        climb = taken[-1].climb
         information = observed_information(climb.point, expect, names, individuals)
     return steps, information
 
 
-def _followed(climb: Climb, information: Information, expect: Expectation) -> list[Climb]:
+def _followed(climb: Climb, information: Information, expect: Expectation) -> list[Refined]:
     """Steps along the slope of the evidence, until it is as good as gone or the evidence no longer rises."""
-    steps: list[Climb] = []
+    steps: list[Refined] = []
     point, lean = climb.point, information.lean
     for _ in range(STEPS):
-        new = _step(point, lean, information, expect)
+        new = _step(point, lean, information, expect, trials=1 if steps else TRIALS)
         if new is None:
             break
         s = new.x - point.x
@@ -63,7 +75,8 @@ def _followed(climb: Climb, information: Information, expect: Expectation) -> li
         lean = lean + 2 * missed * pull / float(s @ pull)
         point = new
         left = _length(new.gradient + lean, information)
-        steps.append(Climb(new, climb.pairs, float(np.abs(s).max(initial=0.0)), left))
+        made = Climb(new, climb.pairs, float(np.abs(s).max(initial=0.0)), left)
+        steps.append(Refined(made, expect.e_steps))
         if left <= NEAR:
             break
     return steps
@@ -75,13 +88,13 @@ def _length(slope: Array, information: Information) -> float:
 
 
 def _step(
-    old: Evaluation, lean: Array, information: Information, expect: Expectation
+    old: Evaluation, lean: Array, information: Information, expect: Expectation, *, trials: int
 ) -> Evaluation | None:
     """One Newton step; None unless the evidence rises about as foreseen."""
     slope = old.gradient + lean
     way, off = information.inverse @ slope, _length(slope, information)
     length = min(1.0, LONGEST / off)
-    for _ in range(4):
+    for _ in range(trials):
         new = tried(expect, old.x + length * way, old)
         foreseen = length * (1 - 0.5 * length) * off**2
         if new is not None and new.value - old.value >= 0.25 * foreseen:

@@ -17,7 +17,7 @@ from headcount.learn._parametrisation import LearnRate, LogisticChain, Parametri
 from headcount.learn._result import Fit
 from headcount.learn._store import decode, encode, read, write
 
-_FORMAT = "headcount fit 1"
+_FORMAT = "headcount fit 2"
 _PLAIN = ("evidence", "log_prior", "method", "engine", "start", "e_steps", "seconds", "data")
 
 
@@ -185,7 +185,7 @@ def _model(meta: Mapping[str, Any], arrays: Mapping[str, Any], key: str) -> Mode
 def _information(known: Information | None, arrays: dict[str, Any]) -> Any:
     if known is None:
         return None
-    for name in ("observed", "complete", "covariance", "shift"):
+    for name in ("observed", "complete", "covariance", "inverse", "lean"):
         arrays[f"information_{name}"] = getattr(known, name)
     directions = [[d.coefficients, d.reason] for d in known.unidentified]
     return {
@@ -207,5 +207,6 @@ def _known(meta: Any, arrays: Mapping[str, Any]) -> Information | None:
         tuple(Direction(c, r) for c, r in meta["unidentified"]),
         meta["saddle"],
         _freed(meta["discrepancy"]),
-        arrays["information_shift"],
+        arrays["information_inverse"],
+        arrays["information_lean"],
     )
