@@ -240,7 +240,9 @@ def test_zeros_are_absorbed_exactly(persistence, other):
         assert got.beliefs.mean((t,))[0] == pytest.approx(exact.beliefs.mean((t,))[0], abs=0.01)
         assert got.interval_tables((t,), 0.9)[0].min() >= 0
     if np.isnan(other):
-        assert hc.infer(problem, Laplace()).beliefs.mean((10,))[0] < -0.05  # the published method, shown as it is
+        assert (
+            hc.infer(problem, Laplace()).beliefs.mean((10,))[0] < -0.05
+        )  # the published method, shown as it is
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,10 @@ POINTS_PER_SD = 2.0
 """The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""
 REACH = 8.5
 """Half-width of a grid in standard deviations."""
+LEAST_SD = 0.03
+"""Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
+CERTAIN = 1e-7
+"""Variance below which a count is known; a site need not say more."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +90,77 @@ def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
     tilted_sums(grid.points, grid.log_prob, coefficient, whole, law, mean, g, log_z, first, second)
     return log_z, mean + first, second, own
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The active entries of one noise: posterior moments, sites, centre."""
+
+    mean: Array
+    variance: Array
+    tau: Array
+    nu: Array
+    expected: Array
+    g: Array
+
+
+def laplace_site(noise: Observation, here: Entries) -> tuple[Array, Array, float, float, None]:
+    """Match value, slope and curvature of log ℓ − g n at the present mean."""
+    at = here.expected + here.mean
+    low = noise.domain_low
+    at = np.where(at > low, at, low + 1e-3 * np.maximum(here.expected - low, 1e-3))
+    slope, bend = noise.slope(at) - here.g, noise.curvature(at)
+    delta = at - here.expected
+    tau = -bend
+    nu = slope + tau * delta
+    value = noise.log_prob(at) - here.g * at
+    log_sites = float((value - (-0.5 * tau * delta**2 + nu * delta)).sum())
+    sd = np.sqrt(np.maximum(here.variance, 1e-300))
+    gain = np.abs((nu - here.nu) - (tau - here.tau) * here.mean) * sd
+    change = max(
+        float(gain.max(initial=0.0)), float((np.abs(tau - here.tau) * here.variance).max(initial=0.0))
+    )
+    return tau, nu, log_sites, change, None
+
+
+def summed_site(
+    noise: Observation, here: Entries, grid: Grid | None, population: float, *, lattice: bool
+) -> tuple[Array, Array, float, float, Grid]:
+    """Match mean and variance of cavity × likelihood summed over the grid."""
+    live = here.variance > 1e-14 * np.maximum(here.expected, 1e-300)
+    v = np.where(live, here.variance, 1.0)
+    precision = 1.0 / v - here.tau
+    usable = live & (precision > 1e-10 / v)
+    cavity_v = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
+    cavity_m = np.where(usable, cavity_v * (here.mean / v - here.nu), 0.0)
+    at, sd = here.expected + here.mean, np.sqrt(v)
+    if grid is None or not grid.serves(at, np.maximum(sd, 0.5)).all():
+        grid = make_grid(noise, at, sd, population, lattice=lattice)
+    context = Context(here.expected, here.expected + cavity_m, cavity_v, population)
+    log_z, mean, variance, own_v = tilted_moments(grid, context, here.g)
+    mean = mean - here.expected
+    ok = usable & np.isfinite(log_z)
+    known = ok & (np.maximum(variance, cavity_v) <= CERTAIN)  # the others have settled it already
+    safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
+    # What the observation changes of its context: the same context plus this site is the new belief.
+    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
+    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / own_v, here.nu))
+    own_v = np.where(1.0 / own_v + here.tau > 0, own_v, cavity_v)  # under way a site may undo more than its context
+    joint = 1.0 / own_v + here.tau
+    gauss = (
+        -0.5 * np.log(own_v * joint)
+        + 0.5 * (cavity_m / own_v + here.nu) ** 2 / joint
+        - 0.5 * cavity_m**2 / own_v
+    )
+    fixed = np.clip(here.expected, 0.0, population)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        certain = noise.log_prob(fixed) - here.g * fixed
+    log_sites = float(np.where(ok, log_z - gauss, np.where(live, 0.0, certain)).sum())
+    scale = np.maximum(v, LEAST_SD**2)
+    precision = np.maximum(1.0 / cavity_v + tau, 1e-10 / v)
+    new_m, new_v = (cavity_m / cavity_v + nu) / precision, 1.0 / precision
+    change = np.maximum(
+        np.abs(new_m - here.mean) / np.sqrt(scale), np.where(known, 0.0, np.abs(new_v - v) / scale)
+    )
+    change = np.where(ok, change, np.where(live, 1.0, 0.0))  # an entry without a cavity has not converged
+    return tau, nu, log_sites, float(change.max(initial=0.0)), grid

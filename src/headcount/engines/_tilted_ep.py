@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from headcount.engines._anderson import MEMORY, Seen, mixed
 from headcount.engines._beliefs import Beliefs, GaussianBeliefs
 from headcount.engines._centre import Centre, Roles
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._map import MAP
-from headcount.engines._projection import Grid, make_grid, tilted_moments
+from headcount.engines._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines._tilting import Tilts
-from headcount.engines._whole_law import Context
 from headcount.structure import Moments, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-LEAST_SD = 0.03
-"""Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
-CERTAIN = 1e-7
-"""Variance below which a count is known; a site need not say more."""
 WILD = 3.0
 """A sweep that makes the residual grow by this factor is taken back."""
 LEAST_DAMPING = 0.02
 """Sweeps are not shortened below this; what still grows then is let go and shows in the status."""
+MIXED = 2.0
+"""A sweep to where the last ones lead may leave sites this much further from their targets; they come back nearer."""
+NEAR = 0.3
+"""Residual below which the last sweeps tell where the next ones lead."""
 LONGEST_PULL = 1.0
 """Largest change of a tilt in one sweep, in nats."""
 
@@ -70,11 +70,16 @@ class EPState:
     """Undamped sites that would match the last moments."""
     log_sites: float
     """Σ (log of the tilted normaliser − log of the site's Gaussian integral)."""
+    change: float
+    """How far the sites are from their targets."""
     residual: float
+    """That, or how far the mean is from the centre where the centre follows it."""
     damping: float
     ceiling: float
     """What the damping may grow back to."""
     grids: tuple[Grid | None, ...] = field(default=())
+    past: tuple[Seen, ...] = field(default=())
+    """The last sweeps, for :func:`mixed`."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,9 @@ class TiltedEP(IterativeEngine):
         """The state at given sites."""
         zero = np.zeros_like(centre.g)
         nothing = Sites(zero, zero)
-        state = EPState(centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, self.damping, self.damping)
+        state = EPState(
+            centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, np.inf, self.damping, self.damping
+        )
         return self._look(state)
 
     def _first_sites(self, centre: Centre) -> Sites:
@@ -144,51 +151,60 @@ class TiltedEP(IterativeEngine):
     def step(self, state: EPState) -> EPState:
         """One damped parallel sweep, with the centre moved along; a sweep that breaks is taken back and halved."""
         damping = state.damping
+        here = _seen(state, self._pull(state))
+        past = (*state.past[-MEMORY:], here) if state.residual <= NEAR else ()
+        state = replace(state, past=past)
         for attempt in range(16):
+            mixing = attempt == 0 and len(state.past) > 1
+            follow = 1.0 if attempt < 8 else 0.0  # at worst the centre waits a sweep
+            length = np.full(len(here.x), damping)
+            length[2 * int(state.centre.roles.active.sum()) :] = follow
             try:
-                moved = self._recentre(state) if attempt < 8 else state  # at worst the centre waits a sweep
-                sites = Sites(
-                    moved.sites.tau + damping * (moved.target.tau - moved.sites.tau),
-                    moved.sites.nu + damping * (moved.target.nu - moved.sites.nu),
-                )
-                new = self._look(replace(moved, sites=sites))
+                x = mixed(state.past, length, _lengths(state)) if mixing else here.x + length * here.r
+                new = self._look(self._placed(state, x))
             except (NotPositiveDefinite, FloatingPointError):
-                damping *= 0.5
+                new = None
+            if mixing and (new is None or max(new.change / MIXED, new.residual - NEAR) > state.change):
+                state = replace(state, past=state.past[-1:])  # the last steps do not foretell this one
                 continue
-            if new.residual > WILD * state.residual and damping > LEAST_DAMPING:
+            if new is None or (new.residual > WILD * state.residual and damping > LEAST_DAMPING):
                 damping *= 0.5  # entries of one node swing against each other: shorter sweeps settle them
                 continue
             ceiling = state.ceiling
+            if mixing:
+                return new
             if new.residual > 1.1 * state.residual:
                 damping = max(0.7 * damping, LEAST_DAMPING)
                 ceiling = max(damping, 0.9 * ceiling, LEAST_DAMPING)  # what overshot once would do so again
             else:
-                damping = min(1.1 * damping, ceiling)
+                damping = min(1.6 * damping, ceiling)
             return replace(new, damping=damping, ceiling=ceiling)
         return replace(state, residual=np.nan)
 
-    def _recentre(self, state: EPState) -> EPState:
-        """Move the tilts so that the centre follows the mean: g ← g + ν − τδ, and carry the sites along.
+    def _pull(self, state: EPState) -> Array:
+        """The change of tilts with which the centre follows the mean, ν − τδ.
 
-        ``ν − τδ`` is the one tilt that gives the Gaussian its mean without sites (δ = Σ(ν − τδ)); a long move is shortened,
-        because the law follows tilts exponentially and the Gaussian only linearly.
+        It is the one tilt that gives the Gaussian its mean without sites (δ = Σ(ν − τδ)); a long move is shortened, because the law
+        follows tilts exponentially and the Gaussian only linearly.
         """
-        old = state.centre
-        if self.centre != "mean" or not old.roles.active.any():
-            return state
-        if float(np.abs(state.mean).max(initial=0.0)) <= 1e-13 * old.roles.tilts.problem.population:
-            return state
-        tau = state.sites.tau + old.settled_tau
-        nu = state.sites.nu + old.settled_nu
-        pull = np.where(old.roles.exact, 0.0, nu - tau * state.mean)
-        pull *= min(1.0, LONGEST_PULL / max(float(np.abs(pull).max()), 1e-300))
-        new = Centre.at(old.roles, old.g + pull)
-        moved = new.expected - old.expected
+        centre = state.centre
+        still = float(np.abs(state.mean).max(initial=0.0)) <= 1e-13 * centre.roles.tilts.problem.population
+        if self.centre != "mean" or not centre.roles.active.any() or still:
+            return np.zeros_like(centre.g)
+        tau, nu = state.sites.tau + centre.settled_tau, state.sites.nu + centre.settled_nu
+        pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean)
+        return np.asarray(pull * min(1.0, LONGEST_PULL / max(float(np.abs(pull).max()), 1e-300)))
 
-        def carried(sites: Sites) -> Sites:
-            return Sites(sites.tau, np.where(old.roles.active, sites.nu - sites.tau * moved - pull, 0.0))
-
-        return replace(state, centre=new, sites=carried(state.sites), target=carried(state.target))
+    def _placed(self, state: EPState, x: Array) -> EPState:
+        """The same state with tilts and sites ``(τ, η, g)``, η in the counts themselves."""
+        roles = state.centre.roles
+        active = roles.active
+        at = np.cumsum([active.sum()] * 2)
+        tau, nu, g = np.zeros_like(state.mean), np.zeros_like(state.mean), state.centre.g.copy()
+        tau[active], eta, g[~roles.exact] = np.split(x, at)
+        centre = state.centre if (g == state.centre.g).all() else Centre.at(roles, g)
+        nu[active] = eta - tau[active] * centre.expected[active] - g[active]
+        return replace(state, centre=centre, sites=Sites(tau, nu))
 
     def _look(self, state: EPState) -> EPState:
         """Solve under the present sites and project every active entry."""
@@ -206,11 +222,11 @@ class TiltedEP(IterativeEngine):
             raise FloatingPointError
         variance = np.where(centre.roles.exact | (variance < 0), 0.0, variance)  # what is known has none
         tau, nu = state.sites.tau.copy(), state.sites.nu.copy()
-        residual, log_sites = 0.0, 0.0
+        furthest, log_sites = 0.0, 0.0
         grids: list[Grid | None] = []
         for k, (index, noise) in enumerate(centre.roles.active_noise):
             old = state.grids[k] if state.grids else None
-            here = _Entries(
+            here = Entries(
                 mean[index],
                 variance[index],
                 state.sites.tau[index],
@@ -219,15 +235,16 @@ class TiltedEP(IterativeEngine):
                 centre.g[index],
             )
             if self.projection == "laplace":
-                new_tau, new_nu, more, change, grid = _laplace_project(noise, here)
+                new_tau, new_nu, more, change, grid = laplace_site(noise, here)
             else:
-                new_tau, new_nu, more, change, grid = _sum_project(
+                new_tau, new_nu, more, change, grid = summed_site(
                     noise, here, old, float(tilts.problem.population), lattice=self.projection == "lattice"
                 )
             tau[index], nu[index] = new_tau, new_nu
             log_sites += more
-            residual = max(residual, change)
+            furthest = max(furthest, change)
             grids.append(grid)
+        residual = furthest
         if self.centre == "mean" and centre.roles.active.any():
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
             if not centre.roles.exact.any():
@@ -240,6 +257,7 @@ class TiltedEP(IterativeEngine):
             log_z=log_z,
             target=Sites(tau, nu),
             log_sites=log_sites,
+            change=furthest,
             residual=residual,
             grids=tuple(grids),
         )
@@ -280,6 +298,32 @@ class TiltedEP(IterativeEngine):
         )
 
 
+def _seen(state: EPState, pull: Array) -> Seen:
+    """Sites of active entries in the counts themselves, and tilts of all but exact ones: (τ, η, g); and how far off they are."""
+    sites, target, centre = state.sites, state.target, state.centre
+    active, free = centre.roles.active, ~centre.roles.exact
+    tau = target.tau - sites.tau
+    eta = sites.nu + sites.tau * centre.expected + centre.g
+    more = target.nu - sites.nu + tau * centre.expected
+    return Seen(
+        np.concatenate([sites.tau[active], eta[active], centre.g[free]]),
+        np.concatenate([tau[active], more[active], pull[free]]),
+    )
+
+
+def _lengths(state: EPState) -> Callable[[Array], Array]:
+    """Changes of (τ, η, g) as changes of the mean in standard deviations, and of the variance in shares of it."""
+    active, free = state.centre.roles.active, ~state.centre.roles.exact
+    n, v = state.centre.expected + state.mean, np.maximum(state.variance, 0.0)
+    sd = np.sqrt(v)
+
+    def scaled(x: Array) -> Array:
+        tau, eta, g = np.split(x, np.cumsum([active.sum()] * 2))
+        return np.concatenate([v[active] * tau, sd[active] * (eta - n[active] * tau), sd[free] * g])
+
+    return scaled
+
+
 def _map_tilts(problem: Problem, *, loose: bool, g: Array | None) -> Array:
     """Tilts of the MAP estimate; loosely when the centre will move on anyway, else until nothing is gained any more."""
     engine = MAP(tolerance=1e-4 if loose else 1e-9)
@@ -299,76 +343,3 @@ def _flat(moments: Moments) -> tuple[Array, Array, float]:
     if not moments.mean:
         return np.zeros(0), np.zeros(0), moments.log_z
     return np.concatenate(moments.mean), np.concatenate(moments.variance), moments.log_z
-
-
-@dataclass(frozen=True)
-class _Entries:
-    """The active entries of one noise: posterior moments, sites, centre."""
-
-    mean: Array
-    variance: Array
-    tau: Array
-    nu: Array
-    expected: Array
-    g: Array
-
-
-def _laplace_project(noise: object, here: _Entries) -> tuple[Array, Array, float, float, None]:
-    """Match value, slope and curvature of log ℓ − g n at the present mean."""
-    at = here.expected + here.mean
-    low = noise.domain_low  # type: ignore[attr-defined]
-    at = np.where(at > low, at, low + 1e-3 * np.maximum(here.expected - low, 1e-3))
-    slope, bend = noise.slope(at) - here.g, noise.curvature(at)  # type: ignore[attr-defined]
-    delta = at - here.expected
-    tau = -bend
-    nu = slope + tau * delta
-    value = noise.log_prob(at) - here.g * at  # type: ignore[attr-defined]
-    log_sites = float((value - (-0.5 * tau * delta**2 + nu * delta)).sum())
-    sd = np.sqrt(np.maximum(here.variance, 1e-300))
-    gain = np.abs((nu - here.nu) - (tau - here.tau) * here.mean) * sd
-    change = max(
-        float(gain.max(initial=0.0)), float((np.abs(tau - here.tau) * here.variance).max(initial=0.0))
-    )
-    return tau, nu, log_sites, change, None
-
-
-def _sum_project(
-    noise: object, here: _Entries, grid: Grid | None, population: float, *, lattice: bool
-) -> tuple[Array, Array, float, float, Grid]:
-    """Match mean and variance of cavity × likelihood summed over the grid."""
-    live = here.variance > 1e-14 * np.maximum(here.expected, 1e-300)
-    v = np.where(live, here.variance, 1.0)
-    precision = 1.0 / v - here.tau
-    usable = live & (precision > 1e-10 / v)
-    cavity_v = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
-    cavity_m = np.where(usable, cavity_v * (here.mean / v - here.nu), 0.0)
-    at, sd = here.expected + here.mean, np.sqrt(v)
-    if grid is None or not grid.serves(at, np.maximum(sd, 0.5)).all():
-        grid = make_grid(noise, at, sd, population, lattice=lattice)  # type: ignore[arg-type]
-    context = Context(here.expected, here.expected + cavity_m, cavity_v, population)
-    log_z, mean, variance, own_v = tilted_moments(grid, context, here.g)
-    mean = mean - here.expected
-    ok = usable & np.isfinite(log_z)
-    known = ok & (np.maximum(variance, cavity_v) <= CERTAIN)  # the others have settled it already
-    safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
-    # What the observation changes of its context: the same context plus this site is the new belief.
-    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
-    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / own_v, here.nu))
-    joint = 1.0 / own_v + here.tau
-    gauss = (
-        -0.5 * np.log(own_v * joint)
-        + 0.5 * (cavity_m / own_v + here.nu) ** 2 / joint
-        - 0.5 * cavity_m**2 / own_v
-    )
-    fixed = np.clip(here.expected, 0.0, population)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        certain = noise.log_prob(fixed) - here.g * fixed  # type: ignore[attr-defined]
-    log_sites = float(np.where(ok, log_z - gauss, np.where(live, 0.0, certain)).sum())
-    scale = np.maximum(v, LEAST_SD**2)
-    precision = np.maximum(1.0 / cavity_v + tau, 1e-10 / v)
-    new_m, new_v = (cavity_m / cavity_v + nu) / precision, 1.0 / precision
-    change = np.maximum(
-        np.abs(new_m - here.mean) / np.sqrt(scale), np.where(known, 0.0, np.abs(new_v - v) / scale)
-    )
-    change = np.where(ok, change, np.where(live, 1.0, 0.0))  # an entry without a cavity has not converged
-    return tau, nu, log_sites, float(change.max(initial=0.0)), grid

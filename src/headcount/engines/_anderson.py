@@ -1,0 +1,43 @@
+r"""Anderson's mixing: the slow directions of a fixed-point iteration, seen in its last steps and left out.
+
+With iterates :math:`x_k` and residuals :math:`r_k = F(x_k) - x_k`, the next iterate is
+
+.. math:: x + \beta r - \sum_j \gamma_j\,(\Delta x_j + \beta\,\Delta r_j), \qquad \gamma = \arg\min \|r - \sum_j \gamma_j \Delta r_j\|,
+
+the step to the root of the residual as the last differences draw it (Walker & Ni 2011, Eq. 2.2).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+MEMORY = 5
+"""Differences kept."""
+LEAST = 1e-10
+"""Directions of the differences shorter than this share of the longest are rounding."""
+
+
+class Seen(NamedTuple):
+    """An iterate and its residual."""
+
+    x: Array
+    r: Array
+
+
+def mixed(past: tuple[Seen, ...], beta: Array, scaled: Callable[[Array], Array]) -> Array:
+    """The next iterate after the last of ``past``, with an own β for every entry; ``scaled`` makes residuals comparable."""
+    x, r = past[-1]
+    dx = np.stack([b.x - a.x for a, b in pairwise(past)])
+    dr = np.stack([b.r - a.r for a, b in pairwise(past)])
+    gamma = np.linalg.lstsq(np.stack([scaled(d) for d in dr], axis=1), scaled(r), rcond=LEAST)[0]
+    return np.asarray(x + beta * r - gamma @ (dx + beta * dr))
