@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headcount.engines import MAP, TiltedEP
-from headcount.learn._climb import Climb, ascent_step, em_residual
+from headcount.learn._climb import Climb, ascent_step, em_residual, tried
 from headcount.learn._component import Array
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import Family
@@ -71,13 +71,10 @@ def _by_map(expect: Expectation) -> tuple[Climb, str] | None:
         if climb.residual <= NEAR or climb.stuck:
             break
     expect.e_steps = cheap.e_steps
-    try:
-        point = expect(climb.point.x, climb.point.starts)
-    except ValueError:
+    near = tried(expect, climb.point.x, climb.point)
+    if near is None:
         return None
-    if not point.status.good:
-        return None
-    return Climb(point, climb.pairs, 0.0, em_residual(point)), f"{name}, then MAP"
+    return Climb(near, climb.pairs, 0.0, em_residual(near)), f"{name}, then MAP"
 
 
 def working_start(family: Family, start: Any) -> Array:

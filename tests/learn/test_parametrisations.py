@@ -1,0 +1,182 @@
+"""What may be learned and what not: zeros, fixed laws, priors, starts; and what a fit says on its way."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount import simulate
+from headcount.engines import MAP, Engine, Enumerate, Outcome, TiltedEP
+from headcount.individual import DiscreteModel, MarkovChain
+from headcount.learn import LogisticChain, LogLinear, TabularChain, fit, fit_complete
+from headcount.learn._expect import Task, e_step, infer_task
+from headcount.observe import Problem
+from learn.cases import birds, tiny_cases
+
+CASES = tiny_cases()
+
+
+def test_forbidden_moves_stay_forbidden() -> None:
+    """A mask of −inf is a probability of zero in the fit, and free rows still sum to one."""
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(2, 4, 4))
+    near = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) <= 1
+    setting = LogisticChain(features, mask=np.where(near, 0.0, -np.inf))
+    model = setting.bind(MarkovChain([0.25] * 4, np.full((4, 4), 0.25), length=6)).model(
+        np.array([0.8, -0.5])
+    )
+    world = simulate.population(model, 400, rng=2)
+    problem = hc.Problem(model, 400, hc.Poisson(world.observed))
+    found = fit(setting, problem, truth=[0.8, -0.5])
+    fitted = found.model.transitions[0]
+    assert np.array_equal(fitted > 0, near)
+    assert np.allclose(fitted.sum(axis=1), 1)
+    assert found.posterior.edge(0, 1).mean.values[~near].max() == 0
+    assert (np.abs(found.working - [0.8, -0.5]) < 3 * found.standard_errors.values).all()
+
+
+def test_structural_zeros_of_a_table_stay_zero() -> None:
+    """An offset of −inf, and what a saturated model was given as impossible, keep probability zero."""
+    never = np.array([[0.0, 0.0, -np.inf], [0.0, -np.inf, 0.0]])
+    model = DiscreteModel({"a": 2, "b": 3, "c": 2}, {("a", "b"): never, ("b", "c"): np.eye(3)[:, :2]})
+    world = simulate.population(model, 500, rng=4)
+    seen = [hc.Poisson(world.observations[(v,)], on=v) for v in "abc"]
+    problem = hc.Problem(model, 500, seen)
+    lean = LogLinear(
+        {"b": {("b",): [0.0, 1.0, 2.0]}}, offset={("a", "b"): never, ("b", "c"): np.eye(3)[:, :2]}
+    )
+    for found in (fit(lean, problem), fit_complete(LogLinear.saturated(model), model, world.tables)):
+        assert (found.model.marginal(("a", "b"))[~np.isfinite(never)] == 0).all()
+        assert found.model.marginal(("a", "b"))[np.isfinite(never)].min() > 0
+
+
+def test_the_initial_law_is_the_models_or_the_given_one_or_learned() -> None:
+    """None keeps the model's, an array replaces it, and a learned one stays on the cells that are possible."""
+    p = np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.4, 0.5]])
+    model = MarkovChain([0.5, 0.5, 0.0], p, length=6)
+    world = simulate.population(model, 600, rng=3)
+    problem = hc.Problem(model, 600, hc.Poisson(world.observed))
+    other = [0.2, 0.6, 0.2]
+    laws = {}
+    for name, initial in (("kept", None), ("given", other), ("learned", "learned")):
+        found = fit(TabularChain(initial=initial, dirichlet=1.5), problem, MAP(), standard_errors=False)
+        laws[name] = found.model.initial
+    assert np.array_equal(laws["kept"], [0.5, 0.5, 0.0])
+    assert np.array_equal(laws["given"], other)
+    assert laws["learned"][2] == 0
+    assert abs(laws["learned"][0] - 0.5) < 0.1
+    assert laws["learned"][0] != 0.5
+
+
+def test_priors_pull() -> None:
+    """A ridge pulls weights to zero and a Dirichlet prior rows to evenness; overwhelming ones end there."""
+    case = CASES["logistic"]
+    sizes = [
+        np.abs(
+            fit(LogisticChain(case.parametrisation.features, ridge=r), case.problem, Enumerate()).working
+        ).sum()
+        for r in (0.1, 1.0, 1e6)
+    ]
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert sizes[2] < 1e-4
+    table = fit(TabularChain(dirichlet=1e6), case.problem, Enumerate(), standard_errors=False)
+    assert np.allclose(table.model.transitions[0], 0.5, atol=1e-4)
+
+
+def test_a_fit_begins_where_it_is_told() -> None:
+    """By vector, by name and value, or by the name of a start: the first row of the trace is the evidence there."""
+    case = CASES["tabular"]
+    family = case.parametrisation.bind(case.problem.model)
+
+    def evidence(x) -> float:
+        return hc.infer(family.apply(np.asarray(x), case.problem), MAP()).log_evidence
+
+    def first(start) -> float:
+        kept = fit(
+            case.parametrisation, case.problem, MAP(), start=start, strict=False, standard_errors=False
+        )
+        return kept.rows[0]["evidence"]
+
+    assert first([0.4, -0.3]) == pytest.approx(evidence([0.4, -0.3]))
+    assert first({family.names[1]: 0.7}) == pytest.approx(evidence([0.0, 0.7]))
+    assert first("zero") == pytest.approx(evidence([0.0, 0.0]))
+    named = {name: first(name) for name in ("zero", "moments", "regression")}
+    assert len(set(named.values())) == 3
+    assert first(None) == max(named.values())
+
+
+def test_warm_e_steps_are_shorter_and_the_same() -> None:
+    """From the answer at nearby weights an engine needs fewer sweeps and gives the same expected counts."""
+    world, problem = birds()
+    family = LogisticChain(world.features).bind(problem.model)
+    x = np.array([0.9, 1.8, 1.9, 1.9])
+    for engine in (TiltedEP(), MAP()):
+        near = e_step(Task(family, problem, engine, x + 0.02, None, 0))
+        cold, warm = (infer_task(Task(family, problem, engine, x, s, 0)) for s in (None, near.start))
+        assert warm.outcome.iterations < cold.outcome.iterations
+        assert np.allclose(warm.edge(3, 4).mean, cold.edge(3, 4).mean, atol=1e-3)
+        assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=1e-4)
+
+
+def test_every_sequence_has_its_posterior() -> None:
+    """Posteriors come one a problem, under the shared weights; a single one is not picked from several."""
+    (world, first), (other, second) = birds(rng=1), birds(rng=2)
+    both = fit(
+        [LogisticChain(world.features), LogisticChain(other.features)],
+        [first, second],
+        MAP(),
+        standard_errors=False,
+    )
+    assert len(both.posteriors) == 2
+    assert sum(p.log_evidence for p in both.posteriors) == pytest.approx(both.evidence, abs=1e-6)
+    assert not np.allclose(both.posteriors[0].node(4).mean, both.posteriors[1].node(4).mean)
+    with pytest.raises(ValueError, match="posteriors"):
+        _ = both.posterior
+
+
+@dataclass(frozen=True)
+class Sinking(Engine):
+    """MAP, with its evidence upside down: every step up is a step down."""
+
+    name: ClassVar[str] = "Sinking"
+
+    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+        outcome = MAP().run(problem, rng=rng, progress=progress)
+        upside_down = replace(outcome.beliefs, log_evidence=-outcome.beliefs.log_evidence)
+        return replace(outcome, beliefs=upside_down)
+
+
+def test_every_fall_of_the_evidence_is_counted() -> None:
+    """An engine whose evidence falls at every EM step: the trace has each fall, the notes their number and the largest."""
+    case = CASES["logistic"]
+    found = fit(
+        case.parametrisation,
+        case.problem,
+        Sinking(),
+        method="em",
+        max_iterations=4,
+        tolerance=0,
+        strict=False,
+        standard_errors=False,
+    )
+    falls = found.trace["decrease"].to_numpy()[1:]
+    assert (falls > 0).all()
+    assert any(
+        f"the evidence fell in 4 of 4 steps, by at most {falls.max():.2g} nats" in n for n in found.notes
+    )
+
+
+def test_the_bar_shows_evidence_and_step(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The progress bar names the method, and says the evidence and the size of the step."""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, as far as rich is concerned
+    monkeypatch.setenv("COLUMNS", "200")
+    case = CASES["logistic"]
+    fit(case.parametrisation, case.problem, MAP(), progress=True, standard_errors=False)
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "fit (ascent)" in shown
+    assert "evidence -" in shown
+    assert "step " in shown
