@@ -15,6 +15,12 @@ from headcount.individual._junction_tree import JunctionTree
 
 Matrix = Any
 """A dense ``(L_u, L_v)`` float array or a `scipy.sparse.csr_array` of that shape (None at the root)."""
+Packed = tuple[NDArray[np.float64], NDArray[np.intp]]
+"""Distinct transitions ``(U, L, L)``, and the one that leads to each node ``(nodes,)``."""
+LARGEST_PACKED = 256
+"""Cells above which the calls cost nothing against the products."""
+MOST_PACKED = 8_000_000
+"""Numbers a packed copy may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +67,23 @@ class RootedTree:
     def is_chain(self) -> bool:
         """Whether every node is the child of the one before it."""
         return self.parents == tuple(range(-1, len(self.parents) - 1))
+
+    @cached_property
+    def packed(self) -> Packed | None:
+        """Distinct transitions and which of them each node has, for the compiled passes; None unless nodes are equal and dense."""
+        size = self.sizes[0]
+        if len(set(self.sizes)) > 1 or not 1 < size <= LARGEST_PACKED or len(self.parents) == 1:
+            return None
+        if any(not isinstance(m, np.ndarray) for m in self.transitions[1:]):
+            return None
+        place: dict[int, int] = {}
+        which = [0] + [place.setdefault(id(m), len(place)) for m in self.transitions[1:]]
+        if len(place) * size * size > MOST_PACKED:
+            return None
+        distinct = np.empty((len(place), size, size))
+        for v in range(1, len(which)):
+            distinct[which[v]] = self.transitions[v]
+        return distinct, np.array(which, dtype=np.intp)
 
     @cached_property
     def stacked(self) -> NDArray[np.float64] | None:

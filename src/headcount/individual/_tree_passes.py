@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount.individual._errors import ModelError
-from headcount.individual._rooted_tree import Matrix, RootedTree
+from headcount.individual._rooted_tree import Matrix, Packed, RootedTree
 
 Vector = NDArray[np.float64]
 Potentials = Sequence[Vector | None] | NDArray[np.float64] | None
@@ -56,12 +56,12 @@ def node_beliefs(
     ModelError
         If the potentials forbid every configuration.
     """
-    small = _compiled(tree, potentials, edge_potentials)
-    if small is not None:
-        from headcount.individual._small_passes import beliefs_small
+    fast = _compiled(tree, potentials, edge_potentials)
+    if fast is not None:
+        from headcount.individual._compiled_passes import beliefs_compiled
 
-        log_partition, steps, w, m = small
-        return log_partition, list(beliefs_small(tree.parent, tree.initial, steps, w, m))
+        log_partition, (steps, which), w, m = fast
+        return log_partition, list(beliefs_compiled(tree.parent, tree.initial, steps, which, w, m))
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
@@ -84,12 +84,12 @@ def tilted(
     The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever
     there, and rows still sum to one. Parameters and errors as for `node_beliefs`.
     """
-    small = _compiled(tree, potentials, edge_potentials)
-    if small is not None:
-        from headcount.individual._small_passes import tilted_small
+    fast = _compiled(tree, potentials, edge_potentials)
+    if fast is not None:
+        from headcount.individual._compiled_passes import tilted_compiled
 
-        log_partition, steps, w, m = small
-        first, new = tilted_small(tree.initial, steps, w, m)
+        log_partition, (steps, which), w, m = fast
+        first, new = tilted_compiled(tree.initial, steps, which, w, m)
         return log_partition, first, [None, *new[1:]]
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
@@ -109,17 +109,17 @@ def tilted(
 
 def _compiled(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
-) -> tuple[float, Vector, Vector, Vector] | None:
-    """The upward pass by the compiled kernel, where it serves: log partition, stacked transitions, weights, messages."""
-    if edge_potentials is not None or not isinstance(potentials, np.ndarray) or tree.stacked is None:
+) -> tuple[float, Packed, Vector, Vector] | None:
+    """The upward pass by the compiled kernel, where it serves: log partition, packed transitions, weights, messages."""
+    if edge_potentials is not None or not isinstance(potentials, np.ndarray) or tree.packed is None:
         return None
-    from headcount.individual._small_passes import collect_small
+    from headcount.individual._compiled_passes import collect_compiled
 
     weights, messages = np.empty_like(potentials), np.empty_like(potentials)
-    held, log_partition = collect_small(
-        tree.parent, tree.initial, tree.stacked, potentials, weights, messages
+    held, log_partition = collect_compiled(
+        tree.parent, tree.initial, *tree.packed, potentials, weights, messages
     )
-    return (log_partition, tree.stacked, weights, messages) if held else None
+    return (log_partition, tree.packed, weights, messages) if held else None
 
 
 def _collect(

@@ -1,7 +1,8 @@
-"""The passes of ``_tree_passes``, compiled, for trees of small equal nodes.
+"""The passes of ``_tree_passes``, compiled, for trees of equal dense nodes.
 
-At L = 16 a matrix–vector product is faster than the Python call that asks for it, so the whole pass is one compiled
-function. It gives up (returns False) wherever ``_tree_passes`` would have to think: underflow, forbidden states.
+At L = 16 a matrix–vector product is faster than the Python call that asks for it, and at L = 144 not much slower, so the whole
+pass is one compiled function. It gives up (returns False) wherever ``_tree_passes`` would have to think: underflow, forbidden states.
+Transitions come as the distinct ones, ``(U, L, L)``, and which of them leads to each node, ``(T,)``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import numpy as np
 from numba import njit
 
 _SMALL = 1e-290
+_LOOPS = 40
+"""Up to here plain loops beat the call of BLAS."""
 
 
 @njit(cache=True, nogil=True)
-def collect_small(parent, initial, transitions, potentials, weights, messages):  # type: ignore[no-untyped-def]
+def collect_compiled(parent, initial, transitions, which, potentials, weights, messages):  # type: ignore[no-untyped-def]
     """The upward pass: fills ``weights`` and ``messages`` (T, L); returns whether it held, and the log scale."""
     count, size = potentials.shape
     log_scale = 0.0
@@ -25,15 +28,16 @@ def collect_small(parent, initial, transitions, potentials, weights, messages): 
         for j in range(size):
             weights[v, j] = np.exp(potentials[v, j] - top)
     for v in range(count - 1, 0, -1):
-        largest = 0.0
-        smallest = np.inf
-        for i in range(size):
-            total = 0.0
-            for j in range(size):
-                total += transitions[v, i, j] * weights[v, j]
-            messages[v, i] = total
-            largest = max(largest, total)
-            smallest = min(smallest, total)
+        step = transitions[which[v]]
+        if size > _LOOPS:
+            messages[v] = np.dot(step, weights[v])
+        else:
+            for i in range(size):
+                total = 0.0
+                for j in range(size):
+                    total += step[i, j] * weights[v, j]
+                messages[v, i] = total
+        largest, smallest = messages[v].max(), messages[v].min()
         if smallest < _SMALL * largest or not largest > 0:
             return False, 0.0
         log_scale += np.log(largest)
@@ -53,7 +57,7 @@ def collect_small(parent, initial, transitions, potentials, weights, messages): 
 
 
 @njit(cache=True, nogil=True)
-def beliefs_small(parent, initial, transitions, weights, messages):  # type: ignore[no-untyped-def]
+def beliefs_compiled(parent, initial, transitions, which, weights, messages):  # type: ignore[no-untyped-def]
     """The downward pass: node marginals (T, L)."""
     count, size = weights.shape
     beliefs = np.zeros((count, size))
@@ -64,19 +68,20 @@ def beliefs_small(parent, initial, transitions, weights, messages):  # type: ign
     for j in range(size):
         beliefs[0, j] /= total
     for v in range(1, count):
-        u = parent[v]
-        for i in range(size):
-            ratio = beliefs[u, i] / messages[v, i]
-            if ratio > 0:
-                for j in range(size):
-                    beliefs[v, j] += ratio * transitions[v, i, j]
-        for j in range(size):
-            beliefs[v, j] *= weights[v, j]
+        step, flow = transitions[which[v]], beliefs[parent[v]] / messages[v]
+        if size > _LOOPS:
+            beliefs[v] = np.dot(flow, step)
+        else:
+            for i in range(size):
+                if flow[i] > 0:
+                    for j in range(size):
+                        beliefs[v, j] += flow[i] * step[i, j]
+        beliefs[v] *= weights[v]
     return beliefs
 
 
 @njit(cache=True, nogil=True)
-def tilted_small(initial, transitions, weights, messages):  # type: ignore[no-untyped-def]
+def tilted_compiled(initial, transitions, which, weights, messages):  # type: ignore[no-untyped-def]
     """Initial law and transitions (T, L, L) of the tilted tree."""
     count, size = weights.shape
     first = initial * weights[0]
@@ -86,5 +91,5 @@ def tilted_small(initial, transitions, weights, messages):  # type: ignore[no-un
     for v in range(1, count):
         for i in range(size):
             for j in range(size):
-                steps[v, i, j] = transitions[v, i, j] * weights[v, j] / messages[v, i]
+                steps[v, i, j] = transitions[which[v], i, j] * weights[v, j] / messages[v, i]
     return first, steps
