@@ -21,6 +21,8 @@ from headcount.learn._objective import Objective
 from headcount.observe import Problem
 
 _STARTS = ("g", "tau", "eta")
+_HELPLESS = 10.0
+"""Tolerances that a run from the last answer may miss by before one begins afresh."""
 _ONE_THREAD_BELOW = 500
 """Below this many states BLAS threads cost more than they bring."""
 
@@ -57,7 +59,8 @@ def infer_task(task: Task) -> Posterior:
     rng = np.random.default_rng(task.seed)
     if isinstance(task.engine, IterativeEngine):
         outcome = drive(task.engine, problem, rng=rng, progress=False, start=task.start)
-        if task.start is not None and not outcome.status.good:  # the last answer was no help: begin afresh
+        missed = not outcome.residual <= _HELPLESS * outcome.tolerance
+        if task.start is not None and missed and not outcome.status.good:  # the last answer was no help
             outcome = drive(task.engine, problem, rng=np.random.default_rng(task.seed), progress=False)
     else:
         outcome = task.engine.run(problem, rng=rng, progress=False)
