@@ -220,6 +220,7 @@ def test_evidence_is_believed_where_it_contradicts_its_gradient() -> None:
     assert contrary(0.08 - 0.4 * 0.06, 0.4, 0.0, step=0.4, residual=0.01)
     assert not contrary(0.08 - 0.4 * 0.06, 0.4, 0.0, step=0.4, residual=0.1)
     assert contrary(-0.01, 0.4, 0.0, step=0.4, residual=0.5)
+    assert not contrary(-0.08, 0.4, -0.8, step=0.4, residual=0.5)  # it overshot, and both say so
     assert not contrary(-0.01, 0.4, 0.0, step=0.4, residual=5.0)
     assert not contrary(float("nan"), 0.4, 0.0, step=0.4, residual=0.01)
 

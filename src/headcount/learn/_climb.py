@@ -110,8 +110,11 @@ def two_loop(point: Evaluation, pairs: Sequence[tuple[Array, Array]], v: Array) 
     return r
 
 
-def ascent_step(climb: Climb, evaluate: Evaluate) -> Climb:
-    """One step of L-BFGS; the memory is dropped when no step along its direction will do."""
+def ascent_step(climb: Climb, evaluate: Evaluate, *, yielding: bool = False) -> Climb:
+    """One step of L-BFGS; the memory is dropped when no step along its direction will do.
+
+    `yielding`: stay, marked as contrary, where the evidence falls along the first step tried and its gradient cannot say why.
+    """
     old = climb.point
     pairs = climb.pairs
     way = direction(old, pairs)
@@ -127,6 +130,8 @@ def ascent_step(climb: Climb, evaluate: Evaluate) -> Climb:
         new = tried(evaluate, old.x + length * way, old)
         if new is not None and acceptable(old, new, way, length, slope):
             return _arrived(climb, new, pairs)
+        if yielding and new is not None and disagreeing(old, new, float(np.sqrt(slope))):
+            return replace(climb, step=0.0, contrary=True)
         length *= _shorter(new, way, slope)
     return replace(climb, pairs=(), stuck=not pairs)
 
@@ -183,6 +188,7 @@ def disagreeing(old: Evaluation, new: Evaluation, residual: float) -> bool:
     s = new.x - old.x
     length = float(np.sqrt(max(float(s @ (old.gradient - new.gradient)), 0.0)))
     gain = new.value - old.value
-    missed = abs(gain - 0.5 * float((old.gradient + new.gradient) @ s))
-    fell = gain < -1e-9 * (1 + abs(new.value))
-    return residual <= DOUBT and (fell or (length <= SHORT and missed > max(PULL, residual) * length))
+    foreseen = 0.5 * float((old.gradient + new.gradient) @ s)
+    fell = foreseen > 0 > gain + 1e-9 * (1 + abs(new.value))
+    off = length <= SHORT and abs(gain - foreseen) > max(PULL, residual) * length
+    return residual <= DOUBT and (fell or off)

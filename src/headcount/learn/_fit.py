@@ -256,7 +256,7 @@ def _climbed(
     `yielding`: end where the evidence and its gradient disagree about the way, for the refinement to go on from there.
     """
     began = time.perf_counter() - at.seconds
-    move = ascent_step if method == "ascent" else em_step
+    move = partial(ascent_step, yielding=yielding) if method == "ascent" else em_step
     status = Status.BUDGET
     with Progress(f"fit ({method})", budget, show=show) as bar:
         while True:

@@ -24,7 +24,7 @@ from headcount.learn._information import Information, observed_information
 
 NEAR = 0.02
 """Standard errors from the maximum that are not worth a step."""
-FAR = 1.0
+FAR = 1.5
 """Standard errors beyond which the information is found again after the steps, and others considered."""
 LONGEST = 2.0
 """Standard errors of one step."""
@@ -57,7 +57,8 @@ def refined(
         if not taken or off <= FAR:
             break
         climb = taken[-1].climb
-        information = observed_information(climb.point, expect, names, individuals)
+        known = information.inverse
+        information = observed_information(climb.point, expect, names, individuals, guess=known)
     return steps, information
 
 
