@@ -27,6 +27,8 @@ POINTS_PER_SD = 2.0
 """The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""
 REACH = 8.5
 """Half-width of a grid in standard deviations."""
+REFINEMENTS = 20
+"""Times that grids may be made finer around what they found."""
 LEAST_SD = 0.03
 """Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
 CERTAIN = 1e-7
@@ -43,6 +45,7 @@ class Grid:
     """log ℓ with the log of the summation weight; −inf for padding."""
     centre: Array
     sd: Array
+    step: Array
     coefficient: Array | None
     """log of the binomial coefficients of the points, less that of the first; None on a line."""
 
@@ -68,7 +71,7 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     with np.errstate(divide="ignore", invalid="ignore"):
         log_prob = np.ascontiguousarray(noise.log_prob(np.minimum(points, population).T).T + weight)
     coefficient = log_choose(points, low, population) if lattice else None
-    return Grid(points, log_prob, mean, sd, coefficient)
+    return Grid(points, log_prob, mean, sd, step, coefficient)
 
 
 def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array, Array, Array]:
@@ -138,6 +141,15 @@ def summed_site(
         grid = make_grid(noise, at, sd, population, lattice=lattice)
     context = Context(here.expected, here.expected + cavity_m, cavity_v, population)
     log_z, mean, variance, own_v = tilted_moments(grid, context, here.g)
+    for _ in range(REFINEMENTS):
+        spread = np.sqrt(np.maximum(variance, 0.0))
+        coarse = usable & (spread < grid.step) & ((grid.step > 1.0) | (not lattice))
+        if not coarse.any():
+            break
+        # a likelihood much narrower than its context falls between the points
+        finer = np.where(coarse, np.maximum(spread, grid.step), grid.sd)
+        grid = make_grid(noise, np.where(coarse, mean, grid.centre), finer, population, lattice=lattice)
+        log_z, mean, variance, own_v = tilted_moments(grid, context, here.g)
     mean = mean - here.expected
     ok = usable & np.isfinite(log_z)
     known = ok & (np.maximum(variance, cavity_v) <= CERTAIN)  # the others have settled it already
@@ -145,7 +157,9 @@ def summed_site(
     # What the observation changes of its context: the same context plus this site is the new belief.
     tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
     nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / own_v, here.nu))
-    own_v = np.where(1.0 / own_v + here.tau > 0, own_v, cavity_v)  # under way a site may undo more than its context
+    own_v = np.where(
+        1.0 / own_v + here.tau > 0, own_v, cavity_v
+    )  # under way a site may undo more than its context
     joint = 1.0 / own_v + here.tau
     gauss = (
         -0.5 * np.log(own_v * joint)

@@ -140,9 +140,11 @@ class TiltedEP(IterativeEngine):
         return self._look(state)
 
     def _first_sites(self, centre: Centre) -> Sites:
-        """Slope and (where concave) curvature at the centre: close to the answer already."""
+        """Slope and (where concave) curvature at the centre: close to the answer already. At a corner they say nothing."""
         tau, nu = np.zeros_like(centre.g), np.zeros_like(centre.g)
         for index, noise in centre.roles.active_noise:
+            if not noise.smooth:
+                continue
             at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
             tau[index] = np.maximum(-noise.curvature(at), 0.0)
             nu[index] = noise.slope(at) - centre.g[index]
