@@ -23,6 +23,8 @@ HARD = (5.0, 10.0, 10.0, 10.0)
 POPULATIONS = (16, 160, 480, 1600)
 ENGINES = {"MAP": MAP(), "TiltedEP": TiltedEP()}
 COVERAGE_POPULATION = 480
+ENOUGH = 15
+"""Fits below which a mean is shown, but no target is held against it."""
 
 
 def run(*, quick: bool) -> Report:
@@ -136,7 +138,8 @@ def _fought(rows: list[tuple[Any, ...]]) -> Found:
             error = float(gap.std(ddof=1) / np.sqrt(len(gap)))
             lines.append([population, sequences, len(gap), *errors.mean(axis=0), gap.mean(), error])
             what = f"error of TiltedEP's fit less MAP's, N = {population}, {sequences} sequence(s)"
-            checks.append(Check(what, float(gap.mean()), at_most=0.0, note=f"standard error {error:.4f}"))
+            if len(gap) >= ENOUGH:
+                checks.append(Check(what, float(gap.mean()), at_most=0.0, note=f"standard error {error:.4f}"))
     checks.append(Check("TiltedEP's fits that did not converge", sum(not r[5] for r in rows), at_most=0))
     columns = ["N", "sequences", "data sets", "MAP", "TiltedEP", "difference", "standard error"]
     note = "‖w − truth‖₁/‖truth‖₁, mean over the three weight vectors and their data sets; both fits see the same data."
@@ -181,10 +184,10 @@ def _covered(rows: list[dict[str, Any]]) -> Found:
         [[str(k), *values] for k, values in enumerate(parts)],
         f"{found['mean_e_steps']:.1f} E-steps a fit, those for standard errors included.",
     )
-    checks = [
-        Check("coverage of 90 % intervals of weights", found["coverage"], at_least=0.85, at_most=0.95),
-        Check("fits that did not converge", found["not_converged"], at_most=0),
-    ]
+    checks = [Check("fits that did not converge", found["not_converged"], at_most=0)]
+    if len(rows) >= ENOUGH:
+        held = found["coverage"]
+        checks.append(Check("coverage of 90 % intervals of weights", held, at_least=0.85, at_most=0.95))
     return checks, table
 
 
@@ -211,7 +214,8 @@ def _absorbed(count: int) -> Found:
     table = Table(
         f"An absorbing chain from noisy totals, fifty periods, N = 1000, {count} fits", columns, rows
     )
-    return [Check("coverage for the absorbing chain", float(held.mean()), at_least=0.8)], table
+    checks = [Check("coverage for the absorbing chain", float(held.mean()), at_least=0.8)]
+    return checks if count >= ENOUGH else [], table
 
 
 def _gradients() -> Found:

@@ -2,7 +2,7 @@
 
 Birds on a 4 × 4 map, N = 480, T = 20, w = (1, 2, 2, 2), one sequence a data set, from w = 0, by direct ascent with the
 engine that `fit` picks. Run as ``python -m benchmarks.learning_coverage``; results go to
-``benchmarks/results/learning_coverage.json``. Seeds are 0, 1, 2, … Takes about a second a fit.
+``benchmarks/results/learning_coverage.json``. Seeds are 0, 1, 2, … Takes about half a CPU second a fit.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
 SLACK = 0.05
 """Nats by which an approximate evidence may fall in any step, while its gradient says that the step was right."""
-DISAGREEMENT = 1.0
-"""Nats by which it may fall in a step of one standard error or more: the two tops lie about that far apart."""
+DISAGREEMENT = 2.0
+"""Nats by which it may fall in a step of one standard error or more: the two tops lie up to that far apart."""
 SHORT = 0.5
 """Standard errors of a step over which the trapezium ½ (g₀ + g₁)·s should give the rise of the evidence."""
 PULL = 0.05
@@ -128,10 +128,10 @@ def ascent_step(climb: Climb, evaluate: Evaluate, *, yielding: bool = False) -> 
     length = min(1.0, LONGEST / max(float(np.abs(way).max(initial=0.0)), 1e-300))
     for _ in range(TRIALS):
         new = tried(evaluate, old.x + length * way, old)
+        if yielding and new is not None and new.value < old.value and disagreeing(old, new, np.sqrt(slope)):
+            return replace(climb, step=0.0, contrary=True)
         if new is not None and acceptable(old, new, way, length, slope):
             return _arrived(climb, new, pairs)
-        if yielding and new is not None and disagreeing(old, new, float(np.sqrt(slope))):
-            return replace(climb, step=0.0, contrary=True)
         length *= _shorter(new, way, slope)
     return replace(climb, pairs=(), stuck=not pairs)
 

@@ -23,15 +23,13 @@ from headcount.learn._family import Family
 from headcount.learn._information import Information, observed_information
 from headcount.learn._natural import named_values, natural_of
 from headcount.learn._parametrisation import Parametrisation
-from headcount.learn._refine import refined
+from headcount.learn._refine import SURE, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
 from headcount.learn._store import fingerprint
 from headcount.observe import Problem, ProblemError
 
 FLOOR = 1e-2
 """Standard errors from the top below which a search that can find no better step has arrived."""
-SURE = 0.1
-"""Standard errors from the maximum of an approximate evidence within which its slope may stop helping."""
 
 
 def fit(
@@ -136,11 +134,12 @@ def fit(
         if standard_errors:
             before = ended
             ended, information = _informed(before, expect, known, refine=refining and status.good)
-            if (
-                before.climb.contrary and ended.climb.residual > SURE
-            ):  # no way up by the evidence's slope either
-                before, status = climbed(before, yielding=False)
-                ended, information = _informed(before, expect, known, refine=False)
+            if status.good and before.climb.contrary and ended.climb.residual > SURE:
+                if len(ended.rows) > len(before.rows):
+                    status = Status.STALLED
+                else:  # no way up by the evidence's slope either
+                    ended, status = climbed(before, yielding=False)
+                    ended, information = _informed(ended, expect, known, refine=False)
         point = ended.climb.point
         posteriors = tuple(infer_task(task) for task in expect.tasks(point.x, point.starts))
     made = Fit(

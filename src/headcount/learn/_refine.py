@@ -26,6 +26,8 @@ NEAR = 0.02
 """Standard errors from the maximum that are not worth a step."""
 FAR = 1.5
 """Standard errors beyond which the information is found again after the steps, and others considered."""
+SURE = 0.1
+"""Standard errors that may be left where the evidence stops rising along its slope."""
 LONGEST = 2.0
 """Standard errors of one step."""
 ROUNDS = 3
@@ -54,7 +56,7 @@ def refined(
             break
         taken = _followed(climb, information, expect)
         steps += taken
-        if not taken or off <= FAR:
+        if not taken or (off <= FAR and taken[-1].climb.residual <= SURE):
             break
         climb = taken[-1].climb
         known = information.inverse
