@@ -12,6 +12,7 @@ from headcount.engines import MAP, Engine, Enumerate, Outcome, TiltedEP
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.learn import LogisticChain, LogLinear, TabularChain, fit, fit_complete
 from headcount.learn._expect import Task, e_step, infer_task
+from headcount.learn._objective import Objective
 from headcount.observe import Problem
 from learn.cases import birds, tiny_cases
 
@@ -71,16 +72,20 @@ def test_the_initial_law_is_the_models_or_the_given_one_or_learned() -> None:
 
 
 def test_priors_pull() -> None:
-    """A ridge pulls weights to zero and a Dirichlet prior rows to evenness; overwhelming ones end there."""
+    """At the top a ridge's pull balances the data's; a Dirichlet prior makes rows even; overwhelming ones end there."""
     case = CASES["logistic"]
-    sizes = [
-        np.abs(
-            fit(LogisticChain(case.parametrisation.features, ridge=r), case.problem, Enumerate()).working
-        ).sum()
-        for r in (0.1, 1.0, 1e6)
-    ]
-    assert sizes[0] > sizes[1] > sizes[2]
-    assert sizes[2] < 1e-4
+    features = case.parametrisation.features
+    pulled = fit(
+        LogisticChain(features, ridge=0.5), case.problem, Enumerate(), tolerance=1e-7, standard_errors=False
+    )
+    free = case.parametrisation.bind(case.problem.model)
+    gradient = Objective(
+        [free], [e_step(Task(free, case.problem, Enumerate(), pulled.working, None, 0)).statistics]
+    )
+    assert np.abs(pulled.working).min() > 0.01
+    assert np.allclose(gradient.gradient(pulled.working), 0.5 * pulled.working, atol=1e-5)
+    strong = fit(LogisticChain(features, ridge=1e6), case.problem, Enumerate(), standard_errors=False)
+    assert np.abs(strong.working).max() < 1e-4
     table = fit(TabularChain(dirichlet=1e6), case.problem, Enumerate(), standard_errors=False)
     assert np.allclose(table.model.transitions[0], 0.5, atol=1e-4)
 
