@@ -27,9 +27,13 @@ POINTS_PER_SD = 2.0
 """The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""
 REACH = 8.5
 """Half-width of a grid in standard deviations."""
+SETTLED = 1e-4
+"""Variance below which a count is one whole number: it changes by individuals, and the width of its Gaussian does not matter."""
+NARROW = 0.5
+"""Variance below which a law of whole numbers is not a Gaussian read off at them."""
 REFINEMENTS = 20
 """Times that grids may be made finer around what they found."""
-LEAST_SD = 0.03
+LEAST_SD = 0.1
 """Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
 CERTAIN = 1e-7
 """Variance below which a count is known; a site need not say more."""
@@ -83,7 +87,7 @@ def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array
     law = np.stack([-0.5 / variance, np.zeros_like(mean), -0.5 * np.log(2 * np.pi * variance)])
     whole = np.zeros(len(mean), dtype=np.bool_)
     if grid.coefficient is not None:
-        rows = context.small()
+        rows = np.flatnonzero(context.is_small)
         fitted = whole_law(context.take(rows))
         constant = fitted.constant_against(grid.points[rows, 0], context.population)
         law[:, rows] = fitted.a, fitted.b, constant
@@ -136,20 +140,10 @@ def summed_site(
     usable = live & (precision > 1e-10 / v)
     cavity_v = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
     cavity_m = np.where(usable, cavity_v * (here.mean / v - here.nu), 0.0)
-    at, sd = here.expected + here.mean, np.sqrt(v)
-    if grid is None or not grid.serves(at, np.maximum(sd, 0.5)).all():
-        grid = make_grid(noise, at, sd, population, lattice=lattice)
     context = Context(here.expected, here.expected + cavity_m, cavity_v, population)
-    log_z, mean, variance, own_v = tilted_moments(grid, context, here.g)
-    for _ in range(REFINEMENTS):
-        spread = np.sqrt(np.maximum(variance, 0.0))
-        coarse = usable & (spread < grid.step) & ((grid.step > 1.0) | (not lattice))
-        if not coarse.any():
-            break
-        # a likelihood much narrower than its context falls between the points
-        finer = np.where(coarse, np.maximum(spread, grid.step), grid.sd)
-        grid = make_grid(noise, np.where(coarse, mean, grid.centre), finer, population, lattice=lattice)
-        log_z, mean, variance, own_v = tilted_moments(grid, context, here.g)
+    if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
+        grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
+    grid, (log_z, mean, variance, own_v) = _resolved(noise, grid, context, here.g, usable)
     mean = mean - here.expected
     ok = usable & np.isfinite(log_z)
     known = ok & (np.maximum(variance, cavity_v) <= CERTAIN)  # the others have settled it already
@@ -157,9 +151,13 @@ def summed_site(
     # What the observation changes of its context: the same context plus this site is the new belief.
     tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
     nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / own_v, here.nu))
-    own_v = np.where(
-        1.0 / own_v + here.tau > 0, own_v, cavity_v
-    )  # under way a site may undo more than its context
+    if lattice:
+        rows = np.flatnonzero(ok & ~known & (variance < NARROW) & (tau > 0) & context.is_small)
+        bend = _bend(context, rows, mean, variance)
+        tau[rows] = np.minimum(tau[rows], bend)
+        nu[rows] = (mean[rows] - cavity_m[rows]) / cavity_v[rows] + mean[rows] * tau[rows]  # the mean stays
+    # Under way a site may undo more than its context.
+    own_v = np.where(1.0 / own_v + here.tau > 0, own_v, cavity_v)
     joint = 1.0 / own_v + here.tau
     gauss = (
         -0.5 * np.log(own_v * joint)
@@ -170,11 +168,47 @@ def summed_site(
     with np.errstate(divide="ignore", invalid="ignore"):
         certain = noise.log_prob(fixed) - here.g * fixed
     log_sites = float(np.where(ok, log_z - gauss, np.where(live, 0.0, certain)).sum())
-    scale = np.maximum(v, LEAST_SD**2)
+    settled = ok & (variance < SETTLED)
+    scale = np.where(settled, 1.0, np.maximum(v, LEAST_SD**2))
     precision = np.maximum(1.0 / cavity_v + tau, 1e-10 / v)
     new_m, new_v = (cavity_m / cavity_v + nu) / precision, 1.0 / precision
     change = np.maximum(
-        np.abs(new_m - here.mean) / np.sqrt(scale), np.where(known, 0.0, np.abs(new_v - v) / scale)
+        np.abs(new_m - here.mean) / np.sqrt(scale), np.where(settled, 0.0, np.abs(new_v - v) / scale)
     )
     change = np.where(ok, change, np.where(live, 1.0, 0.0))  # an entry without a cavity has not converged
     return tau, nu, log_sites, float(change.max(initial=0.0)), grid
+
+
+def _resolved(
+    noise: Observation, grid: Grid, context: Context, g: Array, usable: NDArray[np.bool_]
+) -> tuple[Grid, tuple[Array, Array, Array, Array]]:
+    """Tilted moments, on finer grids where a likelihood much narrower than its context fell between the points."""
+    lattice = grid.coefficient is not None
+    found = tilted_moments(grid, context, g)
+    for _ in range(REFINEMENTS):
+        mean, spread = found[1], np.sqrt(np.maximum(found[2], 0.0))
+        coarse = usable & (spread < grid.step) & ((grid.step > 1.0) | (not lattice))
+        if not coarse.any():
+            break
+        sd = np.where(coarse, np.maximum(spread, grid.step), grid.sd)
+        centre = np.where(coarse, mean, grid.centre)
+        grid = make_grid(noise, centre, sd, context.population, lattice=lattice)
+        found = tilted_moments(grid, context, g)
+    return grid, found
+
+
+def _bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: Array) -> Array:
+    r"""What observations add to −2A of the laws :math:`c(k) \propto \mathrm{Bin}(k)\,e^{A s^2 + B s}`: their τ in whole numbers.
+
+    Between a Gaussian's precisions 1/v, as they add up, and those of whole numbers lies this: a law on {−1, 0, 1} with variance v
+    loses the factor e from it to a likelihood :math:`e^{-|k|}`, however small v is already. Two such readings of one count, each
+    seeing the other's precision grow, would make each other certain.
+    """
+    before = whole_law(context.take(rows))
+    moved = Context(
+        context.expected[rows],
+        context.expected[rows] + mean[rows],
+        np.maximum(variance[rows], CERTAIN),
+        context.population,
+    )
+    return np.maximum(2.0 * (before.a - whole_law(moved).a), 0.0)

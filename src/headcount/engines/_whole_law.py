@@ -54,9 +54,10 @@ class Context(NamedTuple):
         """N μ (1 − μ)."""
         return self.expected * (1.0 - self.expected / self.population)
 
-    def small(self) -> Rows:
-        """Entries whose law is not just their cavity."""
-        return np.flatnonzero((self.prior_variance < LARGE) & (self.prior_variance > 0))
+    @property
+    def is_small(self) -> NDArray[np.bool_]:
+        """Whether an entry's law is not just its cavity."""
+        return (self.prior_variance < LARGE) & (self.prior_variance > 0)
 
     def take(self, rows: Rows) -> Context:
         """Some of the entries."""
