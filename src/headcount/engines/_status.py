@@ -24,7 +24,10 @@ class Status(Enum):
     def causes(self) -> str:
         """What usually lies behind it and what to try."""
         return {
-            Status.BUDGET: "raise max_iterations; loosen the tolerance; look at the trace: a residual that still falls needs time",
+            Status.BUDGET: (
+                "raise max_iterations (of a sampler: sweeps or moves), or loosen the tolerance; look at the trace: a residual that "
+                "still falls needs time"
+            ),
             Status.STALLED: (
                 "the residual no longer falls: data far from the model (check population, rates and transitions), or "
                 "a noise that is not log-concave; try TiltedEP(damping=0.3), MAP or PathGibbs"
