@@ -23,16 +23,18 @@ HARD = (5.0, 10.0, 10.0, 10.0)
 POPULATIONS = (16, 160, 480, 1600)
 ENGINES = {"MAP": MAP(), "TiltedEP": TiltedEP()}
 COVERAGE_POPULATION = 480
+NATS = 1e-3
 ENOUGH = 15
 """Fits below which a mean is shown, but no target is held against it."""
 
 
 def run(*, quick: bool) -> Report:
     populations, names, fits, data_sets = (
-        ((160,), ("w₁",), 4, {1: 2}) if quick else (POPULATIONS, tuple(WEIGHTS), 200, {1: 10, 3: 5})
+        ((160,), ("w₁",), 4, {1: 2}) if quick else (POPULATIONS, tuple(WEIGHTS), 100, {1: 10, 3: 5})
     )
-    races = [(w, n, 1, 100 if quick else 500) for w in names for n in populations]
-    races += [] if quick else [("w₁", n, 3, 500) for n in populations]
+    races = [("w₁", n, 1, 100 if quick else 500) for n in populations]
+    races += [] if quick else [(w, n, 1, 500) for w in ("w₀.₅", "w₂") for n in (16, 480)]
+    races += [] if quick else [("w₁", n, 3, 500) for n in (160, 1600)]
     duels = [
         (w, n, s, d) for s, sets in data_sets.items() for w in names for n in populations for d in range(sets)
     ]
@@ -81,7 +83,7 @@ def _data(
 
 
 def _race(name: str, population: int, sequences: int, iterations: int) -> list[Any]:
-    """E-steps of direct ascent to the evidence that EM has in the end: by engine from zero, and as `fit` begins by itself."""
+    """E-steps of direct ascent to the evidence that EM has in the end: from zero, as `fit` begins by itself, and in all."""
     chains, problems = _data(WEIGHTS[name], population, sequences, 0)
     row: list[Any] = [name, population, sequences]
     for label, engine in ENGINES.items():
@@ -97,27 +99,28 @@ def _race(name: str, population: int, sequences: int, iterations: int) -> list[A
             strict=False,
         )
         for start in ("zero",) if label == "MAP" else ("zero", None):
-            trace = hc.fit(chains, problems, engine, start=start, strict=False).trace
-            there = trace["e_steps"][trace["evidence"] >= slow.evidence - 1e-6]
+            trace = hc.fit(chains, problems, engine, start=start, standard_errors=False, strict=False).trace
+            there = trace["e_steps"][trace["evidence"] >= slow.evidence - NATS]
             row.append(float(there.iloc[0]) if len(there) else float("inf"))
-        row.append(trace["evidence"].iloc[-1] - slow.evidence)
+        whole = hc.fit(chains, problems, engine, strict=False)
+        row += [whole.e_steps, whole.evidence - slow.evidence]
     return row
 
 
 def _raced(rows: list[list[Any]]) -> Found:
-    columns = ["w", "N", "sequences", "MAP from 0", "MAP: nats above EM"]
-    columns += ["TiltedEP from 0", "TiltedEP by itself", "TiltedEP: nats above EM"]
-    table = Table(
-        "E-steps of direct ascent until it has the evidence of 500 iterations of EM",
-        columns,
-        rows,
-        "Nats by which it is above EM's in the end.",
+    columns = ["w", "N", "sequences", "MAP from 0", "MAP, in all", "nats above EM"]
+    columns += ["TiltedEP from 0", "TiltedEP by itself", "TiltedEP, in all", "nats above EM "]
+    note = (
+        f"To within {NATS:g} nats, as the ascent stops 1e-4 standard errors from the top. “By itself” begins with MAP's E-steps, which "
+        "are counted. “In all”: to convergence, with standard errors and the way on to the evidence's maximum; and by how much "
+        "its evidence is above EM's there."
     )
+    title = "E-steps of direct ascent until it has the evidence of 500 iterations of EM"
     checks = [
         Check("E-steps to EM's evidence, MAP, at most", max(r[3] for r in rows), at_most=20),
-        Check("E-steps to EM's evidence, TiltedEP, at most", max(max(r[5:7]) for r in rows), at_most=20),
+        Check("E-steps to EM's evidence, TiltedEP, at most", max(max(r[6:8]) for r in rows), at_most=20),
     ]
-    return checks, table
+    return checks, Table(title, columns, rows, note)
 
 
 def _duel(name: str, population: int, sequences: int, data_set: int) -> tuple[Any, ...]:
@@ -137,9 +140,9 @@ def _fought(rows: list[tuple[Any, ...]]) -> Found:
             gap = errors[:, 1] - errors[:, 0]
             error = float(gap.std(ddof=1) / np.sqrt(len(gap)))
             lines.append([population, sequences, len(gap), *errors.mean(axis=0), gap.mean(), error])
-            what = f"error of TiltedEP's fit less MAP's, N = {population}, {sequences} sequence(s)"
             if len(gap) >= ENOUGH:
-                checks.append(Check(what, float(gap.mean()), at_most=0.0, note=f"standard error {error:.4f}"))
+                what = f"error of TiltedEP's fit less MAP's, N = {population}, {sequences} sequence(s)"
+                checks.append(Check(what, float(gap.mean()), at_most=0.0, note=f"± {error:.4f}"))
     checks.append(Check("TiltedEP's fits that did not converge", sum(not r[5] for r in rows), at_most=0))
     columns = ["N", "sequences", "data sets", "MAP", "TiltedEP", "difference", "standard error"]
     note = "‖w − truth‖₁/‖truth‖₁, mean over the three weight vectors and their data sets; both fits see the same data."
