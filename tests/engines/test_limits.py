@@ -90,6 +90,28 @@ def test_counts_that_are_nearly_certain(population, rate):
     assert got.log_evidence == pytest.approx(exact.log_evidence, abs=3.0)
 
 
+@pytest.mark.parametrize("population", [5, 10, 50])
+def test_binomial_counts_that_account_for_everyone(population):
+    """Detected counts that sum to N leave one table: TiltedEP finds it, as MAP does."""
+    steps = [[0.5, 0.1, 0.4], [0.75, 0.05, 0.2], [0.02, 0.49, 0.49]]
+    model = hc.MarkovChain([0.2, 0.2, 0.6], steps, length=4)
+    seen = np.array([0.6, 0.0, 0.4]) * population
+    asked = hc.Problem(model, population, [hc.Binomial(seen, detection=0.95, on=1)])
+    for engine in (TiltedEP(), MAP()):
+        np.testing.assert_allclose(hc.infer(asked, engine).beliefs.mean((1,)), seen, atol=1e-4)
+
+
+@pytest.mark.parametrize("rate", [10.0, 30.0, 1000.0])
+def test_a_most_probable_count_of_zero_is_no_trap(rate):
+    """A negative binomial zero in a rare cell: MAP is at zero, the mean is not, and TiltedEP finds the mean."""
+    model = hc.MarkovChain([0.02, 0.98], [[0.6, 0.4], [0.9, 0.1]], length=4)
+    noise = hc.NegativeBinomial([0.0, 20 * rate], dispersion=0.3, rate=rate, on=0)
+    asked = hc.Problem(model, 20, [noise])
+    exact, got = hc.infer(asked, Enumerate()), hc.infer(asked, TiltedEP())
+    np.testing.assert_allclose(got.beliefs.mean((0,)), exact.beliefs.mean((0,)), atol=1e-3)
+    assert hc.infer(asked, MAP()).beliefs.mean((0,))[0] < 1e-3 < exact.beliefs.mean((0,))[0]
+
+
 @pytest.mark.parametrize("population", [1, 2, 3, 10, 10**3, 10**6, 10**9, 10**12])
 def test_every_population(population):
     """N from 1 to 10¹²: TiltedEP and MAP converge to finite means that sum to N."""

@@ -19,6 +19,8 @@ from headcount.observe import Gaussian
 from headcount.structure import JunctionStructure, Known, Structure, TreeStructure
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from numpy.typing import NDArray
 
     from headcount.individual import Model
@@ -70,12 +72,12 @@ class Roles:
 
     @cached_property
     def active_noise(self) -> list[tuple[NDArray[np.intp], Observation]]:
-        """Active entries by noise: flat positions, and the noise on them. Sites of equal noise class are joined."""
-        found: dict[type, list[tuple[NDArray[np.intp], Observation]]] = {}
+        """Active entries by noise: flat positions, and the noise on them. Sites of one family are joined."""
+        found: dict[Hashable, list[tuple[NDArray[np.intp], Observation]]] = {}
         for start, site in zip(self.tilts.offsets[:-1], self.tilts.problem.sites, strict=True):
             where = np.arange(start, start + len(site))
             if self.active[where].any():
-                found.setdefault(type(site.noise), []).append((where, site.noise))
+                found.setdefault(site.noise.family, []).append((where, site.noise))
         noises = []
         for index, noise in map(joined, found.values()):  # to take from one is cheaper than from many
             pick = np.flatnonzero(self.active[index])
@@ -84,7 +86,7 @@ class Roles:
 
 
 def joined(parts: list[tuple[NDArray[np.intp], Observation]]) -> tuple[NDArray[np.intp], Observation]:
-    """One noise for several sites of the same class, its per-entry parameters laid end to end."""
+    """One noise for several sites of the same family, its per-entry parameters laid end to end."""
     if len(parts) == 1:
         return parts[0]
     index = np.concatenate([i for i, _ in parts])

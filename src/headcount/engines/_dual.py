@@ -32,7 +32,7 @@ from headcount.engines._centre import joined
 from headcount.observe import Exact, Gaussian, LaplaceNoise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -244,8 +244,8 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
     """The dual of all sites; what is not log-concave is replaced by its surrogate at the expected counts ``at``."""
     groups: list[Group] = []
     shapes: list[PoissonShape] = []
-    inverses: dict[type, list[tuple[Index, Observation]]] = {}
-    curved: dict[type, list[tuple[Index, Observation]]] = {}
+    inverses: dict[Hashable, list[tuple[Index, Observation]]] = {}
+    curved: dict[Hashable, list[tuple[Index, Observation]]] = {}
     fixed = np.zeros(len(at))
     constant, start, surrogate = 0.0, 0, False
     for site in sites:
@@ -276,10 +276,10 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
                 fixed[entries[linear]] = slope[linear]
                 constant += float((noise.log_prob(one) - slope * one)[linear].sum())
             if not linear.all():
-                inverses.setdefault(type(noise), []).append((entries[~linear], noise.take(~linear)))
+                inverses.setdefault(noise.family, []).append((entries[~linear], noise.take(~linear)))
         else:
             surrogate |= not noise.log_concave
-            curved.setdefault(type(noise), []).append((entries, noise))
+            curved.setdefault(noise.family, []).append((entries, noise))
     for parts in curved.values():
         entries, noise = joined(parts)
         shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)

@@ -109,12 +109,12 @@ class NLBP(IterativeEngine):
 
 
 def _noises(tilts: Tilts) -> tuple[tuple[NDArray[np.intp], Observation], ...]:
-    """Sites of one class as one noise, so that an iteration costs one call a class; correlated errors stay as they are."""
-    by_class: dict[object, list[tuple[NDArray[np.intp], Observation]]] = {}
+    """Sites of one family as one noise, so that an iteration costs one call a family; correlated errors stay as they are."""
+    by_family: dict[object, list[tuple[NDArray[np.intp], Observation]]] = {}
     for k, (start, site) in enumerate(zip(tilts.offsets[:-1], tilts.problem.sites, strict=True)):
-        key = k if site.noise.correlated else type(site.noise)
-        by_class.setdefault(key, []).append((np.arange(start, start + len(site)), site.noise))
-    return tuple(parts[0] if len(parts) == 1 else joined(parts) for parts in by_class.values())
+        key = k if site.noise.correlated else site.noise.family
+        by_family.setdefault(key, []).append((np.arange(start, start + len(site)), site.noise))
+    return tuple(parts[0] if len(parts) == 1 else joined(parts) for parts in by_family.values())
 
 
 def _propagate(

@@ -10,7 +10,7 @@ fractional step. The log-likelihood and the binomial coefficients are tabulated 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,19 @@ if TYPE_CHECKING:
     from headcount.observe import Observation
 
     Array = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
 POINTS_PER_SD = 2.0
 """The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""
 REACH = 8.5
 """Half-width of a grid in standard deviations."""
+ALIKE = 1e-6
+"""Relative difference of variances that is rounding; times 1/v it need not be small."""
+DEAD = 1e-14
+"""Variance, in units of the expected count, below which a count is known outright."""
+FLAT = 1e-10
+"""Share of a precision that must be left to have a Gaussian."""
+TINY = 1e-300
 SETTLED = 1e-4
 """Variance below which a count is one whole number: it changes by individuals, and the width of its Gaussian does not matter."""
 NARROW = 0.5
@@ -130,57 +138,98 @@ def laplace_site(noise: Observation, here: Entries) -> tuple[Array, Array, float
     return tau, nu, log_sites, change, None
 
 
+class _Cavity(NamedTuple):
+    """Beliefs without an entry's own site, in deviations; ``usable`` where there is such a Gaussian."""
+
+    mean: Array
+    variance: Array
+    live: Mask
+    """Where the count is not known outright."""
+    usable: Mask
+
+
+def _cavity(here: Entries) -> _Cavity:
+    """1/v_c = 1/v − τ, m_c = v_c (m/v − ν)."""
+    live = here.variance > DEAD * np.maximum(here.expected, TINY)
+    v = np.where(live, here.variance, 1.0)
+    precision = 1.0 / v - here.tau
+    usable = live & (precision > FLAT / v)
+    variance = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
+    return _Cavity(np.where(usable, variance * (here.mean / v - here.nu), 0.0), variance, live, usable)
+
+
 def summed_site(
     noise: Observation, here: Entries, grid: Grid | None, population: float, *, lattice: bool
 ) -> tuple[Array, Array, float, float, Grid]:
-    """Match mean and variance of cavity × likelihood summed over the grid."""
-    live = here.variance > 1e-14 * np.maximum(here.expected, 1e-300)
-    v = np.where(live, here.variance, 1.0)
-    precision = 1.0 / v - here.tau
-    usable = live & (precision > 1e-10 / v)
-    cavity_v = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
-    cavity_m = np.where(usable, cavity_v * (here.mean / v - here.nu), 0.0)
-    context = Context(here.expected, here.expected + cavity_m, cavity_v, population)
-    if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
-        grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
-    grid, (log_z, mean, variance, own_v) = _resolved(noise, grid, context, here.g, usable)
-    mean = mean - here.expected
-    ok = usable & np.isfinite(log_z)
-    known = ok & (np.maximum(variance, cavity_v) <= CERTAIN)  # the others have settled it already
-    safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
-    # What the observation changes of its context: the same context plus this site is the new belief.
-    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
-    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity_m / own_v, here.nu))
-    if lattice:
-        rows = np.flatnonzero(ok & ~known & (variance < NARROW) & (tau > 0) & context.is_small)
-        bend = _bend(context, rows, mean, variance)
-        tau[rows] = np.minimum(tau[rows], bend)
-        nu[rows] = (mean[rows] - cavity_m[rows]) / cavity_v[rows] + mean[rows] * tau[rows]  # the mean stays
-    # Under way a site may undo more than its context.
-    own_v = np.where(1.0 / own_v + here.tau > 0, own_v, cavity_v)
-    joint = 1.0 / own_v + here.tau
-    gauss = (
-        -0.5 * np.log(own_v * joint)
-        + 0.5 * (cavity_m / own_v + here.nu) ** 2 / joint
-        - 0.5 * cavity_m**2 / own_v
-    )
-    fixed = np.clip(here.expected, 0.0, population)
+    r"""Match mean and variance of :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` summed over the grid.
+
+    With :math:`\hat m, \hat v` those and :math:`m_c, v_c` the moments of c, the site is what the observation changes of c,
+
+    .. math:: \tau = 1/\hat v - 1/v_c, \qquad \nu = \hat m/\hat v - m_c/v_c,
+
+    and its part of the log evidence :math:`\log \sum_k c\,\ell\,e^{-gk} - \log \int N(z; m_c, v_c)\,e^{-\frac12\tau z^2 + \nu z}`.
+
+    Returns
+    -------
+    tuple
+        τ, ν, the sum of the parts of the evidence at the present sites, how far beliefs are from those with the new sites (in
+        standard deviations, or shares of the variance), and the grid.
+
+    Raises
+    ------
+    FloatingPointError
+        If the centre makes a count certain that the data forbid.
+    """
+    cavity = _cavity(here)
+    fixed = np.rint(np.clip(here.expected, 0.0, population))
     with np.errstate(divide="ignore", invalid="ignore"):
         certain = noise.log_prob(fixed) - here.g * fixed
-    log_sites = float(np.where(ok, log_z - gauss, np.where(live, 0.0, certain)).sum())
+    if (~cavity.live & np.isneginf(certain)).any():
+        raise FloatingPointError("the centre makes certain what the data forbid")
+    v = np.where(cavity.live, here.variance, 1.0)
+    context = Context(here.expected, here.expected + cavity.mean, cavity.variance, population)
+    if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
+        grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
+    grid, (log_z, mean, variance, own_v) = _resolved(noise, grid, context, here.g, cavity.usable)
+    own_v = np.where(np.abs(own_v - cavity.variance) < ALIKE * cavity.variance, cavity.variance, own_v)
+    mean = mean - here.expected
+    ok = cavity.usable & np.isfinite(log_z)
+    known = ok & (np.maximum(variance, cavity.variance) <= CERTAIN)  # the others have settled it already
+    safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
+    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
+    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity.mean / own_v, here.nu))
+    more = np.where(
+        known, 0.0, 1.0 / cavity.variance - 1.0 / own_v
+    )  # the belief with this site has this precision besides
+    new_v = 1.0 / np.maximum(1.0 / safe + more, FLAT / safe)
+    new_m = new_v * (mean / safe + cavity.mean * more)
+    if lattice:
+        rows = np.flatnonzero(ok & ~known & (variance < NARROW) & (tau > 0) & context.is_small)
+        tau[rows] = np.minimum(tau[rows], _bend(context, rows, mean, variance))
+        new_m[rows], new_v[rows] = mean[rows], 1.0 / (1.0 / cavity.variance[rows] + tau[rows])
+        nu[rows] = mean[rows] / new_v[rows] - cavity.mean[rows] / cavity.variance[rows]
+    parts = np.where(ok, log_z - _log_integral(cavity, own_v, here), np.where(cavity.live, 0.0, certain))
     settled = ok & (variance < SETTLED)
     scale = np.where(settled, 1.0, np.maximum(v, LEAST_SD**2))
-    precision = np.maximum(1.0 / cavity_v + tau, 1e-10 / v)
-    new_m, new_v = (cavity_m / cavity_v + nu) / precision, 1.0 / precision
     change = np.maximum(
         np.abs(new_m - here.mean) / np.sqrt(scale), np.where(settled, 0.0, np.abs(new_v - v) / scale)
     )
-    change = np.where(ok, change, np.where(live, 1.0, 0.0))  # an entry without a cavity has not converged
-    return tau, nu, log_sites, float(change.max(initial=0.0)), grid
+    change = np.where(
+        ok, change, np.where(cavity.live, 1.0, 0.0)
+    )  # an entry without a cavity has not converged
+    return tau, nu, float(parts.sum()), float(change.max(initial=0.0)), grid
+
+
+def _log_integral(cavity: _Cavity, own_v: Array, here: Entries) -> Array:
+    """Log of the integral of c's Gaussian times the present site (the cavity's, where under way a site undoes more than c has)."""
+    v = np.where(1.0 / own_v + here.tau > 0, own_v, cavity.variance)
+    joint = np.where(cavity.usable, 1.0 / v + here.tau, 1.0 / v)
+    slope = cavity.mean / v + here.nu
+    return np.asarray(-0.5 * np.log(v * joint) + 0.5 * slope**2 / joint - 0.5 * cavity.mean**2 / v)
 
 
 def _resolved(
-    noise: Observation, grid: Grid, context: Context, g: Array, usable: NDArray[np.bool_]
+    noise: Observation, grid: Grid, context: Context, g: Array, usable: Mask
 ) -> tuple[Grid, tuple[Array, Array, Array, Array]]:
     """Tilted moments, on finer grids where a likelihood much narrower than its context fell between the points."""
     lattice = grid.coefficient is not None

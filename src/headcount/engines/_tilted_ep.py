@@ -44,6 +44,8 @@ MIXED = 2.0
 """A sweep to where the last ones lead may leave sites this much further from their targets; they come back nearer."""
 NEAR = 0.3
 """Residual below which the last sweeps tell where the next ones lead."""
+EDGE = 0.01
+"""A first centre does not make an observed count's variance smaller than this, nor by this factor."""
 LONGEST_PULL = 1.0
 """Largest change of a tilt in one sweep, in nats."""
 
@@ -114,6 +116,8 @@ class TiltedEP(IterativeEngine):
         loose = self.centre == "mean" and not roles.exact.any()
         g = np.zeros(size) if self.centre == "prior" else _map_tilts(problem, loose=loose, g=g)
         centre = Centre.at(roles, g)
+        if self.centre == "mean":
+            centre = _off_the_edge(centre)
         return self._begin(centre, self._first_sites(centre))
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:
@@ -160,10 +164,14 @@ class TiltedEP(IterativeEngine):
             mixing = attempt == 0 and len(state.past) > 1
             follow = 1.0 if attempt < 8 else 0.0  # at worst the centre waits a sweep
             length = np.full(len(here.x), damping)
-            length[2 * int(state.centre.roles.active.sum()) :] = follow
+            tilts = slice(2 * int(state.centre.roles.active.sum()), None)
+            length[tilts] = follow
             try:
-                x = mixed(state.past, length, _lengths(state)) if mixing else here.x + length * here.r
-                new = self._look(self._placed(state, x))
+                change = length * here.r
+                if mixing:
+                    change = mixed(state.past, length, _lengths(state)) - here.x
+                    change *= min(1.0, LONGEST_PULL / max(float(np.abs(change[tilts]).max()), 1e-300))
+                new = self._look(self._placed(state, here.x + change))
             except (NotPositiveDefinite, FloatingPointError):
                 new = None
             if mixing and (new is None or max(new.change / MIXED, new.residual - NEAR) > state.change):
@@ -298,6 +306,18 @@ class TiltedEP(IterativeEngine):
                 "eta": state.sites.nu + state.sites.tau * state.centre.expected + state.centre.g,
             },
         )
+
+
+def _off_the_edge(centre: Centre) -> Centre:
+    """The centre with the tilts undone that took an observed count from possible to nearly impossible.
+
+    The most probable count may be zero where the mean is not; a Gaussian made there is too narrow to see the way back.
+    """
+    roles, n = centre.roles, float(centre.roles.tilts.problem.population)
+    prior = n * roles.tilts.evaluate(np.zeros_like(centre.g))[1]
+    left, had = (m * (1.0 - m / n) for m in (centre.expected, prior))
+    lost = roles.active & (left < EDGE) & (left < EDGE * had)
+    return Centre.at(roles, np.where(lost, 0.0, centre.g)) if lost.any() else centre
 
 
 def _seen(state: EPState, pull: Array) -> Seen:

@@ -174,6 +174,18 @@ class Observation(ABC):
         """The parameters that hold one number an entry (or one for all), by name."""
         return self._parameters("entry")
 
+    @property
+    def family(self) -> tuple[Hashable, ...]:
+        """What two noises share that differ in nothing but numbers an entry: only such may be laid end to end."""
+        entry = self.entry_parameters()
+        rest = [
+            (item.name, getattr(self, item.name))
+            for item in dataclasses.fields(self)
+            if item.name not in _SHARED and item.name not in entry
+        ]
+        same = [(k, v if isinstance(v, (str, bool, type(None))) else id(v)) for k, v in rest]
+        return (type(self), *entry, *same)
+
     def pair_parameters(self) -> dict[str, Any]:
         """The parameters that hold one number for every two entries, by name."""
         return self._parameters("pair")
