@@ -133,6 +133,14 @@ def comparison(
     return "\n".join(out).rstrip() + "\n"
 
 
+def _commits(runs: Sequence[Mapping[str, Any]]) -> str:
+    """At which commits results were computed, in order."""
+    names = list(dict.fromkeys(f"`{run['commit'][:12]}`" for run in runs))
+    if len(names) == 1:
+        return f"at commit {names[0]}"
+    return f"in {len(runs)} runs at commits {', '.join(names)} (the manifest says what each computed)"
+
+
 def _introduction(facts: Mapping[str, Any], errata: str) -> str:
     machine = facts["hardware"]
     scale = (
@@ -145,7 +153,7 @@ def _introduction(facts: Mapping[str, Any], errata: str) -> str:
         "ICML 2014), run again, with the "
         f"printed numbers beside ours. {scale}This page is written by `headcount reproduce`; nothing in it is typed by hand. "
         f"It took {facts['cpu_seconds'] / 60:.0f} CPU minutes on {machine['processor']} ({machine['cores']} cores), "
-        f"at commit `{facts['commit'][:12]}`.\n\n"
+        f"{_commits(facts['runs'])}.\n\n"
         "*Printed* is the paper. *GCGM* is the paper's method: `Laplace`, the joint mode to which its edge-by-edge "
         "sweeps (`EdgeEP`) converge. "
         "*MAP* is solved to convergence. *TiltedEP* is this library's default. Errors are ‖n − n_ref‖₁ / ‖n_ref‖₁, "

@@ -32,8 +32,20 @@ def manifest(
     scheduler: str | None,
     wall_seconds: float,
     computed: int,
+    earlier: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Everything a reader needs to judge the numbers or get them again. No names of machines or people."""
+    """Everything a reader needs to judge the numbers or get them again. No names of machines or people.
+
+    Results are kept from run to run, so every run that computed some is named; ``earlier`` are those of the manifest before.
+    """
+    last_run = {
+        "experiments": list(modules),
+        "wall_seconds": round(wall_seconds, 1),
+        "tasks_computed": computed,
+        "workers": "cluster" if scheduler is not None else workers,
+        "finished": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+    }
     spent = frame[frame["quantity"] == "task_cpu_seconds"].set_index("key")["value"]
     experiments = {}
     for name, module in modules.items():
@@ -53,14 +65,9 @@ def manifest(
         "seed_words": "seed, side, 1000·w₁, N, T, data set, stream",
         "experiments": experiments,
         "cpu_seconds": round(float(spent.sum()), 1),
-        "last_run": {
-            "wall_seconds": round(wall_seconds, 1),
-            "tasks_computed": computed,
-            "workers": "cluster" if scheduler is not None else workers,
-            "finished": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        },
+        "last_run": last_run,
+        "runs": [*earlier, *([last_run] if computed else [])],
         "headcount": __version__,
-        "commit": commit(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
         "hardware": hardware(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from importlib import import_module
@@ -128,8 +129,9 @@ def _write(
 
     tasks = unique([task for plan in plans.values() for task in plan])
     frame = store.frame(tasks.values())
-    facts = manifest(modules, plans, frame, quick=quick, **run)
     written = [store.write_table(tasks.values()), store.folder / "manifest.json"]
+    earlier = json.loads(written[1].read_text(encoding="utf-8"))["runs"] if written[1].exists() else []
+    facts = manifest(modules, plans, frame, quick=quick, earlier=earlier, **run)
     write_json(written[1], facts)
     parts = []
     for name, module in modules.items():
