@@ -55,6 +55,10 @@ class Memory:
         return Memory((*self.pairs[-(self.size - 1) :], (s, y, 1.0 / sy)), self.size)
 
 
+ROUNDED = 1e3
+"""Sums of very many terms are rounded by this many times what one of their size would be."""
+
+
 @dataclass(frozen=True)
 class Search:
     """Where the search stands."""
@@ -102,7 +106,12 @@ def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: floa
         if point.low is not None and point.high is not None:
             x = np.clip(x, point.low, point.high)
         new = evaluate(x)
-        if np.isfinite(new.value) and new.value <= point.value + 1e-4 * length * slope + noise:
+        falls = new.value <= point.value + 1e-4 * length * slope + noise
+        # Where values differ by rounding alone, gradients still tell: nearer to the minimum along d the slope is smaller.
+        flat = (
+            abs(new.value - point.value) <= ROUNDED * noise and abs(float(d @ new.gradient)) <= 0.9 * -slope
+        )
+        if np.isfinite(new.value) and (falls or flat):
             return Search(new, memory.push(new.x - point.x, new.gradient - point.gradient))
         length *= 0.5
     return Search(point, Memory(size=memory.size), failed=not memory.pairs)
