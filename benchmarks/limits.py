@@ -7,6 +7,7 @@ the MAP estimate against the other. What Python costs is measured by running the
 from __future__ import annotations
 
 import cProfile
+import dataclasses
 import itertools
 import pstats
 import time
@@ -189,18 +190,29 @@ def _map(side: int, limit: float) -> dict[str, float]:
 
 
 def _overhead(*, quick: bool) -> list[tuple[str, int, float]]:
-    """Seconds an iteration takes when arrays are almost empty, over what it takes at full size."""
+    """Seconds that a run would take on arrays that are almost empty, over what it takes at full size.
+
+    The former are a + b · iterations, from two runs of different tolerance.
+    """
     side = 8 if quick else 12
     _, full = birds(side, 100 * side**2, rng=1)
     found = []
     # The passes of MAP are compiled at this size too, those of TiltedEP's structure are not: each against its own code.
     for engine, sizes in ((engines.TiltedEP(), (2, 3)), (engines.MAP(), (2, 2))):
-        each = []
-        for problem in (_almost_empty(100 * side**2, sizes), full):
-            seconds, posterior = best_of(2 if quick else 5, lambda p=problem, e=engine: hc.infer(p, e))
-            each.append(seconds / max(posterior.outcome.iterations, 1))
-        found.append((engine.name, side**2, each[0] / each[1]))
+        empty = _almost_empty(100 * side**2, sizes)
+        few, many = (
+            _timed(empty, dataclasses.replace(engine, tolerance=t), quick=quick) for t in (1e-1, 1e-9)
+        )
+        seconds, iterations = _timed(full, engine, quick=quick)
+        each = (many[0] - few[0]) / (many[1] - few[1])
+        found.append((engine.name, side**2, (few[0] + each * (iterations - few[1])) / seconds))
     return found
+
+
+def _timed(problem: hc.Problem, engine: Any, *, quick: bool) -> tuple[float, int]:
+    """Best seconds, and iterations."""
+    seconds, posterior = best_of(3 if quick else 20, lambda: hc.infer(problem, engine))
+    return seconds, posterior.outcome.iterations
 
 
 def _almost_empty(population: int, turns: tuple[int, int]) -> hc.Problem:

@@ -239,6 +239,14 @@ class Dual:
     surrogate: bool
     """Whether some group must be renewed as the expected counts move."""
 
+    @cached_property
+    def box(self) -> tuple[Array, Array] | None:
+        """Lower and upper bounds on all variables; None where there are none."""
+        low, high = (
+            np.concatenate([np.zeros(0), *(group.bounds()[side] for group in self.groups)]) for side in (0, 1)
+        )
+        return (low, high) if np.isfinite(low).any() or np.isfinite(high).any() else None
+
 
 def dual_of(sites: Sequence[Site], at: Array) -> Dual:
     """The dual of all sites; what is not log-concave is replaced by its surrogate at the expected counts ``at``."""

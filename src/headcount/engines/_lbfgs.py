@@ -45,7 +45,7 @@ class Memory:
     """The last pairs (step, change of gradient)."""
 
     pairs: tuple[tuple[Array, Array, float], ...] = ()
-    size: int = 20
+    size: int = 10
 
     def push(self, s: Array, y: Array) -> Memory:
         """Remember a pair; one without curvature is left out."""

@@ -142,7 +142,6 @@ def evaluate(tilts: Tilts, dual: Dual, x: Array) -> Point:
     value += count * gain
     expected = count * mu
     gradient, curvature = np.empty_like(x), np.empty_like(x)
-    low, high = np.empty_like(x), np.empty_like(x)
     off = np.empty_like(x)
     gap, at = 0.0, 0
     for group, part in zip(dual.groups, terms, strict=True):
@@ -151,18 +150,17 @@ def evaluate(tilts: Tilts, dual: Dual, x: Array) -> Point:
         off[where] = here - part.n
         gradient[where] = part.slope * off[where]
         curvature[where] = part.slope**2 * here + part.curvature
-        low[where], high[where] = group.bounds()
         gap += part.value - group.primal(here) + float(part.g @ here)
         at = where.stop
     floor = 1e-12 * max(float(curvature.max(initial=0.0)), 1e-300)
-    bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
+    low, high = dual.box or (None, None)
     point = Point(
         x,
         value,
         gradient,
         np.maximum(curvature, floor),
-        low=low if bounded else None,
-        high=high if bounded else None,
+        low=low,
+        high=high,
         rounding=4e-16 * (largest + count * abs(gain)),
     )
     blocked = point.blocked()

@@ -69,7 +69,8 @@ class Tilts:
         if edges is None:
             gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
             if self._grid is not None:
-                return gain, np.concatenate(beliefs)[self._grid]
+                flat = beliefs.ravel() if isinstance(beliefs, np.ndarray) else np.concatenate(beliefs)
+                return gain, flat[self._grid]
             return gain, self._join([s.margin(beliefs[tree.index[s.scope[0]]]) for s in self.problem.sites])
         law, gain = self._rooted(tree, nodes, edges)
         return gain, self.margins(law)

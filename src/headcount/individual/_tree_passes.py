@@ -38,8 +38,8 @@ class _UnderflowError(Exception):
 
 def node_beliefs(
     tree: RootedTree, potentials: Potentials = None, *, edge_potentials: Sequence[Matrix | None] | None = None
-) -> tuple[float, list[Vector]]:
-    """A(theta + g) − A(theta) = log E exp(g), and the node marginals of the tilted law.
+) -> tuple[float, Sequence[Vector] | NDArray[np.float64]]:
+    """A(theta + g) − A(theta) = log E exp(g), and the node marginals of the tilted law (one array where nodes are equal).
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def node_beliefs(
         from headcount.individual._compiled_passes import beliefs_compiled
 
         log_partition, (steps, which), w, m = fast
-        return log_partition, list(beliefs_compiled(tree.parent, tree.initial, steps, which, w, m))
+        return log_partition, beliefs_compiled(tree.parent, tree.initial, steps, which, w, m)
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
