@@ -37,7 +37,7 @@ FLAT = 1e-10
 TINY = 1e-300
 SETTLED = 1e-4
 """Variance below which a count is one whole number: it changes by individuals, and the width of its Gaussian does not matter."""
-NARROW = 0.5
+NARROW = 1.0
 """Variance below which a law of whole numbers is not a Gaussian read off at them."""
 REFINEMENTS = 20
 """Times that grids may be made finer around what they found."""

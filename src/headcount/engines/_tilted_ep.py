@@ -21,6 +21,7 @@ import numpy as np
 from headcount.engines._anderson import MEMORY, Seen, mixed
 from headcount.engines._beliefs import Beliefs, GaussianBeliefs
 from headcount.engines._centre import Centre, Roles
+from headcount.engines._damping import LEAST, NEAR, Damping
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._map import MAP
 from headcount.engines._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
@@ -38,12 +39,10 @@ if TYPE_CHECKING:
 
 WILD = 3.0
 """A sweep that makes the residual grow by this factor is taken back."""
-LEAST_DAMPING = 0.02
-"""Sweeps are not shortened below this; what still grows then is let go and shows in the status."""
+PATIENCE = 8
+"""After so many sweeps that the last ones did not foretell, plain ones go on: slowly, but they settle."""
 MIXED = 2.0
 """A sweep to where the last ones lead may leave sites this much further from their targets; they come back nearer."""
-NEAR = 0.3
-"""Residual below which the last sweeps tell where the next ones lead."""
 EDGE = 0.01
 """A first centre does not make an observed count's variance smaller than this, nor by this factor."""
 LONGEST_PULL = 1.0
@@ -76,12 +75,12 @@ class EPState:
     """How far the sites are from their targets."""
     residual: float
     """That, or how far the mean is from the centre where the centre follows it."""
-    damping: float
-    ceiling: float
-    """What the damping may grow back to."""
+    damping: Damping
     grids: tuple[Grid | None, ...] = field(default=())
     past: tuple[Seen, ...] = field(default=())
     """The last sweeps, for :func:`mixed`."""
+    misled: int = 0
+    """How often they did not foretell the next."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class TiltedEP(IterativeEngine):
     damping
         Largest fraction of a site's change taken in one sweep; halved when a sweep goes wrong.
     tolerance
-        On the largest change of a site's mean (in its standard deviations) and log variance.
+        On the largest change of an observed count's mean (in its standard deviations) and variance (in shares of it).
     """
 
     name: ClassVar[str] = "TiltedEP"
@@ -103,12 +102,12 @@ class TiltedEP(IterativeEngine):
     projection: Literal["lattice", "line", "laplace"] = "lattice"
     damping: float = 0.9
     tolerance: float = 1e-5
-    max_iterations: int = 500
+    max_iterations: int = 1000
 
     def init(
         self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None
     ) -> EPState:
-        """Find the first centre: the MAP tilts (or zero), and no sites."""
+        """Find the first centre, the MAP tilts (or zero), and the first sites."""
         del rng
         tilts = Tilts(problem)
         roles = Roles.of(tilts)
@@ -139,7 +138,7 @@ class TiltedEP(IterativeEngine):
         zero = np.zeros_like(centre.g)
         nothing = Sites(zero, zero)
         state = EPState(
-            centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, np.inf, self.damping, self.damping
+            centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, np.inf, Damping(self.damping, self.damping)
         )
         return self._look(state)
 
@@ -157,14 +156,14 @@ class TiltedEP(IterativeEngine):
     def step(self, state: EPState) -> EPState:
         """One damped parallel sweep, with the centre moved along; a sweep that breaks is taken back and halved."""
         damping = state.damping
+        tilts = slice(2 * int(state.centre.roles.active.sum()), None)
         here = _seen(state, self._pull(state))
         past = (*state.past[-MEMORY:], here) if state.residual <= NEAR else ()
         state = replace(state, past=past)
         for attempt in range(16):
-            mixing = attempt == 0 and len(state.past) > 1
+            mixing = attempt == 0 and len(state.past) > 1 and state.misled < PATIENCE
             follow = 1.0 if attempt < 8 else 0.0  # at worst the centre waits a sweep
-            length = np.full(len(here.x), damping)
-            tilts = slice(2 * int(state.centre.roles.active.sum()), None)
+            length = np.full(len(here.x), damping.length)
             length[tilts] = follow
             try:
                 change = length * here.r
@@ -175,21 +174,17 @@ class TiltedEP(IterativeEngine):
             except (NotPositiveDefinite, FloatingPointError):
                 new = None
             if mixing and (new is None or max(new.change / MIXED, new.residual - NEAR) > state.change):
-                state = replace(state, past=state.past[-1:])  # the last steps do not foretell this one
+                state = replace(state, past=state.past[1:], misled=state.misled + 1)
                 continue
-            if new is None or (new.residual > WILD * state.residual and damping > LEAST_DAMPING):
-                damping *= 0.5  # entries of one node swing against each other: shorter sweeps settle them
+            if mixing and new is not None:
+                return replace(new, misled=state.misled + (new.change > state.change))
+            if new is None or (new.residual > WILD * state.residual and damping.length > LEAST):
+                damping = (
+                    damping.halved()
+                )  # entries of one node swing against each other: shorter sweeps settle them
                 continue
-            ceiling = state.ceiling
-            if mixing:
-                return new
-            if new.residual > 1.1 * state.residual:
-                damping = max(0.7 * damping, LEAST_DAMPING)
-                ceiling = max(damping, 0.9 * ceiling, LEAST_DAMPING)  # what overshot once would do so again
-            else:
-                damping = min(1.6 * damping, ceiling)
-            return replace(new, damping=damping, ceiling=ceiling)
-        return replace(state, residual=np.nan)
+            return replace(new, damping=damping.after(new.residual, before=state.residual))
+        return replace(state, residual=np.nan)  # not even a sweep of no length can be solved
 
     def _pull(self, state: EPState) -> Array:
         """The change of tilts with which the centre follows the mean, ν − τδ.
@@ -278,7 +273,7 @@ class TiltedEP(IterativeEngine):
 
     def report(self, state: EPState) -> dict[str, float]:
         """The evidence so far and the damping."""
-        return {"log_evidence": self._evidence(state), "damping": state.damping}
+        return {"log_evidence": self._evidence(state), "damping": state.damping.length}
 
     @staticmethod
     def _evidence(state: EPState) -> float:
