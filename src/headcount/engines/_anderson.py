@@ -2,7 +2,8 @@ r"""Anderson's mixing: the slow directions of a fixed-point iteration, seen in i
 
 With iterates :math:`x_k` and residuals :math:`r_k = F(x_k) - x_k`, the next iterate is
 
-.. math:: x + \beta r - \sum_j \gamma_j\,(\Delta x_j + \beta\,\Delta r_j), \qquad \gamma\ \mathrm{minimising}\ \Bigl(r - \sum_j \gamma_j\,\Delta r_j\Bigr)^2,
+.. math:: x + \beta r - \sum_j \gamma_j\,(\Delta x_j + \beta\,\Delta r_j), \qquad
+          \gamma\ \mathrm{minimising}\ \Bigl(r - \sum_j \gamma_j\,\Delta r_j\Bigr)^2,
 
 the step to the root of the residual as the last differences draw it (Walker & Ni 2011, Eq. 2.2).
 """
