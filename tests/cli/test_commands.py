@@ -291,8 +291,9 @@ def test_an_interruption_leaves_nothing(
         str(out),
     ]
     script = (
-        "import sys, headcount.engines as e\n"
-        "old = e.infer\n"
+        # a shell that starts the tests in the background has Ctrl-C ignored, and children inherit that
+        "import signal, headcount.engines as e\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def infer(*a, **k):\n    print('started', flush=True)\n    import time\n    time.sleep(60)\n"
         "e.infer = infer\n"
         "from headcount.cli import main\n"
