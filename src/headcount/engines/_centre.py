@@ -19,8 +19,6 @@ from headcount.observe import Gaussian
 from headcount.structure import JunctionStructure, Known, Structure, TreeStructure
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from numpy.typing import NDArray
 
     from headcount.individual import Model
@@ -72,31 +70,11 @@ class Roles:
 
     @cached_property
     def active_noise(self) -> list[tuple[NDArray[np.intp], Observation]]:
-        """Active entries by noise: flat positions, and the noise on them. Sites of one family are joined."""
-        found: dict[Hashable, list[tuple[NDArray[np.intp], Observation]]] = {}
-        for start, site in zip(self.tilts.offsets[:-1], self.tilts.problem.sites, strict=True):
-            where = np.arange(start, start + len(site))
-            if self.active[where].any():
-                found.setdefault(site.noise.family, []).append((where, site.noise))
-        noises = []
-        for index, noise in map(joined, found.values()):  # to take from one is cheaper than from many
-            pick = np.flatnonzero(self.active[index])
-            noises.append((index[pick], noise.take(pick)))
-        return noises
-
-
-def joined(parts: list[tuple[NDArray[np.intp], Observation]]) -> tuple[NDArray[np.intp], Observation]:
-    """One noise for several sites of the same family, its per-entry parameters laid end to end."""
-    if len(parts) == 1:
-        return parts[0]
-    index = np.concatenate([i for i, _ in parts])
-    values = {"counts": np.concatenate([n.counts for _, n in parts])}
-    parameters = [n.entry_parameters() for _, n in parts]
-    for name in parameters[0]:
-        values[name] = np.concatenate(
-            [np.broadcast_to(p[name], n.counts.shape) for p, (_, n) in zip(parameters, parts, strict=True)]
+        """Active entries by noise: flat positions, and the noise on them."""
+        picked = (
+            (index, noise, np.flatnonzero(self.active[index])) for index, noise in self.tilts.problem.noises
         )
-    return index, parts[0][1].replaced(values)
+        return [(index[pick], noise.take(pick)) for index, noise, pick in picked if len(pick)]
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headcount.engines._centre import joined
 from headcount.observe import Exact, Gaussian, LaplaceNoise
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from headcount.observe import Observation, Site
+    from headcount.observe import Observation
 
     Array = NDArray[np.float64]
     Index = NDArray[np.intp]
@@ -240,6 +239,11 @@ class Dual:
     """Whether some group must be renewed as the expected counts move."""
 
     @cached_property
+    def entries(self) -> Index:
+        """Of every variable, in the groups' order."""
+        return np.concatenate([np.zeros(0, np.intp), *(group.entries for group in self.groups)])
+
+    @cached_property
     def box(self) -> tuple[Array, Array] | None:
         """Lower and upper bounds on all variables; None where there are none."""
         low, high = (
@@ -248,18 +252,13 @@ class Dual:
         return (low, high) if np.isfinite(low).any() or np.isfinite(high).any() else None
 
 
-def dual_of(sites: Sequence[Site], at: Array) -> Dual:
-    """The dual of all sites; what is not log-concave is replaced by its surrogate at the expected counts ``at``."""
+def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
+    """The dual of all observed entries; what is not log-concave is replaced by its surrogate at the expected counts ``at``."""
     groups: list[Group] = []
     shapes: list[PoissonShape] = []
-    inverses: dict[Hashable, list[tuple[Index, Observation]]] = {}
-    curved: dict[Hashable, list[tuple[Index, Observation]]] = {}
     fixed = np.zeros(len(at))
-    constant, start, surrogate = 0.0, 0, False
-    for site in sites:
-        noise = site.noise
-        entries = np.arange(start, start + len(site))
-        start += len(site)
+    constant, surrogate = 0.0, False
+    for entries, noise in noises:
         counts = np.asarray(noise.counts, dtype=float)
         if isinstance(noise, Exact):
             empty = counts == 0
@@ -278,28 +277,23 @@ def dual_of(sites: Sequence[Site], at: Array) -> Dual:
             groups.append(Box(entries, counts, np.broadcast_to(np.asarray(noise.scale, float), counts.shape)))
         elif noise.log_concave and not noise.poisson_shaped:
             linear = noise.linear()
-            one = np.ones(len(site))
+            one = np.ones(len(entries))
             if linear.any():
                 slope = noise.slope(one)
                 fixed[entries[linear]] = slope[linear]
                 constant += float((noise.log_prob(one) - slope * one)[linear].sum())
-            if not linear.all():
-                inverses.setdefault(noise.family, []).append((entries[~linear], noise.take(~linear)))
+            groups.append(Inverse(entries[~linear], noise.take(~linear)))
         else:
             surrogate |= not noise.log_concave
-            curved.setdefault(noise.family, []).append((entries, noise))
-    for parts in curved.values():
-        entries, noise = joined(parts)
-        shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
-        shapes.append(shape)
-        constant += more
+            shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
+            shapes.append(shape)
+            constant += more
     if shapes:
         groups.append(
             PoissonShape(
                 *(np.concatenate(parts) for parts in zip(*(vars(s).values() for s in shapes), strict=True))
             )
         )
-    groups += [Inverse(*joined(parts)) for parts in inverses.values()]
     return Dual(tuple(g for g in groups if len(g.entries)), fixed, constant, surrogate)
 
 

@@ -6,7 +6,8 @@ a step is accepted on sufficient decrease (Armijo) and halved otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
+    Box = tuple[Array, Array]
+    """Lower and upper bounds."""
 
 
 @dataclass(frozen=True)
@@ -28,31 +31,63 @@ class Point:
     gradient: Array
     curvature: Array
     extra: object = None
-    low: Array | None = None
-    high: Array | None = None
+    box: Box | None = None
     rounding: float = 0.0
     """How far off the value may be: it is a small sum of large terms."""
 
-    def blocked(self) -> NDArray[np.bool_] | None:
-        """Variables at a bound that the gradient pushes further out; None without bounds."""
-        if self.low is None or self.high is None:
-            return None
-        return ((self.x <= self.low) & (self.gradient > 0)) | ((self.x >= self.high) & (self.gradient < 0))
+
+def blocked(x: Array, gradient: Array, box: Box | None) -> NDArray[np.bool_] | None:
+    """Variables at a bound that the gradient pushes further out; None without bounds."""
+    if box is None:
+        return None
+    low, high = box
+    return ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
+
+
+SIZE = 10
+"""Pairs that are remembered."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The last pairs (step, change of gradient)."""
+    """The last pairs (step, change of gradient), oldest first.
 
-    pairs: tuple[tuple[Array, Array, float], ...] = ()
-    size: int = 10
+    They are rows ``[start, stop)`` of buffers that are only ever appended to, so that an older memory keeps its own.
+    """
 
-    def push(self, s: Array, y: Array) -> Memory:
-        """Remember a pair; one without curvature is left out."""
-        sy = float(s @ y)
-        if sy <= 1e-14 * float(np.sqrt((s @ s) * (y @ y))):
+    steps: Array
+    changes: Array
+    rho: Array
+    """1 / step · change."""
+    start: int = 0
+    stop: int = 0
+
+    @classmethod
+    def empty(cls, size: int) -> Memory:
+        """No pairs of so many variables."""
+        return cls(np.empty((2 * SIZE, size)), np.empty((2 * SIZE, size)), np.empty(2 * SIZE))
+
+    @property
+    def pairs(self) -> tuple[Array, Array, Array]:
+        """Steps, changes and ρ, a row a pair."""
+        return tuple(kept[self.start : self.stop] for kept in (self.steps, self.changes, self.rho))  # type: ignore[return-value]
+
+    def push(self, old: Point, new: Point) -> Memory:
+        """Remember a step; one without curvature is left out."""
+        from headcount.engines._kernels._two_loop import remember
+
+        kept = self
+        if self.stop == len(self.rho):
+            kept = replace(Memory.empty(len(old.x)), stop=SIZE - 1)
+            for row, older in zip(kept.pairs, self.pairs, strict=True):
+                row[:] = older[1:]
+        k = kept.stop
+        curved = remember(
+            old.x, new.x, old.gradient, new.gradient, kept.steps[k], kept.changes[k], kept.rho[k : k + 1]
+        )
+        if not curved:
             return self
-        return Memory((*self.pairs[-(self.size - 1) :], (s, y, 1.0 / sy)), self.size)
+        return Memory(kept.steps, kept.changes, kept.rho, max(k + 1 - SIZE, 0), k + 1)
 
 
 ROUNDED = 1e3
@@ -64,30 +99,24 @@ class Search:
     """Where the search stands."""
 
     point: Point
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory
     failed: bool = False
+
+    @classmethod
+    def at(cls, point: Point) -> Search:
+        """Start at a point."""
+        return cls(point, Memory.empty(len(point.x)))
 
 
 def direction(point: Point, memory: Memory) -> Array:
     """−H g by the two-loop recursion, on the variables that can move."""
-    q = point.gradient.copy()
-    blocked = point.blocked()
-    if blocked is not None:
-        q[blocked] = 0.0
-    alphas = []
-    for s, y, rho in reversed(memory.pairs):
-        alpha = rho * float(s @ q)
-        q -= alpha * y
-        alphas.append(alpha)
-    q /= point.curvature
-    if memory.pairs:
-        s, y, rho = memory.pairs[-1]
-        q *= 1.0 / (rho * float(y @ (y / point.curvature)))
-    for (s, y, rho), alpha in zip(memory.pairs, reversed(alphas), strict=True):
-        q += (alpha - rho * float(y @ q)) * s
-    if blocked is not None:
-        q[blocked] = 0.0
-    return -q
+    from headcount.engines._kernels._two_loop import two_loop
+
+    out = blocked(point.x, point.gradient, point.box)
+    if out is None:
+        return np.asarray(two_loop(*memory.pairs, point.gradient, point.curvature))
+    free = np.where(out, 0.0, point.gradient)
+    return np.where(out, 0.0, two_loop(*memory.pairs, free, point.curvature))
 
 
 def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: float = 4.0) -> Search:
@@ -96,22 +125,21 @@ def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: floa
     d = direction(point, memory)
     slope = float(d @ point.gradient)
     if slope >= 0:
-        memory = Memory(size=memory.size)
+        memory = Memory.empty(len(point.x))
         d = direction(point, memory)
         slope = float(d @ point.gradient)
     length = min(1.0, longest / max(float(np.abs(d).max(initial=0.0)), 1e-300))
     noise = 4e-16 * abs(point.value) + point.rounding
     for _ in range(40):
         x = point.x + length * d
-        if point.low is not None and point.high is not None:
-            x = np.clip(x, point.low, point.high)
+        if point.box is not None:
+            x = np.clip(x, *point.box)
         new = evaluate(x)
         falls = new.value <= point.value + 1e-4 * length * slope + noise
         # Where values differ by rounding alone, gradients still tell: nearer to the minimum along d the slope is smaller.
-        flat = (
-            abs(new.value - point.value) <= ROUNDED * noise and abs(float(d @ new.gradient)) <= 0.9 * -slope
-        )
-        if np.isfinite(new.value) and (falls or flat):
-            return Search(new, memory.push(new.x - point.x, new.gradient - point.gradient))
+        if not falls and abs(new.value - point.value) <= ROUNDED * noise:
+            falls = abs(float(d @ new.gradient)) <= 0.9 * -slope
+        if falls and math.isfinite(new.value):
+            return Search(new, memory.push(point, new))
         length *= 0.5
-    return Search(point, Memory(size=memory.size), failed=not memory.pairs)
+    return Search(point, Memory.empty(len(point.x)), failed=memory.stop == 0)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from headcount.engines._beliefs import Beliefs, PointBeliefs
-from headcount.engines._dual import Dual, dual_of
+from headcount.engines._dual import Dual, Group, PoissonShape, dual_of
 from headcount.engines._engine import IterativeEngine
-from headcount.engines._lbfgs import Point, Search, advance
+from headcount.engines._lbfgs import Point, Search, advance, blocked
 from headcount.engines._tilting import Tilts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -24,34 +25,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Everything one belief propagation told, over all observed entries."""
-
-    g: Array
-    gain: float
-    """A(θ+g) − A(θ)."""
-    expected: Array
-    """N μ(θ+g)."""
-    miss: float
-    """max over groups of Σ|Nμ − n*| / N, per variable observed."""
-    gap: float
-    """Duality gap, in nats."""
-
-
-@dataclass(frozen=True)
 class MapState:
     """Where the minimisation stands."""
 
-    tilts: Tilts
-    dual: Dual
+    objective: Objective
     search: Search
-    jump: float = np.inf
+    jump: float
     """With surrogates: the miss right after they were last renewed."""
 
-    @property
-    def evaluation(self) -> Evaluation:
-        """What is known at the present point."""
-        return self.search.point.extra  # type: ignore[return-value]
+    @classmethod
+    def start(cls, objective: Objective, g: Array | None) -> MapState:
+        """At the data's own estimate, or at given tilts."""
+        groups = objective.dual.groups
+        point = objective(np.concatenate([np.zeros(0), *(group.start(g) for group in groups)]))
+        return cls(objective, Search.at(point), objective.miss(point))
 
 
 @dataclass(frozen=True)
@@ -80,10 +67,7 @@ class MAP(IterativeEngine):
             at = np.ones(int(tilts.offsets[-1]))
         else:
             at = problem.population * tilts.evaluate(np.zeros(int(tilts.offsets[-1])) if g is None else g)[1]
-        dual = dual_of(problem.sites, at)
-        x = np.concatenate([group.start(g) for group in dual.groups] or [np.zeros(0)])
-        point = evaluate(tilts, dual, x)
-        return MapState(tilts, dual, Search(point), point.extra.miss)  # type: ignore[attr-defined]
+        return MapState.start(Objective(tilts, dual_of(tilts.problem.noises, at)), g)
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> MapState:
         """Start at the tilts of a similar problem."""
@@ -91,79 +75,155 @@ class MAP(IterativeEngine):
 
     def step(self, state: MapState) -> MapState:
         """One quasi-Newton step; surrogates of noises that are not log-concave are renewed when they are used up."""
-        if state.dual.surrogate and state.evaluation.miss <= max(0.1 * state.jump, 0.1 * self.tolerance):
-            dual = dual_of(state.tilts.problem.sites, state.evaluation.expected)
-            x = np.concatenate([group.start(state.evaluation.g) for group in dual.groups])
-            point = evaluate(state.tilts, dual, x)
-            return MapState(state.tilts, dual, Search(point), point.extra.miss)  # type: ignore[attr-defined]
-        search = advance(state.search, lambda x: evaluate(state.tilts, state.dual, x))
-        return replace(state, search=search)
+        objective, point = state.objective, state.search.point
+        if objective.dual.surrogate and objective.miss(point) <= max(0.1 * state.jump, 0.1 * self.tolerance):
+            renewed = dual_of(objective.tilts.problem.noises, objective.expected(point))
+            return MapState.start(Objective(objective.tilts, renewed), objective.g(point))
+        return MapState(objective, advance(state.search, objective), state.jump)
 
     def residual(self, state: MapState) -> float:
         """The miss; with surrogates, the larger of it and of the last renewal's jump."""
-        miss = state.evaluation.miss
+        miss = state.objective.miss(state.search.point)
         if state.search.failed and miss < 1e-6:
             miss = min(miss, self.tolerance)  # no decrease can be measured any more: rounding is the floor
-        return max(miss, state.jump) if state.dual.surrogate else miss
+        return max(miss, state.jump) if state.objective.dual.surrogate else miss
 
     def report(self, state: MapState) -> dict[str, float]:
-        """The dual value and the duality gap."""
-        return {"objective": state.search.point.value, "gap": state.evaluation.gap}
+        """The dual value."""
+        return {"objective": state.search.point.value}
 
     def finish(self, state: MapState) -> Beliefs:
         """Expected counts of the tilted law."""
-        problem = state.tilts.problem
-        model, _ = state.tilts.model(state.evaluation.g)
+        objective, point = state.objective, state.search.point
+        g = objective.g(point)
+        model, _ = objective.tilts.model(g)
         return PointBeliefs(
             model,
-            problem.population,
-            log_evidence=state.search.point.value,
-            diagnostics={"gap": state.evaluation.gap, "g": state.evaluation.g},
+            objective.tilts.problem.population,
+            log_evidence=point.value,
+            diagnostics={"gap": objective.gap(point), "g": g},
         )
 
 
-def evaluate(tilts: Tilts, dual: Dual, x: Array) -> Point:
-    """The dual, its gradient and diagonal curvature at x."""
-    count = float(tilts.problem.population)
-    g = dual.fixed.copy()
-    terms = []
-    value, at = dual.constant, 0
-    largest = count + abs(dual.constant)
-    for group in dual.groups:
-        part = group.terms(x[at : at + len(group.entries)])
-        g[group.entries] = part.g
-        value += part.value
-        largest += abs(part.value)
-        terms.append(part)
-        at += len(group.entries)
-    if not np.isfinite(value):
-        return Point(x, np.inf, np.zeros_like(x), np.ones_like(x))
-    gain, mu = tilts.evaluate(g)
-    value += count * gain
-    expected = count * mu
-    gradient, curvature = np.empty_like(x), np.empty_like(x)
-    off = np.empty_like(x)
-    gap, at = 0.0, 0
-    for group, part in zip(dual.groups, terms, strict=True):
-        where = slice(at, at + len(group.entries))
-        here = expected[group.entries]
-        off[where] = here - part.n
-        gradient[where] = part.slope * off[where]
-        curvature[where] = part.slope**2 * here + part.curvature
-        gap += part.value - group.primal(here) + float(part.g @ here)
-        at = where.stop
-    floor = 1e-12 * max(float(curvature.max(initial=0.0)), 1e-300)
-    low, high = dual.box or (None, None)
-    point = Point(
-        x,
-        value,
-        gradient,
-        np.maximum(curvature, floor),
-        low=low,
-        high=high,
-        rounding=4e-16 * (largest + count * abs(gain)),
-    )
-    blocked = point.blocked()
-    missed = np.abs(off) if blocked is None else np.where(blocked, 0.0, np.abs(off))
-    miss = float(missed.sum()) / count / max(len(tilts.problem.sites), 1)
-    return replace(point, extra=Evaluation(g, gain, expected, miss, gap))
+class _Parts(NamedTuple):
+    """The dual at x, summed up, and by variable."""
+
+    value: float
+    largest: float
+    """Size of the terms that the value is the sum of."""
+    pull: Array
+    """g, by variable."""
+    expected: Array
+    """N μ(θ+g), by entry (flat) or by node and state."""
+    gradient: Array
+    curvature: Array
+    missed: float
+    """Σ|Nμ − n*|, where it can be mended."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The dual as a function of x, and what is known at an evaluated point."""
+
+    tilts: Tilts
+    dual: Dual
+
+    def __call__(self, x: Array) -> Point:
+        """Value, gradient and diagonal curvature."""
+        parts = self._compiled(x) or self._plain(x)
+        if parts is None:
+            return Point(x, np.inf, np.zeros_like(x), np.ones_like(x))
+        floor = 1e-12 * max(float(parts.curvature.max(initial=0.0)), 1e-300)
+        return Point(
+            x,
+            parts.value,
+            parts.gradient,
+            np.maximum(parts.curvature, floor),
+            parts,
+            self.dual.box,
+            4e-16 * (self.tilts.problem.population + abs(self.dual.constant) + parts.largest),
+        )
+
+    def miss(self, point: Point) -> float:
+        """Σ|Nμ − n*| / N, averaged over the observed tables."""
+        parts: _Parts = point.extra  # type: ignore[assignment]
+        problem = self.tilts.problem
+        return parts.missed / problem.population / max(len(problem.sites), 1)
+
+    def g(self, point: Point) -> Array:
+        """The tilts of all observed entries."""
+        g = self.dual.fixed.copy()
+        g[self.dual.entries] = point.extra.pull  # type: ignore[attr-defined]
+        return g
+
+    def expected(self, point: Point) -> Array:
+        """N μ(θ+g) at all observed entries."""
+        expected: Array = point.extra.expected  # type: ignore[attr-defined]
+        return expected if expected.ndim == 1 else expected.ravel()[self.tilts.grid]
+
+    def gap(self, point: Point) -> float:
+        """How far the dual lies above the primal at the counts expected there, in nats."""
+        expected = self.expected(point)
+        gap = 0.0
+        for group, x in self._by_group(point.x):
+            part, here = group.terms(x), expected[group.entries]
+            gap += part.value - group.primal(here) + float(part.g @ here)
+        return gap
+
+    def _by_group(self, x: Array) -> Iterator[tuple[Group, Array]]:
+        at = 0
+        for group in self.dual.groups:
+            yield group, x[at : at + len(group.entries)]
+            at += len(group.entries)
+
+    def _plain(self, x: Array) -> _Parts | None:
+        """Group by group, whatever they are and whatever the model; None where the dual is not finite."""
+        dual, count = self.dual, float(self.tilts.problem.population)
+        terms = [group.terms(part) for group, part in self._by_group(x)]
+        value = dual.constant + sum(part.value for part in terms)
+        if not np.isfinite(value):
+            return None
+        g = dual.fixed.copy()
+        pull = np.concatenate([np.zeros(0), *(part.g for part in terms)])
+        g[dual.entries] = pull
+        gain, mu = self.tilts.evaluate(g)
+        expected = count * mu
+        off, gradient, curvature = (np.empty_like(x) for _ in range(3))
+        start = 0
+        for group, part in zip(dual.groups, terms, strict=True):
+            where = slice(start, start + len(group.entries))
+            here = expected[group.entries]
+            np.subtract(here, part.n, out=off[where])
+            np.multiply(part.slope, off[where], out=gradient[where])
+            np.add(part.slope**2 * here, part.curvature, out=curvature[where])
+            start = where.stop
+        out = blocked(x, gradient, dual.box)
+        missed = float(np.abs(off if out is None else off[~out]).sum())
+        largest = sum(abs(part.value) for part in terms) + count * abs(gain)
+        return _Parts(value + count * gain, largest, pull, expected, gradient, curvature, missed)
+
+    @cached_property
+    def _packed(self) -> tuple[Any, ...] | None:
+        """What the compiled evaluation needs besides x; None unless all terms are Poisson-shaped and nodes equal and dense."""
+        grid, tree, groups = self.tilts.grid, self.tilts.tree, self.dual.groups
+        if grid is None or tree is None or tree.packed is None:
+            return None
+        if len(groups) != 1 or not isinstance(groups[0], PoissonShape):
+            return None
+        shape = groups[0]
+        potentials = np.zeros((len(tree.sizes), tree.sizes[0]))
+        potentials.ravel()[grid] = self.dual.fixed
+        law = (tree.parent, tree.initial, *tree.packed)
+        count = float(self.tilts.problem.population)
+        return shape.a, shape.b, shape.s, shape.c, grid[shape.entries], potentials, law, count
+
+    def _compiled(self, x: Array) -> _Parts | None:
+        """The same in one compiled function; None where it does not serve, or gives up."""
+        if self._packed is None:
+            return None
+        from headcount.engines._kernels._poisson_dual import poisson_dual
+
+        held, value, gain, *rest = poisson_dual(x, *self._packed)
+        gain *= self.tilts.problem.population
+        total, largest = self.dual.constant + value + gain, abs(value) + abs(gain)
+        return _Parts(total, largest, *rest) if held else None

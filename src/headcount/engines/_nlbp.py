@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount.engines._beliefs import Beliefs, PointBeliefs
-from headcount.engines._centre import joined
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._tilting import Tilts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headcount.observe import Observation, Problem
+    from headcount.observe import Problem
 
     Array = NDArray[np.float64]
 
@@ -36,8 +35,6 @@ class NLBPState:
     """The counts at the observed entries, and what one belief propagation makes of them."""
 
     tilts: Tilts
-    noises: tuple[tuple[NDArray[np.intp], Observation], ...]
-    """Observed entries by noise: flat positions, and the noise on them."""
     n: Array
     g: Array
     gain: float
@@ -83,12 +80,12 @@ class NLBP(IterativeEngine):
         n = problem.population * tilts.evaluate(np.zeros(int(tilts.offsets[-1])))[1]
         low = np.concatenate([s.noise.domain_low for s in problem.sites] or [np.zeros(0)])
         n = np.where(n > low, n, low + 0.5)
-        return _propagate(tilts, _noises(tilts), n, self.damping)
+        return _propagate(tilts, n, self.damping)
 
     def step(self, state: NLBPState) -> NLBPState:
         """Move towards the last marginals, and propagate again."""
         n = state.n + state.damping * (state.expected - state.n)
-        new = _propagate(state.tilts, state.noises, n, state.damping)
+        new = _propagate(state.tilts, n, state.damping)
         if not self.adaptive:
             return new
         grown = new.miss > state.miss
@@ -108,34 +105,23 @@ class NLBP(IterativeEngine):
         return PointBeliefs(model, state.tilts.problem.population, log_evidence=_objective(state))
 
 
-def _noises(tilts: Tilts) -> tuple[tuple[NDArray[np.intp], Observation], ...]:
-    """Sites of one family as one noise, so that an iteration costs one call a family; correlated errors stay as they are."""
-    by_family: dict[object, list[tuple[NDArray[np.intp], Observation]]] = {}
-    for k, (start, site) in enumerate(zip(tilts.offsets[:-1], tilts.problem.sites, strict=True)):
-        key = k if site.noise.correlated else site.noise.family
-        by_family.setdefault(key, []).append((np.arange(start, start + len(site)), site.noise))
-    return tuple(parts[0] if len(parts) == 1 else joined(parts) for parts in by_family.values())
-
-
-def _propagate(
-    tilts: Tilts, noises: tuple[tuple[NDArray[np.intp], Observation], ...], n: Array, damping: float
-) -> NLBPState:
+def _propagate(tilts: Tilts, n: Array, damping: float) -> NLBPState:
     """One belief propagation with the likelihood's slopes at n as potentials."""
     problem = tilts.problem
     g = np.zeros_like(n)
-    for index, noise in noises:
+    for index, noise in tilts.problem.noises:
         g[index] = noise.slope(n[index])
     if not np.isfinite(g).all():
-        return NLBPState(tilts, noises, n, np.zeros_like(g), 0.0, n, np.nan, damping)
+        return NLBPState(tilts, n, np.zeros_like(g), 0.0, n, np.nan, damping)
     gain, mu = tilts.evaluate(g)
     expected = problem.population * mu
     miss = float(np.abs(expected - n).sum()) / problem.population / max(len(problem.sites), 1)
-    return NLBPState(tilts, noises, n, g, gain, expected, miss, damping)
+    return NLBPState(tilts, n, g, gain, expected, miss, damping)
 
 
 def _objective(state: NLBPState) -> float:
     """N [A(θ+g) − A(θ)] + Σ [log ℓ(y | n) − g n]: MAP's optimal value, at the fixed point."""
-    value = sum(float(noise.log_prob(state.n[index]).sum()) for index, noise in state.noises)
+    value = sum(float(noise.log_prob(state.n[index]).sum()) for index, noise in state.tilts.problem.noises)
     return state.tilts.problem.population * state.gain + value - float(state.g @ state.n)
 
 

@@ -353,7 +353,7 @@ def _map_tilts(problem: Problem, *, loose: bool, g: Array | None) -> Array:
         if miss <= engine.tolerance or state.search.failed or since > 25:
             break
         state = engine.step(state)
-    return state.evaluation.g
+    return state.objective.g(state.search.point)
 
 
 def _flat(moments: Moments) -> tuple[Array, Array, float]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from headcount.individual import RootedTree
+from headcount.individual._rooted_model import RootedModel
+from headcount.individual._rooted_tree import dense
 from headcount.individual._tree_passes import node_beliefs, tilted
 
 if TYPE_CHECKING:
@@ -46,18 +48,19 @@ class Tilts:
         return [flat[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
 
     @cached_property
-    def _grid(self) -> NDArray[np.intp] | None:
-        """Positions of all entries in one (T, L) array of node potentials; None unless all sites see entries of equal nodes."""
+    def grid(self) -> NDArray[np.intp] | None:
+        """Positions of all entries in one (T, L) array of node potentials; None unless sites see entries of equal nodes, each its own."""
         tree = self.tree
+        sites = self.problem.sites
         if (
             tree is None
             or len(set(tree.sizes)) != 1
-            or any(len(s.scope) != 1 or s.index is None for s in self.problem.sites)
+            or any(len(s.scope) != 1 or s.index is None for s in sites)
+            or len({s.scope for s in sites}) < len(sites)
         ):
             return None
-        parts = [tree.index[s.scope[0]] * tree.sizes[0] + np.asarray(s.index) for s in self.problem.sites]
-        flat = np.concatenate(parts) if parts else np.zeros(0, np.intp)
-        return flat if len(np.unique(flat)) == len(flat) else None
+        places = [tree.index[s.scope[0]] * tree.sizes[0] + np.asarray(s.index) for s in sites]
+        return np.concatenate([np.zeros(0, np.intp), *places])
 
     def evaluate(self, g: Array) -> tuple[float, Array]:
         """A(θ+g) − A(θ), and the probabilities μ(θ+g) of all observed entries, flat."""
@@ -68,9 +71,9 @@ class Tilts:
         nodes, edges = self._potentials(tree, g)
         if edges is None:
             gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
-            if self._grid is not None:
+            if self.grid is not None:
                 flat = beliefs.ravel() if isinstance(beliefs, np.ndarray) else np.concatenate(beliefs)
-                return gain, flat[self._grid]
+                return gain, flat[self.grid]
             return gain, self._join([s.margin(beliefs[tree.index[s.scope[0]]]) for s in self.problem.sites])
         law, gain = self._rooted(tree, nodes, edges)
         return gain, self.margins(law)
@@ -81,11 +84,15 @@ class Tilts:
 
     def model(self, g: Array) -> tuple[Model, float]:
         """The tilted model and A(θ+g) − A(θ)."""
+        model = self.problem.model
+        if isinstance(model, RootedModel):
+            law, gain = self.rooted(g)
+            return type(model).from_rooted(law, model.states), gain
         potentials: dict[tuple, Array] = {}
         for site, values in zip(self.problem.sites, self.split(g), strict=True):
-            table = site.spread(values).reshape(self.problem.model.size(site.scope))
+            table = site.spread(values).reshape(model.size(site.scope))
             potentials[site.scope] = potentials[site.scope] + table if site.scope in potentials else table
-        return self.problem.model.tilt(potentials)
+        return model.tilt(potentials)
 
     def rooted(self, g: Array) -> tuple[RootedTree, float]:
         """The tilted law as a rooted tree (only where the model is one)."""
@@ -95,8 +102,8 @@ class Tilts:
     def margins(self, law: RootedTree) -> Array:
         """Probabilities of all observed entries under a tilted law, flat."""
         beliefs = _propagate(law)
-        if self._grid is not None:
-            return np.concatenate(beliefs)[self._grid]
+        if self.grid is not None:
+            return np.concatenate(beliefs)[self.grid]
         return self._join([s.margin(_table(law, beliefs, s).ravel()) for s in self.problem.sites])
 
     def _rooted(self, tree: RootedTree, nodes: object, edges: object) -> tuple[RootedTree, float]:
@@ -104,9 +111,9 @@ class Tilts:
         return RootedTree(tree.variables, tree.parent, initial, tuple(transitions)), gain
 
     def _potentials(self, tree: RootedTree, g: Array) -> tuple[object, list[Array | None] | None]:
-        if self._grid is not None:
+        if self.grid is not None:
             nodes = np.zeros(len(tree.sizes) * tree.sizes[0])
-            nodes[self._grid] = g
+            nodes[self.grid] = g
             return nodes.reshape(len(tree.sizes), tree.sizes[0]), None
         by_node: list[Array | None] = [None] * len(tree.sizes)
         by_edge: list[Array | None] = [None] * len(tree.sizes)
@@ -143,6 +150,5 @@ def _table(tree: RootedTree, beliefs: list[Array], site: Site) -> Array:
     u, v = index
     child, flipped = (v, False) if tree.parents[v] == u else (u, True)
     matrix = tree.transitions[child]
-    dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
-    table = beliefs[tree.parents[child]][:, None] * np.asarray(dense)
+    table = beliefs[tree.parents[child]][:, None] * dense(matrix)
     return table.T if flipped else table

@@ -10,9 +10,32 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-_SMALL = 1e-290
-_LOOPS = 40
+from headcount.individual._tree_passes import DEEPEST, SMALL
+
+_LOOPS = 64
 """Up to here plain loops beat the call of BLAS."""
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _product(matrix, vector, out):  # type: ignore[no-untyped-def]
+    """out = matrix @ vector; additions may be reordered, so that they use the vector unit."""
+    for i in range(matrix.shape[0]):
+        total = 0.0
+        for j in range(matrix.shape[1]):
+            total += matrix[i, j] * vector[j]
+        out[i] = total
+
+
+@njit(cache=True, nogil=True)
+def _ends(values):  # type: ignore[no-untyped-def]
+    """Smallest and largest; where one is NaN, some comparison with them fails."""
+    low = high = values[0]
+    for value in values[1:]:
+        if not value >= low:
+            low = value
+        if not value <= high:
+            high = value
+    return low, high
 
 
 @njit(cache=True, nogil=True)
@@ -21,8 +44,8 @@ def collect_compiled(parent, initial, transitions, which, potentials, weights, m
     count, size = potentials.shape
     log_scale = 0.0
     for v in range(count):
-        top = potentials[v].max()
-        if not np.isfinite(top) or potentials[v].min() < top - 600.0:
+        low, top = _ends(potentials[v])
+        if not np.isfinite(top) or not low >= top - DEEPEST:
             return False, 0.0
         log_scale += top
         for j in range(size):
@@ -32,26 +55,23 @@ def collect_compiled(parent, initial, transitions, which, potentials, weights, m
         if size > _LOOPS:
             messages[v] = np.dot(step, weights[v])
         else:
-            for i in range(size):
-                total = 0.0
-                for j in range(size):
-                    total += step[i, j] * weights[v, j]
-                messages[v, i] = total
-        largest, smallest = messages[v].max(), messages[v].min()
-        if smallest < _SMALL * largest or not largest > 0:
+            _product(step, weights[v], messages[v])
+        smallest, largest = _ends(messages[v])
+        if not smallest >= SMALL * largest or not largest > 0:
             return False, 0.0
         log_scale += np.log(largest)
-        u = parent[v]
+        u, least = parent[v], 1.0
         for i in range(size):
             messages[v, i] /= largest
             weights[v, i] /= largest
             weights[u, i] *= messages[v, i]
-            if weights[u, i] < _SMALL:
-                return False, 0.0
+            least = min(least, weights[u, i])
+        if not least >= SMALL:
+            return False, 0.0
     total = 0.0
     for j in range(size):
         total += initial[j] * weights[0, j]
-    if not total > _SMALL:
+    if not total > SMALL:
         return False, 0.0
     return True, log_scale + np.log(total)
 
@@ -81,6 +101,14 @@ def beliefs_compiled(parent, initial, transitions, which, weights, messages):  #
 
 
 @njit(cache=True, nogil=True)
+def scale(matrix, rows, columns, out):  # type: ignore[no-untyped-def]
+    """out = diag(rows) M diag(columns), in one pass over memory."""
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            out[i, j] = matrix[i, j] * (rows[i] * columns[j])
+
+
+@njit(cache=True, nogil=True)
 def tilted_compiled(initial, transitions, which, weights, messages):  # type: ignore[no-untyped-def]
     """Initial law and transitions (T, L, L) of the tilted tree."""
     count, size = weights.shape
@@ -89,7 +117,5 @@ def tilted_compiled(initial, transitions, which, weights, messages):  # type: ig
     steps = np.empty((count, size, size))
     steps[0] = 0.0
     for v in range(1, count):
-        for i in range(size):
-            for j in range(size):
-                steps[v, i, j] = transitions[which[v], i, j] * weights[v, j] / messages[v, i]
+        scale(transitions[which[v]], 1.0 / messages[v], weights[v], steps[v])
     return first, steps

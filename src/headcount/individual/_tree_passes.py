@@ -26,8 +26,10 @@ from headcount.individual._rooted_tree import Matrix, Packed, RootedTree
 Vector = NDArray[np.float64]
 Potentials = Sequence[Vector | None] | NDArray[np.float64] | None
 
-_SMALL = 1e-290
+SMALL = 1e-290
 """A weight below this has lost digits, or is about to."""
+DEEPEST = 600.0
+"""Potentials this far below a node's largest would give such weights."""
 _RESCALE = 1e-100
 """A weight below this makes the pass look closer, and scale."""
 
@@ -138,7 +140,7 @@ def _collect(
         if product.min() < _RESCALE:  # rare, so that an ordinary edge costs a product and no more
             log_scale += _rescale(product, weights[u], message, kernels[v], weights[v])
         weights[u] = product
-    if not (initial * weights[0]).sum() > _SMALL:
+    if not (initial * weights[0]).sum() > SMALL:
         raise _UnderflowError
     return log_scale, weights, messages, kernels
 
@@ -149,9 +151,9 @@ def _rescale(product: Vector, before: Vector, message: Vector, kernel: Matrix, b
     An entry may be an exact zero because nothing is possible there; anything else that small has lost digits.
     """
     top = float(product.max())
-    if not top > _SMALL:
+    if not top > SMALL:
         raise _UnderflowError
-    suspect = (message < _SMALL) | ((product < _SMALL) & (before > 0.0))
+    suspect = (message < SMALL) | ((product < SMALL) & (before > 0.0))
     if suspect.any() and np.any(((kernel > 0) @ (below > 0.0).astype(np.float64))[suspect] > 0.0):
         raise _UnderflowError
     product /= top
@@ -167,7 +169,7 @@ def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector
         if not np.isfinite(top).all():
             raise _UnderflowError
         centred = potentials - top
-        if np.any((centred < -600.0) & (centred > -math.inf)):
+        if np.any((centred < -DEEPEST) & (centred > -math.inf)):
             raise _UnderflowError
         return list(np.exp(centred)), float(top.sum())
     weights, shift = [], 0.0
@@ -179,7 +181,7 @@ def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector
         if not math.isfinite(largest):
             raise _UnderflowError
         centred = g - largest
-        if centred.min() < -600.0 and np.any((centred < -600.0) & (centred > -math.inf)):
+        if centred.min() < -DEEPEST and np.any((centred < -DEEPEST) & (centred > -math.inf)):
             raise _UnderflowError
         weights.append(np.exp(centred))
         shift += largest
@@ -202,7 +204,7 @@ def _kernels(
         if not math.isfinite(top):
             raise _UnderflowError
         scaled = values * np.exp(g - top)
-        if np.any((scaled < _SMALL) & (values > 0) & (g > -math.inf)):
+        if np.any((scaled < SMALL) & (values > 0) & (g > -math.inf)):
             raise _UnderflowError
         kernels[v] = _like(kernels[v], scaled)
         shift += top
@@ -226,14 +228,18 @@ def _like(matrix: Matrix, values: Vector) -> Matrix:
 
 def _ratio(a: Vector, b: Vector) -> Vector:
     """A / b with 0/0 = 0."""
+    if b.min() > 0.0:
+        return a / b
     return np.divide(a, b, out=np.zeros_like(a), where=b > 0.0)
 
 
 def _scaled(matrix: Matrix, rows: Vector, columns: Vector) -> Matrix:
     """diag(rows) M diag(columns)."""
     if not sparse.issparse(matrix):
-        made = matrix * columns
-        made *= rows[:, None]
+        from headcount.individual._compiled_passes import scale
+
+        made = np.empty(matrix.shape)
+        scale(matrix, rows, columns, made)
         return made
     return _like(matrix, np.repeat(rows, np.diff(matrix.indptr)) * matrix.data * columns[matrix.indices])
 

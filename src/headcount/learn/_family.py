@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -157,11 +155,7 @@ class RateFamily(Family):
     def apply(self, x: Array, problem: Problem) -> Problem:
         """The same data under p_x, seen at λ times the rates given."""
         rate = float(np.exp(x[-1]))
-        twin = copy.copy(self.inner.apply(x[:-1], problem))
-        sites = tuple(dataclasses.replace(s, noise=_rescaled(s.noise, rate)) for s in problem.sites)
-        object.__setattr__(twin, "sites", sites)
-        object.__setattr__(twin, "observations", tuple(_rescaled(o, rate) for o in problem.observations))
-        return twin
+        return self.inner.apply(x[:-1], problem).with_noise(lambda noise: _rescaled(noise, rate))
 
 
 def _rescaled(noise: Observation, rate: float) -> Observation:

@@ -7,6 +7,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -178,11 +179,7 @@ class Observation(ABC):
     def family(self) -> tuple[Hashable, ...]:
         """What two noises share that differ in nothing but numbers an entry: only such may be laid end to end."""
         entry = self.entry_parameters()
-        rest = [
-            (item.name, getattr(self, item.name))
-            for item in dataclasses.fields(self)
-            if item.name not in _SHARED and item.name not in entry
-        ]
+        rest = [(name, getattr(self, name)) for name, _ in _declared(type(self)) if name not in entry]
         same = [(k, v if isinstance(v, (str, bool, type(None))) else id(v)) for k, v in rest]
         return (type(self), *entry, *same)
 
@@ -192,12 +189,22 @@ class Observation(ABC):
 
     def _parameters(self, per: str) -> dict[str, Any]:
         found = {}
-        for item in dataclasses.fields(self):
-            if item.name not in _SHARED and item.metadata.get("per", "entry") == per:
-                value = getattr(self, item.name)
+        for name, held in _declared(type(self)):
+            if held == per:
+                value = getattr(self, name)
                 if value is not None and not isinstance(value, (str, bool)) and not callable(value):
-                    found[item.name] = value
+                    found[name] = value
         return found
+
+
+@cache
+def _declared(noise: type[Observation]) -> tuple[tuple[str, str], ...]:
+    """The names of a noise's parameters, and what each holds a number for."""
+    return tuple(
+        (item.name, item.metadata.get("per", "entry"))
+        for item in dataclasses.fields(noise)
+        if item.name not in _SHARED
+    )
 
 
 Scope = tuple[Hashable, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from headcount.observe._check import check_noise, check_reach
 from headcount.observe._complaints import Complaints
 from headcount.observe._contradictions import check_exact
 from headcount.observe._errors import ProblemError
+from headcount.observe._family import Part, by_family
 from headcount.observe._site import Site
 from headcount.observe._traits import Traits, traits_of
 
@@ -72,6 +73,11 @@ class Problem:
         """What an engine needs to know before it starts."""
         return traits_of(self.model, self.population, self.sites)
 
+    @cached_property
+    def noises(self) -> tuple[Part, ...]:
+        """All observed entries (flat, site after site) by their noise; sites of one family are one."""
+        return by_family(self.sites)
+
     def with_model(self, model: Model) -> Problem:
         """The same counts under another model of the same variables and states."""
         if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
@@ -82,14 +88,19 @@ class Problem:
             check_reach(self.sites, model, self.population, complaints)
             check_exact(self.sites, model, self.population, complaints)
         complaints.raise_any()
+        twin = self._twin(model, self.observations, self.sites)
+        vars(twin)["noises"] = self.noises
+        return twin
+
+    def with_noise(self, change: Callable[[Observation], Observation]) -> Problem:
+        """The same counts under other parameters of their noises: ``change`` keeps what was counted, and where."""
+        sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
+        return self._twin(self.model, tuple(map(change, self.observations)), sites)
+
+    def _twin(self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...]) -> Problem:
+        """A problem that is known to be right."""
         twin = object.__new__(Problem)
-        for name, value in (
-            ("model", model),
-            ("population", self.population),
-            ("observations", self.observations),
-            ("sites", self.sites),
-        ):
-            object.__setattr__(twin, name, value)
+        vars(twin).update(model=model, population=self.population, observations=observations, sites=sites)
         return twin
 
     def log_likelihood(self, tables: Mapping[Any, ArrayLike] | Callable[[Scope], ArrayLike]) -> float:
