@@ -10,6 +10,7 @@ the step to the root of the residual as the last differences draw it (Walker & N
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,11 @@ LEAST = 1e-10
 """Directions of the differences shorter than this share of the longest are rounding."""
 
 
+FARTHEST, SHORTER, LONGER, REGROWN = 30.0, 0.5, 1.5, 1.3
+"""How far the most trusted step goes; what is left of that after one that misled, becomes of it after a good one, and after a good
+plain one."""
+
+
 class Seen(NamedTuple):
     """An iterate and its residual."""
 
@@ -35,10 +41,37 @@ class Seen(NamedTuple):
     r: Array
 
 
-def mixed(past: tuple[Seen, ...], beta: Array, scaled: Callable[[Array], Array]) -> Array:
+@dataclass(frozen=True)
+class Trust:
+    """How many times as far as the plain step a mixed one may go from it. Where the last steps draw no root, mixing leads back."""
+
+    reach: float = FARTHEST
+
+    @property
+    def some(self) -> bool:
+        """Whether a mixed step is worth trying."""
+        return self.reach > 1.0
+
+    def after(self, *, better: bool) -> Trust:
+        """After a mixed step that was kept."""
+        return Trust(min((LONGER if better else SHORTER) * self.reach, FARTHEST))
+
+    def refused(self) -> Trust:
+        """After a mixed step that was taken back."""
+        return Trust(max(SHORTER * self.reach, 1.0))
+
+    def after_plain(self, *, better: bool) -> Trust:
+        """After a plain step."""
+        return Trust(min(REGROWN * self.reach, FARTHEST)) if better else self
+
+
+def mixed(past: tuple[Seen, ...], beta: Array, scaled: Callable[[Array], Array], trust: Trust) -> Array:
     """The next iterate after the last of ``past``, with an own β for every entry; ``scaled`` makes residuals comparable."""
     x, r = past[-1]
     dx = np.stack([b.x - a.x for a, b in pairwise(past)])
     dr = np.stack([b.r - a.r for a, b in pairwise(past)])
     gamma = np.linalg.lstsq(np.stack([scaled(d) for d in dr], axis=1), scaled(r), rcond=LEAST)[0]
-    return np.asarray(x + beta * r - gamma @ (dx + beta * dr))
+    plain, more = beta * r, -gamma @ (dx + beta * dr)
+    longest = trust.reach * float(np.linalg.norm(scaled(plain)))
+    more *= min(1.0, longest / max(float(np.linalg.norm(scaled(more))), 1e-300))
+    return np.asarray(x + plain + more)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from headcount.engines._centre import sharp
 from headcount.engines._closed_form import ClosedForm
 from headcount.engines._engine import Engine, Outcome
 from headcount.engines._enumerate import Enumerate
@@ -49,7 +50,7 @@ def select(problem: Problem) -> Choice:
         return Choice(
             Enumerate(), "so few individuals and configurations that every population can be listed: exact"
         )
-    if traits.all_gaussian:
+    if traits.all_gaussian and not any(sharp(s.noise).any() for s in problem.sites):
         if _smallest_variance(problem) >= RELIABLE_VARIANCE:
             return Choice(
                 ClosedForm(), "all noise is Gaussian or exact and counts are large: closed form, one pass"
@@ -63,6 +64,11 @@ def select(problem: Problem) -> Choice:
         return Choice(
             TiltedEP(centre="map"),
             "count noise beside exact margins: tilted EP around the most probable counts",
+        )
+    if traits.all_gaussian:
+        return Choice(
+            TiltedEP(),
+            "Gaussian readings sharp enough to tell whole numbers apart: tilted EP with lattice moments",
         )
     return Choice(TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean")
 

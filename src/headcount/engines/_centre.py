@@ -28,6 +28,17 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
+SHARP = 1.0
+"""Gaussian readings with an sd below this tell whole numbers apart. The line and the whole numbers differ by exp(−2π² sd²)."""
+
+
+def sharp(noise: Observation) -> Mask:
+    """Which entries are read so."""
+    if isinstance(noise, Gaussian) and noise.sd is not None:
+        return np.broadcast_to(noise.sd < SHARP, noise.counts.shape)
+    return np.zeros(noise.counts.shape, dtype=bool)
+
+
 @dataclass(frozen=True)
 class Roles:
     """What each observed entry (flat) is to a Gaussian engine. Depends on the problem only."""
@@ -39,14 +50,16 @@ class Roles:
     gaussian: Mask
 
     @classmethod
-    def of(cls, tilts: Tilts) -> Roles:
-        """Sort the entries."""
+    def of(cls, tilts: Tilts, *, whole: bool = False) -> Roles:
+        """Sort the entries. Where counts are taken as ``whole`` numbers, readings sharp enough to tell them apart are active."""
         sites = tilts.problem.sites
         if not sites:
             nothing = np.zeros(0, bool)
             return cls(tilts, nothing, nothing, nothing, nothing)
         exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
+        if whole:
+            gaussian &= ~np.concatenate([sharp(s.noise) for s in sites])
         linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian
         return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian)
 
@@ -139,10 +152,10 @@ def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Arra
             exact[k] = y - m
             constant -= float((np.where(y > 0, tilt, 0.0) * y).sum())
         elif isinstance(noise, Gaussian):
-            steep = noise.slope(m) - tilt
+            steep, mine = noise.slope(m) - tilt, roles.gaussian[where]
             if noise.covariance is not None:
                 readings[k] = (np.linalg.inv(noise.covariance), steep)
             else:
-                tau[where], nu[where] = -noise.curvature(m), steep
-            constant += float(noise.log_prob(m).sum() - tilt @ m)
+                tau[where], nu[where] = -noise.curvature(m) * mine, steep * mine
+            constant += float((noise.log_prob(m) - tilt * m)[mine].sum())
     return Known(exact, readings), tau, nu, constant

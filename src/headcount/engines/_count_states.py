@@ -31,6 +31,8 @@ Scope = tuple[Hashable, ...]
 LARGEST = {1: 10**6, 2: 2500, 3: 64}
 """The largest population by number of cells."""
 _CACHE_BYTES = 400_000_000
+LARGEST_LOG = 700.0
+"""The exponential of more is not a float."""
 
 
 @dataclass(frozen=True)
@@ -336,16 +338,19 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
     log_evidence = 0.0
     for t in range(last + 1):
         reached = prior if t == 0 else forward[-1] @ steps.matrix(t - 1, people)
-        top = logs[t][reached > 0].max(initial=-np.inf)
+        with np.errstate(divide="ignore"):
+            joint = np.where(reached > 0, np.log(reached) + logs[t], -np.inf)
+        top = joint.max()
         if top == -np.inf:
             raise ProblemError(
                 f"no counts agree with the data up to {rooted.variables[t]!r}: check the exact counts and the model's zeros"
             )
-        seen = np.exp(logs[t] - top)
-        total = float(reached @ seen)
-        forward.append(reached * seen / total)
-        scaled.append(seen / total)
-        log_evidence += top + np.log(total)
+        weights = np.exp(joint - top)
+        more = top + np.log(weights.sum())
+        forward.append(weights / weights.sum())
+        # What is hardly reached may weigh more than a float holds, and hardly counts.
+        scaled.append(np.where(reached > 0, np.exp(np.minimum(logs[t] - more, LARGEST_LOG)), 0.0))
+        log_evidence += more
     backward = [np.ones(len(vectors))]
     for t in range(last - 1, -1, -1):
         backward.insert(0, steps.matrix(t, people) @ (scaled[t + 1] * backward[0]))

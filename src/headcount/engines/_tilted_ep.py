@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from headcount.engines._anderson import MEMORY, Seen, mixed
+from headcount.engines._anderson import MEMORY, Seen, Trust, mixed
 from headcount.engines._beliefs import Beliefs, GaussianBeliefs
 from headcount.engines._centre import Centre, Roles
 from headcount.engines._damping import LEAST, NEAR, Damping
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 WILD = 3.0
 """A sweep that makes the residual grow by this factor is taken back."""
-PATIENCE = 8
-"""After so many sweeps that the last ones did not foretell, plain ones go on: slowly, but they settle."""
 MIXED = 2.0
 """A sweep to where the last ones lead may leave sites this much further from their targets; they come back nearer."""
 EDGE = 0.01
@@ -79,8 +77,8 @@ class EPState:
     grids: tuple[Grid | None, ...] = field(default=())
     past: tuple[Seen, ...] = field(default=())
     """The last sweeps, for :func:`mixed`."""
-    misled: int = 0
-    """How often they did not foretell the next."""
+    trust: Trust = field(default=Trust())
+    """In what they foretell."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,8 @@ class TiltedEP(IterativeEngine):
     damping: float = 0.9
     tolerance: float = 1e-5
     max_iterations: int = 1000
+    patience: ClassVar[int] = 500
+    """Single individuals that could be in either of two places make sweeps linger where nothing is settled, and go on."""
 
     def init(
         self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None
@@ -110,7 +110,7 @@ class TiltedEP(IterativeEngine):
         """Find the first centre, the MAP tilts (or zero), and the first sites."""
         del rng
         tilts = Tilts(problem)
-        roles = Roles.of(tilts)
+        roles = self._roles(tilts)
         size = int(tilts.offsets[-1])
         loose = self.centre == "mean" and not roles.exact.any()
         g = np.zeros(size) if self.centre == "prior" else _map_tilts(problem, loose=loose, g=g)
@@ -122,7 +122,7 @@ class TiltedEP(IterativeEngine):
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:
         """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps."""
         tilts = Tilts(problem)
-        roles = Roles.of(tilts)
+        roles = self._roles(tilts)
         if self.centre != "mean" or roles.exact.any() or "eta" not in start:
             return self.init(problem, rng, g=start.get("g"))
         centre = Centre.at(roles, start["g"])
@@ -132,6 +132,9 @@ class TiltedEP(IterativeEngine):
             return self._begin(centre, Sites(tau, nu))
         except (NotPositiveDefinite, FloatingPointError):  # not so similar after all
             return self.init(problem, rng)
+
+    def _roles(self, tilts: Tilts) -> Roles:
+        return Roles.of(tilts, whole=self.projection == "lattice")
 
     def _begin(self, centre: Centre, sites: Sites) -> EPState:
         """The state at given sites."""
@@ -161,29 +164,32 @@ class TiltedEP(IterativeEngine):
         past = (*state.past[-MEMORY:], here) if state.residual <= NEAR else ()
         state = replace(state, past=past)
         for attempt in range(16):
-            mixing = attempt == 0 and len(state.past) > 1 and state.misled < PATIENCE
+            mixing = attempt == 0 and len(state.past) > 1 and state.trust.some
             follow = 1.0 if attempt < 8 else 0.0  # at worst the centre waits a sweep
             length = np.full(len(here.x), damping.length)
             length[tilts] = follow
             try:
                 change = length * here.r
                 if mixing:
-                    change = mixed(state.past, length, _lengths(state)) - here.x
+                    change = mixed(state.past, length, _lengths(state), state.trust) - here.x
                     change *= min(1.0, LONGEST_PULL / max(float(np.abs(change[tilts]).max()), 1e-300))
                 new = self._look(self._placed(state, here.x + change))
             except (NotPositiveDefinite, FloatingPointError):
                 new = None
             if mixing and (new is None or max(new.change / MIXED, new.residual - NEAR) > state.change):
-                state = replace(state, past=state.past[1:], misled=state.misled + 1)
+                state = replace(state, past=state.past[1:], trust=state.trust.refused())
                 continue
+            better = new is not None and new.residual <= state.residual
             if mixing and new is not None:
-                return replace(new, misled=state.misled + (new.change > state.change))
+                return replace(new, trust=state.trust.after(better=better))
             if new is None or (new.residual > WILD * state.residual and damping.length > LEAST):
-                damping = (
-                    damping.halved()
-                )  # entries of one node swing against each other: shorter sweeps settle them
+                damping = damping.halved()  # entries of one node swing against each other; this settles them
                 continue
-            return replace(new, damping=damping.after(new.residual, before=state.residual))
+            return replace(
+                new,
+                damping=damping.after(new.residual, before=state.residual),
+                trust=state.trust.after_plain(better=better),
+            )
         return replace(state, residual=np.nan)  # not even a sweep of no length can be solved
 
     def _pull(self, state: EPState) -> Array:
