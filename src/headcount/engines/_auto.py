@@ -62,8 +62,7 @@ def select(problem: Problem) -> Choice:
         )
     if traits.any_exact:
         return Choice(
-            TiltedEP(centre="map"),
-            "count noise beside exact margins: tilted EP around the most probable counts",
+            TiltedEP(), "count noise beside exact margins: tilted EP around laws that have these margins"
         )
     if traits.all_gaussian:
         return Choice(

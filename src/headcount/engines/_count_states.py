@@ -32,7 +32,9 @@ LARGEST = {1: 10**6, 2: 2500, 3: 64}
 """The largest population by number of cells."""
 _CACHE_BYTES = 400_000_000
 LARGEST_LOG = 700.0
-"""The exponential of more is not a float."""
+"""The exponential of more, or of less than minus this, is not a float."""
+ROUNDED = 36.0
+"""A share of exp(−36) is rounding."""
 
 
 @dataclass(frozen=True)
@@ -330,16 +332,14 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
         logs[t] = logs[t] + seen.sum(axis=-1)
     initial = np.zeros(wide)
     initial[: rooted.sizes[0]] = rooted.initial
-    prior = np.exp(
-        gammaln(people + 1) - gammaln(vectors + 1).sum(axis=1) + xlogy(vectors, initial).sum(axis=1)
-    )
+    prior = gammaln(people + 1) - gammaln(vectors + 1).sum(axis=1) + xlogy(vectors, initial).sum(axis=1)
     forward: list[Array] = []
     scaled: list[Array] = []
     log_evidence = 0.0
     for t in range(last + 1):
-        reached = prior if t == 0 else forward[-1] @ steps.matrix(t - 1, people)
         with np.errstate(divide="ignore"):
-            joint = np.where(reached > 0, np.log(reached) + logs[t], -np.inf)
+            reached = prior if t == 0 else np.log(forward[-1] @ steps.matrix(t - 1, people))
+        joint = np.where(reached > -np.inf, reached + logs[t], -np.inf)
         top = joint.max()
         if top == -np.inf:
             raise ProblemError(
@@ -347,9 +347,13 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
             )
         weights = np.exp(joint - top)
         more = top + np.log(weights.sum())
+        if t > 0 and (logs[t][reached < -LARGEST_LOG] > more + LARGEST_LOG - ROUNDED).any():
+            raise ProblemError(
+                f"the data at {rooted.variables[t]!r} are so improbable under the model and the data before them (below 1e-300) that "
+                "double precision cannot follow: check both, or use PathGibbs"
+            )
         forward.append(weights / weights.sum())
-        # What is hardly reached may weigh more than a float holds, and hardly counts.
-        scaled.append(np.where(reached > 0, np.exp(np.minimum(logs[t] - more, LARGEST_LOG)), 0.0))
+        scaled.append(np.exp(np.minimum(np.where(joint > -np.inf, logs[t], -np.inf) - more, LARGEST_LOG)))
         log_evidence += more
     backward = [np.ones(len(vectors))]
     for t in range(last - 1, -1, -1):

@@ -23,6 +23,7 @@ from headcount.engines._beliefs import Beliefs, GaussianBeliefs
 from headcount.engines._centre import Centre, Roles
 from headcount.engines._damping import LEAST, NEAR, Damping
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._held import held
 from headcount.engines._map import MAP
 from headcount.engines._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines._tilting import Tilts
@@ -112,8 +113,11 @@ class TiltedEP(IterativeEngine):
         tilts = Tilts(problem)
         roles = self._roles(tilts)
         size = int(tilts.offsets[-1])
-        loose = self.centre == "mean" and not roles.exact.any()
-        g = np.zeros(size) if self.centre == "prior" else _map_tilts(problem, loose=loose, g=g)
+        g = (
+            np.zeros(size)
+            if self.centre == "prior"
+            else _map_tilts(problem, loose=self.centre == "mean", g=g)
+        )
         centre = Centre.at(roles, g)
         if self.centre == "mean":
             centre = _off_the_edge(centre)
@@ -123,9 +127,9 @@ class TiltedEP(IterativeEngine):
         """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps."""
         tilts = Tilts(problem)
         roles = self._roles(tilts)
-        if self.centre != "mean" or roles.exact.any() or "eta" not in start:
+        if self.centre != "mean" or "eta" not in start:
             return self.init(problem, rng, g=start.get("g"))
-        centre = Centre.at(roles, start["g"])
+        centre = Centre.at(roles, held(roles, start["g"]))
         tau = np.where(roles.active, start["tau"], 0.0)
         nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
         try:
@@ -213,7 +217,8 @@ class TiltedEP(IterativeEngine):
         at = np.cumsum([active.sum()] * 2)
         tau, nu, g = np.zeros_like(state.mean), np.zeros_like(state.mean), state.centre.g.copy()
         tau[active], eta, g[~roles.exact] = np.split(x, at)
-        centre = state.centre if (g == state.centre.g).all() else Centre.at(roles, g)
+        centre = state.centre if (g == state.centre.g).all() else Centre.at(roles, held(roles, g))
+        g = centre.g
         nu[active] = eta - tau[active] * centre.expected[active] - g[active]
         return replace(state, centre=centre, sites=Sites(tau, nu))
 
@@ -258,9 +263,9 @@ class TiltedEP(IterativeEngine):
         residual = furthest
         if self.centre == "mean" and centre.roles.active.any():
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
-            if not centre.roles.exact.any():
-                floor = 1e-13 * tilts.problem.population
-                residual = max(residual, float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0)))
+            floor = 1e-13 * tilts.problem.population
+            moved = (np.abs(mean) > floor) & ~centre.roles.exact
+            residual = max(residual, float(np.where(moved, off, 0.0).max(initial=0.0)))
         return replace(
             state,
             mean=mean,
@@ -291,7 +296,7 @@ class TiltedEP(IterativeEngine):
         tau = tilts.split(state.sites.tau + state.centre.settled_tau)
         nu = tilts.split(state.sites.nu + state.centre.settled_nu)
         roles = state.centre.roles
-        settled = (self.centre == "mean" and not roles.exact.any() and roles.active.any()) or not (
+        settled = (self.centre == "mean" and roles.active.any()) or not (
             roles.active.any() or roles.exact.any() or roles.gaussian.any()
         )
         return GaussianBeliefs(
@@ -318,7 +323,7 @@ def _off_the_edge(centre: Centre) -> Centre:
     prior = n * roles.tilts.evaluate(np.zeros_like(centre.g))[1]
     left, had = (m * (1.0 - m / n) for m in (centre.expected, prior))
     lost = roles.active & (left < EDGE) & (left < EDGE * had)
-    return Centre.at(roles, np.where(lost, 0.0, centre.g)) if lost.any() else centre
+    return Centre.at(roles, held(roles, np.where(lost, 0.0, centre.g))) if lost.any() else centre
 
 
 def _seen(state: EPState, pull: Array) -> Seen:

@@ -1,0 +1,123 @@
+"""Data that pin counts down, or contradict the model: exact margins, sharp readings, single individuals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.engines import Enumerate, TiltedEP, select
+from headcount.engines._anderson import FARTHEST, Seen, Trust, mixed
+from headcount.engines._centre import Roles
+from headcount.engines._held import held
+from headcount.engines._tilting import Tilts
+
+STAYS = [[0.9975, 0.0025], [0.0025, 0.9975]]
+
+
+def agrees(problem, *, mean, evidence, engine=None):
+    """The engine's means and evidence are within so much of the exact ones."""
+    exact, got = hc.infer(problem, Enumerate()), hc.infer(problem, engine or TiltedEP())
+    for v in problem.model.variables:
+        np.testing.assert_allclose(got.beliefs.mean((v,)), exact.beliefs.mean((v,)), atol=mean)
+    assert got.log_evidence == pytest.approx(exact.log_evidence, abs=evidence)
+    return got
+
+
+def test_a_wild_count_beside_an_exact_margin():
+    """Counts a hundred times too high at one time, the truth at the next: around the most probable counts this was 21 off."""
+    model = hc.MarkovChain([0.3625, 0.6375], STAYS, length=3)
+    wild = hc.NegativeBinomial([80340.0, 716060.0], dispersion=2.0, rate=100.0, background=0.2, on=0)
+    problem = hc.Problem(model, 900, [wild, hc.Exact([310.0, 590.0], on=1)])
+    got = agrees(problem, mean=0.01, evidence=0.01)
+    assert got.promises.non_negative
+    np.testing.assert_allclose(got.beliefs.mean((1,)), [310, 590], atol=1e-8)
+    assert select(problem).engine == TiltedEP()
+
+
+@pytest.mark.parametrize("population", [7, 30])
+def test_count_noise_on_both_sides_of_an_exact_margin(population):
+    rng = np.random.default_rng(population)
+    model = hc.MarkovChain([0.5, 0.3, 0.2], rng.dirichlet(np.ones(3), size=3), length=3)
+    n = [np.bincount(x, minlength=3).astype(float) for x in model.sample(population, rng=rng).T]
+    seen = hc.Poisson({t: rng.poisson(n[t]).astype(float) for t in (0, 2)})
+    agrees(hc.Problem(model, population, [seen, hc.Exact(n[1], on=1)]), mean=0.1, evidence=0.25)
+
+
+def test_tilts_hold_exact_margins_whatever_the_others_are():
+    rng = np.random.default_rng(5)
+    model = hc.MarkovChain(rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), size=4), length=3)
+    y = np.array([10.0, 0.0, 25.0, 5.0])
+    problem = hc.Problem(model, 40, [hc.Poisson({0: np.ones(4), 2: np.ones(4)}), hc.Exact(y, on=1)])
+    roles = Roles.of(Tilts(problem))
+    g = rng.normal(size=12)
+    g[8 + 1] = -np.inf  # an exact zero
+    new = held(roles, g)
+    np.testing.assert_array_equal(new[~roles.exact], g[~roles.exact])
+    np.testing.assert_allclose(40 * roles.tilts.evaluate(new)[1][roles.exact], y, atol=1e-8)
+
+
+@pytest.mark.parametrize("sd", [0.1, 0.3, 0.7])
+def test_sharp_readings_are_of_whole_numbers(sd):
+    """A reading with an sd of .3 says which whole number it was; on the line it says what it says."""
+    model = hc.MarkovChain([0.5, 0.5], STAYS, length=3)
+    problem = hc.Problem(model, 80, [hc.Gaussian([27.2, 53.1], sd=sd, on=1)])
+    assert select(problem).engine == TiltedEP()
+    got, exact = agrees(problem, mean=0.03, evidence=0.5), hc.infer(problem, Enumerate())
+    spread, wanted = (np.sqrt(p.beliefs.variance((1,))) for p in (got, exact))
+    assert (
+        wanted - 1e-3 <= spread
+    ).all()  # on the safe side: a Gaussian's width where whole numbers leave none,
+    assert (spread <= sd).all()  # but no wider than the reading's own
+    line = hc.infer(problem, TiltedEP(projection="line")).beliefs.mean((1,))
+    assert (np.abs(line - exact.beliefs.mean((1,))).max() > 0.05) == (sd < 0.5)
+
+
+def test_blunt_readings_need_no_whole_numbers():
+    model = hc.MarkovChain([0.5, 0.5], STAYS, length=3)
+    problem = hc.Problem(model, 80, [hc.Gaussian([27.2, 53.1], sd=1.5, on=1)])
+    assert select(problem).engine.name == "ClosedForm"
+
+
+def test_enumeration_sees_far_tails():
+    """The first counts lie where the model's law is below the smallest float; the answer is still the reading's."""
+    model = hc.MarkovChain([0.05, 0.95], STAYS, length=2)
+    problem = hc.Problem(model, 900, [hc.LaplaceNoise([474.87, 424.86], scale=0.2, on=0)])
+    exact = hc.infer(problem, Enumerate())
+    np.testing.assert_allclose(exact.beliefs.mean((0,)), [475, 425], atol=0.1)
+    agrees(problem, mean=0.1, evidence=1.0)
+
+
+def test_enumeration_refuses_what_it_cannot_follow():
+    model = hc.MarkovChain([0.5, 0.5], [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]], length=2)
+    far = [hc.Exact([450.0, 450.0], on=0), hc.Gaussian([900.0, 0.0], sd=0.2, on=1)]
+    with pytest.raises(hc.ProblemError, match="so improbable"):
+        hc.infer(hc.Problem(model, 900, far), Enumerate())
+
+
+def test_hard_weights_converge():
+    """Single individuals between two cells: sweeps linger here, and mixing them once led back to where they came from."""
+    world = hc.simulate.birds(side=10, weights=(5, 10, 10, 10), population=1000, rng=46)
+    got = hc.infer(hc.Problem(world.model, 1000, [hc.Poisson(world.observed)]), TiltedEP())
+    assert got.status.good
+    assert got.outcome.iterations < 200
+    assert min(float(got.beliefs.mean((v,)).min()) for v in world.model.variables) >= 0.0
+
+
+def test_mixing_goes_no_further_than_it_is_trusted():
+    """A contraction by .99: the differences lead to its root at once, 99 plain steps away."""
+    past = tuple(Seen(np.array([x]), np.array([-0.01 * x])) for x in (1.0, 0.99))
+    plain = np.ones(1)
+    assert mixed(past, plain, lambda r: r, Trust(1e3)) == pytest.approx(0.0, abs=1e-12)
+    step = 0.99 * 0.01
+    assert mixed(past, plain, lambda r: r, Trust(3.0)) == pytest.approx(0.99 - step - 3 * step)
+
+
+def test_trust_is_lost_and_regained():
+    trust = Trust()
+    assert trust.after(better=True) == Trust(FARTHEST)
+    for _ in range(20):
+        trust = trust.refused()
+    assert not trust.some
+    assert trust.after_plain(better=False) == trust
+    assert trust.after_plain(better=True).some
