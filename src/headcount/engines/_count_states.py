@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from headcount.engines._beliefs import Beliefs, Promises
 from headcount.engines._engine import DirectEngine
 from headcount.individual import RootedTree
+from headcount.individual._rooted_tree import dense
 from headcount.observe import ProblemError
 
 if TYPE_CHECKING:
@@ -83,11 +84,10 @@ class Steps:
     def law(self, t: int) -> Array:
         """P_t, padded with impossible cells to the width of the chain (the smallest count is then always zero)."""
         matrix = self.rooted.transitions[t + 1]
-        dense = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)
         wide = max(2, *self.rooted.sizes)
         out = np.zeros((wide, wide))
-        out[: dense.shape[0], : dense.shape[1]] = dense
-        out[dense.shape[0] :, 0] = 1.0  # nobody is ever there; any law will do
+        out[: matrix.shape[0], : matrix.shape[1]] = dense(matrix)
+        out[matrix.shape[0] :, 0] = 1.0  # nobody is ever there; any law will do
         return out
 
     def matrix(self, t: int, people: int) -> Array:

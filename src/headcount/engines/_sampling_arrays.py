@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headcount.engines._kernels._arrays import SlotArrays, TreeArrays
 from headcount.individual import RootedTree
+from headcount.individual._rooted_tree import dense
 from headcount.observe import Poisson, ProblemError
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _tree_arrays(rooted: RootedTree, order: list[int]) -> TreeArrays:
         matrix = rooted.transitions[order[v]]
         if id(matrix) not in seen:
             seen[id(matrix)] = total
-            laws.append(np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float))
+            laws.append(np.asarray(dense(matrix), dtype=float))
             total += laws[-1].size
         law_start[v] = seen[id(matrix)]
     return TreeArrays(

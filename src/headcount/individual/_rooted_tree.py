@@ -72,7 +72,7 @@ class RootedTree:
     def packed(self) -> Packed | None:
         """Distinct transitions and which of them each node has, for the compiled passes; None unless nodes are equal and dense."""
         size = self.sizes[0]
-        if len(set(self.sizes)) > 1 or not 1 < size <= LARGEST_PACKED or len(self.parents) == 1:
+        if len(set(self.sizes)) > 1 or not 1 < size <= LARGEST_PACKED:
             return None
         if any(not isinstance(m, np.ndarray) for m in self.transitions[1:]):
             return None
@@ -84,20 +84,6 @@ class RootedTree:
         for v in range(1, len(which)):
             distinct[which[v]] = self.transitions[v]
         return distinct, np.array(which, dtype=np.intp)
-
-    @cached_property
-    def stacked(self) -> NDArray[np.float64] | None:
-        """All transitions in one (nodes, L, L) array for the compiled passes; None unless nodes are small, equal and dense."""
-        sizes = set(self.sizes)
-        size = self.sizes[0]
-        if len(sizes) > 1 or not 1 < size <= 40 or len(self.parents) * size * size > 8_000_000:
-            return None
-        if any(not isinstance(m, np.ndarray) for m in self.transitions[1:]):
-            return None
-        steps = np.zeros((len(self.parents), size, size))
-        for v in range(1, len(self.parents)):
-            steps[v] = self.transitions[v]
-        return steps
 
     @cached_property
     def index(self) -> dict[Hashable, int]:
@@ -129,9 +115,8 @@ class RootedTree:
         )
         edges = []
         for k in range(2, len(self.variables)):
-            above = self.parents[
-                k
-            ]  # clique k − 1 holds (parent of k, k); a child of the root joins the first such clique
+            above = self.parents[k]
+            # Clique k − 1 holds (parent of k, k); a child of the root joins the first such clique.
             edges.append((max(above - 1, 0), k - 1, (self.variables[above],)))
         return JunctionTree(sizes, cliques, tuple(edges))
 

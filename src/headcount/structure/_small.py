@@ -106,16 +106,16 @@ def _cholesky_solve(b, first, second):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def solve_small(parent, initial, transitions, population, tau, nu):  # type: ignore[no-untyped-def]
+def solve_small(parent, initial, transitions, which, population, tau, nu):  # type: ignore[no-untyped-def]
     """Means and variances (T, L) and log Z of a tree whose nodes all have L cells; NaN when no Gaussian exists.
 
-    ``transitions[v]`` is the step into node v (``transitions[0]`` is not read).
+    ``transitions[which[v]]`` is the step into node v (that of the root is not read).
     """
     count, size = tau.shape
     means = np.zeros((count, size))
     means[0] = population * initial
     for v in range(1, count):
-        means[v] = np.dot(means[parent[v]], transitions[v])
+        means[v] = np.dot(means[parent[v]], transitions[which[v]])
     xs = np.zeros((count, size, size))
     ys = np.zeros((count, size, size))
     etas = nu.copy()
@@ -127,7 +127,7 @@ def solve_small(parent, initial, transitions, population, tau, nu):  # type: ign
     for v in range(count - 1, -1, -1):
         if v > 0:
             rows = means[parent[v]]
-            ok = _factor(rows.reshape(-1, 1) * transitions[v], rows, factor)
+            ok = _factor(rows.reshape(-1, 1) * transitions[which[v]], rows, factor)
         else:
             ok = _factor(means[0].reshape(1, -1), np.array([population]), factor)
         lam = lams[v]
@@ -148,7 +148,7 @@ def solve_small(parent, initial, transitions, population, tau, nu):  # type: ign
         ys[v] = y
         if v > 0:
             u = parent[v]
-            p = transitions[v]
+            p = transitions[which[v]]
             left = lam - np.dot(np.ascontiguousarray(y.T), y)
             lams[u] += np.dot(np.dot(p, left), np.ascontiguousarray(p.T))
             etas[u] += np.dot(p, etas[v] - np.dot(w, y))
@@ -160,7 +160,7 @@ def solve_small(parent, initial, transitions, population, tau, nu):  # type: ign
         a = np.dot(q, etas[v])
         if v > 0:
             u = parent[v]
-            pt = np.ascontiguousarray(transitions[v].T)
+            pt = np.ascontiguousarray(transitions[which[v]].T)
             gain = pt - np.dot(xt, np.dot(ys[v], pt))
             a += np.dot(gain, mean[u])
             q += np.dot(np.dot(gain, covariance[u]), np.ascontiguousarray(gain.T))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.individual._rooted_tree import dense as as_dense
 from headcount.structure._base import Known, Moments, Structure, selection
 from headcount.structure._exact import Constraint, condition
 from headcount.structure._field import CliqueView, TreeField
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from headcount.structure._linalg import Array
 
 
+LARGEST_SMALL = 40
+"""Cells up to which the compiled solver is faster than calls of BLAS."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where a site's entries live: features of a node, or entries of the table between a node and its parent."""
@@ -40,7 +45,7 @@ class Placement:
 
 def dense(matrix: object) -> Array:
     """A transition matrix as a Fortran-ordered dense array."""
-    return fortran(matrix.toarray() if hasattr(matrix, "toarray") else matrix)  # type: ignore[arg-type]
+    return fortran(as_dense(matrix))
 
 
 class TreeStructure(Structure):
@@ -98,7 +103,7 @@ class TreeStructure(Structure):
     def _flat_cells(self) -> np.ndarray | None:
         """Positions of all sites' entries in a (T, L) array, when the compiled solver serves this problem."""
         sizes = self.tree.sizes
-        if self.tree.stacked is None or self.known.exact or self.known.readings:
+        if sizes[0] > LARGEST_SMALL or self.tree.packed is None or self.known.exact or self.known.readings:
             return None
         if any(len(s.scope) != 1 or s.weights is not None for s in self.sites):
             return None
@@ -113,11 +118,11 @@ class TreeStructure(Structure):
         if len(tau):
             tau_v += np.bincount(cells, np.concatenate(tau), minlength=count * size)
             nu_v += np.bincount(cells, np.concatenate(nu), minlength=count * size)
-        steps = self.tree.stacked
+        assert self.tree.packed is not None
         mean, variance, log_z, _ = solve_small(  # products this small stay on one thread by themselves
             self.tree.parent,
             np.ascontiguousarray(self.tree.initial, dtype=float),
-            steps,
+            *self.tree.packed,
             self.population,
             tau_v.reshape(count, size),
             nu_v.reshape(count, size),
