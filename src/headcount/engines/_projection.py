@@ -86,8 +86,20 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     return Grid(points, log_prob, mean, sd, step, coefficient)
 
 
-def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array, Array, Array]:
-    """log normaliser, mean and variance of ``c(k) ℓ(y | k) e^{−g k}``; and the variance of c itself."""
+class Tilted(NamedTuple):
+    """Moments of ``c(k) ℓ(y | k) e^{−g k}``."""
+
+    log_z: Array
+    mean: Array
+    variance: Array
+    own: Array
+    """The variance of c itself."""
+    bend: Array
+    """A of :math:`c(k) \\propto \\mathrm{Bin}(k)\\,e^{A s^2 + B s}`, where c is such a law."""
+
+
+def tilted_moments(grid: Grid, context: Context, g: Array) -> Tilted:
+    """Sum over the grid."""
     from headcount.engines._kernels._whole_counts import tilted_sums
 
     mean, variance = context.mean, context.variance
@@ -104,7 +116,7 @@ def tilted_moments(grid: Grid, context: Context, g: Array) -> tuple[Array, Array
     coefficient = grid.points if grid.coefficient is None else grid.coefficient
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
     tilted_sums(grid.points, grid.log_prob, coefficient, whole, law, mean, g, log_z, first, second)
-    return log_z, mean + first, second, own
+    return Tilted(log_z, mean + first, second, own, law[0])
 
 
 @dataclass(frozen=True)
@@ -190,7 +202,7 @@ def summed_site(
     context = Context(here.expected, here.expected + cavity.mean, cavity.variance, population)
     if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
         grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
-    grid, (log_z, mean, variance, own_v) = _resolved(noise, grid, context, here.g, cavity.usable)
+    grid, (log_z, mean, variance, own_v, bend) = _resolved(noise, grid, context, here.g, cavity.usable)
     own_v = np.where(np.abs(own_v - cavity.variance) < ALIKE * cavity.variance, cavity.variance, own_v)
     mean = mean - here.expected
     ok = cavity.usable & np.isfinite(log_z)
@@ -205,7 +217,7 @@ def summed_site(
     new_m = new_v * (mean / safe + cavity.mean * more)
     if lattice:
         rows = np.flatnonzero(ok & ~known & (variance < NARROW) & (tau > 0) & context.is_small)
-        tau[rows] = np.minimum(tau[rows], _bend(context, rows, mean, variance))
+        tau[rows] = np.minimum(tau[rows], _more_bend(context, rows, mean, variance, bend))
         new_m[rows], new_v[rows] = mean[rows], 1.0 / (1.0 / cavity.variance[rows] + tau[rows])
         nu[rows] = mean[rows] / new_v[rows] - cavity.mean[rows] / cavity.variance[rows]
     parts = np.where(ok, log_z - _log_integral(cavity, own_v, here), np.where(cavity.live, 0.0, certain))
@@ -230,12 +242,12 @@ def _log_integral(cavity: _Cavity, own_v: Array, here: Entries) -> Array:
 
 def _resolved(
     noise: Observation, grid: Grid, context: Context, g: Array, usable: Mask
-) -> tuple[Grid, tuple[Array, Array, Array, Array]]:
+) -> tuple[Grid, Tilted]:
     """Tilted moments, on finer grids where a likelihood much narrower than its context fell between the points."""
     lattice = grid.coefficient is not None
     found = tilted_moments(grid, context, g)
     for _ in range(REFINEMENTS):
-        mean, spread = found[1], np.sqrt(np.maximum(found[2], 0.0))
+        mean, spread = found.mean, np.sqrt(np.maximum(found.variance, 0.0))
         coarse = usable & (spread < grid.step) & ((grid.step > 1.0) | (not lattice))
         if not coarse.any():
             break
@@ -246,18 +258,17 @@ def _resolved(
     return grid, found
 
 
-def _bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: Array) -> Array:
+def _more_bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: Array, bend: Array) -> Array:
     r"""What observations add to −2A of the laws :math:`c(k) \propto \mathrm{Bin}(k)\,e^{A s^2 + B s}`: their τ in whole numbers.
 
     Between a Gaussian's precisions 1/v, as they add up, and those of whole numbers lies this: a law on {−1, 0, 1} with variance v
     loses the factor e from it to a likelihood :math:`e^{-|k|}`, however small v is already. Two such readings of one count, each
     seeing the other's precision grow, would make each other certain.
     """
-    before = whole_law(context.take(rows))
     moved = Context(
         context.expected[rows],
         context.expected[rows] + mean[rows],
         np.maximum(variance[rows], CERTAIN),
         context.population,
     )
-    return np.maximum(2.0 * (before.a - whole_law(moved).a), 0.0)
+    return np.maximum(2.0 * (bend[rows] - whole_law(moved).a), 0.0)
