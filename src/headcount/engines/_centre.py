@@ -32,6 +32,10 @@ SHARP = 1.0
 """Gaussian readings with an sd below this tell whole numbers apart. The line and the whole numbers differ by exp(−2π² sd²)."""
 
 
+MOST_WHOLE = 10**10
+"""Expected counts are rounded by about 1e-13 N; in larger populations whole numbers are not told apart by any reading."""
+
+
 def sharp(noise: Observation) -> Mask:
     """Which entries are read so."""
     if isinstance(noise, Gaussian) and noise.sd is not None:
@@ -58,7 +62,7 @@ class Roles:
             return cls(tilts, nothing, nothing, nothing, nothing)
         exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
-        if whole:
+        if whole and tilts.problem.population <= MOST_WHOLE:
             gaussian &= ~np.concatenate([sharp(s.noise) for s in sites])
         linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian
         return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian)

@@ -46,6 +46,8 @@ def blocked(x: Array, gradient: Array, box: Box | None) -> NDArray[np.bool_] | N
 
 SIZE = 10
 """Pairs that are remembered."""
+FLAT = 1e-14
+"""Cosine between a step and its change of gradient below which there is no curvature."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,14 @@ class Memory:
                 row[:] = older[1:]
         k = kept.stop
         curved = remember(
-            old.x, new.x, old.gradient, new.gradient, kept.steps[k], kept.changes[k], kept.rho[k : k + 1]
+            old.x,
+            new.x,
+            old.gradient,
+            new.gradient,
+            FLAT,
+            kept.steps[k],
+            kept.changes[k],
+            kept.rho[k : k + 1],
         )
         if not curved:
             return self
@@ -115,8 +124,12 @@ def direction(point: Point, memory: Memory) -> Array:
     out = blocked(point.x, point.gradient, point.box)
     if out is None:
         return np.asarray(two_loop(*memory.pairs, point.gradient, point.curvature))
+    steps, changes, _ = memory.pairs
+    s, y = np.where(out, 0.0, steps), np.where(out, 0.0, changes)
+    sy = np.einsum("ki,ki->k", s, y)
+    curved = sy > FLAT * np.sqrt(np.einsum("ki,ki->k", s, s) * np.einsum("ki,ki->k", y, y))
     free = np.where(out, 0.0, point.gradient)
-    return np.where(out, 0.0, two_loop(*memory.pairs, free, point.curvature))
+    return np.asarray(two_loop(s[curved], y[curved], 1.0 / sy[curved], free, point.curvature))
 
 
 def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: float = 4.0) -> Search:

@@ -216,8 +216,9 @@ def summed_site(
     new_v = 1.0 / np.maximum(1.0 / safe + more, FLAT / safe)
     new_m = new_v * (mean / safe + cavity.mean * more)
     if lattice:
-        rows = np.flatnonzero(ok & ~known & (variance < NARROW) & (tau > 0) & context.is_small)
-        tau[rows] = np.minimum(tau[rows], _more_bend(context, rows, mean, variance, bend))
+        rows = np.flatnonzero(ok & ~known & (variance < NARROW) & context.is_small)
+        most = _more_bend(context, rows, mean, variance, bend)
+        tau[rows] = np.clip(tau[rows], np.minimum(most, 0.0), np.maximum(most, 0.0))
         new_m[rows], new_v[rows] = mean[rows], 1.0 / (1.0 / cavity.variance[rows] + tau[rows])
         nu[rows] = mean[rows] / new_v[rows] - cavity.mean[rows] / cavity.variance[rows]
     parts = np.where(ok, log_z - _log_integral(cavity, own_v, here), np.where(cavity.live, 0.0, certain))
@@ -263,7 +264,8 @@ def _more_bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: 
 
     Between a Gaussian's precisions 1/v, as they add up, and those of whole numbers lies this: a law on {−1, 0, 1} with variance v
     loses the factor e from it to a likelihood :math:`e^{-|k|}`, however small v is already. Two such readings of one count, each
-    seeing the other's precision grow, would make each other certain.
+    seeing the other's precision grow, would make each other certain. And of a rare count, which can only be tilted, nothing is
+    added, however much its variance changes with its mean.
     """
     moved = Context(
         context.expected[rows],
@@ -271,4 +273,4 @@ def _more_bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: 
         np.maximum(variance[rows], CERTAIN),
         context.population,
     )
-    return np.maximum(2.0 * (bend[rows] - whole_law(moved).a), 0.0)
+    return 2.0 * (bend[rows] - whole_law(moved).a)

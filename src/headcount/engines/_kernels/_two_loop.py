@@ -45,10 +45,10 @@ def two_loop(steps, changes, rho, gradient, curvature):
 
 
 @kernel
-def remember(x0, x1, g0, g1, step, change, rho):
+def remember(x0, x1, g0, g1, flat, step, change, rho):
     """Write a pair and its ρ = 1 / step · change; False, and nothing is to be remembered, without curvature."""
     for i in range(x0.size):
         step[i], change[i] = x1[i] - x0[i], g1[i] - g0[i]
     curved = _dot(step, change)
     rho[0] = 1.0 / curved
-    return curved > 1e-14 * np.sqrt(_dot(step, step) * _dot(change, change))
+    return curved > flat * np.sqrt(_dot(step, step) * _dot(change, change))
