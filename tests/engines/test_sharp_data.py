@@ -152,3 +152,48 @@ def test_every_noise_at_every_size(engine, noise, population):
         assert mean.sum() == pytest.approx(population, rel=1e-9)
         assert (mean >= 0).all()
         assert (np.abs(mean - n[t]) <= 6 * np.sqrt(population)).all()
+
+
+def test_exact_margins_are_met_where_nothing_else_moves_the_centre():
+    """The second time is determined by the model; the first must be as it was seen."""
+    population = 10**6
+    model = hc.MarkovChain([0.5, 0.5], [[0.0, 1.0], [0.0, 1.0]], length=2)
+    seen = [hc.Exact([2e5, 8e5], on=0), hc.LaplaceNoise([0.0, population + 0.5], scale=1.0, on=1)]
+    got = hc.infer(hc.Problem(model, population, seen), TiltedEP())
+    np.testing.assert_allclose(got.beliefs.mean((0,)), [2e5, 8e5], atol=1e-5)
+
+
+@pytest.mark.parametrize("population", [10**3, 10**6, 10**9])
+def test_a_noisy_reading_of_what_is_also_known_exactly(population):
+    model = hc.MarkovChain([0.3, 0.7], [[0.9, 0.1], [0.2, 0.8]], length=3)
+    first, second = population * np.array([0.31, 0.69]), population * np.array([0.45, 0.55])
+    seen = [hc.Exact(first, on=0), hc.LaplaceNoise(second + 3.3, scale=1.0, on=1), hc.Exact(second, on=1)]
+    got = hc.infer(hc.Problem(model, population, seen), TiltedEP())
+    np.testing.assert_allclose(got.beliefs.mean((1,)), second, rtol=1e-10)
+    np.testing.assert_allclose(got.beliefs.mean((2,)), second @ model.rooted().transitions[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "other", [lambda y: hc.Gaussian(y + 0.2, sd=0.3, on=2), lambda y: hc.Poisson(np.rint(y), on=2)]
+)
+def test_correlated_readings_move_the_centre_too(other):
+    """The mean is that of closed form where the other reading is nearly Gaussian."""
+    model = hc.MarkovChain([0.4, 0.3, 0.3], [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], length=3)
+    y = np.array([0.4, 0.35, 0.25]) * 6000
+    correlated = hc.Gaussian(y, covariance=np.eye(3) * 4 + 0.5, on=1)
+    got = hc.infer(hc.Problem(model, 6000, [correlated, other(y)]))
+    assert got.engine == "TiltedEP"
+    line = hc.infer(
+        hc.Problem(model, 6000, [correlated, other(y)]), TiltedEP(centre="map", projection="line")
+    )
+    for v in model.variables:
+        np.testing.assert_allclose(got.beliefs.mean((v,)), line.beliefs.mean((v,)), atol=0.5)
+
+
+def test_enumeration_where_the_model_forbids_what_the_data_would_like():
+    """Nobody leaves the first cell; a reading of one less than were there is simply wrong."""
+    model = hc.MarkovChain([0.5, 0.5], [[1.0, 0.0], [0.5, 0.5]], length=2)
+    seen = [hc.Exact([450.0, 450.0], on=0), hc.Gaussian([449.0, 451.0], sd=0.02, on=1)]
+    exact = hc.infer(hc.Problem(model, 900, seen), Enumerate())
+    np.testing.assert_allclose(exact.beliefs.mean((1,)), [450, 450], atol=1e-9)
+    assert (exact.beliefs.variance((1,)) >= 0).all()

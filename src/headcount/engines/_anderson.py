@@ -29,9 +29,12 @@ LEAST = 1e-10
 """Directions of the differences shorter than this share of the longest are rounding."""
 
 
-FARTHEST, SHORTER, LONGER, REGROWN = 30.0, 0.5, 1.5, 1.3
-"""How far the most trusted step goes; what is left of that after one that misled, becomes of it after a good one, and after a good
-plain one."""
+FARTHEST = 30.0
+"""How far the most trusted step goes, in plain steps."""
+SHORTER = 0.5
+"""What a step that misled leaves of that."""
+LONGER, REGROWN = 1.5, 1.3
+"""What a good step makes of it, and a good plain one."""
 
 
 class Seen(NamedTuple):

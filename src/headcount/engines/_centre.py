@@ -19,6 +19,8 @@ from headcount.observe import Gaussian
 from headcount.structure import JunctionStructure, Known, Structure, TreeStructure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from headcount.individual import Model
@@ -37,7 +39,7 @@ MOST_WHOLE = 10**10
 
 
 def sharp(noise: Observation) -> Mask:
-    """Which entries are read so."""
+    """At which entries it tells them apart. Correlated errors are always taken on the line."""
     if isinstance(noise, Gaussian) and noise.sd is not None:
         return np.broadcast_to(noise.sd < SHARP, noise.counts.shape)
     return np.zeros(noise.counts.shape, dtype=bool)
@@ -108,6 +110,8 @@ class Centre:
     settled_tau: Array
     settled_nu: Array
     """Sites of uncorrelated Gaussian readings, and what slope linear ones have left; zero elsewhere."""
+    readings: Mapping[int, tuple[Array, Array]]
+    """Of sites whose errors are correlated: the precision, and the slope at the centre."""
     constant: float
     """log of what linear, exact and Gaussian observations contribute besides the structure's log Z."""
 
@@ -131,7 +135,16 @@ class Centre:
             if tree is not None
             else JunctionStructure(model, n, sites, known)
         )
-        return cls(roles, g, n * gain, expected, structure, tau, nu, constant)
+        return cls(roles, g, n * gain, expected, structure, tau, nu, known.readings, constant)
+
+    def correlated_pull(self, deviation: Array) -> Array:
+        """What readings with correlated errors pull at this deviation, :math:`V^{-1}(y - n) - g`; zero at all other entries."""
+        pull = np.zeros_like(self.g)
+        offsets = self.roles.tilts.offsets
+        for k, (precision, steep) in self.readings.items():
+            where = slice(offsets[k], offsets[k + 1])
+            pull[where] = steep - precision @ deviation[where]
+        return pull
 
     def model(self) -> Model:
         """The tilted model."""

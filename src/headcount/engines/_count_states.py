@@ -178,7 +178,7 @@ class CountStateBeliefs(Beliefs):
 
     def variance(self, scope: Scope) -> Array:
         """Exact posterior variance."""
-        return np.asarray(np.diag(self.covariance(scope, scope)).reshape(self.mean(scope).shape))
+        return np.maximum(np.diag(self.covariance(scope, scope)), 0.0).reshape(self.mean(scope).shape)
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Exact posterior covariance between any two nodes or flow tables."""
@@ -343,11 +343,15 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
         top = joint.max()
         if top == -np.inf:
             raise ProblemError(
-                f"no counts agree with the data up to {rooted.variables[t]!r}: check the exact counts and the model's zeros"
+                f"no counts of a probability above 1e-300 agree with the data up to {rooted.variables[t]!r}: check the exact counts and "
+                "the model's zeros"
             )
         weights = np.exp(joint - top)
         more = top + np.log(weights.sum())
-        if t > 0 and (logs[t][reached < -LARGEST_LOG] > more + LARGEST_LOG - ROUNDED).any():
+        open_ = t > 0 and bool(
+            (steps.law(t - 1)[: rooted.sizes[t - 1]] > 0).all()
+        )  # else some counts cannot be
+        if open_ and (logs[t][reached < -LARGEST_LOG] > more + LARGEST_LOG - ROUNDED).any():
             raise ProblemError(
                 f"the data at {rooted.variables[t]!r} are so improbable under the model and the data before them (below 1e-300) that "
                 "double precision cannot follow: check both, or use PathGibbs"

@@ -1,6 +1,7 @@
 r"""L-BFGS with a diagonal preconditioner, one step at a time, so that the driver can own the loop.
 
-The two-loop recursion with :math:`H_0 = \operatorname{diag}(1/h)`, h a curvature estimate that the caller renews at every point;
+The two-loop recursion with :math:`H_0 = \gamma\operatorname{diag}(1/h)`, h a curvature estimate that the caller renews at every
+point and :math:`\gamma = s^\top y / y^\top\operatorname{diag}(1/h)\,y` of the newest pair;
 a step is accepted on sufficient decrease (Armijo) and halved otherwise.
 """
 

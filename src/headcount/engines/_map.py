@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 
+ROUNDED = 1e-6
+"""A miss this small may be rounding, where the search finds nothing better."""
+
+
 @dataclass(frozen=True)
 class MapState:
     """Where the minimisation stands."""
@@ -84,9 +88,12 @@ class MAP(IterativeEngine):
     def residual(self, state: MapState) -> float:
         """The miss; with surrogates, the larger of it and of the last renewal's jump."""
         miss = state.objective.miss(state.search.point)
-        if state.search.failed and miss < 1e-6:
-            miss = min(miss, self.tolerance)  # no decrease can be measured any more: rounding is the floor
         return max(miss, state.jump) if state.objective.dual.surrogate else miss
+
+    def done(self, state: MapState) -> bool:
+        """At the tolerance; or near it, where no decrease can be measured any more: rounding is the floor."""
+        residual = self.residual(state)
+        return residual <= self.tolerance or (state.search.failed and residual < ROUNDED)
 
     def report(self, state: MapState) -> dict[str, float]:
         """The dual value."""

@@ -23,6 +23,7 @@ from headcount.engines._beliefs import Beliefs, GaussianBeliefs
 from headcount.engines._centre import Centre, Roles
 from headcount.engines._damping import LEAST, NEAR, Damping
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._held import NEAR as NEAR_EXACT
 from headcount.engines._held import held
 from headcount.engines._map import MAP
 from headcount.engines._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
@@ -44,6 +45,8 @@ MIXED = 2.0
 """A sweep to where the last ones lead may leave sites this much further from their targets; they come back nearer."""
 EDGE = 0.01
 """A first centre does not make an observed count's variance smaller than this, nor by this factor."""
+ROUNDING = 1e-13
+"""Of an expected count, in shares of the population."""
 LONGEST_PULL = 1.0
 """Largest change of a tilt in one sweep, in nats."""
 
@@ -118,7 +121,7 @@ class TiltedEP(IterativeEngine):
             if self.centre == "prior"
             else _map_tilts(problem, loose=self.centre == "mean", g=g)
         )
-        centre = Centre.at(roles, g)
+        centre = Centre.at(roles, held(roles, g) if self.centre == "mean" else g)
         if self.centre == "mean":
             centre = _off_the_edge(centre)
         return self._begin(centre, self._first_sites(centre))
@@ -129,10 +132,10 @@ class TiltedEP(IterativeEngine):
         roles = self._roles(tilts)
         if self.centre != "mean" or "eta" not in start:
             return self.init(problem, rng, g=start.get("g"))
-        centre = Centre.at(roles, held(roles, start["g"]))
         tau = np.where(roles.active, start["tau"], 0.0)
-        nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
         try:
+            centre = Centre.at(roles, held(roles, start["g"]))
+            nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
             return self._begin(centre, Sites(tau, nu))
         except (NotPositiveDefinite, FloatingPointError):  # not so similar after all
             return self.init(problem, rng)
@@ -203,11 +206,11 @@ class TiltedEP(IterativeEngine):
         follows tilts exponentially and the Gaussian only linearly.
         """
         centre = state.centre
-        still = float(np.abs(state.mean).max(initial=0.0)) <= 1e-13 * centre.roles.tilts.problem.population
+        still = float(np.abs(state.mean).max(initial=0.0)) <= ROUNDING * centre.roles.tilts.problem.population
         if self.centre != "mean" or not centre.roles.active.any() or still:
             return np.zeros_like(centre.g)
         tau, nu = state.sites.tau + centre.settled_tau, state.sites.nu + centre.settled_nu
-        pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean)
+        pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean + centre.correlated_pull(state.mean))
         return np.asarray(pull * min(1.0, LONGEST_PULL / max(float(np.abs(pull).max()), 1e-300)))
 
     def _placed(self, state: EPState, x: Array) -> EPState:
@@ -233,7 +236,7 @@ class TiltedEP(IterativeEngine):
             )
         )
         mean, variance, log_z = moments
-        rounding = 1e-13 * tilts.problem.population
+        rounding = ROUNDING * tilts.problem.population
         if not np.isfinite(mean).all() or (variance < -rounding).any():
             raise FloatingPointError
         variance = np.where(centre.roles.exact | (variance < 0), 0.0, variance)  # what is known has none
@@ -263,9 +266,9 @@ class TiltedEP(IterativeEngine):
         residual = furthest
         if self.centre == "mean" and centre.roles.active.any():
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
-            floor = 1e-13 * tilts.problem.population
-            moved = (np.abs(mean) > floor) & ~centre.roles.exact
-            residual = max(residual, float(np.where(moved, off, 0.0).max(initial=0.0)))
+            exact = centre.roles.exact
+            floor = 10 * np.where(exact, NEAR_EXACT, ROUNDING) * tilts.problem.population
+            residual = max(residual, float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0)))
         return replace(
             state,
             mean=mean,

@@ -1,4 +1,4 @@
-"""One evaluation of MAP's dual with Poisson-shaped terms on a tree of equal dense nodes: ``_map.evaluate`` as one compiled function."""
+"""One evaluation of MAP's dual with Poisson-shaped terms on a tree of equal dense nodes: ``_map.Objective`` as one compiled function."""
 
 from __future__ import annotations
 

@@ -50,5 +50,5 @@ def remember(x0, x1, g0, g1, flat, step, change, rho):
     for i in range(x0.size):
         step[i], change[i] = x1[i] - x0[i], g1[i] - g0[i]
     curved = _dot(step, change)
-    rho[0] = 1.0 / curved
+    rho[0] = 1.0 / curved  # infinite where it is not to be remembered
     return curved > flat * np.sqrt(_dot(step, step) * _dot(change, change))
