@@ -197,3 +197,33 @@ def test_enumeration_where_the_model_forbids_what_the_data_would_like():
     exact = hc.infer(hc.Problem(model, 900, seen), Enumerate())
     np.testing.assert_allclose(exact.beliefs.mean((1,)), [450, 450], atol=1e-9)
     assert (exact.beliefs.variance((1,)) >= 0).all()
+
+
+FORCED = {
+    "nobody left": (
+        hc.MarkovChain([0.5, 0.5], [[0.5, 0.5], [0.0, 1.0]], length=3),
+        [hc.Exact([5.0, 5.0], on=0), hc.Exact([5.0, 5.0], on=1), hc.Poisson([3.0, 7.0], on=2)],
+        10,
+    ),
+    "nobody moved": (
+        hc.MarkovChain([0.4, 0.3, 0.3], [[0.6, 0.2, 0.2], [0.0, 0.8, 0.2], [0.0, 0.0, 1.0]], length=3),
+        [hc.Exact([4.0] * 3, on=0), hc.Exact([4.0] * 3, on=2), hc.Poisson([3.0, 5.0, 4.0], on=1)],
+        12,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORCED)
+def test_the_evidence_of_margins_that_leave_no_choice(case):
+    """A density would be 13 and 35 nats too high here, or any other number; the probability is below one."""
+    model, seen, population = FORCED[case]
+    agrees(hc.Problem(model, population, seen), mean=0.1, evidence=1.0)
+
+
+@pytest.mark.parametrize("population", [10, 100, 1000])
+def test_the_evidence_of_ordinary_margins(population):
+    """Where counts are wide the probability is the density: the error falls like 1/N."""
+    model = hc.MarkovChain([0.3, 0.7], [[0.9, 0.1], [0.2, 0.8]], length=3)
+    share = population * np.array([[0.3, 0.7], [0.4, 0.6], [0.4, 0.6]])
+    seen = [hc.Exact(share[0], on=0), hc.Poisson(share[1], on=1), hc.Exact(share[2], on=2)]
+    agrees(hc.Problem(model, population, seen), mean=0.05, evidence=1.0 / population)

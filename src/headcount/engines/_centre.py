@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount.engines._tilting import Tilts
+from headcount.individual import RootedTree
 from headcount.observe import Gaussian
 from headcount.structure import JunctionStructure, Known, Structure, TreeStructure
 
@@ -106,6 +107,8 @@ class Centre:
     """N (A(θ+g) − A(θ))."""
     expected: Array
     """N μ(θ+g) at the observed entries."""
+    law: RootedTree | Model
+    """The tilted law."""
     structure: Structure
     settled_tau: Array
     settled_nu: Array
@@ -129,13 +132,14 @@ class Centre:
             model, gain = tilts.model(g)
             expected = n * tilts._join([s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
         known, tau, nu, constant = _settle(roles, g, expected)
-        sites = problem.sites
-        structure: Structure = (
-            TreeStructure(law, n, sites, known)
-            if tree is not None
-            else JunctionStructure(model, n, sites, known)
+        at = law if tree is not None else model
+        return cls(
+            roles, g, n * gain, expected, at, _structure(roles, at, known), tau, nu, known.readings, constant
         )
-        return cls(roles, g, n * gain, expected, structure, tau, nu, known.readings, constant)
+
+    def structure_given(self, known: Known) -> Structure:
+        """The Gaussian law at the centre, with something else known in it."""
+        return _structure(self.roles, self.law, known)
 
     def correlated_pull(self, deviation: Array) -> Array:
         """What readings with correlated errors pull at this deviation, :math:`V^{-1}(y - n) - g`; zero at all other entries."""
@@ -149,6 +153,12 @@ class Centre:
     def model(self) -> Model:
         """The tilted model."""
         return self.roles.tilts.model(self.g)[0]
+
+
+def _structure(roles: Roles, law: RootedTree | Model, known: Known) -> Structure:
+    problem = roles.tilts.problem
+    make = TreeStructure if isinstance(law, RootedTree) else JunctionStructure
+    return make(law, float(problem.population), problem.sites, known)  # type: ignore[arg-type]
 
 
 def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Array, float]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from headcount.engines import _unit_mass as unit_mass
 from headcount.engines._anderson import MEMORY, Seen, Trust, mixed
 from headcount.engines._beliefs import Beliefs, GaussianBeliefs
 from headcount.engines._centre import Centre, Roles
@@ -295,6 +296,11 @@ class TiltedEP(IterativeEngine):
 
     def finish(self, state: EPState) -> Beliefs:
         """The Gaussian around the last centre."""
+        evidence = self._evidence(state)
+        if self.centre == "mean" and self.projection == "lattice":
+            sites, centre = state.sites, state.centre
+            probable = unit_mass.log_z(centre, sites.tau + centre.settled_tau, sites.nu + centre.settled_nu)
+            evidence += 0.0 if probable is None else probable - state.log_z
         tilts = state.centre.roles.tilts
         tau = tilts.split(state.sites.tau + state.centre.settled_tau)
         nu = tilts.split(state.sites.nu + state.centre.settled_nu)
@@ -307,7 +313,7 @@ class TiltedEP(IterativeEngine):
             tilts.problem.population,
             lambda: state.centre.structure.field(tau, nu),
             settled=bool(settled),
-            log_evidence=self._evidence(state),
+            log_evidence=evidence,
             diagnostics={
                 "g": state.centre.g,
                 "tau": state.sites.tau,
