@@ -6,6 +6,7 @@ from tests.engines.oracle import brute
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
+import headcount as hc
 from headcount.engines._count_states import CountStates, binomials, count_transition, count_vectors
 from headcount.engines._enumerate import Enumerate, compositions, enumerated
 from headcount.engines._split_flows import split_flows
@@ -165,3 +166,31 @@ def test_split_flows_keeps_both_margins():
         np.testing.assert_array_equal(table.sum(axis=1), rows)
         np.testing.assert_array_equal(table.sum(axis=0), columns)
         assert table[0, 2] == table[2, 0] == 0
+
+
+def test_enumeration_sees_far_tails():
+    """The first counts lie where the model's law is below the smallest float; the answer is still the reading's."""
+    model = hc.MarkovChain([0.05, 0.95], [[0.9975, 0.0025], [0.0025, 0.9975]], length=2)
+    problem = hc.Problem(model, 900, [hc.LaplaceNoise([474.87, 424.86], scale=0.2, on=0)])
+    exact = hc.infer(problem, Enumerate())
+    np.testing.assert_allclose(exact.beliefs.mean((0,)), [475, 425], atol=0.1)
+
+
+def test_enumeration_refuses_what_it_cannot_follow():
+    model = hc.MarkovChain([0.5, 0.5], [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]], length=2)
+    far = [hc.Exact([450.0, 450.0], on=0), hc.Gaussian([900.0, 0.0], sd=0.2, on=1)]
+    with pytest.raises(hc.ProblemError, match="so improbable"):
+        hc.infer(hc.Problem(model, 900, far), Enumerate())
+
+
+def test_enumeration_where_the_model_forbids_what_the_data_would_like():
+    """Nobody leaves the first cell; a reading of one less than were there is simply wrong."""
+    model = hc.MarkovChain([0.5, 0.5], [[1.0, 0.0], [0.5, 0.5]], length=3)
+    seen = [
+        hc.Exact([450.0, 450.0], on=0),
+        hc.Gaussian([449.0, 451.0], sd=0.02, on=1),
+        hc.Poisson([500.0, 400.0], on=2),
+    ]
+    exact = hc.infer(hc.Problem(model, 900, seen), Enumerate())
+    np.testing.assert_allclose(exact.beliefs.mean((1,)), [450, 450], atol=1e-9)
+    assert (exact.beliefs.variance((1,)) >= 0).all()

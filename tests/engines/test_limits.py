@@ -153,3 +153,34 @@ def test_the_hard_birds():
         assert flows.min() >= 0
         np.testing.assert_allclose(flows.sum(axis=1), post.beliefs.mean((t,)), atol=1e-6)
         np.testing.assert_allclose(flows.sum(axis=0), post.beliefs.mean((t + 1,)), atol=1e-6)
+
+
+NOISES = {
+    "negative binomial": lambda n, rng: hc.NegativeBinomial(rng.poisson(n).astype(float), dispersion=5.0),
+    "binomial": lambda n, rng: hc.Binomial(
+        rng.binomial(n.astype(np.int64), 0.6).astype(float), detection=0.6
+    ),
+    "Laplace": lambda n, rng: hc.LaplaceNoise(n + rng.laplace(0, 3, n.shape), scale=3.0),
+    "sharp Gaussian": lambda n, rng: hc.Gaussian(n + rng.normal(0, 0.5, n.shape), sd=0.5),
+    "exact": lambda n, _: hc.Exact(n[2], on=2),
+}
+
+
+@pytest.mark.parametrize("population", [1, 10**6, 10**12], ids=["1", "1e6", "1e12"])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("engine", [TiltedEP(), MAP()], ids=lambda e: e.name)
+def test_every_noise_at_every_size(engine, noise, population):
+    """Converged, and (Poisson noise is tested elsewhere) within six of the sds that the multinomial law alone leaves."""
+    rng = np.random.default_rng(2)
+    model = hc.MarkovChain(rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), size=4), length=5)
+    tables = hc.simulate.population(model, population, rng=3).tables
+    n = np.array([tables.table((t,)) for t in range(5)], dtype=float)
+    seen = [NOISES[noise](n, rng)]
+    if noise == "exact":
+        seen.append(hc.Poisson({0: n[0], 4: n[4]}))
+    got = hc.infer(hc.Problem(model, population, seen), engine)
+    for t in range(5):
+        mean = got.beliefs.mean((t,))
+        assert mean.sum() == pytest.approx(population, rel=1e-9)
+        assert (mean >= 0).all()
+        assert (np.abs(mean - n[t]) <= 6 * np.sqrt(population)).all()

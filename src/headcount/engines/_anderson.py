@@ -27,8 +27,6 @@ MEMORY = 5
 """Differences kept."""
 LEAST = 1e-10
 """Directions of the differences shorter than this share of the longest are rounding."""
-
-
 FARTHEST = 30.0
 """How far the most trusted step goes, in plain steps."""
 SHORTER = 0.5

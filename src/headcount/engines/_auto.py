@@ -50,7 +50,7 @@ def select(problem: Problem) -> Choice:
         return Choice(
             Enumerate(), "so few individuals and configurations that every population can be listed: exact"
         )
-    if traits.all_gaussian and not any(sharp(s.noise).any() for s in problem.sites):
+    if traits.all_gaussian and not any(sharp(s.noise, problem.population).any() for s in problem.sites):
         if _smallest_variance(problem) >= RELIABLE_VARIANCE:
             return Choice(
                 ClosedForm(), "all noise is Gaussian or exact and counts are large: closed form, one pass"

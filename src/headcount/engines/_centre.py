@@ -33,15 +33,13 @@ if TYPE_CHECKING:
 
 SHARP = 1.0
 """Gaussian readings with an sd below this tell whole numbers apart. The line and the whole numbers differ by exp(−2π² sd²)."""
-
-
 MOST_WHOLE = 10**10
 """Expected counts are rounded by about 1e-13 N; in larger populations whole numbers are not told apart by any reading."""
 
 
-def sharp(noise: Observation) -> Mask:
-    """At which entries it tells them apart. Correlated errors are always taken on the line."""
-    if isinstance(noise, Gaussian) and noise.sd is not None:
+def sharp(noise: Observation, population: int) -> Mask:
+    """At which entries it tells whole numbers apart. Correlated errors are always taken on the line."""
+    if isinstance(noise, Gaussian) and noise.sd is not None and population <= MOST_WHOLE:
         return np.broadcast_to(noise.sd < SHARP, noise.counts.shape)
     return np.zeros(noise.counts.shape, dtype=bool)
 
@@ -65,8 +63,8 @@ class Roles:
             return cls(tilts, nothing, nothing, nothing, nothing)
         exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
-        if whole and tilts.problem.population <= MOST_WHOLE:
-            gaussian &= ~np.concatenate([sharp(s.noise) for s in sites])
+        if whole:
+            gaussian &= ~np.concatenate([sharp(s.noise, tilts.problem.population) for s in sites])
         linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian
         return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian)
 
@@ -122,20 +120,12 @@ class Centre:
     def at(cls, roles: Roles, g: Array) -> Centre:
         """Tilt, and build the structure there."""
         tilts = roles.tilts
-        problem = tilts.problem
-        n = float(problem.population)
-        tree = tilts.tree
-        if tree is not None:
-            law, gain = tilts.rooted(g)
-            expected = n * tilts.margins(law)
-        else:
-            model, gain = tilts.model(g)
-            expected = n * tilts._join([s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
+        n = float(tilts.problem.population)
+        law, gain = tilts.law(g)
+        expected = n * tilts.margins(law)
         known, tau, nu, constant = _settle(roles, g, expected)
-        at = law if tree is not None else model
-        return cls(
-            roles, g, n * gain, expected, at, _structure(roles, at, known), tau, nu, known.readings, constant
-        )
+        structure = _structure(roles, law, known)
+        return cls(roles, g, n * gain, expected, law, structure, tau, nu, known.readings, constant)
 
     def structure_given(self, known: Known) -> Structure:
         """The Gaussian law at the centre, with something else known in it."""

@@ -348,10 +348,10 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
             )
         weights = np.exp(joint - top)
         more = top + np.log(weights.sum())
-        open_ = t > 0 and bool(
-            (steps.law(t - 1)[: rooted.sizes[t - 1]] > 0).all()
-        )  # else some counts cannot be
-        if open_ and (logs[t][reached < -LARGEST_LOG] > more + LARGEST_LOG - ROUNDED).any():
+        lost = logs[t][reached < -LARGEST_LOG] > more + LARGEST_LOG - ROUNDED
+        if (
+            t > 0 and lost.any() and (dense(rooted.transitions[t]) > 0).all()
+        ):  # else the model forbids some counts
             raise ProblemError(
                 f"the data at {rooted.variables[t]!r} are so improbable under the model and the data before them (below 1e-300) that "
                 "double precision cannot follow: check both, or use PathGibbs"

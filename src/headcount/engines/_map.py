@@ -121,7 +121,7 @@ class _Parts(NamedTuple):
     pull: Array
     """g, by variable."""
     expected: Array
-    """N μ(θ+g), by entry (flat) or by node and state."""
+    """N μ(θ+g) at all observed entries."""
     gradient: Array
     curvature: Array
     missed: float
@@ -165,8 +165,7 @@ class Objective:
 
     def expected(self, point: Point) -> Array:
         """N μ(θ+g) at all observed entries."""
-        expected: Array = point.extra.expected  # type: ignore[attr-defined]
-        return expected if expected.ndim == 1 else expected.ravel()[self.tilts.grid]
+        return point.extra.expected  # type: ignore[attr-defined]
 
     def gap(self, point: Point) -> float:
         """How far the dual lies above the primal at the counts expected there, in nats."""
@@ -222,7 +221,7 @@ class Objective:
         potentials.ravel()[grid] = self.dual.fixed
         law = (tree.parent, tree.initial, *tree.packed)
         count = float(self.tilts.problem.population)
-        return shape.a, shape.b, shape.s, shape.c, grid[shape.entries], potentials, law, count
+        return shape.a, shape.b, shape.s, shape.c, grid[shape.entries], grid, potentials, law, count
 
     def _compiled(self, x: Array) -> _Parts | None:
         """The same in one compiled function; None where it does not serve, or gives up."""

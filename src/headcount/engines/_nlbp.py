@@ -109,7 +109,7 @@ def _propagate(tilts: Tilts, n: Array, damping: float) -> NLBPState:
     """One belief propagation with the likelihood's slopes at n as potentials."""
     problem = tilts.problem
     g = np.zeros_like(n)
-    for index, noise in tilts.problem.noises:
+    for index, noise in problem.noises:
         g[index] = noise.slope(n[index])
     if not np.isfinite(g).all():
         return NLBPState(tilts, n, np.zeros_like(g), 0.0, n, np.nan, damping)

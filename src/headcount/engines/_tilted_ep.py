@@ -116,15 +116,12 @@ class TiltedEP(IterativeEngine):
         del rng
         tilts = Tilts(problem)
         roles = self._roles(tilts)
-        size = int(tilts.offsets[-1])
-        g = (
-            np.zeros(size)
-            if self.centre == "prior"
-            else _map_tilts(problem, loose=self.centre == "mean", g=g)
-        )
-        centre = Centre.at(roles, held(roles, g) if self.centre == "mean" else g)
-        if self.centre == "mean":
-            centre = _off_the_edge(centre)
+        if self.centre == "prior":
+            centre = Centre.at(roles, np.zeros(int(tilts.offsets[-1])))
+        elif self.centre == "map":
+            centre = Centre.at(roles, _map_tilts(problem, loose=False, g=g))
+        else:
+            centre = _off_the_edge(Centre.at(roles, held(roles, _map_tilts(problem, loose=True, g=g))))
         return self._begin(centre, self._first_sites(centre))
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:

@@ -16,9 +16,12 @@ import numpy as np
 from headcount.individual import RootedTree
 from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import dense
+from headcount.individual._tree_law import node_marginals
 from headcount.individual._tree_passes import node_beliefs, tilted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from headcount.individual import Model
@@ -66,45 +69,45 @@ class Tilts:
         """A(θ+g) − A(θ), and the probabilities μ(θ+g) of all observed entries, flat."""
         tree = self.tree
         if tree is None:
-            model, gain = self.model(g)
-            return gain, self._join([s.margin(model.marginal(s.scope).ravel()) for s in self.problem.sites])
+            law, gain = self.law(g)
+            return gain, self.margins(law)
         nodes, edges = self._potentials(tree, g)
         if edges is None:
             gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
             if self.grid is not None:
                 flat = beliefs.ravel() if isinstance(beliefs, np.ndarray) else np.concatenate(beliefs)
                 return gain, flat[self.grid]
-            return gain, self._join([s.margin(beliefs[tree.index[s.scope[0]]]) for s in self.problem.sites])
+            return gain, _join([s.margin(beliefs[tree.index[s.scope[0]]]) for s in self.problem.sites])
         law, gain = self._rooted(tree, nodes, edges)
         return gain, self.margins(law)
-
-    @staticmethod
-    def _join(parts: list[Array]) -> Array:
-        return np.concatenate(parts) if parts else np.zeros(0)
 
     def model(self, g: Array) -> tuple[Model, float]:
         """The tilted model and A(θ+g) − A(θ)."""
         model = self.problem.model
         if isinstance(model, RootedModel):
-            law, gain = self.rooted(g)
-            return type(model).from_rooted(law, model.states), gain
+            law, gain = self.law(g)
+            return type(model).from_rooted(cast("RootedTree", law), model.states), gain
         potentials: dict[tuple, Array] = {}
         for site, values in zip(self.problem.sites, self.split(g), strict=True):
             table = site.spread(values).reshape(model.size(site.scope))
             potentials[site.scope] = potentials[site.scope] + table if site.scope in potentials else table
         return model.tilt(potentials)
 
-    def rooted(self, g: Array) -> tuple[RootedTree, float]:
-        """The tilted law as a rooted tree (only where the model is one)."""
-        tree = cast("RootedTree", self.tree)
-        return self._rooted(tree, *self._potentials(tree, g))
+    def law(self, g: Array) -> tuple[RootedTree | Model, float]:
+        """The tilted law, as a rooted tree where it is one, and A(θ+g) − A(θ)."""
+        return (
+            self.model(g) if self.tree is None else self._rooted(self.tree, *self._potentials(self.tree, g))
+        )
 
-    def margins(self, law: RootedTree) -> Array:
+    def margins(self, law: RootedTree | Model) -> Array:
         """Probabilities of all observed entries under a tilted law, flat."""
-        beliefs = _propagate(law)
+        sites = self.problem.sites
+        if not isinstance(law, RootedTree):
+            return _join([s.margin(law.marginal(s.scope).ravel()) for s in sites])
+        beliefs = node_marginals(law)
         if self.grid is not None:
             return np.concatenate(beliefs)[self.grid]
-        return self._join([s.margin(_table(law, beliefs, s).ravel()) for s in self.problem.sites])
+        return _join([s.margin(_table(law, beliefs, s).ravel()) for s in sites])
 
     def _rooted(self, tree: RootedTree, nodes: object, edges: object) -> tuple[RootedTree, float]:
         gain, initial, transitions = tilted(tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
@@ -136,14 +139,11 @@ def _slot(
     return (v, table, by_edge) if tree.parents[v] == u else (u, table.T, by_edge)
 
 
-def _propagate(tree: RootedTree) -> list[Array]:
-    beliefs = [np.asarray(tree.initial)]
-    for v in range(1, len(tree.parents)):
-        beliefs.append(np.asarray(tree.transitions[v].T @ beliefs[tree.parents[v]]))
-    return beliefs
+def _join(parts: list[Array]) -> Array:
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _table(tree: RootedTree, beliefs: list[Array], site: Site) -> Array:
+def _table(tree: RootedTree, beliefs: Sequence[Array], site: Site) -> Array:
     index = [tree.index[v] for v in site.scope]
     if len(index) == 1:
         return beliefs[index[0]]

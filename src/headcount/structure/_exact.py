@@ -60,7 +60,7 @@ def condition(tree: GaussianTree, constraints: Mapping[int, Constraint], *, scal
         nodes[v] = replace(free, log_scale=node.log_scale + log_scale)
         if node.gain is not None and above is not None:
             u = node.parent
-            nodes[u] = _add_potential(nodes[u], node.block, *above)
+            nodes[u] = nodes[u].with_potential(node.block, *above)
         if len(rest):
             mix = _mixing(rows @ node.factor, picked, rest, q, lower)
             _pass_on(
@@ -149,13 +149,3 @@ def _pass_on(
         wide = np.zeros((int((~empty).sum()), nodes[node.parent].size))
         wide[:, node.block] = up[~empty]
         waiting.setdefault(node.parent, []).append(Constraint(wide, value[~empty]))
-
-
-def _add_potential(node: Node, block: slice, precision: Array, potential: Array) -> Node:
-    wide, long = np.zeros((node.size, node.size), order="F"), np.zeros(node.size)
-    wide[block, block], long[block] = precision, potential
-    if node.precision is not None:
-        wide += node.precision
-    if node.potential is not None:
-        long += node.potential
-    return replace(node, precision=wide, potential=long)

@@ -65,6 +65,15 @@ class Node:
         """Number of features d."""
         return int(self.factor.shape[0])
 
+    def with_potential(self, where: slice | np.ndarray, precision: Array, potential: Array) -> Node:
+        """The node with a further Gaussian factor on some of its features."""
+        size = self.size
+        lam = np.zeros((size, size), order="F") if self.precision is None else self.precision.copy(order="F")
+        eta = np.zeros(size) if self.potential is None else self.potential.copy()
+        lam[(where, where) if isinstance(where, slice) else np.ix_(where, where)] += precision
+        eta[where] += potential
+        return replace(self, precision=lam, potential=eta)
+
 
 @dataclass(frozen=True)
 class Upward:

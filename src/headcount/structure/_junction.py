@@ -22,7 +22,7 @@ from headcount.structure._exact import condition
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._gaussian_tree import GaussianTree, Node
 from headcount.structure._linalg import fortran
-from headcount.structure._tree import Placement, add_readings, exact_constraints
+from headcount.structure._placement import Placement, add_readings, exact_constraints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ single entries of an edge's table are absorbed by changing that step's weights (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from headcount.individual._rooted_tree import dense as as_dense
 from headcount.structure._base import Known, Moments, Structure, selection
-from headcount.structure._exact import Constraint, condition
+from headcount.structure._exact import condition
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._flows import Step, absorb_table_sites, flow_mean, flow_variance
 from headcount.structure._gaussian_tree import GaussianTree, Node, NotPositiveDefinite, Solution
 from headcount.structure._linalg import fortran, product, threads_for
 from headcount.structure._noise_factor import noise_factor
+from headcount.structure._placement import Placement, add_readings, exact_constraints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 
 LARGEST_SMALL = 40
 """Cells up to which the compiled solver is faster than calls of BLAS."""
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where a site's entries live: features of a node, or entries of the table between a node and its parent."""
-
-    node: int
-    features: np.ndarray
-    on_table: bool = False
 
 
 def dense(matrix: object) -> Array:
@@ -309,39 +301,6 @@ class TreeStructure(Structure):
         )
 
 
-def add_readings(nodes: Sequence[Node], placements: Sequence[Placement], known: Known) -> list[Node]:
-    """Nodes with the correlated Gaussian readings as fixed potentials."""
-    out = list(nodes)
-    for k, (precision, potential) in known.readings.items():
-        place = placements[k]
-        node = out[place.node]
-        lam = (
-            np.zeros((node.size, node.size), order="F")
-            if node.precision is None
-            else node.precision.copy(order="F")
-        )
-        eta = np.zeros(node.size) if node.potential is None else node.potential.copy()
-        lam[np.ix_(place.features, place.features)] += precision
-        eta[place.features] += potential
-        out[place.node] = replace(node, precision=lam, potential=eta)
-    return out
-
-
-def exact_constraints(
-    nodes: Sequence[Node], placements: Sequence[Placement], known: Known
-) -> dict[int, Constraint]:
-    """The exact sites of every node as one set of linear constraints."""
-    rows: dict[int, list[Array]] = {}
-    values: dict[int, list[Array]] = {}
-    for k, value in known.exact.items():
-        place = placements[k]
-        pick = np.zeros((len(value), nodes[place.node].size))
-        pick[np.arange(len(value)), place.features] = 1.0
-        rows.setdefault(place.node, []).append(pick)
-        values.setdefault(place.node, []).append(np.asarray(value, dtype=float))
-    return {v: Constraint(np.vstack(rows[v]), np.concatenate(values[v])) for v in rows}
-
-
 def _steps(tree: RootedTree, population: float) -> tuple[list[Array], list[Step]]:
     """Expected node counts and the Gaussian step of every edge (the root is a step from one cell)."""
     means = [population * np.asarray(tree.initial, dtype=float)]
@@ -409,16 +368,5 @@ def _absorb(nodes: list[Node], v: int, step: Step, tau: Array, nu: Array) -> Ste
     nodes[v] = replace(
         node, factor=noise.matrix, gain=fortran(gain), offset=offset, log_scale=node.log_scale + constant
     )
-    u = node.parent
-    above = nodes[u]
-    lam = (
-        np.zeros((above.size, above.size), order="F")
-        if above.precision is None
-        else above.precision.copy(order="F")
-    )
-    eta = np.zeros(above.size) if above.potential is None else above.potential.copy()
-    cells = np.arange(shape[0])
-    lam[cells, cells] += precision
-    eta[cells] += potential
-    nodes[u] = replace(above, precision=lam, potential=eta)
+    nodes[node.parent] = nodes[node.parent].with_potential(slice(shape[0]), np.diag(precision), potential)
     return Step(fortran(table), rows, fortran(gain), noise, shift)

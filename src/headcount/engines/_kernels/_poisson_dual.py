@@ -9,11 +9,11 @@ from headcount.individual._compiled_passes import beliefs_compiled, collect_comp
 
 
 @kernel
-def poisson_dual(x, a, b, s, c, where, potentials, tree, count):
-    """Whether the passes held, value, gain, g, Nμ of all nodes, gradient, curvature and Σ|Nμ − n*|.
+def poisson_dual(x, a, b, s, c, where, grid, potentials, tree, count):
+    """Whether the passes held, value, gain, g, Nμ of all observed entries, gradient, curvature and Σ|Nμ − n*|.
 
-    ``where`` are the entries' places among the (flat) node ``potentials``, which already hold the tilts that are settled; ``tree`` is
-    parents, initial law, distinct transitions and which of them leads to each node.
+    ``where`` and ``grid`` are the places of the variables' and of all entries among the (flat) node ``potentials``, which already hold
+    the tilts that are settled; ``tree`` is parents, initial law, distinct transitions and which of them leads to each node.
     """
     parent, initial, transitions, which = tree
     n, g, slope = np.empty_like(x), np.empty_like(x), np.empty_like(x)
@@ -29,9 +29,9 @@ def poisson_dual(x, a, b, s, c, where, potentials, tree, count):
     weights, messages = np.empty_like(potentials), np.empty_like(potentials)
     held, gain = collect_compiled(parent, initial, transitions, which, potentials, weights, messages)
     if not held:
-        return False, value, gain, g, weights, n, slope, 0.0
-    expected = count * beliefs_compiled(parent, initial, transitions, which, weights, messages)
-    mu = expected.ravel()
+        return False, value, gain, g, g, n, slope, 0.0
+    mu = count * beliefs_compiled(parent, initial, transitions, which, weights, messages)
+    mu = mu.ravel()
     gradient, curvature, missed = n, np.empty_like(x), 0.0
     for k in range(x.size):
         here = mu[where[k]]
@@ -39,4 +39,4 @@ def poisson_dual(x, a, b, s, c, where, potentials, tree, count):
         missed += abs(off)
         curvature[k] = slope[k] ** 2 * here + a[k]
         gradient[k] = slope[k] * off
-    return True, value, gain, g, expected, gradient, curvature, missed
+    return True, value, gain, g, mu[grid], gradient, curvature, missed
