@@ -20,6 +20,7 @@ ORDER = (
     "population",
     "observe",
     "structure",
+    "posterior",
     "engines",
     "learn",
     "simulate",
@@ -32,7 +33,7 @@ ORDER = (
 MAY_USE = {name: set(ORDER[:rank]) for rank, name in enumerate(ORDER)} | {
     "simulate": {"individual", "population", "observe"}
 }
-CORE = ("individual", "population", "observe", "structure", "engines", "learn", "simulate")
+CORE = ("individual", "population", "observe", "structure", "posterior", "engines", "learn", "simulate")
 HEAVY = ("arviz", "dask", "matplotlib", "numba", "pandas", "pgmpy", "plotly", "scipy.stats", "xarray")
 
 

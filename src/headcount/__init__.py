@@ -22,11 +22,12 @@ if TYPE_CHECKING:
         paper,
         plot,
         population,
+        posterior,
         report,
         simulate,
         structure,
     )
-    from headcount.engines import Posterior, infer
+    from headcount.engines import infer
     from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, Tree
     from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, fit
     from headcount.observe import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         Problem,
         ProblemError,
     )
+    from headcount.posterior import Posterior
 
 __all__ = [
     "Binomial",
@@ -72,6 +74,7 @@ __all__ = [
     "paper",
     "plot",
     "population",
+    "posterior",
     "report",
     "simulate",
     "structure",
@@ -94,7 +97,8 @@ _HOME = {
             "Problem",
             "ProblemError",
         ),
-        "engines": ("Posterior", "infer"),
+        "posterior": ("Posterior",),
+        "engines": ("infer",),
         "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit"),
     }.items()
     for name in names

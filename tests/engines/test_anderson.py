@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headcount.engines._anderson import FARTHEST, Seen, Trust, mixed
+from headcount.engines.tilted._anderson import FARTHEST, Seen, Trust, mixed
 
 
 def test_mixing_goes_no_further_than_it_is_trusted():

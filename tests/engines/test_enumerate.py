@@ -7,9 +7,9 @@ from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
 import headcount as hc
-from headcount.engines._count_states import CountStates, binomials, count_transition, count_vectors
-from headcount.engines._enumerate import Enumerate, compositions, enumerated
-from headcount.engines._split_flows import split_flows
+from headcount.engines.exact._count_states import CountStates, binomials, count_transition, count_vectors
+from headcount.engines.exact._enumerate import Enumerate, compositions, enumerated
+from headcount.engines.exact._split_flows import split_flows
 from headcount.individual import MarkovChain
 from headcount.observe import Exact, Poisson, Problem, ProblemError
 

@@ -10,14 +10,14 @@ import pytest
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
-from headcount.engines import _sampling_arrays
-from headcount.engines._count_states import CountStates
-from headcount.engines._enumerate import enumerated
-from headcount.engines._gibbs import Gibbs
-from headcount.engines._path_gibbs import PathGibbs
-from headcount.engines._status import Status
+from headcount.engines.exact._count_states import CountStates
+from headcount.engines.exact._enumerate import enumerated
+from headcount.engines.sampling import _sampling_arrays
+from headcount.engines.sampling._gibbs import Gibbs
+from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Gaussian, Poisson, Problem, ProblemError
+from headcount.posterior._status import Status
 
 CASES = cases()
 PATHS = PathGibbs(burn_in=120, sweeps=1000)

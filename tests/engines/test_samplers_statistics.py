@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from tests.engines.sampler_cases import cases
 
-from headcount.engines._chain_statistics import (
+from headcount.engines.sampling._chain_statistics import (
     BatchMoments,
     effective_size,
     expected_l1,
     normal_scores,
     r_hat,
 )
-from headcount.engines._raking import rake
-from headcount.engines._sampling_arrays import LIMIT, log_ratios, sampling_arrays
+from headcount.engines.sampling._raking import rake
+from headcount.engines.sampling._sampling_arrays import LIMIT, log_ratios, sampling_arrays
 from headcount.observe import Exact, Poisson
 
 
@@ -155,8 +155,8 @@ def test_ratios_lead_to_the_nearest_possible_count():
 
 def test_closed_form_and_table_give_the_same_ratio(monkeypatch):
     """Poisson by formula equals Poisson by table at every count, background and zeros included."""
-    from headcount.engines import _sampling_arrays
-    from headcount.engines._kernels._slots import ratio
+    from headcount.engines.sampling import _sampling_arrays
+    from headcount.engines.sampling._slots import ratio
 
     problem = cases()["rates and background"]
     table = sampling_arrays(problem, engine="test").slots
@@ -172,7 +172,7 @@ def test_closed_form_and_table_give_the_same_ratio(monkeypatch):
 
 def test_random_numbers_are_xoshiro256_plus_plus_and_uniform():
     """The first words from state (1, 2, 3, 4) are the published ones; 10^5 doubles pass a 20-bin chi-square at 1e-6."""
-    from headcount.engines._kernels._random import uniform
+    from headcount.engines.sampling._random import uniform
 
     state = np.array([1, 2, 3, 4], dtype=np.uint64)
     words = [41943041, 58720359, 3588806011781223, 3591011842654386]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from headcount import plot
-from headcount.engines._interval import count_quantile
+from headcount.posterior._interval import count_quantile
 
 
 def test_honest_intervals_lie_on_the_diagonal(rng: np.random.Generator) -> None:

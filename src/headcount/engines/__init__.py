@@ -1,21 +1,28 @@
 """Engines: every way to infer, behind one verb; and the Posterior they return."""
 
 from headcount.engines._auto import Auto, Choice, select
-from headcount.engines._beliefs import Beliefs, Promises
-from headcount.engines._closed_form import ClosedForm
-from headcount.engines._edge_ep import EdgeEP
-from headcount.engines._engine import DirectEngine, Engine, IterativeEngine, Outcome
-from headcount.engines._enumerate import Enumerate
-from headcount.engines._gibbs import Gibbs
+from headcount.engines._engine import DirectEngine, Engine, IterativeEngine
 from headcount.engines._infer import infer
-from headcount.engines._laplace import Laplace
-from headcount.engines._map import MAP
-from headcount.engines._nlbp import NLBP
-from headcount.engines._path_gibbs import PathGibbs
 from headcount.engines._plan import Plan, plan
-from headcount.engines._posterior import Estimate, Posterior, Total
-from headcount.engines._status import NotConvergedError, Status
-from headcount.engines._tilted_ep import TiltedEP
+from headcount.engines.exact._enumerate import Enumerate
+from headcount.engines.map._map import MAP
+from headcount.engines.published._edge_ep import EdgeEP
+from headcount.engines.published._nlbp import NLBP
+from headcount.engines.sampling._gibbs import Gibbs
+from headcount.engines.sampling._path_gibbs import PathGibbs
+from headcount.engines.tilted._closed_form import ClosedForm
+from headcount.engines.tilted._laplace import Laplace
+from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.posterior import (
+    Beliefs,
+    Estimate,
+    NotConvergedError,
+    Outcome,
+    Posterior,
+    Promises,
+    Status,
+    Total,
+)
 
 __all__ = [
     "MAP",

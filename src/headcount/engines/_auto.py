@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from headcount.engines._centre import sharp
-from headcount.engines._closed_form import ClosedForm
-from headcount.engines._engine import Engine, Outcome
-from headcount.engines._enumerate import Enumerate
-from headcount.engines._map import MAP
-from headcount.engines._posterior import RELIABLE_VARIANCE
-from headcount.engines._tilted_ep import TiltedEP
+from headcount.engines._engine import Engine
+from headcount.engines.exact._enumerate import Enumerate
+from headcount.engines.map._map import MAP
+from headcount.engines.tilted._centre import sharp
+from headcount.engines.tilted._closed_form import ClosedForm
+from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.posterior import Outcome
+from headcount.posterior._posterior import RELIABLE_VARIANCE
 
 if TYPE_CHECKING:
     from headcount.observe import Problem

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from headcount.engines._progress import Progress
-from headcount.engines._status import Status
+from headcount.posterior import Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headcount.engines._beliefs import Beliefs
     from headcount.observe import Problem
+    from headcount.posterior import Beliefs
 
 
 class Engine(ABC):
@@ -29,20 +28,6 @@ class Engine(ABC):
     @abstractmethod
     def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
         """Infer; never raises for want of convergence, but says so in the outcome."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run leaves: beliefs, and how they were got."""
-
-    beliefs: Beliefs
-    status: Status
-    iterations: int = 0
-    residual: float = 0.0
-    tolerance: float = 0.0
-    seconds: float = 0.0
-    trace: tuple[dict[str, float], ...] = ()
-    info: dict[str, Any] = field(default_factory=dict)
 
 
 class DirectEngine(Engine):

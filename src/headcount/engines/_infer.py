@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount.engines._auto import select
-from headcount.engines._posterior import Posterior
-from headcount.engines._status import NotConvergedError
+from headcount.posterior._posterior import Posterior
+from headcount.posterior._status import NotConvergedError
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.engines._export import COORDINATES
 from headcount.io._errors import TableError
+from headcount.posterior._export import COORDINATES
 
 if TYPE_CHECKING:
     import os

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount._atomic import replacing
-from headcount.engines._export import write_tree
-from headcount.engines._provenance import written
 from headcount.io._geojson import flow_lines, write_lines
 from headcount.io._omx import write_flows_omx
 from headcount.io._result import POSTERIOR_FILE, Result, result_of
+from headcount.posterior._export import write_tree
+from headcount.posterior._provenance import written
 
 if TYPE_CHECKING:
     import os

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines._interval import count_quantile
 from headcount.learn._component import Array
+from headcount.posterior._interval import count_quantile
 
 if TYPE_CHECKING:
     import pandas as pd

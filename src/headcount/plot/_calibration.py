@@ -54,7 +54,7 @@ def coverage(
     """
     import pandas as pd
 
-    from headcount.engines._interval import count_quantile, gaussian_quantile
+    from headcount.posterior._interval import count_quantile, gaussian_quantile
 
     require(frame, ["mean", "sd"], name="nodes")
     n = np.asarray(truth, dtype=float)

@@ -1,0 +1,1 @@
+"""Exact answers for small problems: enumeration of all populations, and recursion over count states."""

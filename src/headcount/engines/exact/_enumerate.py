@@ -1,0 +1,187 @@
+"""Exact posterior of tiny problems, by adding up every possible population: the oracle of the tests.
+
+A population of N exchangeable individuals is how many have each joint configuration x (only those with p(x) > 0):
+
+    P(n) = N! Π_x p(x)^n(x) / n(x)!,    P(n | y) ∝ P(n) Π l(y | n_D)
+
+All C(N + J − 1, J − 1) ways to split N over the J configurations are listed. Any model, any noise, entries and sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import comb
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.engines._engine import DirectEngine
+from headcount.engines.exact._count_states import CountStates, count_states_fit
+from headcount.observe import ProblemError
+from headcount.posterior._beliefs import Beliefs, Promises
+
+if TYPE_CHECKING:
+    from headcount.individual import Model
+    from headcount.observe import Problem
+
+Array = NDArray[np.float64]
+Scope = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Enumerate(DirectEngine):
+    """Exact inference for tiny problems; larger 2- and 3-cell chains go to the exact count-state recursion (`CountStates`).
+
+    Parameters
+    ----------
+    most
+        The largest number of table entries to list (populations × configurations).
+
+    Raises
+    ------
+    ProblemError
+        When the problem is too large (both numbers are in the message), or no population agrees with the data.
+    """
+
+    most: int = 60_000_000
+
+    name: ClassVar[str] = "Enumerate"
+
+    def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
+        """List all populations, or run the count-state recursion where that is the larger of the two."""
+        listed = self.entries(problem)
+        if listed <= self.most:
+            return enumerated(problem)
+        misfit = count_states_fit(problem)
+        if misfit is None:
+            return CountStates().solve(problem, rng)
+        raise ProblemError(
+            f"Enumerate would list {listed:.3g} table entries and lists at most {self.most:.3g} (N = {problem.population});"
+            f" the exact count-state recursion does not fit either: {misfit}. Use PathGibbs for a reference answer"
+        )
+
+    @staticmethod
+    def entries(problem: Problem) -> int:
+        """How many table entries the list would have."""
+        sizes = problem.model.size(problem.model.variables)
+        if np.prod(np.array(sizes, dtype=float)) > 1e7:
+            return 10**30
+        states = int(np.count_nonzero(problem.model.marginal(problem.model.variables)))
+        return comb(problem.population + states - 1, states - 1) * states
+
+
+@dataclass(frozen=True, eq=False)
+class EnumeratedBeliefs(Beliefs):
+    """Every population with its posterior probability.
+
+    Attributes
+    ----------
+    counts
+        Individuals by joint configuration, (populations, *states).
+    weights
+        Posterior probability of each population.
+    """
+
+    model: Model
+    population: int
+    counts: NDArray[np.int16]
+    weights: Array
+    log_evidence: float | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    def table(self, scope: Scope) -> NDArray[np.int64]:
+        """The table of a scope in every population, (populations, *table)."""
+        places = [self.model.variables.index(name) for name in scope]
+        away = tuple(k + 1 for k in range(len(self.model.variables)) if k not in places)
+        kept = sorted(places)
+        order = (0, *(kept.index(k) + 1 for k in places))
+        return np.asarray(self.counts.sum(axis=away, dtype=np.int64).transpose(order))
+
+    def mean(self, scope: Scope) -> Array:
+        """Exact posterior mean."""
+        return np.asarray(np.tensordot(self.weights, self.table(scope), axes=1))
+
+    def variance(self, scope: Scope) -> Array:
+        """Exact posterior variance."""
+        return np.asarray(np.tensordot(self.weights, (self.table(scope) - self.mean(scope)) ** 2, axes=1))
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """Exact posterior covariance."""
+        first, second = (self.table(s) - self.mean(s) for s in (a, b))
+        rows = len(self.weights)
+        return np.asarray((self.weights[:, None] * first.reshape(rows, -1)).T @ second.reshape(rows, -1))
+
+    def quantile(self, scope: Scope, level: float) -> Array:
+        """Exact quantile: the smallest count with at least `level` of the probability at or below it."""
+        return np.asarray(np.argmax(self.cumulative(scope) >= level - 1e-12, axis=0), dtype=float)
+
+    def cumulative(self, scope: Scope) -> Array:
+        """P(n ≤ k | y) for k = 0 … N, (N + 1, *table)."""
+        table = self.table(scope)
+        flat = table.reshape(len(self.weights), -1)
+        chance = np.stack(
+            [np.bincount(column, self.weights, self.population + 1) for column in flat.T], axis=1
+        )
+        return np.asarray(chance.cumsum(axis=0).reshape(-1, *table.shape[1:]))
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
+        """Independent draws."""
+        del integer  # counts are integers already
+        picked = rng.choice(len(self.weights), size=size, p=self.weights)
+        drawn = EnumeratedBeliefs(
+            self.model, self.population, self.counts[picked], np.full(size, 1 / max(size, 1))
+        )
+        return {tuple(c): drawn.table(tuple(c)).astype(float) for c in self.model.junction_tree.cliques}
+
+    @cached_property
+    def promises(self) -> Promises:
+        """Exact moments."""
+        return Promises(non_negative=True, consistent=True)
+
+
+def compositions(total: int, parts: int) -> NDArray[np.int16]:
+    """All ways to write `total` as an ordered sum of `parts` integers ≥ 0, one a row."""
+    rows = np.zeros((1, 0), dtype=np.int16)
+    left = np.array([total], dtype=np.int64)
+    for _ in range(parts - 1):
+        choices = left + 1
+        parent = np.repeat(np.arange(len(left)), choices)
+        value = np.arange(len(parent)) - np.repeat(np.cumsum(choices) - choices, choices)
+        rows = np.concatenate([rows[parent], value[:, None].astype(np.int16)], axis=1)
+        left = left[parent] - value
+    return np.concatenate([rows, left[:, None].astype(np.int16)], axis=1)
+
+
+def enumerated(problem: Problem) -> EnumeratedBeliefs:
+    """List every population and weigh it."""
+    from scipy.special import gammaln
+
+    model, people = problem.model, problem.population
+    joint = np.asarray(model.marginal(model.variables))
+    possible = np.flatnonzero(joint.ravel())
+    split = compositions(people, len(possible))
+    log_factorial = gammaln(np.arange(people + 1) + 1.0)
+    log_weight = (
+        log_factorial[people] - log_factorial[split].sum(axis=1) + split @ np.log(joint.ravel()[possible])
+    )
+    counts = np.zeros((len(split), joint.size), dtype=np.int16)
+    counts[:, possible] = split
+    beliefs = EnumeratedBeliefs(model, people, counts.reshape(-1, *joint.shape), np.zeros(len(split)))
+    for site in problem.sites:
+        table = beliefs.table(site.scope).reshape(len(split), -1)
+        with np.errstate(divide="ignore"):
+            log_weight = log_weight + site.noise.log_prob(site.margin(table).astype(float)).sum(axis=-1)
+    top = log_weight.max()
+    if top == -np.inf:
+        raise ProblemError(
+            "no population agrees with the data: every one of them has probability zero; check the exact counts and zeros"
+        )
+    weights = np.exp(log_weight - top)
+    total = weights.sum()
+    found = {"populations": len(split), "configurations": len(possible)}
+    return EnumeratedBeliefs(
+        model, people, beliefs.counts, weights / total, float(top + np.log(total)), found
+    )

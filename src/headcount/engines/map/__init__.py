@@ -1,0 +1,1 @@
+"""The most probable counts: the convex dual, its L-BFGS search, and the engine."""

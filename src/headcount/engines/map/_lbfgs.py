@@ -1,0 +1,159 @@
+r"""L-BFGS with a diagonal preconditioner, one step at a time, so that the driver can own the loop.
+
+The two-loop recursion with :math:`H_0 = \gamma\operatorname{diag}(1/h)`, h a curvature estimate that the caller renews at every
+point and :math:`\gamma = s^\top y / y^\top\operatorname{diag}(1/h)\,y` of the newest pair;
+a step is accepted on sufficient decrease (Armijo) and halved otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Box = tuple[Array, Array]
+    """Lower and upper bounds."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """An evaluated point: variables, value, gradient, diagonal curvature, and whatever else the evaluation produced."""
+
+    x: Array
+    value: float
+    gradient: Array
+    curvature: Array
+    extra: object = None
+    box: Box | None = None
+    rounding: float = 0.0
+    """How far off the value may be: it is a small sum of large terms."""
+
+
+def blocked(x: Array, gradient: Array, box: Box | None) -> NDArray[np.bool_] | None:
+    """Variables at a bound that the gradient pushes further out; None without bounds."""
+    if box is None:
+        return None
+    low, high = box
+    return ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
+
+
+SIZE = 10
+"""Pairs that are remembered."""
+FLAT = 1e-14
+"""Cosine between a step and its change of gradient below which there is no curvature."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The last pairs (step, change of gradient), oldest first.
+
+    They are rows ``[start, stop)`` of buffers that are only ever appended to, so that an older memory keeps its own.
+    """
+
+    steps: Array
+    changes: Array
+    rho: Array
+    """1 / step · change."""
+    start: int = 0
+    stop: int = 0
+
+    @classmethod
+    def empty(cls, size: int) -> Memory:
+        """No pairs of so many variables."""
+        return cls(np.empty((2 * SIZE, size)), np.empty((2 * SIZE, size)), np.empty(2 * SIZE))
+
+    @property
+    def pairs(self) -> tuple[Array, Array, Array]:
+        """Steps, changes and ρ, a row a pair."""
+        return tuple(kept[self.start : self.stop] for kept in (self.steps, self.changes, self.rho))  # type: ignore[return-value]
+
+    def push(self, old: Point, new: Point) -> Memory:
+        """Remember a step; one without curvature is left out."""
+        from headcount.engines.map._two_loop import remember
+
+        kept = self
+        if self.stop == len(self.rho):
+            kept = replace(Memory.empty(len(old.x)), stop=SIZE - 1)
+            for row, older in zip(kept.pairs, self.pairs, strict=True):
+                row[:] = older[1:]
+        k = kept.stop
+        curved = remember(
+            old.x,
+            new.x,
+            old.gradient,
+            new.gradient,
+            FLAT,
+            kept.steps[k],
+            kept.changes[k],
+            kept.rho[k : k + 1],
+        )
+        if not curved:
+            return self
+        return Memory(kept.steps, kept.changes, kept.rho, max(k + 1 - SIZE, 0), k + 1)
+
+
+ROUNDED = 1e3
+"""Sums of very many terms are rounded by this many times what one of their size would be."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where the search stands."""
+
+    point: Point
+    memory: Memory
+    failed: bool = False
+
+    @classmethod
+    def at(cls, point: Point) -> Search:
+        """Start at a point."""
+        return cls(point, Memory.empty(len(point.x)))
+
+
+def direction(point: Point, memory: Memory) -> Array:
+    """−H g by the two-loop recursion, on the variables that can move."""
+    from headcount.engines.map._two_loop import two_loop
+
+    out = blocked(point.x, point.gradient, point.box)
+    if out is None:
+        return np.asarray(two_loop(*memory.pairs, point.gradient, point.curvature))
+    steps, changes, _ = memory.pairs
+    s, y = np.where(out, 0.0, steps), np.where(out, 0.0, changes)
+    sy = np.einsum("ki,ki->k", s, y)
+    curved = sy > FLAT * np.sqrt(np.einsum("ki,ki->k", s, s) * np.einsum("ki,ki->k", y, y))
+    free = np.where(out, 0.0, point.gradient)
+    return np.asarray(two_loop(s[curved], y[curved], 1.0 / sy[curved], free, point.curvature))
+
+
+def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: float = 4.0) -> Search:
+    """One iteration; ``longest`` bounds the change of any variable. ``failed`` when no decrease can be found."""
+    point, memory = search.point, search.memory
+    d = direction(point, memory)
+    slope = float(d @ point.gradient)
+    if slope >= 0:
+        memory = Memory.empty(len(point.x))
+        d = direction(point, memory)
+        slope = float(d @ point.gradient)
+    length = min(1.0, longest / max(float(np.abs(d).max(initial=0.0)), 1e-300))
+    noise = 4e-16 * abs(point.value) + point.rounding
+    for _ in range(40):
+        x = point.x + length * d
+        if point.box is not None:
+            x = np.clip(x, *point.box)
+        new = evaluate(x)
+        falls = new.value <= point.value + 1e-4 * length * slope + noise
+        # Where values differ by rounding alone, gradients still tell: nearer to the minimum along d the slope is smaller.
+        if not falls and abs(new.value - point.value) <= ROUNDED * noise:
+            falls = abs(float(d @ new.gradient)) <= 0.9 * -slope
+        if falls and math.isfinite(new.value):
+            return Search(new, memory.push(point, new))
+        length *= 0.5
+    return Search(point, Memory.empty(len(point.x)), failed=memory.stop == 0)

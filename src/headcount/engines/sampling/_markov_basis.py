@@ -1,0 +1,245 @@
+"""Gibbs sampling of count tables by Markov-basis moves (Sheldon and Dietterich 2011), on a chain or a tree.
+
+On integer tables that agree with each other the law is
+
+    p(n | y) ∝ Π_v Π_j n_v(j)!^(d_v − 1) / Π_e Π_ij n_e(i, j)! · Π_j pi(j)^n_r(j) Π_e P_e(i, j)^n_e(i, j) · Π l(y | n)
+
+with d_v the number of edges at v. Two kinds of moves, by an amount delta drawn from its exact conditional law:
+
+    degree two   on the edge e:  (i, j) and (i', j') gain delta, (i, j') and (i', j) lose delta
+    degree one   at the node v:  delta individuals go from j to j', seen from one state at each neighbour of v
+
+A move is walked one individual at a time, a *hop*, in both directions from where it stands, until the weight has fallen to
+e^−40 of the largest; delta is then drawn among the amounts walked over.
+"""
+
+import math
+
+from headcount._compile import bare, kernel
+from headcount.engines.sampling._random import below, uniform
+from headcount.engines.sampling._slots import ratio
+
+DEPTH = 40.0
+
+
+@bare
+def _feed(entry, step, first, slot, law, table, slot_count):
+    """Likelihood ratio of one individual more (`step` = 1) or less (−1) in an entry; the slots' counts follow."""
+    value = 1.0
+    for a in range(first[entry], first[entry + 1]):
+        s = slot[a]
+        if step > 0:
+            value *= ratio(law, table, s, slot_count[s])
+            slot_count[s] += 1
+        else:
+            slot_count[s] -= 1
+            value /= ratio(law, table, s, slot_count[s])
+    return value
+
+
+@bare
+def _hop(tree, slots, state, hop, forwards):
+    """Move one individual; returns the change of log p(n | y), −inf where it is impossible (the tables move all the same)."""
+    k, v, power = hop.size[0], hop.size[1], hop.size[4]
+    lose, gain, out, into = hop.lose, hop.gain, hop.law[0], hop.law[1]
+    cell_out, cell_in = hop.size[2], hop.size[3]
+    if not forwards:
+        lose, gain, out, into, cell_out, cell_in = gain, lose, into, out, cell_in, cell_out
+    edge, node, law = state.edge, state.node, tree.law
+    total, factor = 0.0, 1.0
+    for a in range(k):
+        factor *= edge[lose[a]] / (edge[gain[a]] + 1.0) * (law[into[a]] / law[out[a]])
+        edge[lose[a]] -= 1
+        edge[gain[a]] += 1
+        if slots.edge_first.size > 1:
+            factor *= _feed(
+                lose[a], -1, slots.edge_first, slots.edge_slot, slots.law, slots.table, state.slot_count
+            )
+            factor *= _feed(
+                gain[a], 1, slots.edge_first, slots.edge_slot, slots.law, slots.table, state.slot_count
+            )
+        if factor < 1e-60 or factor > 1e60:
+            total += math.log(factor)
+            factor = 1.0
+    if v >= 0:
+        if v == 0:
+            factor *= tree.initial[cell_in] / tree.initial[cell_out]
+        total += power * math.log((node[cell_in] + 1.0) / node[cell_out])
+        node[cell_out] -= 1
+        node[cell_in] += 1
+        factor *= _feed(
+            cell_out, -1, slots.node_first, slots.node_slot, slots.law, slots.table, state.slot_count
+        )
+        factor *= _feed(
+            cell_in, 1, slots.node_first, slots.node_slot, slots.law, slots.table, state.slot_count
+        )
+    return total + math.log(factor)
+
+
+@bare
+def _room(state, hop, forwards):
+    """How many hops the tables allow."""
+    k = hop.size[0]
+    entries = hop.lose if forwards else hop.gain
+    if k == 0:
+        return state.node[hop.size[2] if forwards else hop.size[3]]
+    room = state.edge[entries[0]]
+    for a in range(1, k):
+        room = min(room, state.edge[entries[a]])
+    return room
+
+
+@bare
+def _walk(tree, slots, state, hop, forwards, room, weights):
+    """Hop as far as it matters; fills the log-weights and returns (hops made, the largest log-weight)."""
+    now, top, made = 0.0, 0.0, 0
+    limit = min(room, weights.size)
+    while made < limit:
+        now += _hop(tree, slots, state, hop, forwards)
+        weights[made] = now
+        made += 1
+        top = max(top, now)
+        if now < top - DEPTH:
+            break
+    return made, top
+
+
+@bare
+def _settle(state, hop, time):
+    """Bring the sums of the entries that are about to change up to date."""
+    for side in range(2):
+        entries = hop.lose if side == 0 else hop.gain
+        for a in range(hop.size[0]):
+            e = entries[a]
+            span = time - state.edge_since[e]
+            n = float(state.edge[e])
+            state.edge_sum[e] += n * span
+            state.edge_square[e] += n * n * span
+            state.edge_since[e] = time
+        if hop.size[1] >= 0:
+            c = hop.size[2 + side]
+            span = time - state.node_since[c]
+            n = float(state.node[c])
+            state.node_sum[c] += n * span
+            state.node_square[c] += n * n * span
+            state.node_since[c] = time
+
+
+@bare
+def _draw_amount(random, up, made_up, down, made_down, top):
+    """An amount in −made_down … made_up with probability proportional to exp(log-weight); zero has log-weight 0."""
+    total = math.exp(-top)
+    for a in range(made_up):
+        total += math.exp(up[a] - top)
+    for a in range(made_down):
+        total += math.exp(down[a] - top)
+    left = uniform(random) * total - math.exp(-top)
+    if left < 0.0:
+        return 0
+    for a in range(made_up):
+        left -= math.exp(up[a] - top)
+        if left < 0.0:
+            return a + 1
+    for a in range(made_down):
+        left -= math.exp(down[a] - top)
+        if left < 0.0:
+            return -a - 1
+    return 0
+
+
+@bare
+def _make(tree, slots, state, hop, time):
+    """Draw the amount of one move from its conditional law and make it; returns whether there was any choice."""
+    ahead, back = _room(state, hop, True), _room(state, hop, False)
+    if ahead == 0 and back == 0:
+        return False
+    _settle(state, hop, time)
+    made_up, top_up = _walk(tree, slots, state, hop, True, ahead, hop.up)
+    for _ in range(made_up):
+        _hop(tree, slots, state, hop, False)
+    made_down, top_down = _walk(tree, slots, state, hop, False, back, hop.down)
+    amount = _draw_amount(state.random, hop.up, made_up, hop.down, made_down, max(top_up, top_down))
+    for _ in range(amount + made_down):
+        _hop(tree, slots, state, hop, True)
+    return True
+
+
+@bare
+def _pick_square(tree, random, hop):
+    """A random 2 × 2 minor of a random edge table: (i, j') and (i', j) lose, (i, j) and (i', j') gain."""
+    v = 1 + below(random, tree.sizes.size - 1)
+    rows, size = tree.sizes[tree.parent[v]], tree.sizes[v]
+    if rows < 2 or size < 2:
+        return False
+    i, i_other = below(random, rows), below(random, rows - 1)
+    j, j_other = below(random, size), below(random, size - 1)
+    i_other += i_other >= i
+    j_other += j_other >= j
+    hop.lose[0], hop.lose[1] = i * size + j_other, i_other * size + j
+    hop.gain[0], hop.gain[1] = i * size + j, i_other * size + j_other
+    for a in range(2):
+        hop.law[0, a], hop.law[1, a] = hop.lose[a] + tree.law_start[v], hop.gain[a] + tree.law_start[v]
+        hop.lose[a] += tree.edge_start[v]
+        hop.gain[a] += tree.edge_start[v]
+    hop.size[0], hop.size[1] = 2, -1
+    return True
+
+
+@bare
+def _pick_reroute(tree, random, hop):
+    """A random node, two of its states, and one state at each of its neighbours."""
+    v = below(random, tree.sizes.size)
+    size = tree.sizes[v]
+    if size < 2:
+        return False
+    j, j_other = below(random, size), below(random, size - 1)
+    j_other += j_other >= j
+    k = 0
+    if v > 0:
+        row = below(random, tree.sizes[tree.parent[v]]) * size
+        hop.lose[0], hop.gain[0] = tree.edge_start[v] + row + j, tree.edge_start[v] + row + j_other
+        hop.law[0, 0], hop.law[1, 0] = tree.law_start[v] + row + j, tree.law_start[v] + row + j_other
+        k = 1
+    for a in range(tree.child_start[v], tree.child_start[v + 1]):
+        c = tree.children[a]
+        wide = tree.sizes[c]
+        x = below(random, wide)
+        hop.lose[k], hop.gain[k] = tree.edge_start[c] + j * wide + x, tree.edge_start[c] + j_other * wide + x
+        hop.law[0, k], hop.law[1, k] = (
+            tree.law_start[c] + j * wide + x,
+            tree.law_start[c] + j_other * wide + x,
+        )
+        k += 1
+    hop.size[0], hop.size[1], hop.size[4] = k, v, k - 1
+    hop.size[2], hop.size[3] = tree.node_start[v] + j, tree.node_start[v] + j_other
+    return True
+
+
+@kernel
+def make_moves(tree, slots, state, hop, first, moves, draws, thin):
+    """`moves` random moves, numbered from `first`; every `thin`-th move's node counts go to the next row of `draws`.
+
+    Returns how many moves had a choice.
+    """
+    many, row = tree.sizes.size > 1, 0
+    real = 0
+    for time in range(first, first + moves):
+        square = many and uniform(state.random) < 0.5
+        found = _pick_square(tree, state.random, hop) if square else _pick_reroute(tree, state.random, hop)
+        if found and _make(tree, slots, state, hop, time):
+            real += 1
+        if (time + 1) % thin == 0:
+            for cell in range(state.node.size):
+                draws[row, cell] = state.node[cell]
+            row += 1
+    for e in range(state.edge.size):
+        n, span = float(state.edge[e]), first + moves - state.edge_since[e]
+        state.edge_sum[e] += n * span
+        state.edge_square[e] += n * n * span
+        state.edge_since[e] = first + moves
+    for c in range(state.node.size):
+        n, span = float(state.node[c]), first + moves - state.node_since[c]
+        state.node_sum[c] += n * span
+        state.node_square[c] += n * n * span
+        state.node_since[c] = first + moves
+    return real

@@ -1,0 +1,276 @@
+r"""From a scalar cavity and a likelihood to the moments a site must match.
+
+Given the law c of one count in the context of everything but its own observation (see ``_whole_law``; a Gaussian cavity where counts
+are large), the *lattice* projection sums :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` over whole numbers :math:`0 \le k \le N`: counts are
+integers, and near zero that is what matters. Where the spread is large every s-th integer is summed with weight s, which is the
+trapezoid rule and as exact. The *line* projection integrates the Gaussian cavity over real :math:`z \ge 0` by the same rule with a
+fractional step. The log-likelihood and the binomial coefficients are tabulated once for each grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from headcount.engines.tilted._whole_law import Context, log_choose, whole_law
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headcount.observe import Observation
+
+    Array = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+POINTS_PER_SD = 2.0
+"""The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""
+REACH = 8.5
+"""Half-width of a grid in standard deviations."""
+ALIKE = 1e-6
+"""Relative difference of variances that is rounding; times 1/v it need not be small."""
+DEAD = 1e-14
+"""Variance, in units of the expected count, below which a count is known outright."""
+FLAT = 1e-10
+"""Share of a precision that must be left to have a Gaussian."""
+TINY = 1e-300
+SETTLED = 1e-4
+"""Variance below which a count is one whole number: it changes by individuals, and the width of its Gaussian does not matter."""
+NARROW = 1.0
+"""Variance below which a law of whole numbers is not a Gaussian read off at them."""
+REFINEMENTS = 20
+"""Times that grids may be made finer around what they found."""
+LEAST_SD = 0.1
+"""Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
+CERTAIN = 1e-7
+"""Variance below which a count is known; a site need not say more."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points of summation for every entry (padded with weight zero), and log ℓ there."""
+
+    points: Array
+    """``(K, P)``."""
+    log_prob: Array
+    """log ℓ with the log of the summation weight; −inf for padding."""
+    centre: Array
+    sd: Array
+    step: Array
+    coefficient: Array | None
+    """log of the binomial coefficients of the points, less that of the first; None on a line."""
+
+    def serves(self, mean: Array, sd: Array) -> NDArray[np.bool_]:
+        """Where the grid still fits a posterior with these moments."""
+        return (np.abs(mean - self.centre) <= self.sd) & (sd <= 1.4 * self.sd) & (sd >= 0.5 * self.sd)
+
+
+def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, lattice: bool) -> Grid:
+    """A grid around each entry's posterior; the wider of the given sd and half a count is used."""
+    sd = np.maximum(sd, 0.5)
+    step = np.maximum(np.floor(sd / POINTS_PER_SD), 1.0) if lattice else sd / (4 * POINTS_PER_SD)
+    low = np.maximum(mean - REACH * sd, 0.0)
+    high = np.minimum(np.maximum(mean, 0.0) + REACH * sd + 1.0, population)
+    low = np.floor(low) if lattice else low
+    count = np.floor((high - low) / step).astype(int) + 1
+    k = np.arange(int(count.max(initial=1)))
+    points: Array = low[:, None] + step[:, None] * k.astype(float)
+    inside = (k < count[:, None]) & (points <= population)
+    weight = np.where(inside, np.log(step)[:, None], -np.inf)
+    if not lattice:  # a line starts at zero: half weight there, and never zero itself where log ℓ is −inf
+        weight[:, 0] -= np.log(2.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_prob = np.ascontiguousarray(noise.log_prob(np.minimum(points, population).T).T + weight)
+    coefficient = log_choose(points, low, population) if lattice else None
+    return Grid(points, log_prob, mean, sd, step, coefficient)
+
+
+class Tilted(NamedTuple):
+    """Moments of ``c(k) ℓ(y | k) e^{−g k}``."""
+
+    log_z: Array
+    mean: Array
+    variance: Array
+    own: Array
+    """The variance of c itself."""
+    bend: Array
+    """A of :math:`c(k) \\propto \\mathrm{Bin}(k)\\,e^{A s^2 + B s}`, where c is such a law."""
+
+
+def tilted_moments(grid: Grid, context: Context, g: Array) -> Tilted:
+    """Sum over the grid."""
+    from headcount.engines.tilted._whole_counts import tilted_sums
+
+    mean, variance = context.mean, context.variance
+    own = variance.copy()
+    law = np.stack([-0.5 / variance, np.zeros_like(mean), -0.5 * np.log(2 * np.pi * variance)])
+    whole = np.zeros(len(mean), dtype=np.bool_)
+    if grid.coefficient is not None:
+        rows = np.flatnonzero(context.is_small)
+        fitted = whole_law(context.take(rows))
+        constant = fitted.constant_against(grid.points[rows, 0], context.population)
+        law[:, rows] = fitted.a, fitted.b, constant
+        own[rows] = fitted.variance
+        whole[rows] = True
+    coefficient = grid.points if grid.coefficient is None else grid.coefficient
+    log_z, first, second = (np.empty_like(mean) for _ in range(3))
+    tilted_sums(grid.points, grid.log_prob, coefficient, whole, law, mean, g, log_z, first, second)
+    return Tilted(log_z, mean + first, second, own, law[0])
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The active entries of one noise: posterior moments, sites, centre."""
+
+    mean: Array
+    variance: Array
+    tau: Array
+    nu: Array
+    expected: Array
+    g: Array
+
+
+def laplace_site(noise: Observation, here: Entries) -> tuple[Array, Array, float, float, None]:
+    """Match value, slope and curvature of log ℓ − g n at the present mean."""
+    at = here.expected + here.mean
+    low = noise.domain_low
+    at = np.where(at > low, at, low + 1e-3 * np.maximum(here.expected - low, 1e-3))
+    slope, bend = noise.slope(at) - here.g, noise.curvature(at)
+    delta = at - here.expected
+    tau = -bend
+    nu = slope + tau * delta
+    value = noise.log_prob(at) - here.g * at
+    log_sites = float((value - (-0.5 * tau * delta**2 + nu * delta)).sum())
+    sd = np.sqrt(np.maximum(here.variance, 1e-300))
+    gain = np.abs((nu - here.nu) - (tau - here.tau) * here.mean) * sd
+    change = max(
+        float(gain.max(initial=0.0)), float((np.abs(tau - here.tau) * here.variance).max(initial=0.0))
+    )
+    return tau, nu, log_sites, change, None
+
+
+class _Cavity(NamedTuple):
+    """Beliefs without an entry's own site, in deviations; ``usable`` where there is such a Gaussian."""
+
+    mean: Array
+    variance: Array
+    live: Mask
+    """Where the count is not known outright."""
+    usable: Mask
+
+
+def _cavity(here: Entries) -> _Cavity:
+    """1/v_c = 1/v − τ, m_c = v_c (m/v − ν)."""
+    live = here.variance > DEAD * np.maximum(here.expected, TINY)
+    v = np.where(live, here.variance, 1.0)
+    precision = 1.0 / v - here.tau
+    usable = live & (precision > FLAT / v)
+    variance = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
+    return _Cavity(np.where(usable, variance * (here.mean / v - here.nu), 0.0), variance, live, usable)
+
+
+def summed_site(
+    noise: Observation, here: Entries, grid: Grid | None, population: float, *, lattice: bool
+) -> tuple[Array, Array, float, float, Grid]:
+    r"""Match mean and variance of :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` summed over the grid.
+
+    With :math:`\hat m, \hat v` those and :math:`m_c, v_c` the moments of c, the site is what the observation changes of c,
+
+    .. math:: \tau = 1/\hat v - 1/v_c, \qquad \nu = \hat m/\hat v - m_c/v_c,
+
+    and its part of the log evidence :math:`\log \sum_k c\,\ell\,e^{-gk} - \log \int N(z; m_c, v_c)\,e^{-\frac12\tau z^2 + \nu z}`.
+
+    Returns
+    -------
+    tuple
+        τ, ν, the sum of the parts of the evidence at the present sites, how far beliefs are from those with the new sites (in
+        standard deviations, or shares of the variance), and the grid.
+
+    Raises
+    ------
+    FloatingPointError
+        If the centre makes a count certain that the data forbid.
+    """
+    cavity = _cavity(here)
+    fixed = np.rint(np.clip(here.expected, 0.0, population))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        certain = noise.log_prob(fixed) - here.g * fixed
+    if (~cavity.live & np.isneginf(certain)).any():
+        raise FloatingPointError("the centre makes certain what the data forbid")
+    v = np.where(cavity.live, here.variance, 1.0)
+    context = Context(here.expected, here.expected + cavity.mean, cavity.variance, population)
+    if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
+        grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
+    grid, (log_z, mean, variance, own_v, bend) = _resolved(noise, grid, context, here.g, cavity.usable)
+    own_v = np.where(np.abs(own_v - cavity.variance) < ALIKE * cavity.variance, cavity.variance, own_v)
+    mean = mean - here.expected
+    ok = cavity.usable & np.isfinite(log_z)
+    known = ok & (np.maximum(variance, cavity.variance) <= CERTAIN)  # the others have settled it already
+    safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
+    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
+    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity.mean / own_v, here.nu))
+    more = np.where(
+        known, 0.0, 1.0 / cavity.variance - 1.0 / own_v
+    )  # the belief with this site has this precision besides
+    new_v = 1.0 / np.maximum(1.0 / safe + more, FLAT / safe)
+    new_m = new_v * (mean / safe + cavity.mean * more)
+    if lattice:
+        rows = np.flatnonzero(ok & ~known & (variance < NARROW) & context.is_small)
+        most = _more_bend(context, rows, mean, variance, bend)
+        tau[rows] = np.clip(tau[rows], np.minimum(most, 0.0), np.maximum(most, 0.0))
+        new_m[rows], new_v[rows] = mean[rows], 1.0 / (1.0 / cavity.variance[rows] + tau[rows])
+        nu[rows] = mean[rows] / new_v[rows] - cavity.mean[rows] / cavity.variance[rows]
+    parts = np.where(ok, log_z - _log_integral(cavity, own_v, here), np.where(cavity.live, 0.0, certain))
+    settled = ok & (variance < SETTLED)
+    scale = np.where(settled, 1.0, np.maximum(v, LEAST_SD**2))
+    change = np.maximum(
+        np.abs(new_m - here.mean) / np.sqrt(scale), np.where(settled, 0.0, np.abs(new_v - v) / scale)
+    )
+    change = np.where(
+        ok, change, np.where(cavity.live, 1.0, 0.0)
+    )  # an entry without a cavity has not converged
+    return tau, nu, float(parts.sum()), float(change.max(initial=0.0)), grid
+
+
+def _log_integral(cavity: _Cavity, own_v: Array, here: Entries) -> Array:
+    """Log of the integral of c's Gaussian times the present site (the cavity's, where under way a site undoes more than c has)."""
+    v = np.where(1.0 / own_v + here.tau > 0, own_v, cavity.variance)
+    joint = np.where(cavity.usable, 1.0 / v + here.tau, 1.0 / v)
+    slope = cavity.mean / v + here.nu
+    return np.asarray(-0.5 * np.log(v * joint) + 0.5 * slope**2 / joint - 0.5 * cavity.mean**2 / v)
+
+
+def _resolved(
+    noise: Observation, grid: Grid, context: Context, g: Array, usable: Mask
+) -> tuple[Grid, Tilted]:
+    """Tilted moments, on finer grids where a likelihood much narrower than its context fell between the points."""
+    lattice = grid.coefficient is not None
+    found = tilted_moments(grid, context, g)
+    for _ in range(REFINEMENTS):
+        mean, spread = found.mean, np.sqrt(np.maximum(found.variance, 0.0))
+        coarse = usable & (spread < grid.step) & ((grid.step > 1.0) | (not lattice))
+        if not coarse.any():
+            break
+        sd = np.where(coarse, np.maximum(spread, grid.step), grid.sd)
+        centre = np.where(coarse, mean, grid.centre)
+        grid = make_grid(noise, centre, sd, context.population, lattice=lattice)
+        found = tilted_moments(grid, context, g)
+    return grid, found
+
+
+def _more_bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: Array, bend: Array) -> Array:
+    r"""What observations add to −2A of the laws :math:`c(k) \propto \mathrm{Bin}(k)\,e^{A s^2 + B s}`: their τ in whole numbers.
+
+    Between a Gaussian's precisions 1/v, as they add up, and those of whole numbers lies this: a law on {−1, 0, 1} with variance v
+    loses the factor e from it to a likelihood :math:`e^{-|k|}`, however small v is already. Two such readings of one count, each
+    seeing the other's precision grow, would make each other certain. And of a rare count, which can only be tilted, nothing is
+    added, however much its variance changes with its mean.
+    """
+    moved = Context(
+        context.expected[rows],
+        context.expected[rows] + mean[rows],
+        np.maximum(variance[rows], CERTAIN),
+        context.population,
+    )
+    return 2.0 * (bend[rows] - whole_law(moved).a)

@@ -1,0 +1,379 @@
+r"""The default: expectation propagation around a tilted centre, with moments summed over whole numbers.
+
+For any g, :math:`p(n\mid y) \propto \mathrm{CGM}(N,\theta+g)(n)\prod\ell(y\mid n)e^{-gn}` exactly, so the Gaussian may be made at
+:math:`\theta+g` for any g. Three parts are free choices:
+
+* **structure**: whatever shape the model has;
+* **centre**: ``"prior"`` (g = 0, the paper's), ``"map"`` (:math:`N\mu(\theta+g)` is the MAP estimate), or ``"mean"``: g moves with the
+  iteration, :math:`g \leftarrow g + \nu - \tau\delta`, until the Gaussian's mean *is* :math:`N\mu(\theta+g)`. Means are
+  then marginals of a law: ≥ 0,
+  summing to N, and flows agree with nodes to rounding;
+* **projection**: ``"lattice"``, ``"line"``, or ``"laplace"`` (value, slope and curvature at the mean).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from headcount.engines._engine import IterativeEngine
+from headcount.engines._tilting import Tilts
+from headcount.engines.map._map import MAP
+from headcount.engines.tilted import _unit_mass as unit_mass
+from headcount.engines.tilted._anderson import MEMORY, Seen, Trust, mixed
+from headcount.engines.tilted._centre import Centre, Roles
+from headcount.engines.tilted._damping import LEAST, NEAR, Damping
+from headcount.engines.tilted._held import NEAR as NEAR_EXACT
+from headcount.engines.tilted._held import held
+from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
+from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
+from headcount.structure import Moments, NotPositiveDefinite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from headcount.observe import Problem
+
+    Array = NDArray[np.float64]
+
+WILD = 3.0
+"""A sweep that makes the residual grow by this factor is taken back."""
+MIXED = 2.0
+"""A sweep to where the last ones lead may leave sites this much further from their targets; they come back nearer."""
+EDGE = 0.01
+"""A first centre does not make an observed count's variance smaller than this, nor by this factor."""
+ROUNDING = 1e-13
+"""Of an expected count, in shares of the population."""
+LONGEST_PULL = 1.0
+"""Largest change of a tilt in one sweep, in nats."""
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Gaussian sites on the active entries (zero elsewhere), in deviations from the centre."""
+
+    tau: Array
+    nu: Array
+
+
+@dataclass(frozen=True)
+class EPState:
+    """What the next step needs, and what the last one found."""
+
+    centre: Centre
+    sites: Sites
+    mean: Array
+    """Deviation at every observed entry."""
+    variance: Array
+    log_z: float
+    target: Sites
+    """Undamped sites that would match the last moments."""
+    log_sites: float
+    """Σ (log of the tilted normaliser − log of the site's Gaussian integral)."""
+    change: float
+    """How far the sites are from their targets."""
+    residual: float
+    """That, or how far the mean is from the centre where the centre follows it."""
+    damping: Damping
+    grids: tuple[Grid | None, ...] = field(default=())
+    past: tuple[Seen, ...] = field(default=())
+    """The last sweeps, for :func:`mixed`."""
+    trust: Trust = field(default=Trust())
+    """In what they foretell."""
+
+
+@dataclass(frozen=True)
+class TiltedEP(IterativeEngine):
+    """Expectation propagation around a tilted centre.
+
+    Parameters
+    ----------
+    centre, projection
+        See the module's docstring.
+    damping
+        Largest fraction of a site's change taken in one sweep; halved when a sweep goes wrong.
+    tolerance
+        On the largest change of an observed count's mean (in its standard deviations) and variance (in shares of it).
+    """
+
+    name: ClassVar[str] = "TiltedEP"
+    centre: Literal["mean", "map", "prior"] = "mean"
+    projection: Literal["lattice", "line", "laplace"] = "lattice"
+    damping: float = 0.9
+    tolerance: float = 1e-5
+    max_iterations: int = 1000
+    patience: ClassVar[int] = 500
+    """Single individuals that could be in either of two places make sweeps linger where nothing is settled, and go on."""
+
+    def init(
+        self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None
+    ) -> EPState:
+        """Find the first centre, the MAP tilts (or zero), and the first sites."""
+        del rng
+        tilts = Tilts(problem)
+        roles = self._roles(tilts)
+        if self.centre == "prior":
+            centre = Centre.at(roles, np.zeros(int(tilts.offsets[-1])))
+        elif self.centre == "map":
+            centre = Centre.at(roles, _map_tilts(problem, loose=False, g=g))
+        else:
+            centre = _off_the_edge(Centre.at(roles, held(roles, _map_tilts(problem, loose=True, g=g))))
+        return self._begin(centre, self._first_sites(centre))
+
+    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:
+        """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps."""
+        tilts = Tilts(problem)
+        roles = self._roles(tilts)
+        if self.centre != "mean" or "eta" not in start:
+            return self.init(problem, rng, g=start.get("g"))
+        tau = np.where(roles.active, start["tau"], 0.0)
+        try:
+            centre = Centre.at(roles, held(roles, start["g"]))
+            nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
+            return self._begin(centre, Sites(tau, nu))
+        except (NotPositiveDefinite, FloatingPointError):  # not so similar after all
+            return self.init(problem, rng)
+
+    def _roles(self, tilts: Tilts) -> Roles:
+        return Roles.of(tilts, whole=self.projection == "lattice")
+
+    def _begin(self, centre: Centre, sites: Sites) -> EPState:
+        """The state at given sites."""
+        zero = np.zeros_like(centre.g)
+        nothing = Sites(zero, zero)
+        state = EPState(
+            centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, np.inf, Damping(self.damping, self.damping)
+        )
+        return self._look(state)
+
+    def _first_sites(self, centre: Centre) -> Sites:
+        """Slope and (where concave) curvature at the centre: close to the answer already. At a corner they say nothing."""
+        tau, nu = np.zeros_like(centre.g), np.zeros_like(centre.g)
+        for index, noise in centre.roles.active_noise:
+            if not noise.smooth:
+                continue
+            at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
+            tau[index] = np.maximum(-noise.curvature(at), 0.0)
+            nu[index] = noise.slope(at) - centre.g[index]
+        return Sites(tau, nu)
+
+    def step(self, state: EPState) -> EPState:
+        """One damped parallel sweep, with the centre moved along; a sweep that breaks is taken back and halved."""
+        damping = state.damping
+        tilts = slice(2 * int(state.centre.roles.active.sum()), None)
+        here = _seen(state, self._pull(state))
+        past = (*state.past[-MEMORY:], here) if state.residual <= NEAR else ()
+        state = replace(state, past=past)
+        for attempt in range(16):
+            mixing = attempt == 0 and len(state.past) > 1 and state.trust.some
+            follow = 1.0 if attempt < 8 else 0.0  # at worst the centre waits a sweep
+            length = np.full(len(here.x), damping.length)
+            length[tilts] = follow
+            try:
+                change = length * here.r
+                if mixing:
+                    change = mixed(state.past, length, _lengths(state), state.trust) - here.x
+                    change *= min(1.0, LONGEST_PULL / max(float(np.abs(change[tilts]).max()), 1e-300))
+                new = self._look(self._placed(state, here.x + change))
+            except (NotPositiveDefinite, FloatingPointError):
+                new = None
+            if mixing and (new is None or max(new.change / MIXED, new.residual - NEAR) > state.change):
+                state = replace(state, past=state.past[1:], trust=state.trust.refused())
+                continue
+            better = new is not None and new.residual <= state.residual
+            if mixing and new is not None:
+                return replace(new, trust=state.trust.after(better=better))
+            if new is None or (new.residual > WILD * state.residual and damping.length > LEAST):
+                damping = damping.halved()  # entries of one node swing against each other; this settles them
+                continue
+            return replace(
+                new,
+                damping=damping.after(new.residual, before=state.residual),
+                trust=state.trust.after_plain(better=better),
+            )
+        return replace(state, residual=np.nan)  # not even a sweep of no length can be solved
+
+    def _pull(self, state: EPState) -> Array:
+        """The change of tilts with which the centre follows the mean, ν − τδ.
+
+        It is the one tilt that gives the Gaussian its mean without sites (δ = Σ(ν − τδ)); a long move is shortened, because the law
+        follows tilts exponentially and the Gaussian only linearly.
+        """
+        centre = state.centre
+        still = float(np.abs(state.mean).max(initial=0.0)) <= ROUNDING * centre.roles.tilts.problem.population
+        if self.centre != "mean" or not centre.roles.active.any() or still:
+            return np.zeros_like(centre.g)
+        tau, nu = state.sites.tau + centre.settled_tau, state.sites.nu + centre.settled_nu
+        pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean + centre.correlated_pull(state.mean))
+        return np.asarray(pull * min(1.0, LONGEST_PULL / max(float(np.abs(pull).max()), 1e-300)))
+
+    def _placed(self, state: EPState, x: Array) -> EPState:
+        """The same state with tilts and sites ``(τ, η, g)``, η in the counts themselves."""
+        roles = state.centre.roles
+        active = roles.active
+        at = np.cumsum([active.sum()] * 2)
+        tau, nu, g = np.zeros_like(state.mean), np.zeros_like(state.mean), state.centre.g.copy()
+        tau[active], eta, g[~roles.exact] = np.split(x, at)
+        centre = state.centre if (g == state.centre.g).all() else Centre.at(roles, held(roles, g))
+        g = centre.g
+        nu[active] = eta - tau[active] * centre.expected[active] - g[active]
+        return replace(state, centre=centre, sites=Sites(tau, nu))
+
+    def _look(self, state: EPState) -> EPState:
+        """Solve under the present sites and project every active entry."""
+        centre = state.centre
+        tilts = centre.roles.tilts
+        moments = _flat(
+            centre.structure.solve(
+                tilts.split(state.sites.tau + centre.settled_tau),
+                tilts.split(state.sites.nu + centre.settled_nu),
+            )
+        )
+        mean, variance, log_z = moments
+        rounding = ROUNDING * tilts.problem.population
+        if not np.isfinite(mean).all() or (variance < -rounding).any():
+            raise FloatingPointError
+        variance = np.where(centre.roles.exact | (variance < 0), 0.0, variance)  # what is known has none
+        tau, nu = state.sites.tau.copy(), state.sites.nu.copy()
+        furthest, log_sites = 0.0, 0.0
+        grids: list[Grid | None] = []
+        for k, (index, noise) in enumerate(centre.roles.active_noise):
+            old = state.grids[k] if state.grids else None
+            here = Entries(
+                mean[index],
+                variance[index],
+                state.sites.tau[index],
+                state.sites.nu[index],
+                centre.expected[index],
+                centre.g[index],
+            )
+            if self.projection == "laplace":
+                new_tau, new_nu, more, change, grid = laplace_site(noise, here)
+            else:
+                new_tau, new_nu, more, change, grid = summed_site(
+                    noise, here, old, float(tilts.problem.population), lattice=self.projection == "lattice"
+                )
+            tau[index], nu[index] = new_tau, new_nu
+            log_sites += more
+            furthest = max(furthest, change)
+            grids.append(grid)
+        residual = furthest
+        if self.centre == "mean" and centre.roles.active.any():
+            off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
+            exact = centre.roles.exact
+            floor = 10 * np.where(exact, NEAR_EXACT, ROUNDING) * tilts.problem.population
+            residual = max(residual, float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0)))
+        return replace(
+            state,
+            mean=mean,
+            variance=variance,
+            log_z=log_z,
+            target=Sites(tau, nu),
+            log_sites=log_sites,
+            change=furthest,
+            residual=residual,
+            grids=tuple(grids),
+        )
+
+    def residual(self, state: EPState) -> float:
+        """See :attr:`tolerance`."""
+        return state.residual
+
+    def report(self, state: EPState) -> dict[str, float]:
+        """The evidence so far and the damping."""
+        return {"log_evidence": self._evidence(state), "damping": state.damping.length}
+
+    @staticmethod
+    def _evidence(state: EPState) -> float:
+        return state.centre.gain + state.centre.constant + state.log_z + state.log_sites
+
+    def finish(self, state: EPState) -> Beliefs:
+        """The Gaussian around the last centre."""
+        evidence = self._evidence(state)
+        if self.centre == "mean" and self.projection == "lattice":
+            sites, centre = state.sites, state.centre
+            probable = unit_mass.log_z(centre, sites.tau + centre.settled_tau, sites.nu + centre.settled_nu)
+            evidence += 0.0 if probable is None else probable - state.log_z
+        tilts = state.centre.roles.tilts
+        tau = tilts.split(state.sites.tau + state.centre.settled_tau)
+        nu = tilts.split(state.sites.nu + state.centre.settled_nu)
+        roles = state.centre.roles
+        settled = (self.centre == "mean" and roles.active.any()) or not (
+            roles.active.any() or roles.exact.any() or roles.gaussian.any()
+        )
+        return GaussianBeliefs(
+            state.centre.model(),
+            tilts.problem.population,
+            lambda: state.centre.structure.field(tau, nu),
+            settled=bool(settled),
+            log_evidence=evidence,
+            diagnostics={
+                "g": state.centre.g,
+                "tau": state.sites.tau,
+                # the site in the count itself, exp(−½τn² + ηn), whatever the centre
+                "eta": state.sites.nu + state.sites.tau * state.centre.expected + state.centre.g,
+            },
+        )
+
+
+def _off_the_edge(centre: Centre) -> Centre:
+    """The centre with the tilts undone that took an observed count from possible to nearly impossible.
+
+    The most probable count may be zero where the mean is not; a Gaussian made there is too narrow to see the way back.
+    """
+    roles, n = centre.roles, float(centre.roles.tilts.problem.population)
+    prior = n * roles.tilts.evaluate(np.zeros_like(centre.g))[1]
+    left, had = (m * (1.0 - m / n) for m in (centre.expected, prior))
+    lost = roles.active & (left < EDGE) & (left < EDGE * had)
+    return Centre.at(roles, held(roles, np.where(lost, 0.0, centre.g))) if lost.any() else centre
+
+
+def _seen(state: EPState, pull: Array) -> Seen:
+    """Sites of active entries in the counts themselves, and tilts of all but exact ones: (τ, η, g); and how far off they are."""
+    sites, target, centre = state.sites, state.target, state.centre
+    active, free = centre.roles.active, ~centre.roles.exact
+    tau = target.tau - sites.tau
+    eta = sites.nu + sites.tau * centre.expected + centre.g
+    more = target.nu - sites.nu + tau * centre.expected
+    return Seen(
+        np.concatenate([sites.tau[active], eta[active], centre.g[free]]),
+        np.concatenate([tau[active], more[active], pull[free]]),
+    )
+
+
+def _lengths(state: EPState) -> Callable[[Array], Array]:
+    """Changes of (τ, η, g) as changes of the mean in standard deviations, and of the variance in shares of it."""
+    active, free = state.centre.roles.active, ~state.centre.roles.exact
+    n, v = state.centre.expected + state.mean, np.maximum(state.variance, 0.0)
+    sd = np.sqrt(v)
+
+    def scaled(x: Array) -> Array:
+        tau, eta, g = np.split(x, np.cumsum([active.sum()] * 2))
+        return np.concatenate([v[active] * tau, sd[active] * (eta - n[active] * tau), sd[free] * g])
+
+    return scaled
+
+
+def _map_tilts(problem: Problem, *, loose: bool, g: Array | None) -> Array:
+    """Tilts of the MAP estimate; loosely when the centre will move on anyway, else until nothing is gained any more."""
+    engine = MAP(tolerance=1e-4 if loose else 1e-9)
+    state = engine.init(problem, g=g)
+    best, since = np.inf, 0
+    for _ in range(engine.max_iterations):
+        miss = engine.residual(state)
+        since = 0 if miss < 0.5 * best else since + 1
+        best = min(best, miss)
+        if miss <= engine.tolerance or state.search.failed or since > 25:
+            break
+        state = engine.step(state)
+    return state.objective.g(state.search.point)
+
+
+def _flat(moments: Moments) -> tuple[Array, Array, float]:
+    if not moments.mean:
+        return np.zeros(0), np.zeros(0), moments.log_z
+    return np.concatenate(moments.mean), np.concatenate(moments.variance), moments.log_z

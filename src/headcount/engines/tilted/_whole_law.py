@@ -1,0 +1,131 @@
+r"""The law of one count, as a whole number, in the context of everything but its own observation.
+
+Under a tilted model an entry's count is *exactly* :math:`\mathrm{Bin}(N, \mu)`; the other observations turn its Gaussian stand-in
+into the cavity :math:`N(m, v)`. The law that keeps the binomial's shape and has the cavity's moments is
+
+.. math:: c(k) \propto \mathrm{Bin}(k; N, \mu)\,e^{A (k-m)^2 + B (k-m)}, \qquad
+          \textstyle\sum_k c(k)\,k = m, \quad \sum_k c(k)\,(k-m)^2 = v .
+
+Where counts are large it is the cavity itself. Where they are small it has the prior's skew and its end at zero. An observation
+that says nothing changes nothing, so several observations of one count do not correct for whole numbers more than once: reading
+:math:`N(m, v)` off at whole numbers instead shrinks it wherever it is narrow, each time, until nothing is left.
+
+Whole numbers with mean m cannot have every variance: not less than f(1 − f), f the fraction of m, and where the mean is far below
+one, not much else than the binomial's either (more would need :math:`A > 0` so large that c grows again in its tail). There
+c has the mean m and the nearest variance a law with a falling tail has, and a site is what the observation changes *of c*.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Rows = NDArray[np.intp]
+
+LARGE = 1e5
+"""Prior variance above which a binomial is as good as Gaussian, and dearer."""
+TABLE = 200_000
+"""Up to here log factorials are tabulated; beyond, they are too large to be subtracted."""
+LEAST = 1.02
+"""A whole number's variance is at least f(1 − f), f the fraction of its mean; c is given this much more, or the binomial's."""
+RARE = 0.3
+"""Below this variance of a binomial with the cavity's mean, fitting starts from that binomial."""
+STEEP = -8.0
+"""Fitting starts from no narrower a law: from a single whole number Newton sees no way out."""
+
+
+class Context(NamedTuple):
+    """Expected counts Nμ of some entries, their Gaussian cavities (means absolute), and N."""
+
+    expected: Array
+    mean: Array
+    variance: Array
+    population: float
+
+    @property
+    def prior_variance(self) -> Array:
+        """N μ (1 − μ)."""
+        return self.expected * (1.0 - self.expected / self.population)
+
+    @property
+    def is_small(self) -> NDArray[np.bool_]:
+        """Whether an entry's law is not just its cavity."""
+        return (self.prior_variance < LARGE) & (self.prior_variance > 0)
+
+    def take(self, rows: Rows) -> Context:
+        """Some of the entries."""
+        return Context(self.expected[rows], self.mean[rows], self.variance[rows], self.population)
+
+
+class Law(NamedTuple):
+    """log c(k) = log(N over k) − log(N over reference) + constant + (k − m)(B + A (k − m))."""
+
+    mean: Array
+    variance: Array
+    """Its own: v, unless whole numbers cannot have that."""
+    a: Array
+    b: Array
+    constant: Array
+    reference: Array
+
+    def constant_against(self, reference: Array, population: float) -> Array:
+        """The constant that goes with binomial coefficients against another reference."""
+        return self.constant + log_choose(reference[:, None], self.reference, population)[:, 0]
+
+
+def whole_law(context: Context, *, reach: float = 7.5) -> Law:
+    """Fit c to every entry, on a window that carries it."""
+    from headcount.engines.tilted._whole_counts import fit_laws
+
+    expected, mean, v, n = context
+    a, b, constant, reference, variance = (np.empty_like(mean) for _ in range(5))
+    fit_laws(
+        expected,
+        mean,
+        v,
+        float(n),
+        reach,
+        LEAST,
+        RARE,
+        STEEP,
+        _log_factorials(),
+        a,
+        b,
+        constant,
+        reference,
+        variance,
+    )
+    return Law(mean, variance, a, b, constant, reference)
+
+
+def log_choose(points: Array, reference: Array, population: float) -> Array:
+    """log of the binomial coefficient (N over k), less that of the reference: ``(K, P)`` points, ``(K,)`` references."""
+    k = np.clip(points, 0.0, population)
+    r = reference[:, None]
+    return -_log_gamma_ratio(k, r) - _log_gamma_ratio(population - k, population - r)
+
+
+def _log_gamma_ratio(x: Array, r: Array) -> Array:
+    """log x! − log r!, by Stirling's formula where each is too large to be subtracted."""
+    large = r > TABLE
+    if not large.any():
+        table = _log_factorials()
+        return table[x.astype(np.intp)] - table[r.astype(np.intp)]
+    far = np.where(large, r, 1.0)
+    d = np.where(large, x - far, 0.0)
+    series = (far + 0.5) * np.log1p(d / far) + d * (np.log(far + d) - 1.0) + (1 / (far + d) - 1 / far) / 12
+    near = gammaln(np.where(large, 0.0, x) + 1.0) - gammaln(np.where(large, 0.0, r) + 1.0)
+    return np.where(large, series, near)
+
+
+@cache
+def _log_factorials() -> Array:
+    """log k! for k = 0 … 2 · TABLE: looking one up is ten times cheaper than computing it."""
+    return np.asarray(gammaln(np.arange(2 * TABLE + 2) + 1.0))

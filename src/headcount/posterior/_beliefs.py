@@ -1,0 +1,155 @@
+"""What an engine learned, before labels: means, variances, covariances and draws of any table."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from numpy.typing import NDArray
+
+    from headcount.individual import Model
+    from headcount.structure import Field
+
+    Array = NDArray[np.float64]
+    Scope = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What holds of the means: every entry ≥ 0, tables agree on what they share, tables sum to N."""
+
+    non_negative: bool
+    consistent: bool
+    sums_to_population: bool = True
+
+
+class Beliefs(ABC):
+    """A posterior over count tables, by scope (a tuple of variables inside one clique)."""
+
+    log_evidence: float | None
+    diagnostics: Mapping[str, Any]
+
+    @abstractmethod
+    def mean(self, scope: Scope) -> Array:
+        """Posterior mean of a table."""
+
+    @abstractmethod
+    def variance(self, scope: Scope) -> Array | None:
+        """Posterior variance of every entry; None from an engine that gives none."""
+
+    @abstractmethod
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """Posterior covariance between two tables, flattened."""
+
+    @abstractmethod
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Joint draws of all clique tables, ``(size, *table)``."""
+
+    @property
+    @abstractmethod
+    def promises(self) -> Promises:
+        """What holds of the means."""
+
+    def quantile(self, scope: Scope, level: float) -> Array | None:
+        """A quantile of every entry where the engine knows better than its moments; None otherwise."""
+        del scope, level
+        return None
+
+
+@dataclass(frozen=True)
+class PointBeliefs(Beliefs):
+    """The counts expected under one (tilted) law: a point, without uncertainty."""
+
+    model: Model
+    population: int
+    log_evidence: float | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    def mean(self, scope: Scope) -> Array:
+        """N μ."""
+        return self.population * self.model.marginal(scope)
+
+    def variance(self, scope: Scope) -> Array | None:
+        """None: a point has no spread."""
+        del scope
+        return None
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """Refused: a point has none."""
+        del a, b
+        raise ValueError(_NO_SPREAD)
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Refused: a point has no draws."""
+        del size, rng, integer
+        raise ValueError(_NO_SPREAD)
+
+    @property
+    def promises(self) -> Promises:
+        """Marginals of one law: always ≥ 0 and consistent."""
+        return Promises(non_negative=True, consistent=True)
+
+
+_NO_SPREAD = (
+    "this engine gives a point estimate without uncertainty; use TiltedEP (or PathGibbs) for spread and draws"
+)
+
+
+@dataclass(frozen=True)
+class GaussianBeliefs(Beliefs):
+    """A Gaussian around the counts expected under one (tilted) law.
+
+    ``settled`` says that the Gaussian's mean *is* its centre (to the engine's tolerance), so that means are marginals of a law: ≥ 0,
+    consistent, summing to N.
+    """
+
+    model: Model
+    population: int
+    make_field: Callable[[], Field]
+    """Builds the Gaussian posterior; called once, when something besides the settled means is asked for."""
+    settled: bool
+    log_evidence: float | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def field(self) -> Field:
+        """The Gaussian posterior of deviations from the centre."""
+        return self.make_field()
+
+    def mean(self, scope: Scope) -> Array:
+        """N μ, plus the deviation where the centre is not the mean."""
+        centre = self.population * self.model.marginal(scope)
+        return centre if self.settled else centre + self.field.mean(scope)
+
+    def variance(self, scope: Scope) -> Array | None:
+        """Of the Gaussian."""
+        return self.field.variance(scope)
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """Of the Gaussian."""
+        return self.field.covariance(a, b)
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Draws of the Gaussian; as integers, rounded down the junction tree so that tables still agree."""
+        draws = self.field.sample(size, rng=rng)
+        centred = {c: d + self.population * self.model.marginal(c) for c, d in draws.items()}
+        if not integer:
+            return centred
+        from headcount.posterior._rounding import round_consistently
+
+        return round_consistently(centred, self.model, self.population, rng=rng)
+
+    @property
+    def promises(self) -> Promises:
+        """Checked, not assumed, where the centre is not the mean."""
+        if self.settled:
+            return Promises(non_negative=True, consistent=True)
+        low = min(float(self.mean(tuple(c)).min()) for c in self.model.junction_tree.cliques)
+        return Promises(non_negative=low >= -1e-9 * self.population, consistent=True)

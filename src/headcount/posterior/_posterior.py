@@ -1,0 +1,263 @@
+"""The result: what an engine learned, under the user's labels, with how it was got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.posterior._interval import count_quantile, gaussian_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    import pandas as pd
+    import xarray as xr
+    from numpy.typing import NDArray
+
+    from headcount.individual import Model
+    from headcount.observe import Problem
+    from headcount.posterior._beliefs import Beliefs, Promises
+    from headcount.posterior._status import Named, Outcome, Status
+
+    Array = NDArray[np.float64]
+    Scope = tuple[Hashable, ...]
+
+RELIABLE_VARIANCE = 10.0
+"""Intervals of cells whose prior variance Nμ(1−μ) is below this are marked as not reliable."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The posterior of one table: a node, an edge, a clique."""
+
+    posterior: Posterior
+    scope: Scope
+
+    @property
+    def mean(self) -> xr.DataArray:
+        """Expected counts."""
+        return self._labelled(self.posterior.beliefs.mean(self.scope), "mean")
+
+    @property
+    def sd(self) -> xr.DataArray:
+        """Standard deviations; NaN from an engine that gives none."""
+        return self._labelled(self.posterior.sd_table(self.scope), "sd")
+
+    def interval(self, level: float = 0.9) -> xr.Dataset:
+        """Central interval that holds each entry with probability ``level``; the level is in its attributes."""
+        lower, upper = self.posterior.interval_tables(self.scope, level)
+        both = {"lower": self._labelled(lower, "lower"), "upper": self._labelled(upper, "upper")}
+        import xarray as xr
+
+        return xr.Dataset(both, attrs={"level": level})
+
+    @property
+    def reliable(self) -> xr.DataArray:
+        """Where the interval can be trusted."""
+        return self._labelled(self.posterior.reliable_table(self.scope), "reliable")
+
+    def covariance(self, other: Estimate | None = None) -> Array:
+        """Covariance of the flattened table with itself, or with another estimate's."""
+        return self.posterior.beliefs.covariance(self.scope, self.scope if other is None else other.scope)
+
+    def _labelled(self, values: NDArray[Any], name: str) -> xr.DataArray:
+        return labelled(self.posterior.problem.model, self.scope, values, name)
+
+
+def labelled(
+    model: Model, scope: Scope, values: NDArray[Any], name: str, *, draws: bool = False
+) -> xr.DataArray:
+    """A table with the model's variable and state names on its axes."""
+    import xarray as xr
+
+    dims = [str(v) for v in scope]
+    coords = {str(v): _index(model.states[v]) for v in scope}
+    if draws:
+        dims = ["draw", *dims]
+    return xr.DataArray(values, dims=dims, coords=coords, name=name)
+
+
+def _index(states: Sequence[Hashable]) -> Any:
+    """State labels as a coordinate; tuples stay whole instead of becoming a second axis."""
+    if any(isinstance(s, tuple) for s in states):
+        out = np.empty(len(states), dtype=object)
+        out[:] = list(states)
+        return out
+    return list(states)
+
+
+@dataclass(frozen=True)
+class Total:
+    """The posterior of a sum of entries: a region's total, a cordon."""
+
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    level: float
+
+
+class Posterior:
+    """Counts and flows given the data: labelled means, spreads, intervals and draws, with the status of the run."""
+
+    def __init__(self, problem: Problem, engine: Named, outcome: Outcome) -> None:
+        self.problem, self._engine, self.outcome = problem, engine, outcome
+
+    def __repr__(self) -> str:
+        return (
+            f"<Posterior by {self.engine}: {self.status.value}, {self.outcome.iterations} iterations, "
+            f"residual {self.residual:.2g}, {self.seconds:.2g} s>"
+        )
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """The unlabelled answer."""
+        return self.outcome.beliefs
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that made it."""
+        return self._engine.name
+
+    @property
+    def settings(self) -> Named:
+        """The engine with its settings."""
+        return self._engine
+
+    @property
+    def status(self) -> Status:
+        """How the run ended."""
+        return self.outcome.status
+
+    @property
+    def residual(self) -> float:
+        """Distance from the answer at the end, in the engine's own measure."""
+        return self.outcome.residual
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run."""
+        return self.outcome.seconds
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """One row an iteration."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.outcome.trace))
+
+    @property
+    def log_evidence(self) -> float | None:
+        """log p(y), as the engine approximates it; None where it does not."""
+        return self.beliefs.log_evidence
+
+    @property
+    def diagnostics(self) -> Mapping[str, Any]:
+        """What the engine has to say about itself (R-hat, Monte-Carlo error, duality gap …)."""
+        return self.beliefs.diagnostics
+
+    @property
+    def promises(self) -> Promises:
+        """Which promises hold of the means."""
+        return self.beliefs.promises
+
+    def node(self, variable: Hashable) -> Estimate:
+        """Counts of one variable (for a chain: at one time)."""
+        return self.clique(variable)
+
+    def edge(self, u: Hashable, v: Hashable) -> Estimate:
+        """Counts of a pair (for a chain: flows between two successive times)."""
+        return self.clique(u, v)
+
+    def clique(self, *variables: Hashable) -> Estimate:
+        """Counts of any table inside one clique."""
+        scope = self.problem.model.scope(variables)
+        if self.problem.model.junction_tree.covering(scope) is None:
+            message = (
+                f"{variables} do not lie inside one clique of the model; their joint counts are not part of the "
+                "posterior. For a covariance between two parts use post.node(a).covariance(post.node(b))"
+            )
+            raise ValueError(message)
+        return Estimate(self, scope)
+
+    def total(self, weights: Mapping[Any, Any], *, level: float = 0.9) -> Total:
+        """A weighted sum of entries, over one or several tables: ``{variable or scope: array of weights}``."""
+        parts: list[tuple[Scope, Array]] = []
+        for key, value in weights.items():
+            scope = key if isinstance(key, tuple) and key not in self.problem.model.states else (key,)
+            table = np.broadcast_to(np.asarray(value, float), self.problem.model.size(scope))
+            parts.append((self.clique(*scope).scope, table.ravel()))
+        mean = sum(float(w @ self.beliefs.mean(s).ravel()) for s, w in parts)
+        variance = sum(float(w @ self.beliefs.covariance(s, t) @ x) for s, w in parts for t, x in parts)
+        ends = [
+            float(gaussian_quantile(np.array(mean), np.array(variance), q))
+            for q in ((1 - level) / 2, (1 + level) / 2)
+        ]
+        return Total(mean, float(np.sqrt(max(variance, 0.0))), ends[0], ends[1], level)
+
+    def sample(
+        self, size: int, *, rng: np.random.Generator | int, integer: bool = False
+    ) -> dict[Scope, xr.DataArray]:
+        """Joint draws of all clique tables; ``integer`` gives whole numbers ≥ 0 that agree on everything they share."""
+        draws = self.beliefs.sample(size, rng=np.random.default_rng(rng), integer=integer)
+        return {c: labelled(self.problem.model, c, d, "counts", draws=True) for c, d in draws.items()}
+
+    def sd_table(self, scope: Scope) -> Array:
+        """Standard deviations without labels; NaN from an engine that gives none."""
+        variance = self.beliefs.variance(scope)
+        if variance is None:
+            return np.full(self.problem.model.size(scope), np.nan)
+        return np.sqrt(np.maximum(variance, 0.0))
+
+    def interval_tables(self, scope: Scope, level: float) -> tuple[Array, Array]:
+        """Lower and upper ends without labels."""
+        if not 0 < level < 1:
+            message = f"level must lie between 0 and 1, got {level}"
+            raise ValueError(message)
+        ends = []
+        mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
+        for q in ((1 - level) / 2, (1 + level) / 2):
+            known = self.beliefs.quantile(scope, q)
+            if known is not None:
+                ends.append(known)
+            elif variance is None:
+                ends.append(np.full(mean.shape, np.nan))
+            elif self.promises.non_negative:
+                ends.append(
+                    count_quantile(np.maximum(mean, 0.0), variance, float(self.problem.population), q)
+                )
+            else:
+                ends.append(gaussian_quantile(mean, variance, q))
+        return ends[0], ends[1]
+
+    def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
+        """Where intervals can be trusted, without labels."""
+        from headcount.posterior._status import Status
+
+        if self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm":
+            return np.ones(self.problem.model.size(scope), bool)
+        if not self.status.good or self.beliefs.variance(scope) is None:
+            return np.zeros(self.problem.model.size(scope), bool)
+        mu = self.problem.model.marginal(scope)
+        certain = (mu == 0) | (mu == 1)
+        return np.asarray(certain | (self.problem.population * mu * (1 - mu) >= RELIABLE_VARIANCE))
+
+    def to_frame(self, what: str = "nodes", *, level: float = 0.9) -> pd.DataFrame:
+        """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability."""
+        from headcount.posterior._export import to_frame
+
+        return to_frame(self, what, level=level)
+
+    def to_xarray(self, *, level: float = 0.9) -> xr.DataTree:
+        """Everything as one tree of labelled arrays, in ArviZ's groups."""
+        from headcount.posterior._export import to_xarray
+
+        return to_xarray(self, level=level)
+
+    def save(self, path: Any, *, level: float = 0.9) -> None:
+        """Write :meth:`to_xarray` as NetCDF, atomically."""
+        from headcount.posterior._export import save
+
+        save(self, path, level=level)

@@ -1,0 +1,87 @@
+"""How a posterior was got: engine, settings, status, versions, as plain values that any file can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import math
+import platform
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headcount.posterior._posterior import Posterior
+
+_LIBRARIES = ("numpy", "scipy", "numba", "xarray", "pandas", "h5netcdf")
+
+
+def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
+    """What was asked, how it went and what made it; JSON can hold every value."""
+    outcome, promises = posterior.outcome, posterior.promises
+    settings = posterior.settings
+    names: list[str] = (
+        [f.name for f in dataclasses.fields(settings)] if dataclasses.is_dataclass(settings) else []
+    )
+    evidence = posterior.log_evidence
+    return {
+        "status": posterior.status.value,
+        "good": posterior.status.good,
+        "engine": posterior.engine,
+        "settings": {name: plain(getattr(settings, name)) for name in names},
+        "iterations": outcome.iterations,
+        "residual": plain(outcome.residual),
+        "tolerance": plain(outcome.tolerance),
+        "seconds": plain(outcome.seconds),
+        "seed": plain(outcome.info.get("seed")),
+        "population": posterior.problem.population,
+        "log_evidence": None if evidence is None else plain(float(evidence)),
+        "interval_level": level,
+        "means_non_negative": promises.non_negative,
+        "means_consistent": promises.consistent,
+        "diagnostics": {k: plain(v) for k, v in posterior.diagnostics.items() if _scalar(v)},
+        "observations": [type(o).__name__ for o in posterior.problem.observations],
+        "created_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "inference_library": "headcount",
+        "inference_library_version": __version__,
+        "versions": {"python": platform.python_version(), **{n: _version(n) for n in _LIBRARIES}},
+    }
+
+
+def written(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as attributes of a NetCDF file, one each for people, and all as JSON in ``provenance`` for programs."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, bool):
+            flat[name] = int(value)
+        elif isinstance(value, (dict, list)):
+            flat[name] = json.dumps(value)
+        elif value is not None:
+            flat[name] = value
+    return flat | {"provenance": json.dumps(dict(values))}
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold: numbers that are not finite, and whatever is no number, as text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, (bool, int, float, str)) or value is None else repr(value)
+
+
+def _scalar(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str, np.generic))
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "absent"
