@@ -7,7 +7,7 @@ from headcount.individual._errors import FaultsError, ModelError
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._model import Model
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._rooted_tree import Place, RootedTree
 from headcount.individual._tree import Tree
 from headcount.individual._tree_passes import node_beliefs, tilted
 
@@ -20,6 +20,7 @@ __all__ = [
     "MarkovChain",
     "Model",
     "ModelError",
+    "Place",
     "RootedTree",
     "Tree",
     "node_beliefs",

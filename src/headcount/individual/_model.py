@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.individual._errors import ModelError, raise_all
+from headcount.tables import Domain
 
 if TYPE_CHECKING:
     from headcount.individual._junction_tree import JunctionTree
@@ -77,11 +78,16 @@ class Model(ABC):
 
     def size(self, scope: Sequence[Variable]) -> tuple[int, ...]:
         """The shape of a table over `scope`."""
-        return tuple(len(self.states[v]) for v in self.scope(scope))
+        return self.domain(scope).shape
 
     def scope(self, scope: Sequence[Variable]) -> Scope:
         """`scope` as a tuple of distinct, known variables; `ModelError` if it is not one."""
         return checked_scope(scope, self.states)
+
+    def domain(self, scope: Sequence[Variable]) -> Domain:
+        """The names and sizes of a table over `scope`."""
+        names = self.scope(scope)
+        return Domain(names, tuple(len(self.states[v]) for v in names))
 
     def joint_marginal(self, a: Sequence[Variable], b: Sequence[Variable]) -> Table:
         """<mu_{A,B}>(i, j) = P(x_A = i, x_B = j), (size of A, size of B) in C order; they may overlap."""

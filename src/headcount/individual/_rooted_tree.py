@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount.individual._errors import ModelError
 from headcount.individual._junction_tree import JunctionTree
 
 Matrix = Any
@@ -21,6 +22,49 @@ LARGEST_PACKED = 256
 """Cells above which the calls cost nothing against the products."""
 MOST_PACKED = 8_000_000
 """Numbers a packed copy may have."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a scope lies on a rooted tree: on a node, or on the edge above a child.
+
+    The tree keeps an edge's table as (parent, child); the scope may name the child first.
+
+    Attributes
+    ----------
+    node
+        The node, or the child of the edge.
+    edge
+        Whether the scope is an edge.
+    turned
+        Whether the scope names the child first.
+    shape
+        The shape of the tree's table: ``(L_node,)``, or ``(L_parent, L_child)``.
+    """
+
+    node: int
+    edge: bool
+    turned: bool
+    shape: tuple[int, ...]
+
+    def turn(self, table: Any) -> Any:
+        """The scope's table as the tree keeps it, and the other way round: the last two axes swapped if `turned`."""
+        if not self.turned:
+            return table
+        return table.T if sparse.issparse(table) else np.swapaxes(table, -1, -2)
+
+    def to_tree(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """Flat tables in the scope's order (…, size) as flat tables in the tree's order."""
+        return self._turned(flat, self.shape[::-1])
+
+    def to_scope(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """The inverse of `to_tree`."""
+        return self._turned(flat, self.shape)
+
+    def _turned(self, flat: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        if not self.turned:
+            return flat
+        return np.swapaxes(flat.reshape(*flat.shape[:-1], *shape), -1, -2).reshape(flat.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +135,26 @@ class RootedTree:
         return {v: k for k, v in enumerate(self.variables)}
 
     @cached_property
-    def edge_of(self) -> dict[tuple[Hashable, Hashable], int]:
+    def edge_of(self) -> dict[tuple[Hashable, ...], int]:
         """``{(parent, child): index of the child}``."""
         return {
             (self.variables[self.parents[k]], self.variables[k]): k for k in range(1, len(self.variables))
         }
+
+    def place(self, scope: Sequence[Hashable]) -> Place:
+        """Where a variable ``(v,)`` or an edge ``(u, v)``, in either order, lies; `ModelError` for any other scope."""
+        names = tuple(scope)
+        if len(names) == 1 and names[0] in self.index:
+            node = self.index[names[0]]
+            return Place(node, edge=False, turned=False, shape=(self.sizes[node],))
+        if names in self.edge_of or names[::-1] in self.edge_of:
+            turned = names not in self.edge_of
+            node = self.edge_of[names[::-1] if turned else names]
+            shape = (self.sizes[self.parents[node]], self.sizes[node])
+            return Place(node, edge=True, turned=turned, shape=shape)
+        raise ModelError(
+            f"{names!r} is neither a variable nor an edge of the tree: give (v,) for a variable, or (parent, child)"
+        )
 
     def path_to_root(self, node: int) -> list[int]:
         """The indices from `node` up to the root, both included."""
