@@ -47,7 +47,7 @@ def test_refusals():
     for noise in ("exact", "laplace"):
         with pytest.raises(ValueError, match="use MAP"):
             hc.infer(problem("chain", noise, 40), NLBP())
-    with pytest.raises(ValueError, match="damping must lie"):
+    with pytest.raises(ValueError, match="damping must be a number above 0 and at most 1"):
         NLBP(damping=0.0)
     with pytest.raises(NotConvergedError, match="residual"):
         hc.infer(persistent(), NLBP(max_iterations=3))

@@ -7,7 +7,18 @@ import pytest
 from tests.engines.cases import problem
 
 import headcount as hc
-from headcount.engines import MAP, Laplace, NotConvergedError, PathGibbs, Status, TiltedEP
+from headcount.engines import (
+    MAP,
+    NLBP,
+    Auto,
+    EdgeEP,
+    Laplace,
+    NotConvergedError,
+    PathGibbs,
+    Status,
+    TiltedEP,
+    select,
+)
 
 
 def test_not_converged_raises_with_residual_and_remedy():
@@ -75,3 +86,63 @@ def test_a_mode_at_the_edge_of_the_domain_is_not_passed_off_as_one():
     else:
         assert not status.good
     assert hc.infer(asked, TiltedEP()).status.good
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: TiltedEP(centre="mode"),
+            "TiltedEP: centre must be one of 'mean', 'map', 'prior', got 'mode'",
+        ),
+        (lambda: TiltedEP(centre=0), "centre must be one of"),
+        (lambda: TiltedEP(projection="lattices"), "projection must be one of 'lattice', 'line', 'laplace'"),
+        (lambda: TiltedEP(damping=5), "damping must be a number above 0 and at most 1, got 5"),
+        (lambda: TiltedEP(damping=0), "damping must be a number above 0"),
+        (lambda: TiltedEP(tolerance=float("nan")), "tolerance must be a number above 0, got nan"),
+        (lambda: TiltedEP(tolerance="1e-5"), "tolerance must be a number above 0, got '1e-5'"),
+        (lambda: TiltedEP(max_iterations=0), "max_iterations must be a whole number, at least 1, got 0"),
+        (lambda: TiltedEP(max_iterations=10.0), "max_iterations must be a whole number"),
+        (lambda: TiltedEP(max_iterations=True), "max_iterations must be a whole number"),
+        (lambda: NLBP(adaptive="no"), "NLBP: adaptive must be True or False, got 'no'"),
+        (lambda: TiltedEP(damping=2, tolerance=0), "damping must be .*; tolerance must be"),
+        *(
+            (lambda e=e: e(tolerance=-1), f"{e.name}: tolerance must be")
+            for e in (MAP, Laplace, EdgeEP, NLBP)
+        ),
+        *(
+            (lambda e=e: e(max_iterations=None), f"{e.name}: max_iterations must be")
+            for e in (MAP, Laplace, EdgeEP, NLBP)
+        ),
+    ],
+)
+def test_settings_are_checked_where_they_are_given(make, message):
+    """A setting of the wrong type or out of range is refused with what is allowed, all at once."""
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_settings_may_be_numpy_numbers():
+    """A numpy scalar is as good as a Python one."""
+    assert TiltedEP(damping=np.float64(0.5), max_iterations=np.int64(7)).max_iterations == 7
+
+
+def test_an_engine_may_be_named():
+    """infer(p, "MAP") is infer(p, MAP()); another string, or something else, is refused with the names there are."""
+    given = problem("chain", "poisson", 40)
+    by_name, by_engine = hc.infer(given, "MAP"), hc.infer(given, MAP())
+    assert by_name.settings == by_engine.settings == MAP()
+    np.testing.assert_array_equal(by_name.node("mon").mean, by_engine.node("mon").mean)
+    for wrong in ("map", "Mode", 7, MAP):
+        with pytest.raises(ValueError, match=r"engine is .*names Auto, TiltedEP, MAP, PathGibbs.*NLBP"):
+            hc.infer(given, wrong)
+
+
+@pytest.mark.parametrize("automatic", [None, Auto(), "Auto"])
+def test_auto_is_the_default(automatic):
+    """Auto() runs, and reports, what None does."""
+    given = problem("chain", "poisson", 40)
+    post = hc.infer(given, automatic)
+    assert post.settings == select(given).engine
+    assert post.outcome.info["chosen"].reason == select(given).reason
+    np.testing.assert_array_equal(post.node("mon").mean, hc.infer(given).node("mon").mean)

@@ -94,7 +94,7 @@ def _smallest_variance(problem: Problem) -> float:
 
 @dataclass(frozen=True)
 class Auto(Engine):
-    """Pick by :func:`select`, then run."""
+    """Run what :func:`select` picks: the default of ``infer``."""
 
     name: ClassVar[str] = "Auto"
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from headcount.engines._progress import Progress
+from headcount.engines._settings import Rule, check_settings
 from headcount.posterior import Outcome, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headcount.observe import Problem
     from headcount.posterior import Beliefs
 
 
 class Engine(ABC):
-    """Settings of one way to infer. Engines hold no data and no results."""
+    """Settings of one way to infer. Engines hold no data and no results.
+
+    An engine is a frozen dataclass; what its settings may be is in ``rules`` and checked when it is made.
+    """
 
     name: ClassVar[str]
     random: ClassVar[bool] = False
+    rules: ClassVar[Mapping[str, Rule]] = {}
+    """One rule per setting; settings without a rule are not checked."""
+
+    def __post_init__(self) -> None:
+        check_settings(self, self.rules)
 
     @abstractmethod
     def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:

@@ -6,18 +6,59 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.engines._auto import select
+from headcount.engines._auto import Auto, Choice, select
+from headcount.engines._engine import Engine
+from headcount.engines.exact._enumerate import Enumerate
+from headcount.engines.map._map import MAP
+from headcount.engines.published._edge_ep import EdgeEP
+from headcount.engines.published._nlbp import NLBP
+from headcount.engines.sampling._gibbs import Gibbs
+from headcount.engines.sampling._path_gibbs import PathGibbs
+from headcount.engines.tilted._closed_form import ClosedForm
+from headcount.engines.tilted._laplace import Laplace
+from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.posterior._posterior import Posterior
 from headcount.posterior._status import NotConvergedError
 
 if TYPE_CHECKING:
-    from headcount.engines._engine import Engine
     from headcount.observe import Problem
+
+ENGINES: dict[str, type[Engine]] = {
+    engine.name: engine
+    for engine in (Auto, TiltedEP, MAP, PathGibbs, Gibbs, Enumerate, ClosedForm, Laplace, EdgeEP, NLBP)
+}
+"""Every engine by its name."""
+
+
+def as_engine(engine: Engine | str | None) -> Engine:
+    """The engine itself, the engine of a name with its default settings, or :class:`Auto` for None.
+
+    Raises
+    ------
+    ValueError
+        For a name that no engine has, and for anything that is not an engine.
+    """
+    if engine is None:
+        return Auto()
+    if isinstance(engine, Engine):
+        return engine
+    if isinstance(engine, str) and engine in ENGINES:
+        return ENGINES[engine]()
+    raise ValueError(
+        f"engine is {engine!r}: give None (chosen from the problem), one of the names {', '.join(ENGINES)}, or an engine such as "
+        "TiltedEP(tolerance=1e-6)"
+    )
+
+
+def chosen(problem: Problem, engine: Engine | str | None = None) -> Choice:
+    """The engine that will run, and why: what :func:`select` picks for None and ``Auto()``, else the one that was named."""
+    given = as_engine(engine)
+    return select(problem) if isinstance(given, Auto) else Choice(given, "named by the caller")
 
 
 def infer(
     problem: Problem,
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     *,
     rng: np.random.Generator | int | None = None,
     strict: bool = True,
@@ -30,7 +71,8 @@ def infer(
     problem
         What is known.
     engine
-        How to infer; chosen from the problem's traits when None (``headcount.engines.select`` says what and why).
+        How to infer: an engine, or its name (``"MAP"``). None and ``Auto()`` choose from the problem
+        (``headcount.engines.select`` says what and why).
     rng
         Seed or generator for random engines. They need one: without it the answer could not be got again.
     strict
@@ -43,17 +85,19 @@ def infer(
     Posterior
         Labelled means, spreads and draws, with the status of the run.
     """
-    chosen = select(problem).engine if engine is None else engine
-    if chosen.random and rng is None:
-        message = f"{chosen.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
+    choice = chosen(problem, engine)
+    run = choice.engine
+    if run.random and rng is None:
+        message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)
-    outcome = chosen.run(problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
+    outcome = run.run(problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
+    outcome.info["chosen"] = choice
     if isinstance(rng, (int, np.integer)):
         outcome.info["seed"] = int(rng)
-    posterior = Posterior(problem, chosen, outcome)
+    posterior = Posterior(problem, run, outcome)
     if strict and not outcome.status.good:
         error = NotConvergedError(
-            chosen.name, outcome.status, outcome.residual, outcome.tolerance, outcome.iterations
+            run.name, outcome.status, outcome.residual, outcome.tolerance, outcome.iterations
         )
         error.posterior = posterior
         raise error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines._auto import select
+from headcount.engines._infer import chosen
 from headcount.structure._linalg import threads_for
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Plan:
         return max(self.memory, self.writing)
 
 
-def plan(problem: Problem, engine: Engine | None = None, *, rate: float | None = None) -> Plan:
+def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | None = None) -> Plan:
     """Predict memory and time of ``infer(problem, engine)``; nothing large is allocated.
 
     Parameters
@@ -81,31 +81,30 @@ def plan(problem: Problem, engine: Engine | None = None, *, rate: float | None =
     >>> plan(Problem(world.model, 480, [Poisson(world.observed)])).engine
     'TiltedEP'
     """
-    choice = select(problem) if engine is None else None
-    chosen: Any = engine if choice is None else choice.engine
-    reason = "named by the caller" if choice is None else choice.reason
+    choice = chosen(problem, engine)
+    run: Any = choice.engine
     speed = operations_per_second() if rate is None else rate
     tables, squares, cubes = _sizes(problem)
     held = dict.fromkeys(_GAUSSIAN, _HELD * squares) | dict.fromkeys(_POINT, 4 * tables)
-    entries = held.get(chosen.name, 3 * tables)
+    entries = held.get(run.name, 3 * tables)
     edges = max(len(problem.model.junction_tree.cliques), 1)
-    if chosen.name in _GAUSSIAN:
-        seconds = _GAUSSIAN[chosen.name] * (30 * cubes / speed + _OVERHEAD * edges)
-    elif chosen.name in _POINT:
+    if run.name in _GAUSSIAN:
+        seconds = _GAUSSIAN[run.name] * (30 * cubes / speed + _OVERHEAD * edges)
+    elif run.name in _POINT:
         each = _SPARSE if _is_sparse(problem) else _DENSE
-        seconds = _POINT[chosen.name] * (each * tables + _OVERHEAD * edges)
-    elif chosen.name == "PathGibbs":
+        seconds = _POINT[run.name] * (each * tables + _OVERHEAD * edges)
+    elif run.name == "PathGibbs":
         paths = problem.population * len(problem.model.variables)
-        entries += chosen.chains * (paths // 2 + 2 * tables)
+        entries += run.chains * (paths // 2 + 2 * tables)
         widest = max(len(s) for s in problem.model.states.values())
-        sweeps = chosen.chains * (chosen.burn_in + chosen.sweeps)
-        seconds = sweeps * paths * widest * _DRAWN / chosen.workers
-    elif chosen.name == "Gibbs":
-        entries += chosen.chains * 2 * tables
-        seconds = chosen.chains * (chosen.burn_in + chosen.moves) * _MOVED / chosen.workers
+        sweeps = run.chains * (run.burn_in + run.sweeps)
+        seconds = sweeps * paths * widest * _DRAWN / run.workers
+    elif run.name == "Gibbs":
+        entries += run.chains * 2 * tables
+        seconds = run.chains * (run.burn_in + run.moves) * _MOVED / run.workers
     else:
         seconds = float("nan")
-    return Plan(chosen.name, reason, _BYTES * entries, _BYTES * (entries + _WRITTEN * tables), seconds)
+    return Plan(run.name, choice.reason, _BYTES * entries, _BYTES * (entries + _WRITTEN * tables), seconds)
 
 
 def _is_sparse(problem: Problem) -> bool:

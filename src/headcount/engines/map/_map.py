@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._settings import number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._dual import Dual, Group, PoissonShape, dual_of
 from headcount.engines.map._lbfgs import Point, Search, advance, blocked
@@ -57,6 +58,7 @@ class MAP(IterativeEngine):
         On the distance between both sides of the dual, ``Σ|Nμ − n*| / N`` averaged over the observed tables.
     """
 
+    rules: ClassVar = {"tolerance": number(), "max_iterations": whole()}
     name: ClassVar[str] = "MAP"
     tolerance: float = 1e-8
     max_iterations: int = 5000

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._settings import number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.published._edge_laplace import (
     Coordinates,
@@ -78,6 +79,7 @@ class EdgeEP(IterativeEngine):
         On the largest change of a node's expected count in one sweep, relative to N.
     """
 
+    rules: ClassVar = {"tolerance": number(), "max_iterations": whole()}
     name: ClassVar[str] = "EdgeEP"
     tolerance: float = 1e-9
     max_iterations: int = 200

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._settings import flag, number, whole
 from headcount.engines._tilting import Tilts
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
 
@@ -61,16 +62,17 @@ class NLBP(IterativeEngine):
         observed tables: the measure of :class:`MAP`.
     """
 
+    rules: ClassVar = {
+        "damping": number(most=1.0),
+        "adaptive": flag(),
+        "tolerance": number(),
+        "max_iterations": whole(),
+    }
     name: ClassVar[str] = "NLBP"
     damping: float = 0.1
     adaptive: bool = False
     tolerance: float = 1e-8
     max_iterations: int = 5000
-
-    def __post_init__(self) -> None:
-        if not 0 < self.damping <= 1:
-            message = f"damping must lie above 0 and at most at 1, got {self.damping}"
-            raise ValueError(message)
 
     def init(self, problem: Problem, rng: np.random.Generator | None = None) -> NLBPState:
         """Start at the prior's expected counts, or just inside the domain of a likelihood that is not finite there."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._settings import number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
@@ -53,6 +54,7 @@ class Laplace(IterativeEngine):
         On the Newton step, in posterior standard deviations.
     """
 
+    rules: ClassVar = {"tolerance": number(), "max_iterations": whole()}
     name: ClassVar[str] = "Laplace"
     tolerance: float = 1e-9
     max_iterations: int = 200

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.engines.tilted import _unit_mass as unit_mass
@@ -100,6 +101,13 @@ class TiltedEP(IterativeEngine):
         On the largest change of an observed count's mean (in its standard deviations) and variance (in shares of it).
     """
 
+    rules: ClassVar = {
+        "centre": one_of("mean", "map", "prior"),
+        "projection": one_of("lattice", "line", "laplace"),
+        "damping": number(most=1.0),
+        "tolerance": number(),
+        "max_iterations": whole(),
+    }
     name: ClassVar[str] = "TiltedEP"
     centre: Literal["mean", "map", "prior"] = "mean"
     projection: Literal["lattice", "line", "laplace"] = "lattice"
