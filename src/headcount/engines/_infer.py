@@ -17,8 +17,8 @@ from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.posterior._outcome import NotConvergedError
 from headcount.posterior._posterior import Posterior
-from headcount.posterior._status import NotConvergedError
 
 if TYPE_CHECKING:
     from headcount.observe import Problem

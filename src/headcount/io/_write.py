@@ -5,15 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount._atomic import replacing
 from headcount.io._geojson import flow_lines, write_lines
 from headcount.io._omx import write_flows_omx
-from headcount.io._result import POSTERIOR_FILE, Result, result_of
-from headcount.posterior._export import write_tree
-from headcount.posterior._provenance import written
+from headcount.io._result import POSTERIOR_FILE
+from headcount.posterior._dataset import draw_group, tree_of, write_tree
+from headcount.posterior._result import Result
 
 if TYPE_CHECKING:
     import os
@@ -59,19 +60,19 @@ def write_results(
     Result, list of Path
         The result as `load_result` reads it, and the files written.
     """
-    import xarray as xr
-
     if format not in FORMATS:
         message = f"format must be one of {', '.join(FORMATS)}, got {format!r}"
         raise ValueError(message)
-    tree = posterior.to_xarray(level=level)
-    made = json.loads(tree.attrs["provenance"]) | dict(attributes or {})
-    tree.attrs = written(made)
-    for name, frame in (("weights", weights), ("ascent", ascent)):
-        if frame is not None:
-            tree[name] = xr.DataTree(xr.Dataset.from_dataframe(frame.set_index(frame.columns[0])))
     place = Path(folder)
-    result = result_of(tree, path=place / POSTERIOR_FILE)
+    made = Result.of(posterior, level=level)
+    result = replace(
+        made,
+        attributes={**made.attributes, **(attributes or {})},
+        weights=weights,
+        ascent=ascent,
+        path=place / POSTERIOR_FILE,
+    )
+    tree = tree_of(result, draws=draw_group(posterior))
     tables = {"nodes": result.nodes, "flows": result.flows, "weights": weights, "ascent": ascent}
     files = []
     with ExitStack() as stack:

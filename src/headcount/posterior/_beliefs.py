@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
     Scope = tuple[Hashable, ...]
+
+
+ROUNDING = 1e-9
+"""A mean below zero by less than this share of N is rounding. Flows agree with nodes to the same share."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Beliefs(ABC):
 
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
+    has_spread: ClassVar[bool] = True
+    """Whether there are variances, covariances and draws."""
 
     @abstractmethod
     def mean(self, scope: Scope) -> Array:
@@ -71,6 +77,7 @@ class PointBeliefs(Beliefs):
     population: int
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    has_spread: ClassVar[bool] = False
 
     def mean(self, scope: Scope) -> Array:
         """N μ."""
@@ -137,19 +144,19 @@ class GaussianBeliefs(Beliefs):
         return self.field.covariance(a, b)
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """Draws of the Gaussian; as integers, rounded down the junction tree so that tables still agree."""
+        """Draws of the Gaussian; as integers, rounded from the root of the junction tree down so that tables still agree."""
         draws = self.field.sample(size, rng=rng)
         centred = {c: d + self.population * self.model.marginal(c) for c, d in draws.items()}
         if not integer:
             return centred
-        from headcount.posterior._rounding import round_consistently
+        from headcount.posterior._draws import round_consistently
 
         return round_consistently(centred, self.model, self.population, rng=rng)
 
-    @property
+    @cached_property
     def promises(self) -> Promises:
-        """Checked, not assumed, where the centre is not the mean."""
+        """Checked on every clique, once, where the centre is not the mean."""
         if self.settled:
             return Promises(non_negative=True, consistent=True)
         low = min(float(self.mean(tuple(c)).min()) for c in self.model.junction_tree.cliques)
-        return Promises(non_negative=low >= -1e-9 * self.population, consistent=True)
+        return Promises(non_negative=low >= -ROUNDING * self.population, consistent=True)

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 
+def tails(level: float) -> tuple[float, float]:
+    """Probabilities below the lower and the upper end of a central interval."""
+    if not 0 < level < 1:
+        message = f"level must lie between 0 and 1, got {level!r}"
+        raise ValueError(message)
+    return (1 - level) / 2, (1 + level) / 2
+
+
 def count_quantile(mean: Array, variance: Array, population: float, level: float) -> Array:
     """Quantile at ``level`` of every entry."""
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)

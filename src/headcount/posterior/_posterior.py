@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.posterior._interval import count_quantile, gaussian_quantile
+from headcount.posterior._interval import count_quantile, gaussian_quantile, tails
+from headcount.posterior._outcome import Status
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -19,13 +20,24 @@ if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.posterior._beliefs import Beliefs, Promises
-    from headcount.posterior._status import Named, Outcome, Status
+    from headcount.posterior._outcome import Named, Outcome
 
     Array = NDArray[np.float64]
     Scope = tuple[Hashable, ...]
 
 RELIABLE_VARIANCE = 10.0
-"""Intervals of cells whose prior variance Nμ(1−μ) is below this are marked as not reliable."""
+"""Intervals of cells whose prior variance Nμ(1−μ), in individuals², is below this are marked as not reliable: the rule of thumb
+under which a binomial is taken as Gaussian."""
+
+
+class Summary(NamedTuple):
+    """The columns of a row of a table, as arrays of one table's shape."""
+
+    mean: Array
+    sd: Array
+    lower: Array
+    upper: Array
+    reliable: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -143,7 +155,7 @@ class Posterior:
 
     @property
     def trace(self) -> pd.DataFrame:
-        """One row an iteration."""
+        """One row per iteration."""
         import pandas as pd
 
         return pd.DataFrame(list(self.outcome.trace))
@@ -191,10 +203,7 @@ class Posterior:
             parts.append((self.clique(*scope).scope, table.ravel()))
         mean = sum(float(w @ self.beliefs.mean(s).ravel()) for s, w in parts)
         variance = sum(float(w @ self.beliefs.covariance(s, t) @ x) for s, w in parts for t, x in parts)
-        ends = [
-            float(gaussian_quantile(np.array(mean), np.array(variance), q))
-            for q in ((1 - level) / 2, (1 + level) / 2)
-        ]
+        ends = [float(gaussian_quantile(np.array(mean), np.array(variance), q)) for q in tails(level)]
         return Total(mean, float(np.sqrt(max(variance, 0.0))), ends[0], ends[1], level)
 
     def sample(
@@ -203,6 +212,13 @@ class Posterior:
         """Joint draws of all clique tables; ``integer`` gives whole numbers ≥ 0 that agree on everything they share."""
         draws = self.beliefs.sample(size, rng=np.random.default_rng(rng), integer=integer)
         return {c: labelled(self.problem.model, c, d, "counts", draws=True) for c, d in draws.items()}
+
+    def summary(self, scope: Scope, level: float) -> Summary:
+        """Everything a row of a table says, without labels, each part computed once."""
+        mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
+        lower, upper = self._interval(scope, mean, variance, level)
+        sd = np.full(mean.shape, np.nan) if variance is None else np.sqrt(np.maximum(variance, 0.0))
+        return Summary(mean, sd, lower, upper, self.reliable_table(scope))
 
     def sd_table(self, scope: Scope) -> Array:
         """Standard deviations without labels; NaN from an engine that gives none."""
@@ -213,12 +229,13 @@ class Posterior:
 
     def interval_tables(self, scope: Scope, level: float) -> tuple[Array, Array]:
         """Lower and upper ends without labels."""
-        if not 0 < level < 1:
-            message = f"level must lie between 0 and 1, got {level}"
-            raise ValueError(message)
+        return self._interval(scope, self.beliefs.mean(scope), self.beliefs.variance(scope), level)
+
+    def _interval(
+        self, scope: Scope, mean: Array, variance: Array | None, level: float
+    ) -> tuple[Array, Array]:
         ends = []
-        mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
-        for q in ((1 - level) / 2, (1 + level) / 2):
+        for q in tails(level):
             known = self.beliefs.quantile(scope, q)
             if known is not None:
                 ends.append(known)
@@ -234,11 +251,9 @@ class Posterior:
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
         """Where intervals can be trusted, without labels."""
-        from headcount.posterior._status import Status
-
         if self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm":
             return np.ones(self.problem.model.size(scope), bool)
-        if not self.status.good or self.beliefs.variance(scope) is None:
+        if not self.status.good or not self.beliefs.has_spread:
             return np.zeros(self.problem.model.size(scope), bool)
         mu = self.problem.model.marginal(scope)
         certain = (mu == 0) | (mu == 1)
@@ -246,18 +261,18 @@ class Posterior:
 
     def to_frame(self, what: str = "nodes", *, level: float = 0.9) -> pd.DataFrame:
         """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability."""
-        from headcount.posterior._export import to_frame
+        from headcount.posterior._frames import to_frame
 
         return to_frame(self, what, level=level)
 
     def to_xarray(self, *, level: float = 0.9) -> xr.DataTree:
         """Everything as one tree of labelled arrays, in ArviZ's groups."""
-        from headcount.posterior._export import to_xarray
+        from headcount.posterior._dataset import to_xarray
 
         return to_xarray(self, level=level)
 
     def save(self, path: Any, *, level: float = 0.9) -> None:
         """Write :meth:`to_xarray` as NetCDF, atomically."""
-        from headcount.posterior._export import save
+        from headcount.posterior._dataset import save
 
         save(self, path, level=level)

@@ -21,7 +21,7 @@ from headcount.engines.sampling._path_proposal import transition
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, Snapshots, floor, merged, mixing
 from headcount.engines.sampling._sampling_arrays import SamplingArrays, sampling_arrays
 from headcount.observe import ProblemError
-from headcount.posterior._status import Status
+from headcount.posterior._outcome import Status
 
 if TYPE_CHECKING:
     from headcount.observe import Problem

@@ -28,7 +28,7 @@ from headcount.engines.sampling._path_proposal import model_proposal, smoothed_p
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, normalised, rake_tree, sample_beliefs
 from headcount.engines.sampling._sampling_arrays import SamplingArrays, sampling_arrays
 from headcount.observe import ProblemError
-from headcount.posterior._status import Status
+from headcount.posterior._outcome import Status
 
 if TYPE_CHECKING:
     from headcount.individual import Model

@@ -1,0 +1,222 @@
+"""The tidy tables of a posterior. Everything that leaves the library is made from them: CSV, NetCDF, pictures, the page."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from headcount.individual import MarkovChain
+from headcount.posterior._beliefs import PointBeliefs
+from headcount.posterior._posterior import Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from headcount.individual import Model
+    from headcount.posterior._posterior import Posterior
+
+    Array = NDArray[np.float64]
+    Scope = tuple[Hashable, ...]
+
+SUMMARY = Summary._fields
+"""Columns that say what is known of a count, after the columns that say which count it is."""
+COORDINATES = (("x", "y"), ("lon", "lat"), ("column", "row"))
+"""Names under which labelled counts may carry the places of the cells."""
+
+
+def to_frame(
+    posterior: Posterior, what: str = "nodes", *, level: float = 0.9, stored: bool = False
+) -> pd.DataFrame:
+    """Tidy table: one row per cell and time (``"nodes"``), or per origin, destination and time of departure (``"flows"``).
+
+    A chain's columns are ``time, cell, observed`` or ``time, origin, dest``, then ``mean, sd, lower, upper, reliable``;
+    any other model has ``variable, state`` and ``variable, state, other, other_state`` (every pair inside a clique).
+    ``observed`` is the mean of the readings where an entry was read more than once. Flows that the model forbids have no row.
+    The level of the interval is in the frame's ``attrs``; so is ``listed``: whether the flows come from a sparse matrix.
+
+    ``stored`` gives labels as a file can hold them (see :func:`label_array`).
+    """
+    import pandas as pd
+
+    if what not in {"nodes", "flows"}:
+        message = f"what must be 'nodes' or 'flows', got {what!r}"
+        raise ValueError(message)
+    model = posterior.problem.model
+    scopes = list(_scopes(model, what))
+    blocks = [_block(posterior, scope, level) for scope in scopes]
+    columns = _labels(model, what, scopes, [block.index for block in blocks], stored=stored)
+    if what == "nodes":
+        columns["observed"] = np.concatenate([_observed(posterior, scope) for scope in scopes])
+    for name in SUMMARY:
+        parts = [block.values[name] for block in blocks]
+        columns[name] = np.concatenate(parts) if parts else np.empty(0, bool if name == "reliable" else float)
+    frame = pd.DataFrame(columns)
+    frame.attrs = {"level": level, "listed": any(block.listed for block in blocks)}
+    return frame
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one table: flat entries, and their summary."""
+
+    index: NDArray[np.intp]
+    values: dict[str, NDArray[Any]]
+    listed: bool = False
+
+
+def _block(posterior: Posterior, scope: Scope, level: float) -> Block:
+    """All entries of a node's table, the possible ones of a pair's."""
+    listed = _sparse_flows(posterior, scope)
+    if listed is not None:
+        return listed
+    summary = posterior.summary(scope, level)
+    flat = {name: table.ravel() for name, table in summary._asdict().items()}
+    if len(scope) == 1:
+        return Block(np.arange(flat["mean"].size), flat)
+    index = np.flatnonzero(posterior.problem.model.marginal(scope))
+    return Block(index, {name: values[index] for name, values in flat.items()})
+
+
+def _sparse_flows(posterior: Posterior, scope: Scope) -> Block | None:
+    """N μ_u(i) P(i, j) on the moves that exist, where an engine without spread has sparse transitions; None elsewhere.
+
+    A table of 10⁴ × 10⁴ cells would take 800 MB; its moves between neighbours take one.
+    """
+    beliefs = posterior.beliefs
+    if len(scope) != 2 or not isinstance(beliefs, PointBeliefs):
+        return None
+    tree = beliefs.model.rooted()
+    matrix = None if tree is None else tree.transitions[tree.index[scope[1]]]
+    if tree is None or not issparse(matrix) or tree.variables[tree.parents[tree.index[scope[1]]]] != scope[0]:
+        return None
+    table = csr_array(matrix)
+    table.sort_indices()
+    origin = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+    mean = beliefs.population * beliefs.model.marginal(scope[:1])[origin] * table.data
+    kept = mean > 0
+    values: dict[str, NDArray[Any]] = dict.fromkeys(SUMMARY, np.full(int(kept.sum()), np.nan))
+    values |= {"mean": mean[kept], "reliable": np.zeros(int(kept.sum()), bool)}
+    return Block((origin * table.shape[1] + table.indices)[kept], values, listed=True)
+
+
+def _observed(posterior: Posterior, scope: Scope) -> Array:
+    """The counts seen of one table's entries: NaN where nobody looked, the mean where there are several readings."""
+    total = np.zeros(int(np.prod(posterior.problem.model.size(scope))))
+    readings = np.zeros(total.shape)
+    for site in posterior.problem.sites:
+        if site.scope == scope and site.index is not None:
+            total[site.index] += site.noise.counts
+            readings[site.index] += 1
+    with np.errstate(invalid="ignore"):
+        return np.where(readings > 0, total / readings, np.nan)
+
+
+def place_frame(posterior: Posterior) -> pd.DataFrame | None:
+    """``cell, x, y`` of a chain's cells where labelled counts carry them; None otherwise."""
+    model = posterior.problem.model
+    if not is_plain_chain(model):
+        return None
+    cells = model.states[model.variables[0]]
+    for observation in posterior.problem.observations:
+        found = getattr(observation.counts, "coords", {})
+        names = next((pair for pair in COORDINATES if _along_cells(found, pair)), None)
+        if names is None:
+            continue
+        place = {label: k for k, label in enumerate(found["cell"].to_numpy().tolist())}
+        if set(cells) <= set(place):
+            order = [place[cell] for cell in cells]
+            x, y = (found[name].to_numpy()[order].astype(float) for name in names)
+            return places_under(names, {"cell": label_array(cells), "x": x, "y": y})
+    return None
+
+
+def places_under(names: tuple[str, str], columns: dict[str, Any]) -> pd.DataFrame:
+    """A table of places; ``attrs["names"]`` says what x and y were called."""
+    import pandas as pd
+
+    frame = pd.DataFrame(columns)
+    frame.attrs["names"] = names
+    return frame
+
+
+def _along_cells(coords: Any, names: tuple[str, str]) -> bool:
+    return "cell" in coords and all(name in coords and coords[name].dims == ("cell",) for name in names)
+
+
+def is_plain_chain(model: Model) -> bool:
+    """Whether the model is a chain whose cells are the same at all times."""
+    return isinstance(model, MarkovChain) and len(set(model.states.values())) == 1
+
+
+def _scopes(model: Model, what: str) -> Iterator[Scope]:
+    """Every variable, or every pair inside a clique, in the model's order."""
+    if what == "nodes":
+        yield from ((v,) for v in model.variables)
+        return
+    if isinstance(model, MarkovChain):
+        yield from zip(model.variables, model.variables[1:], strict=False)
+        return
+    place = {v: k for k, v in enumerate(model.variables)}
+    cliques = [sorted(clique, key=place.__getitem__) for clique in model.junction_tree.cliques]
+    pairs = {pair for clique in cliques for pair in combinations(clique, 2)}
+    yield from sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]]))
+
+
+def _labels(
+    model: Model, what: str, scopes: list[Scope], indices: list[NDArray[np.intp]], *, stored: bool
+) -> dict[str, Any]:
+    """The columns that name the entries of some tables, given by their flat indices."""
+    import pandas as pd
+
+    def column(labels: Sequence[Hashable], codes: list[NDArray[np.intp]]) -> Any:
+        # pandas infers the column's type from the labels; tuples stay whole.
+        index = pd.Index(label_array(labels) if stored else list(labels), tupleize_cols=False)
+        return index.take(np.concatenate(codes) if codes else np.empty(0, np.intp))
+
+    number = {v: k for k, v in enumerate(model.variables)}
+    states = [state for v in model.variables for state in model.states[v]]
+    first = np.cumsum([0, *(len(model.states[v]) for v in model.variables)])
+    columns = []
+    for axis in range(2 if what == "flows" else 1):
+        own = [number[scope[axis]] for scope in scopes]
+        places = [np.unravel_index(i, model.size(s))[axis] for s, i in zip(scopes, indices, strict=True)]
+        columns.append(
+            column(model.variables, [np.full(len(p), k) for k, p in zip(own, places, strict=True)])
+        )
+        columns.append(column(states, [first[k] + p for k, p in zip(own, places, strict=True)]))
+    if not is_plain_chain(model):
+        return dict(zip(("variable", "state", "other", "other_state"), columns, strict=False))
+    if what == "nodes":
+        return dict(zip(("time", "cell"), columns, strict=True))
+    return {"time": columns[0], "origin": columns[1], "dest": columns[3]}
+
+
+def label_array(labels: Sequence[Hashable]) -> NDArray[Any]:
+    """Labels as a file can hold them: dates, numbers and texts as they are, anything else as its text."""
+    kinds = {_kind(label) for label in labels}
+    if kinds == {"date"}:
+        return np.array(list(labels), dtype="datetime64[ns]")
+    if kinds <= {"int", "float"}:
+        return np.array(labels)
+    texts = [str(label) for label in labels]
+    if len(set(texts)) < len(set(labels)):  # 1 and "1" are two labels
+        texts = [repr(label) for label in labels]
+    return np.array(texts, dtype=object)
+
+
+def _kind(label: Hashable) -> str:
+    if isinstance(label, (dt.date, np.datetime64)):
+        return "date" if getattr(label, "tzinfo", None) is None else "text"
+    if isinstance(label, (bool, np.bool_)):
+        return "text"
+    if isinstance(label, (int, np.integer)):
+        return "int"
+    return "float" if isinstance(label, (float, np.floating)) else "text"

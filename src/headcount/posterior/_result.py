@@ -1,0 +1,105 @@
+"""A finished run as tables, without its engine: what files, pictures, the page and other programs are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headcount.posterior._frames import place_frame, to_frame
+from headcount.posterior._provenance import provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+    from headcount.posterior._posterior import Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Summaries of a posterior as tables; read-only, light, the same from memory and from a file.
+
+    Attributes
+    ----------
+    nodes
+        ``time, cell, observed, mean, sd, lower, upper, reliable``, one row per time and cell (``observed`` NaN where nobody
+        looked; ``sd`` NaN from an engine that gives none). Models other than chains have ``variable, state`` for
+        ``time, cell``.
+    flows
+        ``time, origin, dest, mean, sd, lower, upper, reliable``; ``time`` is that of departure, and only moves that the model
+        allows have a row. Other models: ``variable, state, other, other_state``.
+    trace
+        ``iteration, residual, seconds`` and what else the engine reports, one row per iteration; may be empty.
+    attributes
+        How it was got: ``status, good, engine, settings, iterations, residual, tolerance, seconds, seed, population,
+        log_evidence, interval_level, observations, versions, created_at`` and, from the command line, ``command``.
+    coordinates
+        ``cell, x, y`` where the cells have places (lon and lat are x and y too: see `geographic`); None otherwise.
+    weights
+        ``feature, weight[, standard_error]`` where the model was fitted; None otherwise.
+    ascent
+        One row per iteration of learning; None where nothing was learned.
+    path
+        The file it was read from.
+    """
+
+    nodes: pd.DataFrame
+    flows: pd.DataFrame
+    trace: pd.DataFrame
+    attributes: Mapping[str, Any]
+    coordinates: pd.DataFrame | None = None
+    weights: pd.DataFrame | None = None
+    ascent: pd.DataFrame | None = None
+    path: Path | None = field(default=None, repr=False)
+
+    @property
+    def level(self) -> float:
+        """The probability that an interval holds its count: 0.9 for the ends at 5 % and 95 %."""
+        return float(self.attributes["interval_level"])
+
+    @property
+    def good(self) -> bool:
+        """Whether the engine reached what it promises."""
+        return bool(self.attributes["good"])
+
+    @property
+    def population(self) -> int:
+        """N."""
+        return int(self.attributes["population"])
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether there are times and cells, rather than variables and states."""
+        return "time" in self.nodes.columns
+
+    @property
+    def geographic(self) -> bool:
+        """Whether the coordinates are degrees of longitude and latitude."""
+        return bool(self.attributes.get("geographic", False))
+
+    @property
+    def times(self) -> list[Hashable]:
+        """The times of a chain (the variables of another model), in order."""
+        return self.nodes[self.nodes.columns[0]].unique().tolist()
+
+    @property
+    def cells(self) -> list[Hashable]:
+        """The cells of a chain (all states of another model), in order."""
+        return self.nodes[self.nodes.columns[1]].unique().tolist()
+
+    @classmethod
+    def of(cls, posterior: Posterior, *, level: float = 0.9) -> Result:
+        """The result of a posterior in memory, as ``load_result`` would read it back."""
+        import pandas as pd
+
+        places = place_frame(posterior)
+        degrees = places is not None and places.attrs["names"] == ("lon", "lat")
+        return cls(
+            to_frame(posterior, "nodes", level=level, stored=True),
+            to_frame(posterior, "flows", level=level, stored=True),
+            posterior.trace if posterior.outcome.trace else pd.DataFrame(columns=["iteration"]),
+            provenance(posterior, level=level) | {"geographic": degrees},
+            places,
+        )
