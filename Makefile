@@ -13,7 +13,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 JOBS   ?= 2
 BIRDS  := examples/birds
 
-.PHONY: env demo test lint docs bench bench-quick pins clean
+.PHONY: env demo test lint docs reproduce bench bench-quick pins clean
 .DEFAULT_GOAL := env
 
 env: $(STAMP)
@@ -40,6 +40,10 @@ lint: env
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The paper's tables and figures: computes what the stored results lack, and draws everything.
+reproduce: env
+	$(BIN)/python -m reproduction all --page docs/reproduction --workers $(JOBS)
 
 # The peers we are measured against, in an environment of their own; the library never needs them, and the benchmarks
 # report a peer that is not there.

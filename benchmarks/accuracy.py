@@ -1,7 +1,7 @@
 """Claim: means, spreads and evidence are close to the exact answer, closer than the paper's method and than the MAP estimate.
 
 Against the exact count-state recursion on two-cell chains; against long, exact sampling (``PathGibbs``, with its own floor) on the
-settings of the paper's Tables 1–3. The ten data sets a cell of the tables themselves are `headcount reproduce`; here are one or two.
+settings of the paper's Tables 1–3. The tables themselves, with ten data sets per cell, are in `reproduction`; here are one or two.
 """
 
 from __future__ import annotations

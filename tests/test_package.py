@@ -24,7 +24,6 @@ ORDER = (
     "engines",
     "learn",
     "simulate",
-    "paper",
     "io",
     "plot",
     "report",

@@ -8,7 +8,6 @@ import typer
 from headcount._version import __version__
 from headcount.cli._guard import guarded
 from headcount.cli._options import takes
-from headcount.cli._reproduce import reproduce
 
 app = typer.Typer(
     name="headcount",
@@ -175,9 +174,6 @@ def report(
         from headcount.report import write
 
         typer.echo(write(results, out, title=title))
-
-
-app.command()(reproduce)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """What Tables 1–3 share: a reference for every data set, and each engine's distance from it.
 
-The reference is `PathGibbs`, whose counts have exactly the posterior's law; its Monte-Carlo floor is the distance that its own noise
-makes. Beside it stands the paper's reference, 1 + 10 million moves of the Markov-basis sampler, twice, to show what that noise does.
+The reference is `PathGibbs`, whose counts have exactly the posterior's law; its Monte-Carlo floor is the error that its own noise
+makes. Beside it stands the paper's reference, 1 + 10 million moves of the Markov-basis sampler, run twice, to show its noise.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from headcount.engines import EdgeEP
 from headcount.observe import ProblemError
-from headcount.paper._kinds import Inputs
-from headcount.paper._task import Result, Row, Setting, Task
-from headcount.paper._worlds import problem_of, relative_error, run_engine, tables_of, world_of
+from reproduction.tasks import (
+    Inputs,
+    Result,
+    Row,
+    Setting,
+    Task,
+    problem_of,
+    relative_error,
+    run_engine,
+    tables_of,
+    world_of,
+)
 
 ENGINES = ("MAP", "Laplace", "NLBP", "TiltedEP")
 TABLES = ("node", "edge")
@@ -24,66 +32,49 @@ QUICK_DATA_SETS = 2
 PROOFS = 3
 """Data sets of every setting on which `EdgeEP` is compared with `Laplace`, and the paper's sampler with a second run of itself."""
 LONGEST_BURN_IN = 5
-"""The burn-in of the paper's sampler may be taken four times as long this many times, less one."""
+"""How many burn-ins of the paper's sampler are tried, each four times as long as the one before."""
 
-# Sweeps per chain (four chains) and CPU seconds of a reference: what an hour of one core gives to all of them.
-REFERENCES: Mapping[tuple[int, float, int], tuple[int, float]] = {
-    (6, 1.0, 36): (21000, 27.0),
-    (6, 1.0, 360): (2600, 21.0),
-    (6, 1.0, 1080): (1800, 33.0),
-    (6, 1.0, 3600): (1500, 69.0),
-    (6, 0.5, 1080): (1600, 22.0),
-    (6, 2.0, 1080): (2100, 33.0),
-    (4, 1.0, 480): (2000, 13.0),
-    (5, 1.0, 750): (1600, 16.0),
-    (7, 1.0, 1470): (1400, 34.0),
+# Sweeps per chain (four chains) of a reference: chosen so that all references together take an hour of one core.
+SWEEPS: Mapping[tuple[int, float, int], int] = {
+    (6, 1.0, 36): 21000,
+    (6, 1.0, 360): 2600,
+    (6, 1.0, 1080): 1800,
+    (6, 1.0, 3600): 1500,
+    (6, 0.5, 1080): 1600,
+    (6, 2.0, 1080): 2100,
+    (4, 1.0, 480): 2000,
+    (5, 1.0, 750): 1600,
+    (7, 1.0, 1470): 1400,
 }
 
 
 def plan(settings: tuple[Setting, ...], *, quick: bool) -> list[Task]:
     """Every task of a table with these columns."""
-    tasks: list[Task] = []
-    for setting in settings:
-        for data_set in range(QUICK_DATA_SETS if quick else DATA_SETS):
-            tasks += _data_set(setting, data_set, quick=quick)
-    return tasks
+    data_sets = range(QUICK_DATA_SETS if quick else DATA_SETS)
+    return [task for setting in settings for k in data_sets for task in _data_set(setting, k, quick=quick)]
 
 
 def _data_set(setting: Setting, data_set: int, *, quick: bool) -> list[Task]:
     """Reference, the paper's reference twice, every engine, and the proofs, on one data set."""
-    sweeps, seconds = REFERENCES[(setting.side, setting.weight, setting.population)]
-    options = {
-        "chains": 2 if quick else 4,
-        "burn_in": 40 if quick else 100,
-        "sweeps": max(40, sweeps // 60) if quick else sweeps,
-    }
-    reference = Task(
-        "reference",
-        setting,
-        data_set,
-        "PathGibbs",
-        options,
-        seconds=seconds / 75 if quick else seconds,
-    )
-    moves = {"burn_in": 100_000, "moves": 400_000} if quick else {"burn_in": 1_000_000, "moves": 10_000_000}
+    sweeps = SWEEPS[(setting.side, setting.weight, setting.population)]
+    chains = {"chains": 4, "burn_in": 100, "sweeps": sweeps}
+    moves = {"burn_in": 1_000_000, "moves": 10_000_000}
+    if quick:
+        chains = {"chains": 2, "burn_in": 40, "sweeps": max(40, sweeps // 60)}
+        moves = {"burn_in": 100_000, "moves": 400_000}
+    ours = Task("reference", reference, setting, data_set, "PathGibbs", chains)
     runs = [
-        Task(
-            "gibbs",
-            setting,
-            data_set,
-            "Gibbs",
-            {"run": run, **moves},
-            seconds=sum(moves.values()) / 2_000_000,
-        )
+        Task("gibbs", gibbs, setting, data_set, "Gibbs", {"run": run, **moves})
         for run in ((0, 1) if data_set < PROOFS else (0,))
     ]
-    needs = {"reference": reference, "gibbs": runs[0]}
-    tasks = [reference, *runs]
+    needs = {"reference": ours, "gibbs": runs[0]}
+    scale = {"quick": True} if quick else {}  # tells these apart from the results with long references
+    tasks = [ours, *runs]
+    tasks += [Task("errors", errors, setting, data_set, name, scale, needs) for name in ENGINES]
     if data_set < PROOFS:
-        tasks.append(Task("gibbs noise", setting, data_set, needs={**needs, "second": runs[1]}, seconds=0.1))
-    tasks += [Task("errors", setting, data_set, name, needs=needs, seconds=0.5) for name in ENGINES]
-    if data_set < PROOFS:
-        tasks.append(Task("agreement", setting, data_set, "EdgeEP", seconds=1.0))
+        both = {**needs, "second": runs[1]}
+        tasks.append(Task("gibbs noise", gibbs_noise, setting, data_set, "", scale, both))
+        tasks.append(Task("agreement", agreement, setting, data_set, "EdgeEP"))
     return tasks
 
 
@@ -105,7 +96,7 @@ def gibbs(setting: Setting, data_set: int, engine: str, options: Mapping[str, An
     """The paper's reference: one long chain of single moves.
 
     Started from a draw of the model, the chain may take longer than the paper's burn-in to reach a table that the data allow
-    at all (y > 0 wants n > 0). Then the burn-in is taken four times as long, and again; how long it was is kept.
+    at all (y > 0 wants n > 0). Then the burn-in is taken four times as long, and again; its length is kept.
     """
     del inputs
     problem = problem_of(world_of(setting, data_set))
@@ -131,7 +122,7 @@ def gibbs(setting: Setting, data_set: int, engine: str, options: Mapping[str, An
 def gibbs_noise(
     setting: Setting, data_set: int, engine: str, options: Mapping[str, Any], inputs: Inputs
 ) -> Result:
-    """How far two of the paper's references lie from each other, and from ours."""
+    """The distance of two runs of the paper's reference from each other, and from ours."""
     del setting, data_set, engine, options
     rows = []
     for table in TABLES:
@@ -146,8 +137,9 @@ def errors(
     setting: Setting, data_set: int, engine: str, options: Mapping[str, Any], inputs: Inputs
 ) -> Result:
     """One engine's relative errors, against our reference and against the paper's."""
+    del options
     problem = problem_of(world_of(setting, data_set))
-    posterior = run_engine(problem, engine, options, seed=setting.seed(data_set, 9))
+    posterior = run_engine(problem, engine, {}, seed=setting.seed(data_set, 9))
     means = tables_of(posterior.beliefs, setting.steps)
     rows = [Row(f"error_{t}", relative_error(means[t], inputs["reference"][t])) for t in TABLES]
     rows += [Row(f"gibbs_error_{t}", relative_error(means[t], inputs["gibbs"][t])) for t in TABLES]
@@ -162,27 +154,11 @@ def errors(
 def agreement(
     setting: Setting, data_set: int, engine: str, options: Mapping[str, Any], inputs: Inputs
 ) -> Result:
-    """max |n_EdgeEP − n_Laplace| / N, the paper's sweeps against the joint mode.
-
-    ``modes`` are the modes that the sweeps themselves end in; ``apart`` compares the two posteriors, whose means are one Newton step
-    further on.
-    """
-    del engine, options, inputs
+    """max |n_EdgeEP − n_Laplace| / N: the paper's sweeps against the joint mode."""
+    del options, inputs
     problem = problem_of(world_of(setting, data_set))
-    joint = run_engine(problem, "Laplace", {}, seed=[0])
-    means = tables_of(joint.beliefs, setting.steps)
-    sweeps = EdgeEP()
-    state = sweeps.init(problem)
-    count = 0
-    while not sweeps.done(state) and count < sweeps.max_iterations:
-        state, count = sweeps.step(state), count + 1
-    modes = np.stack(
-        [
-            setting.population * problem.model.marginal((t,)) + edge.likelihood.coordinates.embed(mode)
-            for t, (edge, mode) in enumerate(zip(state.edges, state.modes, strict=True))
-        ]
-    )
-    own = tables_of(sweeps.finish(state), setting.steps)
+    sweeps, joint = (run_engine(problem, name, {}, seed=[0]) for name in (engine, "Laplace"))
+    own, means = (tables_of(posterior.beliefs, setting.steps) for posterior in (sweeps, joint))
     rows = [Row(f"apart_{t}", float(np.abs(own[t] - means[t]).max() / setting.population)) for t in TABLES]
-    rows.append(Row("modes_node", float(np.abs(modes - means["node"]).max() / setting.population)))
-    return Result((*rows, Row("sweeps", float(count)), Row("converged", float(sweeps.done(state)))))
+    rows.append(Row("sweeps", float(sweeps.outcome.iterations)))
+    return Result((*rows, Row("converged", float(sweeps.status.good))))

@@ -1,4 +1,4 @@
-"""The comparison page: for every printed number ours, the difference in standard errors, and a sentence where they disagree.
+"""The comparison page: for every printed number ours, the difference in standard errors, and a sentence where the two disagree.
 
 difference = (ours − printed) / √(sd_ours²/n_ours + sd_printed²/10)
 """
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headcount.paper import _findings
-from headcount.paper._tables import (
+from reproduction.tables import (
     APART,
     FLOOR,
     NOISY,
@@ -23,6 +22,7 @@ from headcount.paper._tables import (
     SYMBOL,
     Cell,
     Table,
+    build,
     to_markdown,
 )
 
@@ -40,6 +40,11 @@ class Part:
     name: str
     module: ModuleType
     frame: pd.DataFrame
+
+
+def is_table(name: str) -> bool:
+    """Whether an experiment is a table of the paper; the others are figures."""
+    return name.startswith("table")
 
 
 def difference(ours: Cell, printed: Cell) -> float:
@@ -108,7 +113,71 @@ def table_section(table: Table, frame: pd.DataFrame, *, quick: bool) -> str:
             out.append(
                 f"| {column} | {line.label} | {printed.text()} | {ours.text()} | {gap:+.1f} | {said or 'agrees'} |"
             )
-    return "\n".join([*out, "", *_findings.of_table(table, frame)]) + "\n"
+    found = [*_agreement(frame), *_convergence(frame), *_references(frame), *_below_zero(frame)]
+    return "\n".join([*out, "", *found, ""]) + "\n"
+
+
+def _values(frame: pd.DataFrame, kind: str, quantity: str) -> pd.Series:
+    return frame[(frame["kind"] == kind) & (frame["quantity"] == quantity)]["value"]
+
+
+def _agreement(frame: pd.DataFrame) -> list[str]:
+    nodes, edges = (_values(frame, "agreement", f"apart_{table}") for table in ("node", "edge"))
+    if nodes.empty:
+        return []
+    return [
+        f"* The paper's sweeps (`EdgeEP`) and the joint mode (`Laplace`) differ by at most {nodes.max():.1e}·N at the nodes and "
+        f"{edges.max():.1e}·N at the edges, over {len(nodes)} data sets."
+    ]
+
+
+def _convergence(frame: pd.DataFrame) -> list[str]:
+    part = frame[(frame["kind"] == "errors") & (frame["quantity"] == "converged")]
+    if part.empty:
+        return []
+    missed = part[part["value"] < 1].groupby("engine", observed=True).size()
+    if missed.empty:
+        return [f"* Every engine converged on every data set ({len(part)} runs)."]
+    return [
+        "* Runs that did not converge: "
+        + ", ".join(f"{name} {count}" for name, count in missed.items())
+        + "."
+    ]
+
+
+def _references(frame: pd.DataFrame) -> list[str]:
+    ratio, burn = _values(frame, "reference", "r_hat"), frame[frame["quantity"] == "burn_in"]
+    out = []
+    if not ratio.empty:
+        out.append(f"* Largest R-hat of a node count over all references: {ratio.max():.3f}.")
+    if not burn.empty:
+        asked = burn["value"].min()
+        longer = burn[burn["value"] > asked]
+        if len(longer):
+            worst = longer.groupby("population", observed=True)["value"].agg(["max", "size"])
+            said = "; ".join(
+                f"N = {n}: {int(row['size'])} runs, up to {row['max'] / 1e6:g} million"
+                for n, row in worst.iterrows()
+            )
+            out.append(
+                f"* {asked / 1e6:g} million moves of burn-in, started from a draw of the model, did not reach a "
+                f"table that the data allow in "
+                f"{len(longer)} of {len(burn)} runs; these were burnt in for longer ({said})."
+            )
+    return out
+
+
+def _below_zero(frame: pd.DataFrame) -> list[str]:
+    part = frame[(frame["kind"] == "errors") & (frame["quantity"] == "lowest")]
+    low = part.groupby("engine", observed=True)["value"].min()
+    bad = low[low < -1e-9]
+    if bad.empty:
+        return []
+    return [
+        "* Lowest expected count: "
+        + ", ".join(f"{name} {value:.2f}" for name, value in bad.items())
+        + "; the other engines' are ≥ 0."
+    ]
 
 
 def _short(value: float) -> str:
@@ -120,15 +189,17 @@ def comparison(
 ) -> str:
     """The whole page, in Markdown; figures are expected in ``figures/`` beside it, `errata` is the text of a link."""
     out = ["# The paper, reproduced", "", _introduction(facts, errata), ""]
-    tables = [part.module.table(part.frame) for part in parts if hasattr(part.module, "table")]
+    quick = facts["scale"] == "quick"
+    tables = {part.name: build(part.module.LAYOUT, part.frame) for part in parts if is_table(part.name)}
     if tables:
-        out += ["## What the tables show", "", *_summary(tables, quick=facts["scale"] == "quick"), ""]
+        out += ["## What the tables show", "", *_summary(list(tables.values()), quick=quick), ""]
     for part in parts:
         about = facts["experiments"][part.name]["about"]
         out += [f"## {about['Title'].rstrip('.')}", ""]
-        if hasattr(part.module, "figure"):
-            out += [f"![{part.module.CAPTION}](figures/{part.name}.svg)", ""]
-        out += [part.module.section(part.frame, quick=facts["scale"] == "quick")]
+        if part.name in tables:
+            out.append(table_section(tables[part.name], part.frame, quick=quick))
+        else:
+            out += [f"![{part.module.CAPTION}](figures/{part.name}.svg)", "", part.module.section(part.frame)]
         out += [f"*{name}.* {about[name]}\n" for name in ("Settings", "Deviations") if name in about]
     return "\n".join(out).rstrip() + "\n"
 
@@ -151,7 +222,7 @@ def _introduction(facts: Mapping[str, Any], errata: str) -> str:
     return (
         "Every experiment of *Gaussian Approximation of Collective Graphical Models* (Liu, Sheldon and Dietterich, "
         "ICML 2014), run again, with the "
-        f"printed numbers beside ours. {scale}This page is written by `headcount reproduce`; nothing in it is typed by hand. "
+        f"printed numbers beside ours. {scale}This page is written by `python -m reproduction`; nothing in it is typed by hand. "
         f"It took {facts['cpu_seconds'] / 60:.0f} CPU minutes on {machine['processor']} ({machine['cores']} cores), "
         f"{_commits(facts['runs'])}.\n\n"
         "*Printed* is the paper. *GCGM* is the paper's method: `Laplace`, the joint mode to which its edge-by-edge "

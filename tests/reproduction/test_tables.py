@@ -9,12 +9,11 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from reproduction.page import difference, implied_noise, remark, table_section
+from reproduction.tables import OURS, PRINTED, Cell, build, cell, to_csv, to_latex, to_markdown
+from reproduction.tasks import relative_error
 
-from headcount.paper import printed, table1, table2, table3
-from headcount.paper._comparison import difference, implied_noise, remark
-from headcount.paper._manifest import sections
-from headcount.paper._tables import OURS, PRINTED, Cell, cell, to_csv, to_latex, to_markdown
-from headcount.paper._worlds import relative_error
+from reproduction import printed, table1, table2, table3
 
 
 def made_up(module) -> pd.DataFrame:
@@ -28,12 +27,11 @@ def made_up(module) -> pd.DataFrame:
     }
     names = {"errors": ("error", "gibbs_error"), "reference": ("floor",), "gibbs noise": ("apart", "off")}
     for kind, setting, data_set, table in itertools.product(
-        engines, module.SETTINGS, range(3), ("node", "edge")
+        engines, module.LAYOUT.settings, range(3), ("node", "edge")
     ):
         for engine, name in itertools.product(engines[kind], names[kind]):
             records.append(
                 {
-                    "key": "k",
                     "kind": kind,
                     "cells": setting.cells,
                     "population": setting.population,
@@ -51,13 +49,13 @@ def test_printed_tables_share_their_column() -> None:
     """L = 36, N = 1080, w₁ is one column of each table, printed three times with the same numbers."""
     for row in printed.TABLE1:
         assert printed.TABLE1[row][2] == printed.TABLE2[row][1] == printed.TABLE3[row][2]
-    assert table1.SETTINGS[2] == table2.SETTINGS[1] == table3.SETTINGS[2]
+    assert table1.LAYOUT.settings[2] == table2.LAYOUT.settings[1] == table3.LAYOUT.settings[2]
 
 
 @pytest.mark.parametrize("module", [table1, table2, table3])
 def test_every_format_holds_the_same_numbers(module) -> None:
     """Markdown, LaTeX and CSV agree on every cell, and every cell is filled."""
-    table = module.table(made_up(module))
+    table = build(module.LAYOUT, made_up(module))
     count = len(table.lines) * len(table.columns)
     rows = list(csv.DictReader(io.StringIO(to_csv(table))))
     assert len(rows) == count
@@ -73,7 +71,7 @@ def test_every_format_holds_the_same_numbers(module) -> None:
 def test_a_cell_is_mean_and_sample_deviation() -> None:
     """Mean and sd (n − 1) over the data sets of one setting, engine and quantity, of no other; None without any."""
     frame = made_up(table1)
-    setting = table1.SETTINGS[1]
+    setting = table1.LAYOUT.settings[1]
     found = cell(frame, "errors", setting, "MAP", "error_node")
     values = frame[
         (frame.kind == "errors")
@@ -114,8 +112,8 @@ def test_a_disagreement_gets_the_sentence_that_fits(method, ours, printed_mean, 
 def test_the_page_names_every_printed_number(module) -> None:
     """One line for every printed number, in the section of its table."""
     frame = made_up(module)
-    table = module.table(frame)
-    text = module.section(frame)
+    table = build(module.LAYOUT, frame)
+    text = table_section(table, frame, quick=False)
     lines = [line for line in text.splitlines() if re.search(r"\| [+-]\d+\.\d \|", line)]
     assert len(lines) == 4 * len(table.columns)
     for line in (x for x in table.lines if x.group == PRINTED):
@@ -130,9 +128,3 @@ def test_relative_error() -> None:
     assert relative_error(a, a) == 0
     assert relative_error(a, b) == pytest.approx(2 / 6)
     assert relative_error(np.array([4.0, 0.0]), np.array([0.0, 4.0])) == 2
-
-
-@pytest.mark.parametrize("module", [table1, table2, table3])
-def test_modules_state_what_they_must(module) -> None:
-    """Source, settings, seeds, deviations and duration are in every docstring."""
-    assert {"Title", "Source", "Settings", "Seeds", "Deviations", "Duration"} <= set(sections(module))

@@ -1,4 +1,4 @@
-"""What all figures share: colours, a grid of axes, and files that are the same bits for the same numbers."""
+"""What all figures share: colours, a grid of axes, and files with the same bits for the same numbers."""
 
 from __future__ import annotations
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headcount.paper import printed
-from headcount.paper._task import Setting
+from reproduction import printed
+from reproduction.tasks import Setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,24 +81,28 @@ APART = "two of the paper's references apart"
 OFF = "one of the paper's references from PathGibbs"
 
 
-def build(
-    name: str,
-    caption: str,
-    header: str,
-    columns: Sequence[str],
-    settings: Sequence[Setting],
-    rows: printed.Rows,
-    frame: pd.DataFrame,
-) -> Table:
-    """A table from the stored results of its settings."""
+@dataclass(frozen=True)
+class Layout:
+    """What a table of the paper shows: one column per setting, with the printed numbers."""
+
+    name: str
+    caption: str
+    header: str
+    columns: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    printed: printed.Rows
+
+
+def build(layout: Layout, frame: pd.DataFrame) -> Table:
+    """The table, from the stored results of its settings."""
     lines = [
         Line(PRINTED, method, table, tuple(Cell(mean, sd, printed.RUNS) for mean, sd in cells))
-        for (method, table), cells in rows.items()
+        for (method, table), cells in layout.printed.items()
     ]
 
     def ours(group: str, method: str, kind: str, engine: str, quantity: str) -> None:
         for table in SYMBOL:
-            cells = tuple(cell(frame, kind, s, engine, f"{quantity}_{table}") for s in settings)
+            cells = tuple(cell(frame, kind, s, engine, f"{quantity}_{table}") for s in layout.settings)
             lines.append(Line(group, method, table, cells))
 
     for group, quantity in ((OURS, "error"), (NOISY, "gibbs_error")):
@@ -108,7 +111,7 @@ def build(
     ours(FLOOR, OWN, "reference", "PathGibbs", "floor")
     ours(FLOOR, APART, "gibbs noise", "", "apart")
     ours(FLOOR, OFF, "gibbs noise", "", "off")
-    return Table(name, caption, header, tuple(columns), tuple(lines))
+    return Table(layout.name, layout.caption, layout.header, layout.columns, tuple(lines))
 
 
 def cell(frame: pd.DataFrame, kind: str, setting: Setting, engine: str, quantity: str) -> Cell | None:
@@ -161,7 +164,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One row a number: group, method, table, column, mean, sd, count."""
+    """One row per number: group, method, table, column, mean, sd, count."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["table", "group", "method", "counts", "column", "mean", "sd", "data_sets"])
@@ -177,3 +180,7 @@ def _tex(text: str) -> str:
     for plain, tex in (("w₀.₅", r"$\mathbf{w}_{0.5}$"), ("w₁", r"$\mathbf{w}_1$"), ("w₂", r"$\mathbf{w}_2$")):
         text = text.replace(plain, tex)
     return text
+
+
+FORMATS = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
+"""Writers by the suffix of their file."""

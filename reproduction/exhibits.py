@@ -29,10 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.individual import DiscreteModel, MarkovChain, Model, Tree
-from headcount.paper._figures import COLOURS, axes_grid
-from headcount.paper._kinds import Inputs
-from headcount.paper._task import SEED, Result, Row, Setting, Task
 from headcount.population import CGM, GCGM
+from reproduction.drawing import COLOURS, axes_grid
+from reproduction.tasks import SEED, Inputs, Result, Row, Setting, Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,18 +56,18 @@ def plan(*, quick: bool = False) -> list[Task]:
     tasks = [
         Task(
             "limit",
+            limit,
             Setting(0, 0.0, n, steps=3),
             options={
                 "nodes": n in nodes,
                 "tables": n in enumerated,
                 "draws": (DRAWS // 10 if quick else DRAWS) if n in sampled else 0,
             },
-            seconds=3.0,
         )
         for n in sorted({*nodes, *enumerated, *sampled})
     ]
-    tasks.append(Task("precision", Setting(2, 1.0, 1, steps=4), seconds=0.5))
-    return [*tasks, Task("rank", Setting(0, 0.0, 1, steps=3), seconds=0.5)]
+    tasks.append(Task("precision", precision, Setting(2, 1.0, 1, steps=4)))
+    return [*tasks, Task("rank", rank, Setting(0, 0.0, 1, steps=3))]
 
 
 def limit(setting: Setting, data_set: int, engine: str, options: Mapping[str, Any], inputs: Inputs) -> Result:
@@ -268,9 +267,8 @@ def numbers(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def section(frame: pd.DataFrame, *, quick: bool = False) -> str:
+def section(frame: pd.DataFrame) -> str:
     """Its part of the comparison page."""
-    del quick
     found = numbers(frame)
     out = []
     if found["total"]:

@@ -21,11 +21,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headcount.paper import printed
-from headcount.paper._figures import COLOURS, axes_grid
-from headcount.paper._kinds import Inputs
-from headcount.paper._task import Result, Row, Setting, Task
-from headcount.paper._worlds import problem_of, run_engine, world_of
+from reproduction import printed
+from reproduction.drawing import COLOURS, axes_grid
+from reproduction.tasks import Inputs, Result, Row, Setting, Task, problem_of, run_engine, world_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,11 +49,7 @@ def plan(*, quick: bool = False) -> list[Task]:
 
 
 def _task(side: int, data_set: int, name: str) -> Task:
-    cubic = {"MAP": 0.02, "NLBP": 0.02, "EdgeEP": 0.5, "Laplace": 0.3, "TiltedEP": 0.5}[name]
-    guess = 0.3 + cubic * (side**2 / 100) ** (2 if name in {"MAP", "NLBP"} else 3)
-    return Task(
-        "seconds", Setting(side, 1.0, 100 * side**2), data_set, name, seconds=2 * guess, exclusive=True
-    )
+    return Task("seconds", seconds, Setting(side, 1.0, 100 * side**2), data_set, name, alone=True)
 
 
 def seconds(
@@ -87,7 +81,7 @@ def seconds(
 
 
 def mean_seconds(frame: pd.DataFrame, quantity: str = "total_cpu_seconds") -> pd.DataFrame:
-    """Mean over data sets: one row an engine, one column a number of cells."""
+    """Mean over data sets: one row per engine, one column per number of cells."""
     part = frame[(frame["kind"] == "seconds") & (frame["quantity"] == quantity)]
     return part.pivot_table(index="engine", columns="cells", values="value", aggfunc="mean", observed=True)
 
@@ -119,9 +113,8 @@ def figure(frame: pd.DataFrame) -> Figure:
     return drawn
 
 
-def section(frame: pd.DataFrame, *, quick: bool = False) -> str:
+def section(frame: pd.DataFrame) -> str:
     """Its part of the comparison page: seconds of ours and of the paper."""
-    del quick
     both, nodes = mean_seconds(frame), mean_seconds(frame, "nodes_cpu_seconds")
     cells = [int(c) for c in both.columns]
     out = ["| CPU seconds, L = | " + " | ".join(map(str, cells)) + " |", "|---|" + "---|" * len(cells)]
