@@ -1,4 +1,4 @@
-"""Do intervals hold the truth as often as they say? The table, and its picture."""
+"""Calibration: how often intervals contain the truth, as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def coverage(
     population: int | None = None,
     group: Hashable = "intervals",
 ) -> pd.DataFrame:
-    """How often the central intervals of a frame hold the truth: covered(l) = #{lower_l ≤ n ≤ upper_l} / #.
+    """How often the central intervals of a frame contain the truth: covered(l) = #{lower_l ≤ n ≤ upper_l} / #.
 
     Parameters
     ----------
     frame : frame
-        ``mean, sd``: rows of ``Result.nodes`` or ``Result.flows``. Rows with sd 0, or without one, make no claim and are left out.
+        ``mean, sd``: rows of ``Result.nodes`` or ``Result.flows``. Rows whose sd is 0 or missing are left out.
     truth : array_like
         The true count n of every row.
     levels : sequence of float
@@ -59,7 +59,7 @@ def coverage(
     require(frame, ["mean", "sd"], name="nodes")
     n = np.asarray(truth, dtype=float)
     if n.shape != (len(frame),):
-        message = f"truth must have one number a row, shape ({len(frame)},), got {n.shape}"
+        message = f"truth must have one number per row, shape ({len(frame)},), got {n.shape}"
         raise ValueError(message)
     kept = (frame["sd"] > 0).to_numpy() & np.isfinite(n)
     mean, variance, n = frame["mean"].to_numpy()[kept], frame["sd"].to_numpy()[kept] ** 2, n[kept]
@@ -80,9 +80,9 @@ def coverage(
 
 
 def calibration(table: pd.DataFrame) -> Picture:
-    """Covered against nominal, one line a group; on the diagonal, intervals hold the truth as often as they say.
+    """Covered against nominal, one line per group; on the diagonal, intervals contain the truth as often as they say.
 
-    The bars are what chance alone leaves open for that many independent cases: ±1.96·√(c(1−c)/cases) around the share covered c.
+    The bars are 95 % intervals of the share covered c for that many independent cases: ±1.96·√(c(1−c)/cases).
     Cells of one population are not independent, so the true bars are wider.
 
     Parameters
@@ -119,7 +119,7 @@ def calibration(table: pd.DataFrame) -> Picture:
             )
         axes.set(xlim=(0, 1.01), ylim=(0, 1.01), aspect="equal")
         axes.set_xlabel("nominal level of the interval (share)")
-        axes.set_ylabel("intervals that hold the truth (share)")
+        axes.set_ylabel("intervals that contain the truth (share)")
         axes.grid(True)
         axes.text(0.04, 0.90, "too wide", color=GREY, transform=axes.transAxes)
         axes.text(0.96, 0.06, "too narrow", color=GREY, ha="right", transform=axes.transAxes)

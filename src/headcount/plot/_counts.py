@@ -1,14 +1,14 @@
-"""Map of counts: a disc a cell, with the interval as two rings; one panel a time."""
+"""Map of counts: one disc per cell, with the interval as two rings; one panel per time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.plot._frames import chosen, level_of, percent, printed, require
-from headcount.plot._picture import BLACK, COUNTS, GREY, Picture, look, panels
-from headcount.plot._places import places
+from headcount.plot._picture import BLACK, COUNTS, GREY, Picture, colour_bar, look, panels
+from headcount.plot._places import discs, places
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
 
     from headcount.plot._places import Places
 
 MOST_PANELS = 12
+"""What fits a page in three rows of four."""
 
 
 def count_map(
@@ -31,7 +31,7 @@ def count_map(
     level: float | None = None,
     geographic: bool | None = None,
 ) -> Picture:
-    """Counts per cell on a map, one panel a time: radius ∝ √mean, so that area is the count.
+    """Counts per cell on a map, one panel per time: radius ∝ √mean, so that area is the count.
 
     The disc is the mean; the thin rings around and inside it are the ends of the interval, drawn to the same scale, the outer one
     dotted where the interval is not reliable. All panels share one scale; a few very full cells may cover their neighbours.
@@ -54,6 +54,8 @@ def count_map(
     Picture
         ``numbers``: ``time, cell, x, y, mean, lower, upper, reliable, radius, radius_lower, radius_upper``, radii in map units.
     """
+    from matplotlib.cm import ScalarMappable
+
     require(nodes, ["time", "cell", "mean", "lower", "upper", "reliable"], name="nodes")
     level = level_of(nodes, level)
     here = places(coordinates, geographic=geographic)
@@ -68,7 +70,10 @@ def count_map(
             _draw(axes, numbers[numbers["time"] == time], here, norm, margin)
             axes.set_title(f"time {printed(time)}")
             axes.label_outer()
-        _colour_bar(figure, grid, norm, beyond=bool((numbers["mean"] > norm.vmax).any()))
+        beyond = "max" if (numbers["mean"] > norm.vmax).any() else "neither"
+        scale = ScalarMappable(norm, COUNTS)
+        text = "mean count (individuals, square-root scale)"
+        colour_bar(figure, scale, grid, text, pad=0.01, aspect=30, extend=beyond)
         part = "" if len(shown) == len(known) else f" ({len(shown)} of {len(known)} times)"
         figure.suptitle(
             f"Individuals per cell: mean (disc), {percent(level)} interval (rings; dotted: not reliable){part}"
@@ -77,7 +82,11 @@ def count_map(
 
 
 def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.DataFrame:
-    """Rows of the shown times with places and radii: a full cell's disc fills its place, the fullest one's two places at most."""
+    """Rows of the shown times with places and radii.
+
+    Radius = scale · √count. A full cell's disc (see `_full`) has a radius of 0.45 of the cells' spacing; no disc or ring has more than
+    one spacing.
+    """
     numbers = nodes.loc[nodes["time"].isin(shown), ["time", "cell", "mean", "lower", "upper", "reliable"]]
     numbers = numbers.reset_index(drop=True)
     points = here.of(numbers["cell"].tolist())
@@ -94,7 +103,10 @@ def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.Dat
 
 
 def _full(means: np.ndarray) -> float:
-    """What counts as a full cell: the 98 % quantile of the means above one half, so that one crowded start hides nothing else."""
+    """The count drawn as a full disc: the 98 % quantile of the means above one half.
+
+    Not the maximum: individuals who all start in one cell would make all other discs too small to see.
+    """
     above = means[means > 0.5]
     return float(np.quantile(above, 0.98)) if len(above) else 1.0
 
@@ -106,36 +118,15 @@ def _count_norm(means: np.ndarray) -> Normalize:
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, here: Places, norm: Normalize, margin: float) -> None:
-    from matplotlib.collections import EllipseCollection
-
     here.prepare(axes, margin=margin)
     points = rows[["x", "y"]].to_numpy()
     axes.scatter(points[:, 0], points[:, 1], s=1.5, color=GREY, linewidths=0, zorder=1)
 
-    def circles(column: str, **style: object) -> EllipseCollection:
-        size = 2 * rows[column].to_numpy() / here.stretch
-        size = np.where(np.isfinite(size), size, 0.0)
-        made = EllipseCollection(size, size, np.zeros(len(size)), units="x", offsets=points, **style)
-        made.set_offset_transform(axes.transData)
-        axes.add_collection(made)
-        return made
-
-    circles("radius", cmap=COUNTS, norm=norm, linewidths=0, zorder=2).set_array(rows["mean"].to_numpy())
-    styles = ["-" if sure else ":" for sure in rows["reliable"]]
-    circles("radius_upper", facecolors="none", edgecolors=BLACK, linewidths=0.6, linestyles=styles, zorder=3)
-    circles("radius_lower", facecolors="none", edgecolors="white", linewidths=0.6, zorder=3)
-
-
-def _colour_bar(figure: Figure, grid: list[Axes], norm: Normalize, *, beyond: bool) -> None:
-    from matplotlib.cm import ScalarMappable
-
-    bar = figure.colorbar(
-        ScalarMappable(norm, COUNTS),
-        ax=grid,
-        shrink=0.7,
-        pad=0.01,
-        aspect=30,
-        extend="max" if beyond else "neither",
+    filled = discs(
+        axes, here, points, rows["radius"].to_numpy(), cmap=COUNTS, norm=norm, linewidths=0, zorder=2
     )
-    bar.set_label("mean count (individuals, square-root scale)")
-    bar.outline.set_visible(False)
+    filled.set_array(rows["mean"].to_numpy())
+    styles = ["-" if sure else ":" for sure in rows["reliable"]]
+    ring: dict[str, Any] = {"facecolors": "none", "linewidths": 0.6, "zorder": 3}
+    discs(axes, here, points, rows["radius_upper"].to_numpy(), edgecolors=BLACK, linestyles=styles, **ring)
+    discs(axes, here, points, rows["radius_lower"].to_numpy(), edgecolors="white", **ring)

@@ -1,4 +1,4 @@
-"""What a run did: the residual of an engine, and the ascent of learning, iteration by iteration."""
+"""Curves of a run, per iteration: the residual of an engine, and the objective, error and weights of learning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _OBJECTIVES = ("objective", "evidence", "log_evidence")
 _OTHERS = {"error": "relative error of the weights", "residual": "residual"}
-"""What else a run of learning may report and is worth a panel; both fall by orders of magnitude."""
+"""Further columns of learning that get a panel, with a logarithmic axis: both fall by orders of magnitude."""
 
 
 def convergence(trace: pd.DataFrame, *, tolerance: float | None = None) -> Picture:
@@ -73,7 +73,7 @@ def learning_curves(
     weights: Sequence[str] = (),
     truth: Mapping[str, float] | None = None,
 ) -> Picture:
-    """Curves of learning, one panel a quantity against iteration: the objective, the error, the residual, weights.
+    """Curves of learning, one panel per quantity against iteration: the objective, the error, the residual, weights.
 
     Parameters
     ----------
@@ -92,8 +92,7 @@ def learning_curves(
     """
     require(ascent, ["iteration", *weights], name="ascent")
     grouped = ascent if "group" in ascent else ascent.assign(group="run")
-    objective = [name for name in _OBJECTIVES if name in ascent and ascent[name].notna().any()][:1]
-    panels = [*objective, *(name for name in _OTHERS if name in ascent and (ascent[name] > 0).any())]
+    panels = _drawable(ascent)
     if not panels and not weights:
         message = f"ascent has none of {', '.join((*_OBJECTIVES, *_OTHERS))}, and no weights were named: nothing to draw"
         raise ValueError(message)
@@ -111,8 +110,14 @@ def learning_curves(
     return Picture(figure, numbers)
 
 
+def _drawable(ascent: pd.DataFrame) -> list[str]:
+    """The first objective that has values, then the columns of `_OTHERS` that have positive ones."""
+    objective = [name for name in _OBJECTIVES if name in ascent and ascent[name].notna().any()][:1]
+    return objective + [name for name in _OTHERS if name in ascent and (ascent[name] > 0).any()]
+
+
 def _draw_groups(axes: Axes, frame: pd.DataFrame, name: str) -> None:
-    """One line a group; quantities that fall to zero on a logarithm, where zero itself has no place."""
+    """One line per group; the columns of `_OTHERS` on a logarithmic axis, without their zeros."""
     several = frame["group"].nunique() > 1
     for k, (group, rows) in enumerate(frame.groupby("group", sort=False)):
         shown = rows[rows[name] > 0] if name in _OTHERS else rows

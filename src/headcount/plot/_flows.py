@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.plot._frames import chosen, count_text, level_of, percent, printed, require
-from headcount.plot._picture import BLUE, DIVERGING, FAINT, GREY, SKY, Picture, look, new_figure
-from headcount.plot._places import arrow, places
+from headcount.plot._picture import BLUE, DIVERGING, FAINT, GREY, SKY, Picture, colour_bar, look, new_figure
+from headcount.plot._places import arrow, discs, places
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -23,7 +23,7 @@ CERTAINTY = {
     "open": (SKY, "open: the interval is wider than that"),
     "maybe none": ("#b8b8b8", "maybe none: the interval reaches below one half"),
 }
-"""How sure a flow is: colour and meaning, surest first."""
+"""Classes of flows by the lower end of their interval: colour and meaning, most certain first."""
 
 
 def flow_map(
@@ -53,7 +53,7 @@ def flow_map(
     Returns
     -------
     Picture
-        ``numbers``: ``origin, dest, mean, lower, upper, certainty, width``, largest first, one row an arrow.
+        ``numbers``: ``origin, dest, mean, lower, upper, certainty, width``, largest first, one row per arrow.
     """
     require(flows, ["time", "origin", "dest", "mean", "lower", "upper"], name="flows")
     level = level_of(flows, level)
@@ -96,7 +96,7 @@ def net_flux_map(
     Returns
     -------
     Picture
-        ``numbers``: ``cell, x, y, arrivals, departures, net``, one row a cell (those who stay are neither).
+        ``numbers``: ``cell, x, y, arrivals, departures, net``, one row per cell (those who stay are neither).
     """
     require(flows, ["time", "origin", "dest", "mean"], name="flows")
     here = places(coordinates, geographic=geographic)
@@ -217,31 +217,15 @@ def _exchanges(pairs: pd.Series, largest: int) -> pd.DataFrame:
 
 
 def _net_discs(figure: Any, axes: Axes, numbers: pd.DataFrame, here: Places) -> np.ndarray:
-    """Draw them and return their radii, in flat map units."""
-    from matplotlib.collections import EllipseCollection
-
+    """Draw the net change of every cell as a disc, area ∝ |net|; return the radii in flat map units."""
     most = float(numbers["net"].abs().max()) or 1.0
     radii = 0.46 * here.spacing * np.sqrt(numbers["net"].abs().to_numpy() / most)
-    size = 2 * radii / here.stretch
-    discs = EllipseCollection(
-        size,
-        size,
-        np.zeros(len(size)),
-        units="x",
-        offsets=numbers[["x", "y"]].to_numpy(),
-        cmap=DIVERGING,
-        edgecolors=GREY,
-        linewidths=0.6,
-        zorder=2,
-    )
-    discs.set_offset_transform(axes.transData)
-    discs.set_array(numbers["net"].to_numpy())
-    discs.set_clim(-most, most)
-    axes.add_collection(discs)
+    style: dict[str, Any] = {"cmap": DIVERGING, "edgecolors": GREY, "linewidths": 0.6, "zorder": 2}
+    drawn = discs(axes, here, numbers[["x", "y"]].to_numpy(), radii, **style)
+    drawn.set_array(numbers["net"].to_numpy())
+    drawn.set_clim(-most, most)
     axes.scatter(numbers["x"], numbers["y"], s=2, color=GREY, linewidths=0, zorder=1)
-    bar = figure.colorbar(discs, ax=axes, shrink=0.7, pad=0.02)
-    bar.set_label("arrivals − departures (individuals)")
-    bar.outline.set_visible(False)
+    colour_bar(figure, drawn, axes, "arrivals − departures (individuals)")
     for row in numbers.loc[
         numbers["net"].abs() >= 0.4 * most
     ].itertuples():  # the others are too small to write on

@@ -1,4 +1,4 @@
-"""A picture: the figure, and the numbers that were drawn. Also the one look that all pictures share."""
+"""A picture: the figure, and the numbers that were drawn. Also the style that all pictures share."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Picture:
     figure : matplotlib.figure.Figure
         Belongs to no window and to no global state; show it in a notebook, or `save` it.
     numbers : pandas.DataFrame
-        One row a mark, in the units of the axes: what a test, or a reader who cannot see it, reads instead.
+        One row per mark, in the units of the axes: what a test, or a reader who cannot see it, reads instead.
     """
 
     figure: Figure = field(repr=False)
@@ -105,7 +105,7 @@ class Picture:
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Draw in the house's look; the caller's own settings of matplotlib come back afterwards."""
+    """Draw in the pictures' common style; the caller's own settings of matplotlib come back afterwards."""
     import matplotlib as mpl
 
     with mpl.rc_context(_LOOK):
@@ -117,6 +117,13 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def colour_bar(figure: Figure, drawn: Any, axes: Any, text: str, **options: Any) -> None:
+    """The scale of a colour map beside one or several axes."""
+    bar = figure.colorbar(drawn, ax=axes, **({"shrink": 0.7, "pad": 0.02} | options))
+    bar.set_label(text)
+    bar.outline.set_visible(False)
 
 
 def panels(

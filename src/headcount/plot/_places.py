@@ -7,7 +7,7 @@ plain coordinates (c = 1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.collections import EllipseCollection
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
@@ -77,6 +78,17 @@ class Places:
         axes.set_ylabel("latitude (°)" if self.geographic else "y (map units)")
 
 
+def discs(axes: Axes, here: Places, points: Array, radius: Array, **style: Any) -> EllipseCollection:
+    """Circles of the given radii in map units (NaN: none), drawn at the points."""
+    from matplotlib.collections import EllipseCollection
+
+    size = 2 * np.where(np.isfinite(radius), radius, 0.0) / here.stretch
+    made = EllipseCollection(size, size, np.zeros(len(size)), units="x", offsets=points, **style)
+    made.set_offset_transform(axes.transData)
+    axes.add_collection(made)
+    return made
+
+
 def places(coordinates: pd.DataFrame, *, geographic: bool | None = None) -> Places:
     """Read ``cell, x, y`` or ``cell, lon, lat``; ``geographic=True`` says that x and y are degrees."""
     if coordinates is None:
@@ -101,7 +113,7 @@ def _check(cells: list[Hashable], points: Array) -> None:
     problems = []
     if len(set(cells)) < len(cells):
         twice = sorted({label(c) for c in cells if cells.count(c) > 1})
-        problems.append(f"cells that appear twice: {', '.join(twice[:5])}; keep one row a cell")
+        problems.append(f"cells that appear twice: {', '.join(twice[:5])}; keep one row per cell")
     lost = [label(c) for c, p in zip(cells, points, strict=True) if not np.isfinite(p).all()]
     if lost:
         problems.append(

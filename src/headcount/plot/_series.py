@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_CELLS = 12
+"""What fits a page in three rows of four."""
 
 
 def observed_against_inferred(
@@ -24,7 +25,7 @@ def observed_against_inferred(
     cells: Iterable[Hashable] | None = None,
     level: float | None = None,
 ) -> Picture:
-    """Mean and interval of the count over time, one panel a cell, with what was observed as dots.
+    """Mean and interval of the count over time, one panel per cell, with what was observed as dots.
 
     Times that nobody observed have no dot. A hollow dot stands where the interval is not reliable.
 

@@ -1,4 +1,4 @@
-"""Where a precision matrix has entries: the graph of the model, seen as a matrix."""
+"""The non-zero entries of a precision matrix: the graph of the model, drawn as a matrix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.plot._frames import count_text, printed
-from headcount.plot._picture import GREY, Picture, look, new_figure
+from headcount.plot._picture import GREY, Picture, colour_bar, look, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -36,7 +36,7 @@ def precision_sparsity(
     Returns
     -------
     Picture
-        ``numbers``: ``row, column, value, partial``, one row an entry kept (diagonal included).
+        ``numbers``: ``row, column, value, partial``, one row per entry kept (diagonal included).
     """
     import pandas as pd
     from scipy import sparse
@@ -62,9 +62,7 @@ def precision_sparsity(
         axes = figure.subplots()
         # Light for weak, dark for strong, as ink on paper: absent entries are the paper itself.
         drawn = axes.imshow(image, cmap="viridis_r", vmax=0.0, interpolation="nearest")
-        bar = figure.colorbar(drawn, ax=axes, shrink=0.8)
-        bar.set_label("log₁₀ |partial correlation|")
-        bar.outline.set_visible(False)
+        colour_bar(figure, drawn, axes, "log₁₀ |partial correlation|", shrink=0.8)
         _mark_blocks(axes, size, blocks)
         axes.spines[["top", "right"]].set_visible(True)
         share = 100 * len(numbers) / size**2

@@ -56,8 +56,9 @@ def to_frame(
     if what == "nodes":
         columns["observed"] = np.concatenate([_observed(posterior, scope) for scope in scopes])
     for name in SUMMARY:
-        parts = [block.values[name] for block in blocks]
-        columns[name] = np.concatenate(parts) if parts else np.empty(0, bool if name == "reliable" else float)
+        columns[name] = _joined(
+            [block.values[name] for block in blocks], bool if name == "reliable" else float
+        )
     frame = pd.DataFrame(columns)
     frame.attrs = {"level": level, "listed": any(block.listed for block in blocks)}
     return frame
@@ -174,29 +175,42 @@ def _labels(
     model: Model, what: str, scopes: list[Scope], indices: list[NDArray[np.intp]], *, stored: bool
 ) -> dict[str, Any]:
     """The columns that name the entries of some tables, given by their flat indices."""
-    import pandas as pd
-
-    def column(labels: Sequence[Hashable], codes: list[NDArray[np.intp]]) -> Any:
-        # pandas infers the column's type from the labels; tuples stay whole.
-        index = pd.Index(label_array(labels) if stored else list(labels), tupleize_cols=False)
-        return index.take(np.concatenate(codes) if codes else np.empty(0, np.intp))
-
-    number = {v: k for k, v in enumerate(model.variables)}
-    states = [state for v in model.variables for state in model.states[v]]
-    first = np.cumsum([0, *(len(model.states[v]) for v in model.variables)])
     columns = []
     for axis in range(2 if what == "flows" else 1):
-        own = [number[scope[axis]] for scope in scopes]
-        places = [np.unravel_index(i, model.size(s))[axis] for s, i in zip(scopes, indices, strict=True)]
-        columns.append(
-            column(model.variables, [np.full(len(p), k) for k, p in zip(own, places, strict=True)])
-        )
-        columns.append(column(states, [first[k] + p for k, p in zip(own, places, strict=True)]))
+        variables, states = _codes(model, scopes, indices, axis)
+        columns.append(_column(model.variables, variables, stored=stored))
+        everything = [state for v in model.variables for state in model.states[v]]
+        columns.append(_column(everything, states, stored=stored))
     if not is_plain_chain(model):
         return dict(zip(("variable", "state", "other", "other_state"), columns, strict=False))
     if what == "nodes":
         return dict(zip(("time", "cell"), columns, strict=True))
     return {"time": columns[0], "origin": columns[1], "dest": columns[3]}
+
+
+def _codes(
+    model: Model, scopes: list[Scope], indices: list[NDArray[np.intp]], axis: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The variable on one axis of every entry, and its state among the states of all variables, laid end to end."""
+    number = {v: k for k, v in enumerate(model.variables)}
+    first = np.cumsum([0, *(len(model.states[v]) for v in model.variables)])
+    variables, states = [], []
+    for scope, index in zip(scopes, indices, strict=True):
+        k = number[scope[axis]]
+        variables.append(np.full(len(index), k))
+        states.append(first[k] + np.unravel_index(index, model.size(scope))[axis])
+    return _joined(variables, np.intp), _joined(states, np.intp)
+
+
+def _column(labels: Sequence[Hashable], codes: NDArray[np.intp], *, stored: bool) -> Any:
+    """Labels by their codes; pandas infers the column's type from the labels, and tuples stay whole."""
+    import pandas as pd
+
+    return pd.Index(label_array(labels) if stored else list(labels), tupleize_cols=False).take(codes)
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
 def label_array(labels: Sequence[Hashable]) -> NDArray[Any]:

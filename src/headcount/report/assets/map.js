@@ -1,4 +1,4 @@
-// The map: a disc a cell (area is the count), the interval as rings, the largest moves as arrows.
+// The map: one disc per cell (area is the count), the interval as rings, the largest moves as arrows.
 
 const { nodes, flows, places } = data;
 

@@ -62,7 +62,7 @@ function caption() {
   box.replaceChildren(...(chain && mapped ? [element("p", {}, first)] : []), element("p", {}, chain ? "Moves:" : "Pairs:", ...keys, meaning), element("p", {}, disc));
 }
 
-// Curves of the run: a panel a quantity, at most two; `falls` are drawn on a logarithm.
+// Curves of the run: one panel per quantity, at most two; `falls` have a logarithmic axis.
 function curves(id, box, table, wanted, falls, goal) {
   const names = table === null ? [] : wanted.filter((name) => table[name]?.some((v) => v !== null)).slice(0, 2);
   byId(box).hidden = names.length === 0 || table.iteration.length < 2;
