@@ -46,27 +46,6 @@ def test_a_random_engine_needs_rng():
         hc.infer(problem("chain", "poisson", 10), PathGibbs())
 
 
-def test_unknown_scopes():
-    """Variables the model does not have, and variables that share no clique, are refused by name."""
-    post = hc.infer(problem("chain", "poisson", 40), TiltedEP())
-    with pytest.raises(ValueError, match="unknown variable 'sun'"):
-        post.node("sun")
-    with pytest.raises(ValueError, match="inside one clique"):
-        post.edge("mon", "wed")
-    with pytest.raises(ValueError, match="level must lie"):
-        post.node("mon").interval(1.0)
-
-
-def test_a_point_estimate_has_no_spread():
-    """MAP gives NaN for sd and interval, and refuses covariance and draws, naming who has them."""
-    post = hc.infer(problem("chain", "poisson", 40), MAP())
-    assert np.isnan(post.node("mon").sd).all()
-    assert np.isnan(post.node("mon").interval()["lower"]).all()
-    for ask in (post.node("mon").covariance, lambda: post.sample(1, rng=0)):
-        with pytest.raises(ValueError, match="TiltedEP"):
-            ask()
-
-
 def test_corners_have_no_curvature():
     """Laplace refuses Laplace noise and names what takes it."""
     with pytest.raises(ValueError, match="LaplaceNoise noise has corners: use TiltedEP or MAP"):

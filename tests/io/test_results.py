@@ -2,19 +2,16 @@
 
 import errno
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import sparse
 
 import headcount as hc
-from headcount.engines import MAP, Posterior
+from headcount.engines import Posterior
 from headcount.io import (
-    Result,
     TableError,
     load_result,
     read_chain,
@@ -36,104 +33,6 @@ def world() -> hc.simulate.World:
 @pytest.fixture(scope="module")
 def posterior(world: hc.simulate.World) -> Posterior:
     return hc.infer(hc.Problem(world.model, 200, [hc.Poisson(world.observed)]))
-
-
-def dated() -> Posterior:
-    """A chain with dates, names, a missing count and an engine without spread."""
-    chain = hc.MarkovChain(
-        [1, 0], [[0.9, 0.1], [0.5, 0.5]], times=pd.date_range("2020-01-01", periods=3), cells=["pond", "hill"]
-    )
-    return hc.infer(hc.Problem(chain, 100, [hc.Poisson([[np.nan, np.nan], [80, 10], [np.nan, 14]])]), MAP())
-
-
-def pets() -> Posterior:
-    """A network that is no chain, with a table on two variables."""
-    tree = hc.Tree(
-        [0.5, 0.5],
-        {"b": ("a", [[0.9, 0.1], [0.2, 0.8]]), "c": ("a", [[0.5, 0.5], [1.0, 0.0]])},
-        root="a",
-        states={"a": ["x", "y"], "b": ["u", "v"], "c": ["k", "l"]},
-    )
-    return hc.infer(hc.Problem(tree, 100, [hc.Poisson([30, 60], on="b")]))
-
-
-@pytest.mark.parametrize("make", [dated, pets, None])
-def test_a_saved_posterior_reads_back_the_same(make: Any, posterior: Posterior, tmp_path: Path) -> None:
-    """load_result(save(p)) has the tables of p: nodes, flows and trace, under the same labels."""
-    made = posterior if make is None else make()
-    made.save(tmp_path / "p.nc")
-    read = load_result(tmp_path / "p.nc")
-    for table, what in ((read.nodes, "nodes"), (read.flows, "flows")):
-        pd.testing.assert_frame_equal(table, made.to_frame(what), check_dtype=False)
-    pd.testing.assert_frame_equal(read.trace, made.trace, check_dtype=False)
-    assert read.attributes["engine"] == made.engine
-    assert read.good
-
-
-def test_memory_and_file_give_the_same_result(posterior: Posterior, tmp_path: Path) -> None:
-    """Result.of(p) and load_result of its file agree in every table and property."""
-    posterior.save(tmp_path / "p.nc", level=0.5)
-    read, made = load_result(tmp_path / "p.nc"), Result.of(posterior, level=0.5)
-    for name in ("nodes", "flows", "trace", "coordinates"):
-        pd.testing.assert_frame_equal(getattr(read, name), getattr(made, name))
-    for name in ("level", "good", "population", "is_chain", "geographic", "times", "cells"):
-        assert getattr(read, name) == getattr(made, name)
-    assert (read.level, read.population) == (0.5, 200)
-
-
-def test_tables_say_what_the_posterior_says(posterior: Posterior) -> None:
-    """Rows of nodes and flows hold the posterior's own numbers; forbidden moves have no row; flows add up to nodes."""
-    nodes, flows = posterior.to_frame("nodes"), posterior.to_frame("flows")
-    row = nodes[(nodes["time"] == 2) & (nodes["cell"] == 5)].iloc[0]
-    assert row["mean"] == posterior.node(2).mean.sel({"2": 5}).item()
-    assert row["lower"] == posterior.node(2).interval(0.9)["lower"].sel({"2": 5}).item()
-    assert not flows[(flows["time"] == 0) & (flows["origin"] != 0)].size
-    left = flows.groupby(["time", "origin"])["mean"].sum().reset_index()
-    both = left.merge(nodes, left_on=["time", "origin"], right_on=["time", "cell"])
-    assert np.allclose(both["mean_x"], both["mean_y"], atol=1e-7)
-    with pytest.raises(ValueError, match="'nodes' or 'flows', got 'edges'"):
-        posterior.to_frame("edges")
-
-
-def test_sparse_moves_stay_sparse(tmp_path: Path) -> None:
-    """MAP on sparse transitions lists the moves that exist, with the numbers of the dense table, and reads back the same."""
-    moves = np.array([[0.5, 0.5, 0.0], [0.0, 0.7, 0.3], [0.2, 0.0, 0.8]])
-    data = [hc.Poisson([[30, 30, 40], [20, 45, 31], [25, 30, 50]])]
-    thin, full = (
-        hc.infer(hc.Problem(hc.MarkovChain([0.3, 0.3, 0.4], m, length=3), 100, data), MAP())
-        for m in (sparse.csr_array(moves), moves)
-    )
-    pd.testing.assert_frame_equal(thin.to_frame("flows"), full.to_frame("flows"))
-    assert thin.to_xarray()["flows/mean"].dims == ("move",)
-    thin.save(tmp_path / "p.nc")
-    pd.testing.assert_frame_equal(
-        load_result(tmp_path / "p.nc").flows, thin.to_frame("flows"), check_dtype=False
-    )
-
-
-def test_arviz_opens_the_file(posterior: Posterior, tmp_path: Path) -> None:
-    """arviz.from_netcdf finds draws with chain and draw, the data and the rest, without a warning of ours."""
-    posterior.save(tmp_path / "p.nc")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        arviz = pytest.importorskip("arviz")
-    read = arviz.from_netcdf(tmp_path / "p.nc")
-    assert {"posterior", "observed_data", "constant_data", "nodes", "flows", "trace"} <= set(read.groups())
-    draws = read.posterior["count"]
-    assert draws.dims == ("chain", "draw", "time", "cell")
-    assert (draws >= 0).all()
-    assert (draws.sum("cell") == 200).all()
-    spread = 5 * posterior.node(2).sd.to_numpy() / np.sqrt(draws.sizes["draw"])
-    gap = np.abs(draws.sel(time=2).mean(("chain", "draw")).to_numpy() - posterior.node(2).mean.to_numpy())
-    assert (gap <= spread + 0.5).all()
-
-
-def test_a_point_has_no_draws(tmp_path: Path) -> None:
-    """An engine without spread leaves its mean as the only draw, and says so."""
-    tree = dated().to_xarray()
-    assert tree["posterior"].attrs["draws"] == 0
-    assert tree["posterior/count"].sizes["draw"] == 1
-    assert tree["nodes/sd"].isnull().all()
 
 
 def test_a_results_folder(posterior: Posterior, tmp_path: Path) -> None:
@@ -234,13 +133,6 @@ def test_a_failure_leaves_the_old_files_whole(
         name: f"old {name}"
         for name in ("posterior.nc", "nodes.csv", "flows.csv", "summary.json", "flows.geojson")
     }
-
-
-def test_files_follow_the_umask(posterior: Posterior, tmp_path: Path) -> None:
-    """Results can be read by whoever the umask lets."""
-    posterior.save(tmp_path / "p.nc")
-    (tmp_path / "plain").write_text("")
-    assert (tmp_path / "p.nc").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a file of ours"])
