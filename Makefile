@@ -13,7 +13,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 JOBS   ?= 2
 BIRDS  := examples/birds
 
-.PHONY: env demo test lint docs reproduce bench bench-quick pins clean
+.PHONY: env demo test lint docs house reproduce bench bench-quick pins clean
 .DEFAULT_GOAL := env
 
 env: $(STAMP)
@@ -40,6 +40,10 @@ lint: env
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Measures of the source: size, complexity, what one engine needs, what one command runs through.
+house: env
+	$(ONE_THREAD) $(BIN)/python -m tools.house
 
 # The paper's tables and figures: computes what the stored results lack, and draws everything.
 reproduce: env
