@@ -121,6 +121,30 @@ def test_dates_are_times(tmp_path: Path) -> None:
     assert len(case(tmp_path, text.replace("01-15", "01-22"), uneven=True).problem.model.variables) == 3
 
 
+def test_decimal_times_are_times(tmp_path: Path) -> None:
+    """0.5, 1.0, 1.5 are numbers in their order, one time however its zeros are written; a gap is refused."""
+    text = COUNTS
+    for k, time in enumerate(("1.50", "0.5", "1.0")):
+        text = text.replace(f"\n{k},", f"\n{time},")
+    moves = "time,from,to,probability\n" + "".join(
+        f"{t},{row}\n" for t in ("0.50", "1") for row in TRANSITIONS.splitlines()[1:]
+    )
+    made = case(tmp_path, text, moves)
+    assert made.problem.model.variables == (0.5, 1.0, 1.5)
+    assert seen(made).tolist() == [[33, 25], [30, 28], [40, 20]]
+    assert not any("neither numbers nor dates" in note for note in made.notes)
+    with pytest.raises(TableError, match=r"step by 0\.5, but 1 is followed by 2\.25"):
+        case(tmp_path, text.replace("1.50", "2.25"))
+    thirds = text.replace("0.5", "0.333333").replace("1.0", "0.666667").replace("1.50", "1")
+    assert case(tmp_path, thirds).problem.model.variables == (0.333333, 0.666667, 1.0)
+
+
+def test_a_misspelt_keyword_is_named(tmp_path: Path) -> None:
+    """A keyword that read_problem does not have is refused by its name, not passed on."""
+    with pytest.raises(TypeError, match="encding"):
+        case(tmp_path, encding="latin-1")
+
+
 def test_words_as_times_are_said(tmp_path: Path) -> None:
     """Times that are neither numbers nor dates are taken as they appear, and that is noted."""
     text = COUNTS.replace("\n0,", "\nmon,").replace("\n1,", "\ntue,").replace("\n2,", "\nwed,")
@@ -167,9 +191,16 @@ def test_transitions_by_time_and_rounded(tmp_path: Path) -> None:
     text = "time,from,to,probability\n" + "".join(f"{t},{row}\n" for t in range(2) for row in rows)
     made = case(tmp_path, transitions=text).problem.model.transitions
     assert made[0] is made[1]
-    rounded = case(tmp_path, transitions=TRANSITIONS.replace("0.9", "0.90001"))
+    rounded = case(tmp_path, transitions=TRANSITIONS.replace("0.9", "0.90009"))
     assert any("read as rounded" in note for note in rounded.notes)
     assert rounded.problem.model.transitions[0].sum(axis=1) == pytest.approx([1, 1], abs=1e-15)
+    assert rounded.problem.model.transitions[0][0, 1] == pytest.approx(0.1 / 1.00009, rel=1e-14)
+    with pytest.raises(TableError, match="do not sum to 1"):  # further off than four decimals round
+        case(tmp_path, transitions=TRANSITIONS.replace("0.9", "0.90011"))
+    exact = case(tmp_path, transitions=TRANSITIONS.replace("0.9", "0.900000001"))
+    assert (
+        exact.problem.model.transitions[0][0, 0] == 0.900000001
+    )  # within what a float's sum is off: kept as it is
 
 
 def test_flows_as_transitions_on_request(tmp_path: Path) -> None:

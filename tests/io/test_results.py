@@ -72,6 +72,14 @@ def test_a_results_folder(posterior: Posterior, tmp_path: Path) -> None:
     assert load_result(tmp_path / "out").attributes["command"] == "headcount infer"
 
 
+def test_numbers_in_the_tables_have_ten_digits(tmp_path: Path) -> None:
+    """CSV holds ten significant digits, lines on a map six decimals; neither more nor less."""
+    from headcount.io import write_table
+
+    write_table(pd.DataFrame({"a": [1 / 3, 2e6 / 3, 12.0]}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text().split() == ["a", "0.3333333333", "666666.6667", "12"]
+
+
 def test_lines_for_a_map(posterior: Posterior, tmp_path: Path) -> None:
     """GeoJSON lines go from origin to destination, one for every move of half an individual or more."""
     result, _ = write_results(posterior, tmp_path)
@@ -83,6 +91,10 @@ def test_lines_for_a_map(posterior: Posterior, tmp_path: Path) -> None:
     ends = [places.loc[first["properties"][end]].tolist() for end in ("origin", "dest")]
     assert first["geometry"] == {"type": "LineString", "coordinates": ends}
     assert lines["interval_level"] == 0.9
+    assert first["properties"]["mean"] == round(float(moved["mean"].iloc[0]), 6)
+    assert first["properties"]["lower"] == round(float(moved["lower"].iloc[0]), 6)
+    share = json.loads((tmp_path / "summary.json").read_text())["reliable_flows"]
+    assert share == round(float(result.flows["reliable"].mean()), 4)
 
 
 def test_matrices_for_transport_tools(posterior: Posterior, tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """The commands: parse, call, save."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from headcount._version import __version__
 from headcount.cli._guard import guarded
-from headcount.cli._options import takes
+from headcount.cli._options import Options, takes_options
 
 app = typer.Typer(
     name="headcount",
@@ -50,7 +50,7 @@ def _root(
 
 
 @app.command()
-@takes(engine=True)
+@takes_options
 def infer(
     counts: Counts,
     *,
@@ -59,20 +59,20 @@ def infer(
     format: Format = "csv",
     omx: Omx = False,
     keep: Keep = False,
-    options: dict[str, Any],
+    options: Options,
 ) -> None:
     """Infer how many were where and how they moved, with intervals.
 
     Exit codes: 2 bad input, 3 too large for the memory limit, 4 not converged, 130 interrupted.
     """
     with guarded():
-        from headcount.cli._infer import run_infer
+        from headcount.cli._run import Output, run_infer
 
-        run_infer(counts, options, out=out, level=level, format=format, keep=keep, omx=omx)
+        run_infer(counts, options, Output(out, level, format, omx, keep))
 
 
 @app.command()
-@takes(engine=True)
+@takes_options
 def fit(
     counts: Counts,
     *,
@@ -83,39 +83,23 @@ def fit(
     format: Format = "csv",
     omx: Omx = False,
     keep: Keep = False,
-    options: dict[str, Any],
+    options: Options,
 ) -> None:
     """Learn the weights of features from counts, then infer with them."""
     with guarded():
-        from headcount.cli._fit import run_fit
+        from headcount.cli._run import Output, run_fit
 
-        run_fit(
-            counts,
-            options,
-            method=method,
-            ridge=ridge,
-            out=out,
-            level=level,
-            format=format,
-            keep=keep,
-            omx=omx,
-        )
+        run_fit(counts, options, Output(out, level, format, omx, keep), method=method, ridge=ridge)
 
 
 @app.command()
-@takes(engine=True)
-def plan(counts: Counts, *, options: dict[str, Any]) -> None:
+@takes_options
+def plan(counts: Counts, *, options: Options) -> None:
     """Predict memory and time and name the engine; nothing runs."""
     with guarded():
-        from headcount.cli._memory import free_memory
-        from headcount.cli._problem import named_engine, planned, read_case, refuse_too_large
-        from headcount.cli._show import show_notes, show_plan
+        from headcount.cli._run import run_plan
 
-        case = read_case(counts, options)
-        found, limit = planned(case.problem, named_engine(options), options)
-        show_plan(found, limit, free_memory())
-        show_notes(case.notes)
-        refuse_too_large(found, limit)
+        run_plan(counts, options)
 
 
 @simulate.command()
@@ -131,7 +115,7 @@ def birds(
 ) -> None:
     """Birds that fly over a map from one corner to the other."""
     with guarded():
-        from headcount.cli._simulate import run_birds
+        from headcount.cli._run import run_birds
 
         run_birds(side, weights, population, steps=steps, rate=rate, seed=seed, out=out)
 
@@ -153,11 +137,21 @@ def chain(
 ) -> None:
     """Individuals that move by your own transitions."""
     with guarded():
-        from headcount.cli._simulate import run_chain
+        from headcount.cli._run import run_chain
 
-        noises = {"rate": rate, "detection": detection, "sd": sd}
-        tables = {"transitions": transitions, "initial": initial, "cells": cells}
-        run_chain(tables, population, steps=steps, noise=noise, parameters=noises, seed=seed, out=out)
+        run_chain(
+            transitions,
+            population,
+            initial=initial,
+            steps=steps,
+            cells=cells,
+            noise=noise,
+            rate=rate,
+            detection=detection,
+            sd=sd,
+            seed=seed,
+            out=out,
+        )
 
 
 @app.command()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from headcount.engines._plan import Plan
     from headcount.io import Result
+    from headcount.learn import Fit
 
 _MEANING = {
     "posterior.nc": "everything; arviz.from_netcdf opens it",
@@ -24,7 +25,7 @@ _MEANING = {
     "flows.geojson": "movements as lines for a map",
     "flows.omx": "movements as matrices for transport tools",
     "weights": "weights with standard errors",
-    "ascent": "the course of learning",
+    "ascent": "log evidence by iteration of the fit",
     "counts": "what was seen",
     "transitions": "how they move, by time of departure",
     "initial": "where they start",
@@ -98,6 +99,35 @@ def _movements(frame: pd.DataFrame, level: float) -> Any:
 def _label(value: Any) -> str:
     text = str(value)
     return text.removesuffix(" 00:00:00")
+
+
+def show_weights(made: Fit, table: pd.DataFrame, level: float) -> None:
+    """How learning went, and every weight with its interval."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = console()
+    colour = "green" if made.status.good else "red"
+    out.print(
+        f"[bold {colour}]{made.status.value}[/]  fit by {made.method} with {made.engine}, {made.e_steps} E-steps, "
+        f"{made.seconds:.2g} s, log evidence {made.evidence:.6g}",
+        soft_wrap=True,
+    )
+    shown = Table(
+        title=f"weights, with {level:.0%} intervals", title_justify="left", box=None, pad_edge=False
+    )
+    for name in ("feature", "weight", "standard error", "interval"):
+        shown.add_column(name, justify="left" if name == "feature" else "right")
+    for row in table.to_dict("records"):
+        shown.add_row(
+            escape(str(row["feature"])),
+            f"{row['weight']:.4f}",
+            f"{row['standard_error']:.4f}",
+            f"{row['lower']:.3f} … {row['upper']:.3f}",
+        )
+    out.print()
+    out.print(shown)
+    out.print()
 
 
 def show_notes(notes: Sequence[str]) -> None:

@@ -1,14 +1,29 @@
-"""Which column is which: the names that people already have, and those the caller maps."""
+"""Which column is which, and its values: the column names people already have, numbers, labels, times in order.
+
+What is neither a number nor a label is reported with its row.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime as dt
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.io._source import Findings, Source, listed, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from headcount.io._errors import Findings
-    from headcount.io._source import Source
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Texts = NDArray[np.object_]
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "time": ("time", "date", "datetime", "timestamp", "t", "step", "hour", "day", "week", "month", "year"),
@@ -36,6 +51,34 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "lat": ("lat", "latitude"),
 }
 """Role → spellings in order of preference; read without regard to case."""
+MISSING = frozenset({"", "na", "nan", "n/a", "null", "none", "."})
+"""Texts that stand for "no number here", without regard to case."""
+_SLASHED = re.compile(r"^\d{1,4}[/.]\d{1,2}[/.]\d{1,4}( .*)?$")
+_INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
+_DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
+_MIDNIGHT = re.compile(r"^(\d{4}-\d{2}-\d{2})[T ]00:00(?::00(?:\.0+)?)?$")
+_DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?)?$")
+_EVEN_STEPS = 1e-3
+"""Steps between decimal times may differ by this share of the smallest: thirds written with four decimals do by 3e-4."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the tables of one problem are read: the caller's names for columns, the encoding, and where faults are collected."""
+
+    findings: Findings
+    columns: Mapping[str, str] | None = None
+    encoding: str | None = None
+
+    def open(self, given: Any) -> Source | None:
+        """The table that `given` names or is."""
+        return open_source(given, encoding=self.encoding, findings=self.findings)
+
+    def find(
+        self, source: Source, required: Sequence[str], optional: Sequence[str] = ()
+    ) -> dict[str, str] | None:
+        """``{role: column}`` of a table."""
+        return find_columns(source, required, optional, columns=self.columns, findings=self.findings)
 
 
 def find_columns(
@@ -57,37 +100,36 @@ def find_columns(
     """
     given = {} if columns is None else dict(columns)
     names = [str(c) for c in source.frame.columns]
-    folded: dict[str, str] = {}
-    for name in names:
-        folded.setdefault(name.casefold(), name)
     found: dict[str, str] = {}
     complete = True
     for role in (*required, *optional):
         if role in given:
-            if given[role] in names:
-                found[role] = given[role]
-            elif role in required:
-                findings.problem(
-                    source.name, f"there is no column {given[role]!r} for {role}: it has {_list(names)}", [1]
-                )
-                complete = False
-            continue
-        taken = set(found.values()) | set(given.values())
-        options = [folded[s] for s in SPELLINGS.get(role, (role,)) if s in folded and folded[s] not in taken]
-        canonical = [o for o in options if o.casefold() == role]
-        if len(options) > 1 and not canonical and role in required:
-            text = (
-                f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})"
-            )
-            findings.problem(source.name, text, [1])
-            complete = False
-        elif options:
-            found[role] = (canonical or options)[0]
+            column = given[role] if given[role] in names else None
+            fault = f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
+        else:
+            taken = set(found.values()) | set(given.values())
+            column, fault = _by_spelling(role, names, taken, ambiguous=role not in required)
+        if column is not None:
+            found[role] = column
         elif role in required:
-            spare = [n for n in names if n not in found.values()]
-            findings.problem(source.name, _missing(role, names, spare), [1])
+            findings.problem(source.name, fault, [1])
             complete = False
     return found if complete else None
+
+
+def _by_spelling(
+    role: str, names: Sequence[str], taken: set[str], *, ambiguous: bool
+) -> tuple[str | None, str]:
+    """The column that a role's spellings name, or None and why; `ambiguous` takes the first of several."""
+    free = [name for name in names if name not in taken]
+    folded = {name.casefold(): name for name in reversed(free)}
+    options = [folded[s] for s in SPELLINGS.get(role, (role,)) if s in folded]
+    if not options:
+        return None, _missing(role, names, free)
+    if len(options) == 1 or role in folded or ambiguous:
+        return folded.get(role, options[0]), ""
+    text = f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})"
+    return None, text
 
 
 def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
@@ -97,7 +139,7 @@ def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
         f"Rename one, or say which it is ({_how(role, spare[0] if spare else '...')})"
     )
     if role in {"cell", "count"} and len(names) > 6:
-        text += ". A table with one column a cell must be made long first: one row a time and cell"
+        text += ". A table with one column per cell must be made long first: one row per time and cell"
     return text
 
 
@@ -108,3 +150,161 @@ def _how(role: str, name: str) -> str:
 def _list(names: Sequence[str]) -> str:
     shown = ", ".join(repr(n) for n in names[:8])
     return shown + (f", … ({len(names)} in all)" if len(names) > 8 else "")
+
+
+def read_numbers(source: Source, column: str, role: str, *, required: bool, findings: Findings) -> Array:
+    """A column as floats, NaN where nothing is written (a problem where a number is required)."""
+    import pandas as pd
+
+    series = source.frame[column]
+    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
+        values = series.to_numpy(dtype=float, na_value=np.nan)
+        missing = np.isnan(values)
+        wrong = np.zeros(len(values), dtype=bool)
+    else:
+        texts = series.astype(object).where(series.notna(), "").astype(str).str.strip()
+        missing = texts.str.casefold().isin(MISSING).to_numpy(dtype=bool)
+        values = np.asarray(pd.to_numeric(texts.where(~missing, "nan"), errors="coerce"), dtype=float)
+        wrong = np.isnan(values) & ~missing
+    if wrong.any():
+        text = f"{role} must be a number: correct it (decimals with a point, no thousands separators)"
+        findings.problem(source.name, text, source.at(wrong), series[wrong].tolist())
+    infinite = np.isinf(values)
+    if infinite.any():
+        findings.problem(
+            source.name, f"{role} must be finite: correct it", source.at(infinite), series[infinite].tolist()
+        )
+    if required and missing.any():
+        findings.problem(
+            source.name, f"{role} is empty: write a number, or take the row out", source.at(missing)
+        )
+    return values
+
+
+def read_labels(source: Source, column: str, role: str, *, findings: Findings) -> Texts:
+    """A column as texts, stripped; whole floats and dates as people write them, and times without trailing zeros."""
+    import pandas as pd
+
+    codes, distinct = pd.factorize(source.frame[column])
+    texts = [label_text(v) for v in distinct.tolist()]
+    if role == "time":
+        texts = [_without_zeros(t) for t in texts]
+    known = np.array([*texts, ""], dtype=object)
+    read = known[codes]  # a missing value has the code −1, the last one
+    empty = read == ""
+    if empty.any():
+        findings.problem(source.name, f"{role} is empty: name it, or take the row out", source.at(empty))
+    return read
+
+
+def _without_zeros(text: str) -> str:
+    """1.50 as 1.5 and 1.0 as 1: one time, however its decimals are written."""
+    return text.rstrip("0").rstrip(".") if "." in text and _DECIMAL.match(text) else text
+
+
+def label_text(value: Any) -> str:
+    """The text of one label, the same for 3, 3.0 and "3", and for a date in any form."""
+    if isinstance(value, str):
+        text = value.strip()
+        midnight = _MIDNIGHT.match(text)
+        return text if midnight is None else midnight[1]
+    if value is None or value != value:  # NaN, NaT
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, dt.datetime):  # a pandas time stamp is one
+        whole = value.tzinfo is None and value.time() == dt.time(0)
+        return value.date().isoformat() if whole else value.isoformat()
+    return str(value).strip()
+
+
+def plain_labels(texts: Sequence[str]) -> list[Hashable]:
+    """Labels as numbers when all are whole numbers written plainly ("7", never "007"), as texts otherwise."""
+    return [int(t) for t in texts] if all(_INTEGER.match(t) for t in texts) else list(texts)
+
+
+def ordered(texts: Iterable[str]) -> list[str]:
+    """Distinct labels: whole numbers by size, texts in the order in which they appear."""
+    distinct = list(dict.fromkeys(texts))
+    return sorted(distinct, key=int) if all(_INTEGER.match(t) for t in distinct) else distinct
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times in order: their texts, and the labels that the model gets."""
+
+    texts: tuple[str, ...]
+    labels: tuple[Hashable, ...]
+
+
+def order_times(texts: Iterable[str], name: str, *, uneven: bool, findings: Findings) -> Times | None:
+    """Numbers by size, dates by date, other texts as they appear (noted); gaps are refused unless ``uneven``."""
+    distinct = list(dict.fromkeys(texts))
+    if all(_DECIMAL.match(t) for t in distinct):
+        return _numbers(distinct, name, uneven=uneven, findings=findings)
+    if all(_DATE.match(t) for t in distinct):
+        return _dates(distinct, name, uneven=uneven, findings=findings)
+    slashed = [t for t in distinct if _SLASHED.match(t)]
+    if slashed:
+        text = "day and month cannot be told apart: write dates as 2024-05-31"
+        findings.problem(name, text, values=slashed)
+        return None
+    findings.note(
+        f"{name}: the times are neither numbers nor dates; taken in the order in which they appear: {listed(distinct, most=6)}"
+    )
+    return Times(tuple(distinct), tuple(distinct))
+
+
+def _numbers(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findings) -> Times:
+    """Times that are numbers, whole or decimal, by size."""
+    # Fractions, not floats: 0.3 − 0.2 and 0.2 − 0.1 differ in binary.
+    values = sorted((Fraction(t), t) for t in distinct)
+    steps = [after[0] - before[0] for before, after in pairwise(values)]
+    least = min(steps, default=Fraction(1))
+    wide = [k for k, step in enumerate(steps) if float(step - least) > _EVEN_STEPS * least]
+    if wide and not uneven:
+        text = (
+            f"the times step by {float(least):.10g}, but {values[wide[0]][1]} is followed by {values[wide[0] + 1][1]}: add rows with "
+            "an empty count for times at which nobody looked, or say that they are successive steps all the same (uneven=True, "
+            "--uneven)"
+        )
+        findings.problem(name, text)
+    kind = int if all(_INTEGER.match(t) for t in distinct) else float
+    return Times(tuple(t for _, t in values), tuple(kind(t) for _, t in values))
+
+
+def _dates(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findings) -> Times | None:
+    import pandas as pd
+
+    stamps: dict[str, pd.Timestamp] = {}
+    for t in distinct:
+        try:
+            stamps[t] = pd.Timestamp(t)
+        except ValueError:
+            findings.problem(name, "there is no such date: correct it", values=[t])
+    if len(stamps) < len(distinct):
+        return None
+    texts = sorted(distinct, key=stamps.__getitem__)
+    index = pd.DatetimeIndex([stamps[t] for t in texts])
+    if len(set(index)) < len(index):
+        findings.problem(name, "one date is written in two ways: write it in one")
+        return None
+    if not uneven and len(index) > 2 and not _regular(index):
+        steps = np.diff(index.to_numpy())
+        k = int(np.argmax(steps))
+        text = (
+            f"the dates are not evenly spaced: {texts[k]} is followed by {texts[k + 1]}; add rows with an empty count for dates on "
+            "which nobody looked, or say that they are successive steps all the same (uneven=True, --uneven)"
+        )
+        findings.problem(name, text)
+    return Times(tuple(texts), tuple(index))
+
+
+def _regular(index: pd.DatetimeIndex) -> bool:
+    """Equal steps, or equal numbers of months on the same day or at the month's end."""
+    steps = np.diff(index.to_numpy())
+    if (steps == steps[0]).all():
+        return True
+    months = np.diff(12 * index.year.to_numpy() + index.month.to_numpy())
+    same_day = len(set(index.day)) == 1 or bool(index.is_month_end.all())
+    return months[0] > 0 and bool((months == months[0]).all()) and same_day and len(set(index.time)) == 1

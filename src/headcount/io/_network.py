@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.individual import DiscreteModel
-from headcount.io._case import Case
-from headcount.io._columns import find_columns
-from headcount.io._counts import PARAMETERS, check_counts, check_repeats
-from headcount.io._errors import Findings
-from headcount.io._noise import noise_kind
-from headcount.io._source import open_source
-from headcount.io._values import label_text, read_labels, read_numbers
+from headcount.io._columns import Reader, label_text, read_labels, read_numbers
+from headcount.io._problem import Case, noise_kind, noise_parameters
+from headcount.io._source import Findings, listed
+from headcount.io._tables import PARAMETERS, CountTable, check_counts, check_repeats, positions
 from headcount.observe import Problem
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Hashable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from headcount.individual import Model
-    from headcount.io._noise import NoiseKind
+    from headcount.io._problem import NoiseKind
+    from headcount.io._source import Source
     from headcount.observe import Observation
 
 
@@ -54,6 +55,7 @@ def read_network(
         Everything that is wrong with the tables, the network or what they say together.
     """
     findings = Findings()
+    reader = Reader(findings, columns, encoding)
     model = _model(network, findings)
     kind = noise_kind(noise, findings)
     if population is None:
@@ -62,14 +64,13 @@ def read_network(
         )
     if not tables:
         findings.problem(
-            "tables", "there is no table of counts: give at least one, with a column a variable and count"
+            "tables", "there is no table of counts: give at least one, with a column per variable and count"
         )
+    sources = [reader.open(table) for table in tables]
     observations: list[Observation] = []
-    for table in tables:
-        source = open_source(table, encoding=encoding, findings=findings)
-        if source is not None and model is not None and kind is not None:
-            made = _observation(source, model, kind, noise, dict(parameters or {}), columns, findings)
-            observations += [] if made is None else [made]
+    if model is not None and kind is not None:
+        made = [_observation(s, model, kind, noise, parameters, reader) for s in sources if s is not None]
+        observations = [o for o in made if o is not None]
     findings.raise_any()
     assert model is not None
     assert population is not None
@@ -77,8 +78,6 @@ def read_network(
 
 
 def _model(network: Any, findings: Findings) -> Model | None:
-    import os
-
     if not isinstance(network, (str, os.PathLike)):
         return network
     path = Path(network)
@@ -88,6 +87,8 @@ def _model(network: Any, findings: Findings) -> Model | None:
         findings.problem(str(path), "there is no such file: check the path")
     except UnicodeDecodeError:
         findings.problem(path.name, "the network is not UTF-8 text: save it as UTF-8")
+    except (EOFError, zlib.error) as error:
+        findings.problem(path.name, f"the compressed file is damaged ({error}): compress it again")
     except OSError as error:
         findings.problem(str(path), f"it cannot be read ({error.strerror or error}): check the path")
     except ValueError as error:
@@ -97,70 +98,62 @@ def _model(network: Any, findings: Findings) -> Model | None:
 
 
 def _observation(
-    source: Any,
+    source: Source,
     model: Model,
     kind: NoiseKind,
     noise: str,
-    options: dict[str, float | None],
-    columns: Mapping[str, str] | None,
-    findings: Findings,
+    parameters: Mapping[str, float | None] | None,
+    reader: Reader,
 ) -> Observation | None:
+    """The counts of one table, laid out over the variables that its header names."""
+    findings = reader.findings
     named = {str(v): v for v in model.variables}
     scope: list[Hashable] = [named[str(c)] for c in source.frame.columns if str(c) in named]
-    found = find_columns(source, ["count"], PARAMETERS, columns=columns, findings=findings)
+    found = reader.find(source, ["count"], PARAMETERS)
     if not scope:
-        shown = ", ".join(repr(v) for v in list(named)[:8])
-        text = f"no column is a variable of the network (it has {shown}{', …' if len(named) > 8 else ''}): name the columns after them"
+        shown = listed([repr(v) for v in named], most=8)
+        text = f"no column is a variable of the network (it has {shown}): name the columns after them"
         findings.problem(source.name, text, [1])
     if found is None or not scope:
         return None
     count = read_numbers(source, found["count"], "count", required=False, findings=findings)
     check_counts(source, count, whole=kind.model.whole, findings=findings)
-    labels = [read_labels(source, str(v), str(v), findings=findings) for v in scope]
-    check_repeats(source, labels, "this combination", findings)
-    where, sound = [], True
-    for v, texts in zip(scope, labels, strict=True):
-        place = {label_text(s): k for k, s in enumerate(model.states[v])}
-        index = np.array([place.get(t, -1) for t in texts.tolist()])
-        unknown = (index < 0) & (texts != "")
-        if unknown.any():
-            shown = ", ".join(repr(s) for s in list(place)[:8])
-            text = f"unknown state of {v!r}: it has {shown}"
-            findings.problem(source.name, text, source.at(unknown), texts[unknown].tolist())
-        sound &= not (index < 0).any()
-        where.append(index)
-    given = _parameters(source, kind, noise, options, found, findings)
-    if not sound or findings.problems:
-        return None
-    values = np.full(model.size(tuple(scope)), np.nan)
-    values[tuple(where)] = count
-    arrays = {}
-    for name, value in given.items():
-        arrays[name] = value
-        if np.ndim(value):
-            arrays[name] = np.full(values.shape, np.nan)
-            arrays[name][tuple(where)] = value
-    on = scope[0] if len(scope) == 1 else tuple(scope)
-    return kind.model(values, on=on, **arrays)
-
-
-def _parameters(
-    source: Any,
-    kind: NoiseKind,
-    noise: str,
-    options: dict[str, float | None],
-    found: Mapping[str, str],
-    findings: Findings,
-) -> dict[str, Any]:
-    """Numbers of the noise, from options or from columns of this table."""
-    from headcount.io._counts import CountTable
-    from headcount.io._noise import noise_parameters
-
-    empty = np.empty(0, dtype=object)
+    where = _entries(source, model, scope, findings)
     columns = {
         name: read_numbers(source, found[name], name, required=True, findings=findings)
         for name in PARAMETERS
         if name in found
     }
-    table = CountTable(source, empty, empty, np.empty(0), columns)
-    return noise_parameters(kind, options, table, name=noise, findings=findings)
+    empty = np.empty(0, dtype=object)
+    table = CountTable(source, empty, empty, count, columns)
+    given = noise_parameters(kind, parameters, table, name=noise, findings=findings)
+    if where is None or findings.problems:
+        return None
+
+    def laid_out(values: Any) -> Any:
+        if not np.ndim(values):
+            return values
+        out = np.full(model.size(tuple(scope)), np.nan)
+        out[where] = values
+        return out
+
+    on = scope[0] if len(scope) == 1 else tuple(scope)
+    return kind.model(laid_out(count), on=on, **{name: laid_out(value) for name, value in given.items()})
+
+
+def _entries(
+    source: Source, model: Model, scope: list[Hashable], findings: Findings
+) -> tuple[NDArray[np.intp], ...] | None:
+    """The entry of the scope's table that every row speaks of; None when a state is unknown."""
+    labels = [read_labels(source, str(v), str(v), findings=findings) for v in scope]
+    check_repeats(source, labels, "this combination", findings)
+    where = []
+    for v, texts in zip(scope, labels, strict=True):
+        states = [label_text(s) for s in model.states[v]]
+        index = positions(texts, states)
+        unknown = (index < 0) & (texts != "")
+        if unknown.any():
+            text = f"unknown state of {v!r}: it has {listed([repr(s) for s in states], most=8)}"
+            findings.problem(source.name, text, source.at(unknown), texts[unknown].tolist())
+        where.append(index)
+    return None if any((index < 0).any() for index in where) else tuple(where)

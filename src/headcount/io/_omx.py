@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._atomic import replacing
-from headcount.io._errors import TableError
+from headcount.io._source import TableError, first_line
 
 if TYPE_CHECKING:
     import os
@@ -48,33 +48,41 @@ def read_omx(path: str | os.PathLike[str]) -> Matrices:
     TableError
         No such file, not HDF5, no matrices, matrices that are not square or differ in shape.
     """
-    import h5py
-
     file = Path(path)
     if not file.exists():
         raise TableError(f"{file}: there is no such file: check the path")
-    try:
-        with h5py.File(file, "r") as stored:
-            if "data" not in stored or not len(stored["data"]):
-                raise TableError(
-                    f"{file.name}: there is no matrix in /data: this is not an OMX file, or an empty one"
-                )
-            data = {name: np.asarray(stored["data"][name], dtype=float) for name in stored["data"]}
-            lookup = {name: _labels(stored["lookup"][name][...]) for name in stored.get("lookup", {})}
-    except OSError as error:
-        raise TableError(f"{file.name}: this is not an HDF5 file ({error}): export it again as OMX") from None
+    data, lookup = _stored_arrays(file)
     problems = [
         f"{file.name}: matrix {name!r} has the shape {m.shape}: give square matrices, origin by destination"
         for name, m in data.items()
         if m.ndim != 2 or m.shape[0] != m.shape[1]
     ]
     if not problems and len({m.shape for m in data.values()}) > 1:
-        problems = [
-            f"{file.name}: the matrices differ in shape: {', '.join(f'{n} {m.shape}' for n, m in data.items())}"
-        ]
+        shapes = ", ".join(f"{name} {m.shape}" for name, m in data.items())
+        problems = [f"{file.name}: the matrices differ in shape: {shapes}"]
     if problems:
         raise TableError(problems)
     return Matrices(data, lookup)
+
+
+def _stored_arrays(
+    file: Path,
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, tuple[Hashable, ...]]]:
+    """What lies under ``/data`` and ``/lookup``."""
+    import h5py
+
+    try:
+        with h5py.File(file, "r") as stored:
+            data = {name: np.asarray(table, dtype=float) for name, table in stored.get("data", {}).items()}
+            lookup = {name: _labels(table[...]) for name, table in stored.get("lookup", {}).items()}
+    except Exception as error:
+        text = f"{file.name}: this is not an HDF5 file ({first_line(error)}): export it again as OMX"
+        raise TableError(text) from None
+    if not data:
+        raise TableError(
+            f"{file.name}: there is no matrix in /data: this is not an OMX file, or an empty one"
+        )
+    return data, lookup
 
 
 def write_omx(
@@ -84,17 +92,7 @@ def write_omx(
     import h5py
 
     arrays = {str(name): np.asarray(m, dtype=float) for name, m in matrices.items()}
-    shapes = {a.shape for a in arrays.values()}
-    if len(shapes) != 1 or any(len(s) != 2 for s in shapes):
-        raise TableError(
-            f"an OMX file holds matrices of one shape, got {sorted(shapes)}: write one file a shape"
-        )
-    (shape,) = shapes
-    if zones is not None and len(zones) != shape[0]:
-        raise TableError(f"{len(zones)} zones are named for matrices of {shape[0]} rows: name each once")
-    wrong = [name for name in arrays if "/" in name or not name]
-    if wrong:
-        raise TableError(f"{wrong[0]!r} cannot name a matrix: names have no slash")
+    shape = _one_shape(arrays, zones)
     with replacing(path) as temporary, h5py.File(temporary, "w") as stored:
         stored.attrs["OMX_VERSION"] = np.bytes_(VERSION)
         stored.attrs["SHAPE"] = np.array(shape, dtype=np.int32)
@@ -103,6 +101,24 @@ def write_omx(
             data.create_dataset(name, data=array, compression="gzip", compression_opts=1, shuffle=True)
         if zones is not None:
             lookup.create_dataset("zone", data=_stored(zones))
+
+
+def _one_shape(
+    arrays: Mapping[str, NDArray[np.float64]], zones: Sequence[Hashable] | None
+) -> tuple[int, ...]:
+    """The shape that all matrices have; refuses what the format cannot hold."""
+    shapes = {a.shape for a in arrays.values()}
+    if len(shapes) != 1 or any(len(s) != 2 for s in shapes):
+        raise TableError(
+            f"an OMX file holds matrices of one shape, got {sorted(shapes)}: write one file per shape"
+        )
+    (shape,) = shapes
+    if zones is not None and len(zones) != shape[0]:
+        raise TableError(f"{len(zones)} zones are named for matrices of {shape[0]} rows: name each once")
+    wrong = [name for name in arrays if "/" in name or not name]
+    if wrong:
+        raise TableError(f"{wrong[0]!r} cannot name a matrix: names have no slash")
+    return shape
 
 
 def write_flows_omx(result: Result, path: str | os.PathLike[str]) -> None:
@@ -122,7 +138,7 @@ def write_flows_omx(result: Result, path: str | os.PathLike[str]) -> None:
 
 
 def omx_table(path: Path) -> pd.DataFrame:
-    """A file as a tidy table ``from, to`` and a column a matrix; the only matrix is called ``probability``."""
+    """A file as a tidy table ``from, to`` and one column per matrix; the only matrix is called ``probability``."""
     import pandas as pd
 
     read = read_omx(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headcount.io._errors import TableError
+from headcount.io._source import TableError
 from headcount.posterior._dataset import result_of
 from headcount.posterior._result import Result
 

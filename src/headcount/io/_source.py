@@ -1,6 +1,7 @@
-"""A table from wherever it lies: CSV (compressed or not), Parquet, NetCDF, a pandas frame, an xarray cube.
+"""A table from wherever it lies: CSV (compressed or not), Parquet, NetCDF, OMX, a pandas frame, an xarray cube.
 
-Text stays text here, so that what cannot be a number is reported with its row instead of becoming NaN.
+Text stays text here, so that what cannot be a number is reported with its row instead of becoming NaN. What is wrong is collected
+in `Findings` and reported at once.
 """
 
 from __future__ import annotations
@@ -10,23 +11,68 @@ import gzip
 import io
 import os
 import warnings
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.io._errors import TableError
-from headcount.io._omx import omx_table
+from headcount.individual import FaultsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import pandas as pd
     from numpy.typing import NDArray
 
-    from headcount.io._errors import Findings
-
 _SEPARATORS = (",", ";", "\t", "|")
 _GRIDS = (("x", "y"), ("lon", "lat"), ("longitude", "latitude"))
+_SHOWN = 5
+"""Rows and values that one message lists; the rest is counted."""
+
+
+class TableError(FaultsError):
+    """Files or tables that cannot be right; each problem names the file and the rows, as an editor counts lines."""
+
+
+@dataclass
+class Findings:
+    """What was found so far: problems, which end the reading once all are known, and notes, which are only reported."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def problem(
+        self, file: str, text: str, rows: Sequence[int] | None = None, values: Sequence[Any] | None = None
+    ) -> None:
+        """Something that cannot be right: `text` says what and the remedy; many rows make one line."""
+        where = f"{file}, {_rows(rows)}" if rows is not None and len(rows) else file
+        shown = "" if values is None else f" (got {listed([repr(v) for v in values])})"
+        self.problems.append(f"{where}: {text}{shown}")
+
+    def note(self, text: str) -> None:
+        """Something that was decided for the user, or that looks odd; the same note is kept once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def raise_any(self) -> None:
+        """Raise a `TableError` if there is a problem."""
+        if self.problems:
+            raise TableError(self.problems)
+
+
+def _rows(rows: Sequence[int]) -> str:
+    shown = ", ".join(str(int(r)) for r in rows[:_SHOWN])
+    if len(rows) > _SHOWN:
+        shown += f" and {len(rows) - _SHOWN} more"
+    return f"row {shown}" if len(rows) == 1 else f"rows {shown}"
+
+
+def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
+    """The first distinct texts with commas between them, and "…" where there are more."""
+    distinct = list(dict.fromkeys(texts))
+    return ", ".join(distinct[:most]) + (", …" if len(distinct) > most else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,33 +94,39 @@ def open_source(given: Any, *, encoding: str | None = None, findings: Findings) 
         return _from_path(Path(given), encoding, findings)
     kind = type(given).__name__
     if kind == "DataFrame":
-        return _numbered("the table", given.reset_index(drop=given.index.names == [None]), 1)
+        return _numbered("the table", given.reset_index(drop=given.index.names == [None]))
     if kind == "Series":
-        return _numbered("the table", given.rename(given.name or "count").reset_index(), 1)
+        return _numbered("the table", given.rename(given.name or "count").reset_index())
     if kind in {"DataArray", "Dataset"}:
         return _from_cube("the cube", given, findings)
     findings.problem("the table", f"give a path, a pandas table or an xarray cube, got {kind}")
     return None
 
 
-def _numbered(name: str, frame: pd.DataFrame, first: int) -> Source:
-    return Source(name, frame, np.arange(first, first + len(frame)))
+def _numbered(name: str, frame: pd.DataFrame) -> Source:
+    return Source(name, frame, np.arange(1, 1 + len(frame)))
 
 
 def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source | None:
-    name = path.name
-    suffixes = [s.lower() for s in path.suffixes]
+    """Read a file by its ending; anything but a container format is taken as text, compressed or not."""
+    containers: dict[str, Callable[[Path, Findings], Source | None]] = {
+        ".parquet": _from_parquet,
+        ".pq": _from_parquet,
+        ".nc": _from_netcdf,
+        ".nc4": _from_netcdf,
+        ".cdf": _from_netcdf,
+        ".omx": _from_omx,
+    }
     try:
         if path.is_dir():
             findings.problem(str(path), "this is a folder: give the file in it")
             return None
-        if suffixes[-1:] in ([".parquet"], [".pq"]):
-            return _from_parquet(path, findings)
-        if suffixes[-1:] in ([".nc"], [".nc4"], [".cdf"]):
-            return _from_netcdf(path, findings)
-        if suffixes[-1:] == [".omx"]:
-            return _from_omx(path, findings)
-        content = path.read_bytes()
+        with path.open("rb"):  # one report of what is missing or forbidden, whatever the format
+            pass
+        read = containers.get(path.suffix.lower())
+        if read is not None:
+            return read(path, findings)
+        content = _unpacked(path, findings)
     except FileNotFoundError:
         findings.problem(str(path), "there is no such file: check the path")
         return None
@@ -83,20 +135,26 @@ def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source |
             str(path), f"it cannot be read ({error.strerror or error}): check the path and its permissions"
         )
         return None
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError) as error:
-            findings.problem(name, f"the compressed file is damaged ({error}): compress it again")
-            return None
-    text = _decoded(name, content, encoding, findings)
-    return None if text is None else _from_text(name, text, findings)
+    text = None if content is None else _decoded(path.name, content, encoding, findings)
+    return None if text is None else _from_text(path.name, text, findings)
+
+
+def _unpacked(path: Path, findings: Findings) -> bytes | None:
+    """The bytes of a file, unpacked where they are compressed."""
+    content = path.read_bytes()
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        findings.problem(path.name, f"the compressed file is damaged ({error}): compress it again")
+        return None
 
 
 def _decoded(name: str, content: bytes, encoding: str | None, findings: Findings) -> str | None:
     """The text of a file: UTF-8 unless it says otherwise by its first bytes, or the caller does."""
     if not content.strip():
-        findings.problem(name, "the file is empty: give a table with a header line and one row an entry")
+        findings.problem(name, "the file is empty: give a table with a header line and one row per entry")
         return None
     if encoding is None and content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         encoding = "utf-16"
@@ -122,9 +180,6 @@ def _decoded(name: str, content: bytes, encoding: str | None, findings: Findings
 
 def _from_text(name: str, text: str, findings: Findings) -> Source | None:
     """Parse separated values, all as text; blank lines keep their number."""
-    import pandas as pd
-    from pandas.errors import EmptyDataError, ParserError, ParserWarning
-
     skipped = 0
     while text.startswith("#"):  # comments above the header
         text = text.partition("\n")[2]
@@ -136,10 +191,27 @@ def _from_text(name: str, text: str, findings: Findings) -> Source | None:
     if twice:
         findings.problem(name, f"the column {twice[0]!r} is there twice: rename or remove one", [skipped + 1])
         return None
+    frame = _parsed(name, text, separator, findings)
+    if frame is None:
+        return None
+    frame.columns = [str(c).strip() for c in frame.columns]
+    frame = frame.fillna("")
+    rows = np.arange(skipped + 2, skipped + 2 + len(frame))
+    filled = (frame != "").any(axis=1).to_numpy() if len(frame.columns) else np.zeros(len(frame), bool)
+    if not filled.any():
+        findings.problem(name, "there is a header and nothing below it: give one row per entry")
+        return None
+    return Source(name, frame[filled].reset_index(drop=True), rows[filled])
+
+
+def _parsed(name: str, text: str, separator: str, findings: Findings) -> pd.DataFrame | None:
+    import pandas as pd
+    from pandas.errors import EmptyDataError, ParserError, ParserWarning
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ParserWarning)
-            frame = pd.read_csv(
+            return pd.read_csv(
                 io.StringIO(text),
                 sep=separator,
                 dtype=str,
@@ -154,14 +226,6 @@ def _from_text(name: str, text: str, findings: Findings) -> Source | None:
             name, f"the rows do not fit the header ({reason}): quote texts that hold {separator!r}"
         )
         return None
-    frame.columns = [str(c).strip() for c in frame.columns]
-    frame = frame.fillna("")
-    rows = np.arange(skipped + 2, skipped + 2 + len(frame))
-    filled = (frame != "").any(axis=1).to_numpy() if len(frame.columns) else np.zeros(len(frame), bool)
-    if not filled.any():
-        findings.problem(name, "there is a header and nothing below it: give one row an entry")
-        return None
-    return Source(name, frame[filled].reset_index(drop=True), rows[filled])
 
 
 def _from_parquet(path: Path, findings: Findings) -> Source | None:
@@ -173,15 +237,12 @@ def _from_parquet(path: Path, findings: Findings) -> Source | None:
         findings.problem(
             path.name, "reading Parquet needs pyarrow: pip install 'headcount[parquet]', or give CSV"
         )
-    except (ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except Exception as error:
         findings.problem(
-            path.name,
-            f"this is not a Parquet file ({str(error).splitlines()[0]}): write it again, or give CSV",
+            path.name, f"this is not a Parquet file ({first_line(error)}): write it again, or give CSV"
         )
     else:
-        return _numbered(path.name, frame.reset_index(drop=frame.index.names == [None]), 1)
+        return _numbered(path.name, frame.reset_index(drop=frame.index.names == [None]))
     return None
 
 
@@ -190,17 +251,20 @@ def _from_netcdf(path: Path, findings: Findings) -> Source | None:
 
     try:
         with xr.open_dataset(path, engine="h5netcdf") as data:
-            return _from_cube(path.name, data.load(), findings)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError) as error:
-        findings.problem(path.name, f"this is not a NetCDF-4 file ({error}): write it again, or give CSV")
+            loaded = data.load()
+    except Exception as error:
+        findings.problem(
+            path.name, f"this is not a NetCDF-4 file ({first_line(error)}): write it again, or give CSV"
+        )
         return None
+    return _from_cube(path.name, loaded, findings)
 
 
 def _from_omx(path: Path, findings: Findings) -> Source | None:
+    from headcount.io._omx import omx_table
+
     try:
-        return _numbered(path.name, omx_table(path), 1)
+        return _numbered(path.name, omx_table(path))
     except TableError as error:
         findings.problems.extend(error.problems)
         return None
@@ -219,4 +283,9 @@ def _from_cube(name: str, data: Any, findings: Findings) -> Source | None:
                 0, "cell", [f"{a},{b}" for a, b in zip(frame[x].tolist(), frame[y].tolist(), strict=True)]
             )
             break
-    return _numbered(name, frame, 1)
+    return _numbered(name, frame)
+
+
+def first_line(error: BaseException) -> str:
+    """What another library says, in one line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.individual import MarkovChain
-    from headcount.io._counts import Places
+    from headcount.io._tables import Places
     from headcount.simulate import World
 
 

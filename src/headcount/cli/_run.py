@@ -1,0 +1,324 @@
+"""What the commands do: read the tables, choose and plan the engine, infer or learn, write, print."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from headcount.cli._guard import NOT_CONVERGED, TooLargeError
+from headcount.cli._memory import SHARE, free_memory, parse_size, readable
+from headcount.cli._show import show_files, show_notes, show_plan, show_posterior, show_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from headcount.cli._options import Options
+    from headcount.engines import Engine
+    from headcount.engines._plan import Plan
+    from headcount.io import Case
+    from headcount.observe import Problem
+    from headcount.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where and how a run is written."""
+
+    folder: Path
+    level: float
+    format: str
+    omx: bool
+    keep: bool
+
+    def check(self) -> None:
+        """Refuse before the work what would fail after it."""
+        from importlib.util import find_spec
+
+        if not 0 < self.level < 1:
+            raise ValueError(f"--level must lie between 0 and 1, got {self.level:g}")
+        if self.format not in {"csv", "parquet"}:
+            raise ValueError(f"--format is csv or parquet, got {self.format!r}")
+        if self.format == "parquet" and find_spec("pyarrow") is None:
+            raise ValueError("writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv")
+
+
+def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
+    """Read, plan, infer, say how it went, write."""
+    from headcount.engines import infer
+
+    output.check()
+    case = read_case(counts, options)
+    engine, plan, limit = planned(case.problem, options)
+    refuse_too_large(plan, limit)
+    posterior = infer(case.problem, engine, rng=options.seed, strict=False)
+    _write_and_show(posterior, output, case.notes, good=posterior.status.good)
+
+
+def run_fit(counts: Sequence[Path], options: Options, output: Output, *, method: str, ridge: float) -> None:
+    """Read, plan, learn, say how it went, write."""
+    from headcount.io import TableError, read_weights
+    from headcount.learn import LogisticChain, fit
+
+    output.check()
+    if method not in {"ascent", "em"}:
+        raise ValueError(f"--method is ascent or em, got {method!r}")
+    if options.features is None:
+        raise TableError(
+            "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time]"
+        )
+    case = read_case(counts, options)
+    engine = named_engine(options)
+    _, plan, limit = planned(case.problem, options)
+    refuse_too_large(plan, limit)
+    start = None
+    if options.weights is not None:
+        values = read_weights(parse_weights(options.weights), case.feature_names, encoding=options.encoding)
+        start = dict(zip(case.feature_names, values.tolist(), strict=True))
+    family = LogisticChain(case.features, names=case.feature_names, mask=case.mask, ridge=ridge)
+    made = fit(family, case.problem, engine, method=method, start=start, rng=options.seed, strict=False)  # type: ignore[arg-type]
+    table = made.table(level=output.level).rename(columns={"parameter": "feature", "estimate": "weight"})
+    table = table.assign(level=output.level)
+    facts = {
+        "status": made.status.value,
+        "method": made.method,
+        "e_steps": made.e_steps,
+        "seconds": round(made.seconds, 3),
+        "evidence": None if made.evidence != made.evidence else float(made.evidence),
+    }
+    show_weights(made, table, output.level)
+    _write_and_show(
+        made.posterior,
+        output,
+        [*case.notes, *made.notes],
+        good=made.status.good and made.posterior.status.good,
+        causes=made.status.causes,
+        attributes={"fit": facts},
+        weights=table,
+        ascent=made.trace.select_dtypes("number"),
+    )
+
+
+def _write_and_show(
+    posterior: Posterior,
+    output: Output,
+    notes: Sequence[str],
+    *,
+    good: bool,
+    causes: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    weights: pd.DataFrame | None = None,
+    ascent: pd.DataFrame | None = None,
+) -> None:
+    """Write the results folder, unless the run did not converge and was not asked to be kept; say how it went either way."""
+    from headcount.io import Result, write_results
+
+    if good or output.keep:
+        # What only the command line knows.
+        said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}
+        result, files = write_results(
+            posterior,
+            output.folder,
+            level=output.level,
+            format=output.format,
+            attributes=said | dict(attributes or {}),
+            weights=weights,
+            ascent=ascent,
+            omx=output.omx,
+        )
+        show_posterior(result)
+        show_notes(notes)
+        show_files(files, good=good)
+    else:
+        show_posterior(Result.of(posterior, level=output.level))
+        why = posterior.status.causes if causes is None else causes
+        show_notes([*notes, why, "nothing was written; --keep writes the answer all the same"])
+    if not good:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def run_plan(counts: Sequence[Path], options: Options) -> None:
+    """Say which engine, how much memory and how long; run nothing."""
+    case = read_case(counts, options)
+    _, plan, limit = planned(case.problem, options)
+    show_plan(plan, limit, free_memory())
+    show_notes(case.notes)
+    refuse_too_large(plan, limit)
+
+
+def read_case(counts: Sequence[Path], options: Options) -> Case:
+    """The problem that the tables describe."""
+    from headcount.io import TableError, read_network, read_problem
+
+    columns = dict(_pair(text, "--column") for text in options.column or ()) or None
+    names = ("rate", "background", "detection", "sd", "scale", "dispersion")
+    parameters = {name: getattr(options, name) for name in names}
+    if options.network is not None:
+        return read_network(
+            options.network,
+            counts,
+            population=options.population,
+            noise=options.noise,
+            parameters=parameters,
+            columns=columns,
+            encoding=options.encoding,
+        )
+    if len(counts) != 1:
+        raise TableError(
+            f"a chain takes one table of counts, got {len(counts)}: put them into one, with one row per time and cell"
+        )
+    return read_problem(
+        counts[0],
+        population=options.population,
+        transitions=options.transitions,
+        features=options.features,
+        weights=parse_weights(options.weights),
+        initial=options.initial,
+        cells=options.cells,
+        flows=options.flows,
+        noise=options.noise,
+        parameters=parameters,
+        flow_noise=options.flow_noise,
+        flow_parameters={name: getattr(options, f"flow_{name}") for name in ("rate", "detection", "sd")},
+        columns=columns,
+        encoding=options.encoding,
+        uneven=options.uneven,
+        normalise=options.normalise,
+    )
+
+
+def named_engine(options: Options) -> Engine | None:
+    """The engine of a name, with its settings; None for "auto"."""
+    from headcount.engines._infer import ENGINES
+
+    wanted = options.engine.replace("-", "").replace("_", "").casefold()
+    settings = dict(_pair(text, "--set") for text in options.setting or ())
+    if wanted == "auto":
+        if settings:
+            raise ValueError("--set needs an engine to set: name it with --engine")
+        return None
+    known = {name.casefold(): kind for name, kind in ENGINES.items() if name != "Auto"}
+    if wanted not in known:
+        names = ", ".join(sorted(kind.name for kind in known.values()))
+        raise ValueError(f"there is no engine {options.engine!r}: use auto, {names}")
+    made = known[wanted]
+    takes = list(getattr(made, "__dataclass_fields__", {}))
+    unknown = [name for name in settings if name not in takes]
+    if unknown:
+        raise ValueError(f"{made.name} has no setting {unknown[0]!r}: it has {', '.join(takes) or 'none'}")
+    try:
+        return made(**{name: _literal(value) for name, value in settings.items()})
+    except TypeError as error:
+        raise ValueError(f"{made.name}: {error}") from None
+
+
+def planned(problem: Problem, options: Options) -> tuple[Engine, Plan, int | None]:
+    """The engine, named or selected (once), what its run will take, and what it may take (None when the system does not say)."""
+    from headcount.engines._infer import chosen
+    from headcount.engines._plan import plan
+
+    choice = chosen(problem, named_engine(options))
+    made = replace(plan(problem, choice.engine), reason=choice.reason)
+    return choice.engine, made, _memory_limit(options)
+
+
+def _memory_limit(options: Options) -> int | None:
+    """Bytes that a run may take: as the user says, or a share of what is free."""
+    if options.memory_limit is not None:
+        return parse_size(options.memory_limit)
+    free = free_memory()
+    return None if free is None else int(SHARE * free)
+
+
+def refuse_too_large(plan: Plan, limit: int | None) -> None:
+    """Raise with both numbers when the plan is above the limit."""
+    if limit is not None and plan.peak > limit:
+        raise TooLargeError(
+            f"{plan.engine} would take about {readable(plan.peak)}, and {readable(limit)} is the limit. Merge cells, take fewer times, "
+            "use --engine MAP (no uncertainty), or raise --memory-limit."
+        )
+
+
+def run_birds(
+    side: int, weights: str, population: int, *, steps: int, rate: float, seed: int, out: Path
+) -> None:
+    """Simulate the birds and write them."""
+    from headcount.io import write_world
+    from headcount.simulate import birds
+
+    try:
+        numbers = [float(part) for part in weights.split(",")]
+    except ValueError:
+        raise ValueError(f"--weights takes four numbers with commas between them, got {weights!r}") from None
+    world = birds(side, numbers, population, steps=steps, rate=rate, rng=seed)
+    show_files(write_world(world, out), good=False)
+
+
+def run_chain(
+    transitions: Path,
+    population: int,
+    *,
+    initial: str,
+    steps: int | None,
+    cells: Path | None,
+    noise: str,
+    rate: float,
+    detection: float | None,
+    sd: float | None,
+    seed: int,
+    out: Path,
+) -> None:
+    """Simulate individuals that move by the user's own transitions."""
+    from headcount import simulate
+    from headcount.io import read_chain, write_world
+
+    seen = {
+        "poisson": lambda: simulate.poisson(rate),
+        "binomial": lambda: simulate.binomial(_needed(detection, "--detection")),
+        "gaussian": lambda: simulate.gaussian(_needed(sd, "--sd")),
+        "exact": simulate.exact,
+    }
+    if noise not in seen:
+        raise ValueError(f"--noise is one of {', '.join(seen)}, got {noise!r}")
+    observe = seen[noise]()
+    chain, places = read_chain(transitions, initial=initial, cells=cells, length=steps)
+    world = simulate.population(chain, population, observe=observe, rng=seed)
+    show_files(write_world(world, out, places=places), good=False)
+
+
+def _needed(value: float | None, option: str) -> float:
+    if value is None:
+        raise ValueError(f"{option} is needed for this noise")
+    return value
+
+
+def parse_weights(text: str | None) -> Any:
+    """Numbers with commas between them, or the path of a table."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        return Path(text)
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip() or not value.strip():
+        raise ValueError(f"{option} takes NAME=VALUE, got {text!r}")
+    return name.strip(), value.strip()
+
+
+def _literal(text: str) -> Any:
+    """A setting's value: a number, true, false, null, or a word."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return {"True": True, "False": False, "None": None}.get(text, text)
