@@ -8,7 +8,7 @@ from tests.engines.cases import MODELS, means, problem
 
 import headcount as hc
 from headcount.engines import ClosedForm, EdgeEP, Laplace
-from headcount.engines.published._edge_laplace import Coordinates
+from headcount.engines.published._edge_ep import Coordinates
 
 TREES = [name for name, model in MODELS.items() if model.rooted() is not None]
 

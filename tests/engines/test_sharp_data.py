@@ -8,8 +8,7 @@ import pytest
 import headcount as hc
 from headcount.engines import Enumerate, TiltedEP, select
 from headcount.engines._tilting import Tilts
-from headcount.engines.tilted._centre import Roles
-from headcount.engines.tilted._held import held
+from headcount.engines.tilted._centre import Roles, held
 
 STAYS = [[0.9975, 0.0025], [0.0025, 0.9975]]
 

@@ -6,7 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -53,17 +53,48 @@ class DirectEngine(Engine):
         return Outcome(beliefs, Status.EXACT, seconds=time.perf_counter() - start)
 
 
-class IterativeEngine(Engine):
-    """An engine as four functions; the loop is :func:`drive`.
+class Iteration(ABC):
+    """Something that is stepped to a tolerance by :func:`iterate`.
 
     ``step`` returns a new state. ``residual`` is what must fall below :attr:`tolerance`; a sampler, whose length is fixed
     beforehand, says when it is done by ``done`` instead.
     """
 
+    name: ClassVar[str]
     max_iterations: int
     tolerance: float
     patience: ClassVar[int] = 60
     """Iterations without a new best residual before a run counts as stalled."""
+
+    @abstractmethod
+    def step(self, state: Any) -> Any:
+        """The next state."""
+
+    @abstractmethod
+    def residual(self, state: Any) -> float:
+        """Distance from the answer, relative; ``inf`` before the first step."""
+
+    def done(self, state: Any) -> bool:
+        """Whether the answer is reached."""
+        return self.residual(state) <= self.tolerance
+
+    def stuck(self, state: Any) -> bool:
+        """Whether no further step can get nearer to the answer."""
+        del state
+        return False
+
+    def report(self, state: Any) -> dict[str, float]:
+        """Further numbers for the trace."""
+        del state
+        return {}
+
+    def good_status(self) -> Status:
+        """The status of a run that is done."""
+        return Status.CONVERGED
+
+
+class IterativeEngine(Engine, Iteration):
+    """An engine as four functions: ``init``, ``step``, ``residual`` and ``finish``. The loop is :func:`iterate`."""
 
     @abstractmethod
     def init(self, problem: Problem, rng: np.random.Generator) -> Any:
@@ -75,33 +106,77 @@ class IterativeEngine(Engine):
         return self.init(problem, rng)
 
     @abstractmethod
-    def step(self, state: Any) -> Any:
-        """The next state."""
-
-    @abstractmethod
-    def residual(self, state: Any) -> float:
-        """Distance from the answer, relative; ``inf`` before the first step."""
-
-    @abstractmethod
     def finish(self, state: Any) -> Beliefs:
         """The answer a state stands for."""
-
-    def done(self, state: Any) -> bool:
-        """Whether to stop."""
-        return self.residual(state) <= self.tolerance
-
-    def report(self, state: Any) -> dict[str, float]:
-        """Further numbers for the trace."""
-        del state
-        return {}
-
-    def good_status(self) -> Status:
-        """The status of a run that is done."""
-        return Status.CONVERGED
 
     def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
         """See :class:`Engine`."""
         return drive(self, problem, rng=rng, progress=progress)
+
+
+PROGRESS = 0.999
+"""A residual below this share of the best so far is a new best: linear convergence at 0.999 per iteration is slow, not stalled."""
+
+
+class Iterated(NamedTuple):
+    """Where an iteration ended, and how."""
+
+    state: Any
+    status: Status
+    trace: tuple[dict[str, float], ...]
+
+
+def iterate(
+    engine: Iteration,
+    state: Any,
+    *,
+    patience: int | None = None,
+    gain: float = PROGRESS,
+    look_first: bool = False,
+    progress: bool | None = False,
+    began: float | None = None,
+) -> Iterated:
+    """Step ``engine`` from ``state`` until it is done, stuck, stalled or out of budget: the one loop of every iterative method.
+
+    Parameters
+    ----------
+    patience
+        Iterations without a residual below ``gain`` times the best so far before a run counts as stalled; the engine's own by default.
+    look_first
+        Whether a state that is done already is left as it is. ``infer`` always takes a step, so that its residual is that of a step.
+    began
+        When the clock of the trace's ``seconds`` started, by ``time.perf_counter``; now by default.
+    """
+    patience = engine.patience if patience is None else patience
+    began = time.perf_counter() if began is None else began
+    trace: list[dict[str, float]] = []
+    if look_first and (engine.done(state) or engine.stuck(state)):
+        return Iterated(state, engine.good_status() if engine.done(state) else Status.STALLED, ())
+    best, since_best = engine.residual(state) if look_first else math.inf, 0
+    with Progress(engine.name, engine.max_iterations, show=progress) as bar:
+        for iteration in range(1, engine.max_iterations + 1):
+            state = engine.step(state)
+            residual = engine.residual(state)
+            seconds = time.perf_counter() - began
+            trace.append(
+                {"iteration": iteration, "residual": residual, "seconds": seconds, **engine.report(state)}
+            )
+            bar.advance(residual)
+            better = residual < gain * best
+            best, since_best = (residual, 0) if better else (best, since_best + 1)
+            status = _ended(engine, state, residual, since_best >= patience)
+            if status is not None:
+                return Iterated(state, status, tuple(trace))
+    return Iterated(state, Status.BUDGET, tuple(trace))
+
+
+def _ended(engine: Iteration, state: Any, residual: float, out_of_patience: bool) -> Status | None:
+    """How the iteration ended; None if it goes on."""
+    if engine.done(state):
+        return engine.good_status()
+    if math.isnan(residual):
+        return Status.NOT_FINITE
+    return Status.STALLED if out_of_patience or engine.stuck(state) else None
 
 
 def drive(
@@ -112,40 +187,15 @@ def drive(
     progress: bool | None,
     start: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Iterate ``engine`` to its tolerance: budget, finite checks, trace, progress and status live here and only here.
+    """Run ``engine`` on a problem to its tolerance.
 
     ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
     """
     began = time.perf_counter()
-    state = engine.init(problem, rng) if start is None else engine.resume(problem, rng, start)
-    trace: list[dict[str, float]] = []
-    best, since_best = math.inf, 0
-    status = Status.BUDGET
-    iterations = 0
-    with Progress(engine.name, engine.max_iterations, show=progress) as bar:
-        for iterations in range(1, engine.max_iterations + 1):
-            state = engine.step(state)
-            residual = engine.residual(state)
-            seconds = time.perf_counter() - began
-            trace.append(
-                {"iteration": iterations, "residual": residual, "seconds": seconds, **engine.report(state)}
-            )
-            bar.advance(residual)
-            if engine.done(state):
-                status = engine.good_status()
-                break
-            if math.isnan(residual):
-                status = Status.NOT_FINITE
-                break
-            if residual < 0.999 * best:
-                best, since_best = residual, 0
-            else:
-                since_best += 1
-            if since_best >= engine.patience:
-                status = Status.STALLED
-                break
+    first = engine.init(problem, rng) if start is None else engine.resume(problem, rng, start)
+    state, status, trace = iterate(engine, first, progress=progress, began=began)
     beliefs = engine.finish(state)
     residual = trace[-1]["residual"] if trace else 0.0
     return Outcome(
-        beliefs, status, iterations, residual, engine.tolerance, time.perf_counter() - began, tuple(trace)
+        beliefs, status, len(trace), residual, engine.tolerance, time.perf_counter() - began, trace
     )

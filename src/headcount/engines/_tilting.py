@@ -15,9 +15,9 @@ import numpy as np
 
 from headcount.individual import RootedTree
 from headcount.individual._rooted_model import RootedModel
-from headcount.individual._rooted_tree import dense
 from headcount.individual._tree_law import node_marginals
 from headcount.individual._tree_passes import node_beliefs, tilted
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ class Tilts:
             return type(model).from_rooted(cast("RootedTree", law), model.states), gain
         potentials: dict[tuple, Array] = {}
         for site, values in zip(self.problem.sites, self.split(g), strict=True):
-            table = site.spread(values).reshape(model.size(site.scope))
+            table = model.domain(site.scope).table(site.spread(values))
             potentials[site.scope] = potentials[site.scope] + table if site.scope in potentials else table
         return model.tilt(potentials)
 
@@ -121,22 +121,12 @@ class Tilts:
         by_node: list[Array | None] = [None] * len(tree.sizes)
         by_edge: list[Array | None] = [None] * len(tree.sizes)
         for site, values in zip(self.problem.sites, self.split(g), strict=True):
-            v, table, slot = _slot(tree, site, site.spread(values), by_node, by_edge)
-            old = slot[v]
-            slot[v] = table if old is None else old + table
+            place = tree.place(site.scope)
+            table = place.to_tree(site.spread(values)).reshape(place.shape)
+            tables = by_edge if place.edge else by_node
+            old = tables[place.node]
+            tables[place.node] = table if old is None else old + table
         return by_node, (by_edge if any(e is not None for e in by_edge) else None)
-
-
-def _slot(
-    tree: RootedTree, site: Site, table: Array, by_node: list[Array | None], by_edge: list[Array | None]
-) -> tuple[int, Array, list[Array | None]]:
-    """Where a site's potentials go: a node, or the edge above a child, as a (parent, child) table."""
-    index = [tree.index[v] for v in site.scope]
-    if len(index) == 1:
-        return index[0], table, by_node
-    u, v = index
-    table = table.reshape(tree.sizes[u], tree.sizes[v])
-    return (v, table, by_edge) if tree.parents[v] == u else (u, table.T, by_edge)
 
 
 def _join(parts: list[Array]) -> Array:
@@ -144,11 +134,9 @@ def _join(parts: list[Array]) -> Array:
 
 
 def _table(tree: RootedTree, beliefs: Sequence[Array], site: Site) -> Array:
-    index = [tree.index[v] for v in site.scope]
-    if len(index) == 1:
-        return beliefs[index[0]]
-    u, v = index
-    child, flipped = (v, False) if tree.parents[v] == u else (u, True)
-    matrix = tree.transitions[child]
-    table = beliefs[tree.parents[child]][:, None] * dense(matrix)
-    return table.T if flipped else table
+    """The marginal table of a site's scope, in the scope's order."""
+    place = tree.place(site.scope)
+    if not place.edge:
+        return beliefs[place.node]
+    above = beliefs[tree.parents[place.node]]
+    return np.asarray(place.turn(above[:, None] * dense(tree.transitions[place.node])))

@@ -259,42 +259,46 @@ def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
     fixed = np.zeros(len(at))
     constant, surrogate = 0.0, False
     for entries, noise in noises:
-        counts = np.asarray(noise.counts, dtype=float)
-        if isinstance(noise, Exact):
-            empty = counts == 0
-            fixed[entries[empty]] = -np.inf
-            groups.append(Quadratic(entries[~empty], counts[~empty], np.zeros(int((~empty).sum())), 0.0))
-        elif isinstance(noise, Gaussian):
-            v = (
-                noise.covariance
-                if noise.covariance is not None
-                else np.broadcast_to(np.square(noise.sd), counts.shape)
-            )
-            groups.append(
-                Quadratic(entries, counts, np.asarray(v, float), float(noise.log_prob(counts).sum()))
-            )
-        elif isinstance(noise, LaplaceNoise):
-            groups.append(Box(entries, counts, np.broadcast_to(np.asarray(noise.scale, float), counts.shape)))
+        if isinstance(noise, Exact | Gaussian | LaplaceNoise):
+            groups.append(_quadratic_or_box(noise, entries, fixed))
         elif noise.log_concave and not noise.poisson_shaped:
-            linear = noise.linear()
-            one = np.ones(len(entries))
-            if linear.any():
-                slope = noise.slope(one)
-                fixed[entries[linear]] = slope[linear]
-                constant += float((noise.log_prob(one) - slope * one)[linear].sum())
-            groups.append(Inverse(entries[~linear], noise.take(~linear)))
+            constant += _settle_linear(noise, entries, fixed)
+            bent = ~noise.linear()
+            groups.append(Inverse(entries[bent], noise.take(bent)))
         else:
             surrogate |= not noise.log_concave
             shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
             shapes.append(shape)
             constant += more
     if shapes:
-        groups.append(
-            PoissonShape(
-                *(np.concatenate(parts) for parts in zip(*(vars(s).values() for s in shapes), strict=True))
-            )
-        )
+        parts = zip(*(vars(shape).values() for shape in shapes), strict=True)
+        groups.append(PoissonShape(*(np.concatenate(part) for part in parts)))
     return Dual(tuple(g for g in groups if len(g.entries)), fixed, constant, surrogate)
+
+
+def _quadratic_or_box(noise: Exact | Gaussian | LaplaceNoise, entries: Index, fixed: Array) -> Group:
+    """The group of a noise whose g is its own variable; exact zeros are settled in ``fixed``."""
+    counts = np.asarray(noise.counts, dtype=float)
+    if isinstance(noise, LaplaceNoise):
+        return Box(entries, counts, np.broadcast_to(np.asarray(noise.scale, float), counts.shape))
+    if isinstance(noise, Exact):
+        some = counts > 0
+        fixed[entries[~some]] = -np.inf
+        return Quadratic(entries[some], counts[some], np.zeros(int(some.sum())), 0.0)
+    v = noise.covariance
+    v = np.broadcast_to(np.square(noise.sd), counts.shape) if v is None else v
+    return Quadratic(entries, counts, np.asarray(v, float), float(noise.log_prob(counts).sum()))
+
+
+def _settle_linear(noise: Observation, entries: Index, fixed: Array) -> float:
+    """Settle the tilts of entries whose log ℓ is a line, in ``fixed``; the sum of their intercepts."""
+    linear = noise.linear()
+    if not linear.any():
+        return 0.0
+    one = np.ones(len(entries))
+    slope = noise.slope(one)
+    fixed[entries[linear]] = slope[linear]
+    return float((noise.log_prob(one) - slope)[linear].sum())
 
 
 def _shape(noise: Observation, entries: Index, at: Array, fixed: Array) -> tuple[PoissonShape, float]:

@@ -77,7 +77,7 @@ class Memory:
 
     def push(self, old: Point, new: Point) -> Memory:
         """Remember a step; one without curvature is left out."""
-        from headcount.engines.map._two_loop import remember
+        from headcount.engines.map._kernels import remember
 
         kept = self
         if self.stop == len(self.rho):
@@ -120,7 +120,7 @@ class Search:
 
 def direction(point: Point, memory: Memory) -> Array:
     """−H g by the two-loop recursion, on the variables that can move."""
-    from headcount.engines.map._two_loop import two_loop
+    from headcount.engines.map._kernels import two_loop
 
     out = blocked(point.x, point.gradient, point.box)
     if out is None:

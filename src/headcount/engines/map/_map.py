@@ -82,7 +82,7 @@ class MAP(IterativeEngine):
     def step(self, state: MapState) -> MapState:
         """One quasi-Newton step; surrogates of noises that are not log-concave are renewed when they are used up."""
         objective, point = state.objective, state.search.point
-        if objective.dual.surrogate and objective.miss(point) <= max(0.1 * state.jump, 0.1 * self.tolerance):
+        if self._renews(state):
             renewed = dual_of(objective.tilts.problem.noises, objective.expected(point))
             return MapState.start(Objective(objective.tilts, renewed), objective.g(point))
         return MapState(objective, advance(state.search, objective), state.jump)
@@ -96,6 +96,17 @@ class MAP(IterativeEngine):
         """At the tolerance; or near it, where no decrease can be measured any more: rounding is the floor."""
         residual = self.residual(state)
         return residual <= self.tolerance or (state.search.failed and residual < ROUNDED)
+
+    def stuck(self, state: MapState) -> bool:
+        """Where no decrease can be found, and no surrogate is about to be renewed."""
+        return state.search.failed and not self._renews(state)
+
+    def _renews(self, state: MapState) -> bool:
+        """Whether surrogates are used up: the miss is small against what their last renewal changed."""
+        objective, point = state.objective, state.search.point
+        return objective.dual.surrogate and objective.miss(point) <= max(
+            0.1 * state.jump, 0.1 * self.tolerance
+        )
 
     def report(self, state: MapState) -> dict[str, float]:
         """The dual value."""
@@ -229,7 +240,7 @@ class Objective:
         """The same in one compiled function; None where it does not serve, or gives up."""
         if self._packed is None:
             return None
-        from headcount.engines.map._poisson_dual import poisson_dual
+        from headcount.engines.map._kernels import poisson_dual
 
         held, value, gain, *rest = poisson_dual(x, *self._packed)
         gain *= self.tilts.problem.population

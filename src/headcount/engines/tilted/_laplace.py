@@ -9,7 +9,7 @@ it is here because it is the published method, not because it should be used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 
+HALVINGS = 50
+"""Of a Newton step: 2⁻⁵⁰ of it is rounding."""
+ROUNDING = 1e-6
+"""A Newton step this short (in posterior standard deviations) may be rounding, where it does not lower the objective: the objective is
+known to 1e-12 of itself, and falls with the square of the step."""
+
+
 @dataclass(frozen=True)
 class NewtonState:
     """The present point at the observed entries, and the sites that describe the likelihood there."""
@@ -42,6 +49,9 @@ class NewtonState:
     value: float
     """Σ log ℓ at the point, active entries."""
     residual: float = np.inf
+    """Length of the Newton step that led here, in posterior standard deviations."""
+    failed: bool = False
+    """Whether no length of the next Newton step lowers the objective."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +101,12 @@ class Laplace(IterativeEngine):
             )
         size = float(gap.max(initial=0.0))
         length = 1.0
-        for _ in range(50):
+        for _ in range(HALVINGS):
             new = _state(
                 centre,
                 state.delta + length * (delta - state.delta),
                 state.pull + length * (pull - state.pull),
-                residual=size if length == 1.0 else max(size, 1.0),
+                residual=size,
             )
             if np.isfinite(new.objective) and (
                 new.objective <= state.objective + 1e-12 * (1 + abs(state.objective))
@@ -104,9 +114,15 @@ class Laplace(IterativeEngine):
             ):
                 return new
             length *= 0.5
-        return NewtonState(
-            **{**vars(state), "residual": min(size, self.tolerance) if size < 1e-6 else np.nan}
-        )
+        return replace(state, residual=size, failed=True)
+
+    def done(self, state: NewtonState) -> bool:
+        """At the tolerance; or near it, where no decrease can be measured any more: rounding is the floor."""
+        return state.residual <= self.tolerance or (state.failed and state.residual < ROUNDING)
+
+    def stuck(self, state: NewtonState) -> bool:
+        """Where no length of the Newton step lowers the objective."""
+        return state.failed
 
     def residual(self, state: NewtonState) -> float:
         """Length of the last Newton step."""

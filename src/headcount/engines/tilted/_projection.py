@@ -100,7 +100,7 @@ class Tilted(NamedTuple):
 
 def tilted_moments(grid: Grid, context: Context, g: Array) -> Tilted:
     """Sum over the grid."""
-    from headcount.engines.tilted._whole_counts import tilted_sums
+    from headcount.engines.tilted._whole_law_kernels import tilted_sums
 
     mean, variance = context.mean, context.variance
     own = variance.copy()

@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from headcount.engines._engine import IterativeEngine
+from headcount.engines._engine import IterativeEngine, iterate
 from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.engines.tilted import _unit_mass as unit_mass
-from headcount.engines.tilted._anderson import MEMORY, Seen, Trust, mixed
-from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._damping import LEAST, NEAR, Damping
-from headcount.engines.tilted._held import NEAR as NEAR_EXACT
-from headcount.engines.tilted._held import held
+from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, held
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
+from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 from headcount.structure import Moments, NotPositiveDefinite
 
@@ -41,16 +38,15 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-WILD = 3.0
-"""A sweep that makes the residual grow by this factor is taken back."""
-MIXED = 2.0
-"""A sweep to where the last ones lead may leave sites this much further from their targets; they come back nearer."""
-EDGE = 0.01
-"""A first centre does not make an observed count's variance smaller than this, nor by this factor."""
+NEARLY_IMPOSSIBLE = 0.01
+"""Variance of an observed count below which, and factor on its prior variance by which, a first centre may not make it smaller: at a
+variance of 0.01 one count in a hundred differs from the most probable one. Kept from an earlier experiment; no derivation."""
 ROUNDING = 1e-13
-"""Of an expected count, in shares of the population."""
-LONGEST_PULL = 1.0
-"""Largest change of a tilt in one sweep, in nats."""
+"""Rounding of an expected count, as a share of the population: belief propagation sums about 1e3 terms of relative size 1e-16."""
+FIRST_TOLERANCE, MAP_TOLERANCE = 1e-4, 1e-9
+"""Tolerance of the MAP estimate a run starts from: loose where the centre moves on anyway, tight where it stays."""
+MAP_PATIENCE, MAP_GAIN = 25, 0.5
+"""A start is not worth more than this many iterations per halving of MAP's residual."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +75,8 @@ class EPState:
     """How far the sites are from their targets."""
     residual: float
     """That, or how far the mean is from the centre where the centre follows it."""
-    damping: Damping
+    control: StepControl
     grids: tuple[Grid | None, ...] = field(default=())
-    past: tuple[Seen, ...] = field(default=())
-    """The last sweeps, for :func:`mixed`."""
-    trust: Trust = field(default=Trust())
-    """In what they foretell."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,8 @@ class TiltedEP(IterativeEngine):
     tolerance: float = 1e-5
     max_iterations: int = 1000
     patience: ClassVar[int] = 500
-    """Single individuals that could be in either of two places make sweeps linger where nothing is settled, and go on."""
+    """EP can plateau where one individual explains two cells equally well; fewer sweeps than this without progress are not yet a stall
+    (measured: the slowest of 61 hard data sets converged after about 350 sweeps)."""
 
     def init(
         self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None
@@ -154,7 +147,16 @@ class TiltedEP(IterativeEngine):
         zero = np.zeros_like(centre.g)
         nothing = Sites(zero, zero)
         state = EPState(
-            centre, sites, zero, zero, 0.0, nothing, 0.0, np.inf, np.inf, Damping(self.damping, self.damping)
+            centre,
+            sites,
+            zero,
+            zero,
+            0.0,
+            nothing,
+            0.0,
+            np.inf,
+            np.inf,
+            StepControl(self.damping, self.damping),
         )
         return self._look(state)
 
@@ -170,40 +172,16 @@ class TiltedEP(IterativeEngine):
         return Sites(tau, nu)
 
     def step(self, state: EPState) -> EPState:
-        """One damped parallel sweep, with the centre moved along; a sweep that breaks is taken back and halved."""
-        damping = state.damping
-        tilts = slice(2 * int(state.centre.roles.active.sum()), None)
-        here = _seen(state, self._pull(state))
-        past = (*state.past[-MEMORY:], here) if state.residual <= NEAR else ()
-        state = replace(state, past=past)
-        for attempt in range(16):
-            mixing = attempt == 0 and len(state.past) > 1 and state.trust.some
-            follow = 1.0 if attempt < 8 else 0.0  # at worst the centre waits a sweep
-            length = np.full(len(here.x), damping.length)
-            length[tilts] = follow
-            try:
-                change = length * here.r
-                if mixing:
-                    change = mixed(state.past, length, _lengths(state), state.trust) - here.x
-                    change *= min(1.0, LONGEST_PULL / max(float(np.abs(change[tilts]).max()), 1e-300))
-                new = self._look(self._placed(state, here.x + change))
-            except (NotPositiveDefinite, FloatingPointError):
-                new = None
-            if mixing and (new is None or max(new.change / MIXED, new.residual - NEAR) > state.change):
-                state = replace(state, past=state.past[1:], trust=state.trust.refused())
-                continue
-            better = new is not None and new.residual <= state.residual
-            if mixing and new is not None:
-                return replace(new, trust=state.trust.after(better=better))
-            if new is None or (new.residual > WILD * state.residual and damping.length > LEAST):
-                damping = damping.halved()  # entries of one node swing against each other; this settles them
-                continue
-            return replace(
-                new,
-                damping=damping.after(new.residual, before=state.residual),
-                trust=state.trust.after_plain(better=better),
-            )
-        return replace(state, residual=np.nan)  # not even a sweep of no length can be solved
+        """One parallel sweep, with the centre moved along (see :mod:`._stepper` for its length)."""
+        new, control = next_state(
+            state.control,
+            state,
+            _iterate(state, self._pull(state)),
+            slice(2 * int(state.centre.roles.active.sum()), None),
+            _lengths(state),
+            lambda x: self._look(self._placed(state, x)),
+        )
+        return replace(state, residual=np.nan) if new is None else replace(new, control=control)
 
     def _pull(self, state: EPState) -> Array:
         """The change of tilts with which the centre follows the mean, ν − τδ.
@@ -217,7 +195,7 @@ class TiltedEP(IterativeEngine):
             return np.zeros_like(centre.g)
         tau, nu = state.sites.tau + centre.settled_tau, state.sites.nu + centre.settled_nu
         pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean + centre.correlated_pull(state.mean))
-        return np.asarray(pull * min(1.0, LONGEST_PULL / max(float(np.abs(pull).max()), 1e-300)))
+        return np.asarray(pull * min(1.0, SETTINGS.longest_pull / max(float(np.abs(pull).max()), TINY)))
 
     def _placed(self, state: EPState, x: Array) -> EPState:
         """The same state with tilts and sites ``(τ, η, g)``, η in the counts themselves."""
@@ -273,7 +251,7 @@ class TiltedEP(IterativeEngine):
         if self.centre == "mean" and centre.roles.active.any():
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
             exact = centre.roles.exact
-            floor = 10 * np.where(exact, NEAR_EXACT, ROUNDING) * tilts.problem.population
+            floor = 10 * np.where(exact, CLOSE_MARGIN, ROUNDING) * tilts.problem.population
             residual = max(residual, float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0)))
         return replace(
             state,
@@ -293,7 +271,7 @@ class TiltedEP(IterativeEngine):
 
     def report(self, state: EPState) -> dict[str, float]:
         """The evidence so far and the damping."""
-        return {"log_evidence": self._evidence(state), "damping": state.damping.length}
+        return {"log_evidence": self._evidence(state), "damping": state.control.step_size}
 
     @staticmethod
     def _evidence(state: EPState) -> float:
@@ -336,18 +314,18 @@ def _off_the_edge(centre: Centre) -> Centre:
     roles, n = centre.roles, float(centre.roles.tilts.problem.population)
     prior = n * roles.tilts.evaluate(np.zeros_like(centre.g))[1]
     left, had = (m * (1.0 - m / n) for m in (centre.expected, prior))
-    lost = roles.active & (left < EDGE) & (left < EDGE * had)
+    lost = roles.active & (left < NEARLY_IMPOSSIBLE) & (left < NEARLY_IMPOSSIBLE * had)
     return Centre.at(roles, held(roles, np.where(lost, 0.0, centre.g))) if lost.any() else centre
 
 
-def _seen(state: EPState, pull: Array) -> Seen:
+def _iterate(state: EPState, pull: Array) -> Iterate:
     """Sites of active entries in the counts themselves, and tilts of all but exact ones: (τ, η, g); and how far off they are."""
     sites, target, centre = state.sites, state.target, state.centre
     active, free = centre.roles.active, ~centre.roles.exact
     tau = target.tau - sites.tau
     eta = sites.nu + sites.tau * centre.expected + centre.g
     more = target.nu - sites.nu + tau * centre.expected
-    return Seen(
+    return Iterate(
         np.concatenate([sites.tau[active], eta[active], centre.g[free]]),
         np.concatenate([tau[active], more[active], pull[free]]),
     )
@@ -368,17 +346,10 @@ def _lengths(state: EPState) -> Callable[[Array], Array]:
 
 def _map_tilts(problem: Problem, *, loose: bool, g: Array | None) -> Array:
     """Tilts of the MAP estimate; loosely when the centre will move on anyway, else until nothing is gained any more."""
-    engine = MAP(tolerance=1e-4 if loose else 1e-9)
-    state = engine.init(problem, g=g)
-    best, since = np.inf, 0
-    for _ in range(engine.max_iterations):
-        miss = engine.residual(state)
-        since = 0 if miss < 0.5 * best else since + 1
-        best = min(best, miss)
-        if miss <= engine.tolerance or state.search.failed or since > 25:
-            break
-        state = engine.step(state)
-    return state.objective.g(state.search.point)
+    engine = MAP(tolerance=FIRST_TOLERANCE if loose else MAP_TOLERANCE)
+    first = engine.init(problem, g=g)
+    end = iterate(engine, first, patience=MAP_PATIENCE, gain=MAP_GAIN, look_first=True).state
+    return end.objective.g(end.search.point)
 
 
 def _flat(moments: Moments) -> tuple[Array, Array, float]:

@@ -82,7 +82,7 @@ class Law(NamedTuple):
 
 def whole_law(context: Context, *, reach: float = 7.5) -> Law:
     """Fit c to every entry, on a window that carries it."""
-    from headcount.engines.tilted._whole_counts import fit_laws
+    from headcount.engines.tilted._whole_law_kernels import fit_laws
 
     expected, mean, v, n = context
     a, b, constant, reference, variance = (np.empty_like(mean) for _ in range(5))

@@ -1,0 +1,71 @@
+"""Step control of TiltedEP: damping, mixing, and the trust radius."""
+
+import numpy as np
+import pytest
+
+from headcount.engines.tilted._stepper import SETTINGS, Iterate, StepControl, mixed
+
+
+def test_mixing_stays_within_the_trust_radius():
+    """A contraction by .99: the differences lead to its root at once, 99 plain steps away; the radius cuts that short."""
+    past = tuple(Iterate(np.array([x]), np.array([-0.01 * x])) for x in (1.0, 0.99))
+    plain = np.ones(1)
+    assert mixed(past, plain, lambda r: r, 1e3) == pytest.approx(0.0, abs=1e-12)
+    step = 0.99 * 0.01
+    assert mixed(past, plain, lambda r: r, 3.0) == pytest.approx(0.99 - step - 3 * step)
+
+
+def test_the_trust_radius_shrinks_and_recovers():
+    """Refused mixed steps end mixing; a plain step that gets nearer lets it begin again, one that does not changes nothing."""
+    history = tuple(Iterate(np.zeros(1), np.zeros(1)) for _ in range(3))
+    control = StepControl(0.9, 0.9, history=history)
+    assert control.after_mixed(better=True).radius == SETTINGS.largest_radius
+    assert control.after_mixed(better=False).radius == SETTINGS.radius_shrink * SETTINGS.largest_radius
+    assert control.mixes
+    for _ in range(20):
+        control = control.after_refused()
+    assert control.history == ()
+    assert control.radius == 1.0
+    assert control.after_plain(2.0, before=1.0).radius == 1.0
+    assert control.after_plain(0.5, before=1.0).radius == SETTINGS.radius_recover
+
+
+def test_far_from_the_answer_nothing_is_extrapolated():
+    """The history is emptied as soon as the residual is above the threshold, and never longer than it should be."""
+    here = Iterate(np.zeros(1), np.zeros(1))
+    control = StepControl(0.9, 0.9)
+    for _ in range(20):
+        control = control.seen(here, 0.1)
+    assert len(control.history) == SETTINGS.history + 1
+    assert control.seen(here, 2 * SETTINGS.mixing_starts_below).history == ()
+
+
+def test_a_residual_that_grows_shortens_the_next_sweep():
+    """… and lowers the ceiling; one that falls lets the step size grow back, to the ceiling and no further."""
+    control = StepControl(0.9, 0.9).after_plain(2.0, before=1.0)
+    assert control.step_size == pytest.approx(0.63)
+    assert control.ceiling == pytest.approx(0.81)
+    assert control.after_plain(1.0, before=2.0).step_size == pytest.approx(0.81)
+
+
+def test_sweeps_in_circles_lower_the_ceiling():
+    """Six sweeps without a tenth gained count as circling; near the answer, or with progress, they do not."""
+    control = StepControl(0.9, 0.9, best=1.0)
+    for _ in range(SETTINGS.circling_sweeps - 1):
+        control = control.after_plain(1.0, before=1.0)
+        assert control.ceiling == 0.9
+    assert control.after_plain(0.5, before=1.0).ceiling == 0.9  # progress
+    circled = control.after_plain(1.0, before=1.0)
+    assert circled.ceiling == circled.step_size == pytest.approx(SETTINGS.circling_shrink * 0.9)
+    near = StepControl(0.9, 0.9, best=0.1)
+    for _ in range(20):
+        near = near.after_plain(0.2, before=0.2)
+    assert near.ceiling == 0.9
+
+
+def test_the_step_size_has_a_floor():
+    """However often it goes badly."""
+    control = StepControl(0.9, 0.9)
+    for _ in range(200):
+        control = control.after_plain(2.0, before=1.0)
+    assert control.step_size == control.ceiling == SETTINGS.smallest
