@@ -11,9 +11,9 @@ from headcount import simulate
 from headcount.engines import MAP, Enumerate, IterativeEngine, Laplace, PathGibbs, Status, TiltedEP
 from headcount.individual import MarkovChain
 from headcount.learn import FitNotConvergedError, LogisticChain, TabularChain, fit, fit_complete
-from headcount.learn._climb import SLACK, acceptable, disagreeing
+from headcount.learn._climb import FALL_ALLOWED, acceptable, disagreeing
 from headcount.learn._expect import Evaluation
-from headcount.learn._refine import SURE
+from headcount.learn._refine import LEFT_AT_MOST
 from learn.cases import birds, tiny_cases
 
 CASES = tiny_cases()
@@ -202,8 +202,8 @@ def test_steps_are_accepted_for_what_they_gain() -> None:
     assert not taken(-1.9, -0.9)
     assert not taken(-2.1, 0.1)
     assert not taken(-0.3, 0.1, 0.1)
-    assert taken(-0.9 * SLACK, 0.1, 1e-3)
-    assert not taken(-1.1 * SLACK, 0.1, 1e-3)
+    assert taken(-0.9 * FALL_ALLOWED, 0.1, 1e-3)
+    assert not taken(-1.1 * FALL_ALLOWED, 0.1, 1e-3)
     assert taken(float("nan"), 0.1)
     assert not taken(float("nan"), -0.9)
 
@@ -235,7 +235,7 @@ def test_ascent_ends_at_the_maximum_of_the_evidence(start) -> None:
     zero = fit(setting, problem, TiltedEP(), start=start, refine=False)
     assert found.information.discrepancy > 0.2
     assert found.evidence > zero.evidence + 0.02
-    assert found.rows[-1]["residual"] <= SURE
+    assert found.rows[-1]["residual"] <= LEFT_AT_MOST
     assert found.trace["e_steps"].is_monotonic_increasing
     family = setting.bind(problem.model)
 

@@ -7,10 +7,9 @@ import pytest
 
 from graphs import awkward_models
 from headcount.engines import TiltedEP
-from headcount.learn._expect import Task, e_step
-from headcount.learn._natural import natural_of
+from headcount.learn._components import feature_covariance
+from headcount.learn._expect import EStep
 from headcount.learn._objective import Objective
-from headcount.learn._potentials import feature_covariance
 from headcount.learn._starts import moments, simplex
 from learn.cases import tiny_cases
 
@@ -25,7 +24,7 @@ def differences(function, x: np.ndarray, h: float = 1e-5) -> np.ndarray:
 
 def objective_of(case) -> Objective:
     family = case.parametrisation.bind(case.problem.model)
-    report = e_step(Task(family, case.problem, TiltedEP(), case.parameters, None, 0))
+    report = EStep(family, case.problem, TiltedEP(), case.parameters, None, 0).run()
     return Objective([family], [report.statistics])
 
 
@@ -36,10 +35,7 @@ def test_gradient_and_information_are_derivatives(name: str) -> None:
     objective = objective_of(case)
     x = case.parameters + 0.1
 
-    def value(at: np.ndarray) -> float:
-        return sum(slot.value(part) for slot, part in objective._by_slot(at))
-
-    assert np.allclose(objective.gradient(x), differences(value, x), atol=1e-7)
+    assert np.allclose(objective.gradient(x), differences(objective.value, x), atol=1e-7)
     assert np.allclose(objective.information(x), -differences(objective.gradient, x), atol=1e-7)
 
 
@@ -67,8 +63,8 @@ def test_natural_parameters_move_as_stated(name: str) -> None:
     """The Jacobian of the natural parameters is their derivative."""
     case = CASES[name]
     family = case.parametrisation.bind(case.problem.model)
-    found = natural_of(family, case.parameters)
-    slopes = differences(lambda x: natural_of(family, x).values, case.parameters)
+    found = family.natural(case.parameters)
+    slopes = differences(lambda x: family.natural(x).values, case.parameters)
     assert np.allclose(found.jacobian, slopes, atol=1e-9)
     assert len(found.names) == len(found.values) == len(found.link) == len(set(found.names))
 

@@ -5,7 +5,7 @@ import pytest
 
 from headcount.engines import MAP, Enumerate, TiltedEP
 from headcount.learn import LogisticChain
-from headcount.learn._expect import Evaluation, Expectation, e_step
+from headcount.learn._expect import Evaluation, Expectation
 from learn.cases import birds, tiny_cases
 
 CASES = tiny_cases()
@@ -13,7 +13,7 @@ CASES = tiny_cases()
 
 def evaluator(case, engine) -> Expectation:
     family = case.parametrisation.bind(case.problem.model)
-    return Expectation([family], [case.problem], [engine], 0, lambda tasks: [e_step(t) for t in tasks])
+    return Expectation([family], [case.problem], engine, 0, lambda tasks: [t.run() for t in tasks])
 
 
 def central(expect: Expectation, x: np.ndarray, h: float = 1e-4) -> np.ndarray:
@@ -47,7 +47,7 @@ def test_gradient_of_map_on_birds() -> None:
     """The same on a map of birds."""
     world, problem = birds()
     family = LogisticChain(world.features).bind(problem.model)
-    expect = Expectation([family], [problem], [MAP(tolerance=1e-11)], 0, lambda ts: [e_step(t) for t in ts])
+    expect = Expectation([family], [problem], MAP(tolerance=1e-11), 0, lambda ts: [t.run() for t in ts])
     x = np.array([0.7, 1.5, 2.2, 1.8])
     gradient = expect(x, None).gradient
     assert np.abs(gradient / central(expect, x) - 1).max() < 1e-4

@@ -11,7 +11,7 @@ from headcount import simulate
 from headcount.engines import MAP, Engine, Enumerate, Outcome, TiltedEP
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.learn import LogisticChain, LogLinear, TabularChain, fit, fit_complete
-from headcount.learn._expect import Task, e_step, infer_task
+from headcount.learn._expect import EStep
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
 from learn.cases import birds, tiny_cases
@@ -80,7 +80,7 @@ def test_priors_pull() -> None:
     )
     free = case.parametrisation.bind(case.problem.model)
     gradient = Objective(
-        [free], [e_step(Task(free, case.problem, Enumerate(), pulled.working, None, 0)).statistics]
+        [free], [EStep(free, case.problem, Enumerate(), pulled.working, None, 0).run().statistics]
     )
     assert np.abs(pulled.working).min() > 0.01
     assert np.allclose(gradient.gradient(pulled.working), 0.5 * pulled.working, atol=1e-5)
@@ -118,8 +118,8 @@ def test_warm_e_steps_are_shorter_and_the_same() -> None:
     family = LogisticChain(world.features).bind(problem.model)
     x = np.array([0.9, 1.8, 1.9, 1.9])
     for engine in (TiltedEP(), MAP()):
-        near = e_step(Task(family, problem, engine, x + 0.02, None, 0))
-        cold, warm = (infer_task(Task(family, problem, engine, x, s, 0)) for s in (None, near.start))
+        near = EStep(family, problem, engine, x + 0.02, None, 0).run()
+        cold, warm = (EStep(family, problem, engine, x, s, 0).infer() for s in (None, near.start))
         assert warm.outcome.iterations < cold.outcome.iterations
         assert np.allclose(warm.edge(3, 4).mean, cold.edge(3, 4).mean, atol=1e-3)
         assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=1e-4)

@@ -1,15 +1,15 @@
-"""Two ways up the evidence.
+"""Two ways up the evidence, and the loop that takes them.
 
-**EM**: x ← argmax Q(x; E[n | y, x_old]). Never a step down with exact E-steps, but its pace is the share of the
-complete counts' information that the data hold, which for flows seen as totals is little.
+**EM**: x ← argmax Q(x; E[n | y, x_old]). Never a step down with exact E-steps, but its rate of convergence is the share of the
+complete counts' information that the data hold, which for flows seen as totals is small.
 
-**Ascent**: L-BFGS on the evidence with Fisher's gradient ∂Q at the present E-step. Its first guess of the inverse
-curvature is the M-step's, so that the first step is about EM's and the memory only has to learn what is missing.
+**Ascent**: L-BFGS on the evidence with Fisher's gradient ∂Q at the present E-step. The initial inverse curvature is the
+M-step's, so that the first step is about EM's and the memory only has to learn what is missing.
 
 With an exact engine (and with MAP, by the envelope theorem) Fisher's gradient is the derivative of the engine's
 evidence. With an approximate one it is the engine's estimate of the true gradient, not the derivative of its
-approximate evidence: near the top, the two disagree about where the top is. What is sought is a zero of the
-gradient (EM's fixed point, too); the evidence is there to keep the search from going astray. So a step is accepted
+approximate evidence: near the maximum, the two disagree about where the maximum is. What is sought is a zero of the
+gradient (EM's fixed point, too); the evidence keeps the search from going astray. So a step is accepted
 when the evidence rises enough (Armijo), or when it falls by no more than the two may disagree (`allowed_fall`) and the
 gradient along the step has shrunk as it should on the way to a maximum (the approximate Wolfe rule of Hager and Zhang
 2005). Where the rise of the evidence over a short step is not what its gradient at both ends says, and by more than is
@@ -18,32 +18,44 @@ left to climb, the step is marked `contrary`: from there on only the evidence's 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
+from headcount.engines import Status
+from headcount.engines._progress import Progress
 from headcount.individual import ModelError
-from headcount.learn._component import Array
-from headcount.learn._expect import Evaluation
+from headcount.learn._components import Array
+from headcount.learn._expect import Evaluation, Expectation
+from headcount.learn._families import relative_error
 from headcount.observe import ProblemError
 
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
-SLACK = 0.05
-"""Nats by which an approximate evidence may fall in any step, while its gradient says that the step was right."""
-DISAGREEMENT = 2.0
-"""Nats by which it may fall in a step of one standard error or more: the two tops lie up to that far apart."""
-SHORT = 0.5
+FALL_ALLOWED = 0.05
+"""Nats by which an approximate evidence may fall in any step while its gradient says that the step was right; kept from an
+earlier experiment."""
+LARGEST_FALL = 2.0
+"""Nats by which it may fall in a step of one standard error or more: the two maxima lie up to two standard errors apart, which
+costs ½·2² nats."""
+SHORT_STEP = 0.5
 """Standard errors of a step over which the trapezium ½ (g₀ + g₁)·s should give the rise of the evidence."""
-PULL = 0.05
-"""Standard errors by which it may be off."""
+TRAPEZIUM_ERROR = 0.05
+"""Standard errors by which the trapezium may be off; kept from an earlier experiment."""
 MEMORY = 20
-LONGEST = 3.0
-"""Largest change of a parameter in one step."""
-TRIALS = 15
-DOUBT = 1.5
+"""Steps that L-BFGS remembers: more than there are parameters in most fits."""
+LARGEST_CHANGE = 3.0
+"""Largest change of a parameter in one step: odds change by at most e³ ≈ 20."""
+MOST_TRIALS = 15
+"""Step lengths tried along one direction: 0.3¹⁵ ≈ 1e-8."""
+EVIDENCE_RULES_WITHIN = 1.5
 """Standard errors from the gradient's zero within which the evidence is believed rather than its gradient."""
+GOOD_ENOUGH = 1e-2
+"""Standard errors from the maximum at which a search that can find no better step counts as converged."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +64,114 @@ class Climb:
 
     point: Evaluation
     pairs: tuple[tuple[Array, Array], ...] = ()
-    """Changes of parameters and falls of gradient of the last steps."""
+    """Changes of parameters s and falls of the gradient y over the last steps."""
     step: float = np.inf
     """Largest change of a parameter in the last step."""
     residual: float = np.inf
-    """Estimated distance from the top, in standard errors."""
+    """Estimated distance from the maximum, in standard errors."""
     stuck: bool = False
+    """Whether no step was found."""
     contrary: bool = False
     """Whether the evidence and its gradient disagreed about the last step by more than is left to climb."""
+
+
+@dataclass(frozen=True)
+class ClimbState:
+    """A climb with its trace: what a checkpoint holds."""
+
+    climb: Climb
+    rows: tuple[dict[str, Any], ...]
+    """The trace, one row per iteration, the start first."""
+    e_steps: int
+    seconds: float
+    start: str
+    """Name of the start."""
+
+    def moved(self, climb: Climb, expect: Expectation, truth: Array | None, seconds: float) -> ClimbState:
+        """The state after a step to ``climb``."""
+        row = trace_row(climb, self.rows, expect, truth, seconds)
+        return replace(self, climb=climb, rows=(*self.rows, row), e_steps=expect.e_steps, seconds=seconds)
+
+
+def first_state(
+    climb: Climb, expect: Expectation, name: str, *, truth: Array | None = None, seconds: float = 0.0
+) -> ClimbState:
+    """The state at a start."""
+    row = trace_row(climb, (), expect, truth, seconds)
+    return ClimbState(climb, (row,), expect.e_steps, seconds, name)
+
+
+def trace_row(
+    climb: Climb, before: Sequence[dict[str, Any]], expect: Expectation, truth: Array | None, seconds: float
+) -> dict[str, Any]:
+    """One row of the trace."""
+    point = climb.point
+    last = before[-1]["objective"] if before else point.value
+    row = {
+        "iteration": len(before),
+        "e_steps": expect.e_steps,
+        "evidence": point.evidence,
+        "objective": point.value,
+        "step": climb.step,
+        "residual": climb.residual,
+        "decrease": max(last - point.value, 0.0) if np.isfinite(point.value - last) else 0.0,
+        "negative": point.negative,
+        "seconds": seconds,
+    }
+    if truth is not None:
+        row["error"] = relative_error(expect.families[0], point.x, truth)
+    return row
+
+
+@dataclass(frozen=True)
+class Climber:
+    """The settings of a climb."""
+
+    method: Literal["ascent", "em"] = "ascent"
+    budget: int = 100
+    """Iterations, at most."""
+    tolerance: float = 1e-4
+    """On the estimated distance from the maximum, in standard errors."""
+    truth: Array | None = None
+    save: Callable[[ClimbState], None] | None = None
+    """Called after every step."""
+    show: bool | None = False
+    """Whether to show a progress bar; None decides by itself."""
+
+    def __call__(
+        self, at: ClimbState, expect: Expectation, *, yielding: bool = False
+    ) -> tuple[ClimbState, Status]:
+        """Iterate to the tolerance: budget, trace, progress and status of every climb live here.
+
+        `yielding`: end where the evidence and its gradient disagree about the way, for the refinement to go on from there.
+        """
+        began = time.perf_counter() - at.seconds
+        step = partial(ascent_step, yielding=yielding) if self.method == "ascent" else em_step
+        with Progress(f"fit ({self.method})", self.budget, show=self.show) as bar:
+            while (status := self._status(at, yielding=yielding)) is None:
+                if len(at.rows) > self.budget:
+                    return at, Status.BUDGET
+                climb = step(at.climb, expect)
+                at = at.moved(climb, expect, self.truth, time.perf_counter() - began)
+                if self.save is not None:
+                    self.save(at)
+                bar.advance(text=f"evidence {climb.point.evidence:.6g}  step {climb.step:.2g}")
+        return at, status
+
+    def _status(self, at: ClimbState, *, yielding: bool) -> Status | None:
+        """How the climb ended; None if it goes on."""
+        climb, point = at.climb, at.climb.point
+        if not np.isfinite(point.gradient).all():
+            return Status.NOT_FINITE
+        # Before the first step the curvature is that of complete counts, and the distance a guess.
+        if climb.residual <= (self.tolerance if len(at.rows) > 1 else 1e-3 * self.tolerance):
+            return Status.CONVERGED if point.status.good else point.status
+        if yielding and climb.contrary:
+            return point.status
+        if climb.stuck:
+            good = climb.residual <= GOOD_ENOUGH and point.status.good
+            return Status.CONVERGED if good else Status.STALLED
+        return None
 
 
 def em_step(climb: Climb, evaluate: Evaluate) -> Climb:
@@ -125,8 +237,8 @@ def ascent_step(climb: Climb, evaluate: Evaluate, *, yielding: bool = False) -> 
         slope = float(old.gradient @ way)
     if not slope > 0:
         return replace(climb, stuck=True)
-    length = min(1.0, LONGEST / max(float(np.abs(way).max(initial=0.0)), 1e-300))
-    for _ in range(TRIALS):
+    length = min(1.0, LARGEST_CHANGE / max(float(np.abs(way).max(initial=0.0)), 1e-300))
+    for _ in range(MOST_TRIALS):
         new = tried(evaluate, old.x + length * way, old)
         if yielding and new is not None and new.value < old.value and disagreeing(old, new, np.sqrt(slope)):
             return replace(climb, step=0.0, contrary=True)
@@ -149,7 +261,7 @@ def acceptable(old: Evaluation, new: Evaluation, way: Array, length: float, slop
 
 def allowed_fall(distance: float) -> float:
     """By how many nats the evidence may fall in a step of this many standard errors."""
-    return max(SLACK, DISAGREEMENT * min(distance, 1.0))
+    return max(FALL_ALLOWED, LARGEST_FALL * min(distance, 1.0))
 
 
 def _shorter(new: Evaluation | None, way: Array, slope: float) -> float:
@@ -190,5 +302,5 @@ def disagreeing(old: Evaluation, new: Evaluation, residual: float) -> bool:
     gain = new.value - old.value
     foreseen = 0.5 * float((old.gradient + new.gradient) @ s)
     fell = foreseen > 0 > gain + 1e-9 * (1 + abs(new.value))
-    off = length <= SHORT and abs(gain - foreseen) > max(PULL, residual) * length
-    return residual <= DOUBT and (fell or off)
+    off = length <= SHORT_STEP and abs(gain - foreseen) > max(TRAPEZIUM_ERROR, residual) * length
+    return residual <= EVIDENCE_RULES_WITHIN and (fell or off)

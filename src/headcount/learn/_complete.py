@@ -10,9 +10,9 @@ import numpy as np
 
 from headcount.engines import Status
 from headcount.individual import Model, ModelError
-from headcount.learn._family import Family, Tables
+from headcount.learn._families import Family, Tables, relative_error, true_values
+from headcount.learn._files import fingerprint
 from headcount.learn._information import complete_information
-from headcount.learn._natural import named_values, natural_of
 from headcount.learn._objective import Objective
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._result import Fit
@@ -33,7 +33,7 @@ def fit_complete(
     parametrisation
         As for `fit`.
     model
-        Variables, states and what is not learned, one a set of tables.
+        Variables, states and what is not learned, one per set of tables.
     tables
         Counts, observed or expected: `CountTables`, a mapping from scopes to arrays, or a function of a scope;
         a list of such for several models.
@@ -56,15 +56,15 @@ def fit_complete(
             "each, or as many"
         )
     families: list[Family] = [s.bind(m) for s, m in zip(settings, models, strict=True)]
-    statistics = [f.statistics(_lookup(t), None) for f, t in zip(families, found, strict=True)]
+    lookups = [_lookup(t) for t in found]
+    statistics = [f.statistics(t, None) for f, t in zip(families, lookups, strict=True)]
     objective = Objective(families, statistics)
     x = objective.maximise(families[0].start())
-    information = objective.information(x)
     moves = sum(
-        _lookup(t)((m.variables[0],)).sum() * max(1, len(m.variables) - 1)
-        for t, m in zip(found, models, strict=True)
+        t((m.variables[0],)).sum() * max(1, len(m.variables) - 1)
+        for t, m in zip(lookups, models, strict=True)
     )
-    known = complete_information(information, families[0].names, float(moves))
+    known = complete_information(objective.information(x), families[0].names, float(moves))
     gradient = objective.gradient(x)
     row: dict[str, Any] = {
         "iteration": 0,
@@ -78,10 +78,7 @@ def fit_complete(
         "seconds": time.perf_counter() - began,
     }
     if truth is not None:
-        wanted = named_values(families[0], truth)
-        there = np.isfinite(wanted)
-        gap = np.abs(natural_of(families[0], x).values - wanted)[there]
-        row["error"] = float(gap.sum() / np.abs(wanted[there]).sum())
+        row["error"] = relative_error(families[0], x, true_values(families[0], truth))
     return Fit(
         parametrisations=settings,
         templates=models,
@@ -97,7 +94,7 @@ def fit_complete(
         start="zero",
         e_steps=0,
         seconds=row["seconds"],
-        data="",
+        data=fingerprint([list(s) for s in statistics]),
     )
 
 

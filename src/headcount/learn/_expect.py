@@ -15,20 +15,22 @@ import numpy as np
 
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._engine import IterativeEngine, drive
-from headcount.learn._component import Array
-from headcount.learn._family import Family, Scope
+from headcount.learn._components import Array
+from headcount.learn._families import Family
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
+from headcount.tables import Scope, dense
 
-_STARTS = ("g", "tau", "eta")
-_HELPLESS = 10.0
-"""Tolerances that a run from the last answer may miss by before one begins afresh."""
+_WARM_START = ("g", "tau", "eta")
+"""Diagnostics of an engine from which it can start again."""
+_MISSED_TOO_FAR = 10.0
+"""Residual over tolerance at which a run from the last answer is given up for a cold one; kept from an earlier experiment."""
 _ONE_THREAD_BELOW = 500
-"""Below this many states BLAS threads cost more than they bring."""
+"""States per variable below which BLAS threads cost more than they bring (measured on two cores)."""
 
 
 @dataclass(frozen=True)
-class Task:
+class EStep:
     """Everything one E-step needs; it travels as a whole."""
 
     family: Family
@@ -38,70 +40,69 @@ class Task:
     start: Mapping[str, Array] | None
     seed: int
 
+    def infer(self) -> Posterior:
+        """The posterior under these parameters."""
+        problem = self.family.apply(self.parameters, self.problem)
+        rng = np.random.default_rng(self.seed)
+        if isinstance(self.engine, IterativeEngine):
+            outcome = drive(self.engine, problem, rng=rng, progress=False, start=self.start)
+            missed = not outcome.residual <= _MISSED_TOO_FAR * outcome.tolerance
+            if self.start is not None and missed and not outcome.status.good:
+                outcome = drive(self.engine, problem, rng=np.random.default_rng(self.seed), progress=False)
+        else:
+            outcome = self.engine.run(problem, rng=rng, progress=False)
+        return Posterior(problem, self.engine, outcome)
+
+    def run(self) -> Expected:
+        """Infer, and reduce to statistics."""
+        posterior = self.infer()
+        negative = 0.0
+
+        def tables(scope: Scope) -> Array:
+            nonlocal negative
+            table = dense(posterior.beliefs.mean(scope))
+            below = np.minimum(table, 0.0)
+            negative -= float(below.sum())
+            return table - below
+
+        statistics = self.family.statistics(tables, self.problem)
+        evidence, outcome = posterior.log_evidence, posterior.outcome
+        finite = all(np.isfinite(s).all() for s in statistics)
+        return Expected(
+            evidence=float("nan") if evidence is None else float(evidence),
+            statistics=statistics,
+            start={k: np.asarray(v) for k, v in posterior.diagnostics.items() if k in _WARM_START},
+            status=outcome.status if finite else Status.NOT_FINITE,
+            excess=outcome.residual / outcome.tolerance if outcome.tolerance > 0 else 0.0,
+            negative=negative,
+            posterior=posterior,
+        )
+
 
 @dataclass(frozen=True)
-class Report:
-    """What one E-step found, small enough to travel back."""
+class Expected:
+    """The result of one E-step."""
 
     evidence: float
     statistics: tuple[Any, ...]
     start: Mapping[str, Array]
-    status: str
+    status: Status
     excess: float
     """Residual over tolerance: ≤ 1 when converged."""
     negative: float
     """Expected counts below zero, added up: they are left out of the statistics, as no model has them."""
+    posterior: Posterior | None
+    """None where the E-step ran in another process: only the statistics travel back."""
 
 
-def infer_task(task: Task) -> Posterior:
-    """The posterior under the task's parameters."""
-    problem = task.family.apply(task.parameters, task.problem)
-    rng = np.random.default_rng(task.seed)
-    if isinstance(task.engine, IterativeEngine):
-        outcome = drive(task.engine, problem, rng=rng, progress=False, start=task.start)
-        missed = not outcome.residual <= _HELPLESS * outcome.tolerance
-        if task.start is not None and missed and not outcome.status.good:  # the last answer was no help
-            outcome = drive(task.engine, problem, rng=np.random.default_rng(task.seed), progress=False)
-    else:
-        outcome = task.engine.run(problem, rng=rng, progress=False)
-    return Posterior(problem, task.engine, outcome)
-
-
-def e_step(task: Task) -> Report:
-    """Infer, and reduce to statistics."""
-    posterior = infer_task(task)
-    negative = 0.0
-
-    def tables(scope: Scope) -> Array:
-        nonlocal negative
-        table = posterior.beliefs.mean(scope)
-        low = table < 0
-        if not low.any():
-            return table
-        negative -= float(table[low].sum())
-        return np.where(low, 0.0, table)
-
-    statistics = task.family.statistics(tables, task.problem)
-    evidence = posterior.log_evidence
-    outcome = posterior.outcome
-    start = {k: np.asarray(posterior.diagnostics[k]) for k in _STARTS if k in posterior.diagnostics}
-    finite = all(np.isfinite(np.asarray(s)).all() for s in statistics)
-    return Report(
-        float("nan") if evidence is None else float(evidence),
-        statistics,
-        start,
-        (outcome.status if finite else Status.NOT_FINITE).value,
-        outcome.residual / outcome.tolerance if outcome.tolerance > 0 else 0.0,
-        negative,
-    )
-
-
-def alone(task: Task) -> Report:
+def _run_elsewhere(task: EStep) -> Expected:
     """An E-step with one BLAS thread, for a process among several."""
+    from dataclasses import replace
+
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
-        return e_step(task)
+        return replace(task.run(), posterior=None)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class Evaluation:
     excess: float
     status: Status
     negative: float
+    posteriors: tuple[Posterior | None, ...] = field(default=(), metadata={"saved": False}, repr=False)
 
     @property
     def value(self) -> float:
@@ -125,58 +127,66 @@ class Evaluation:
         return self.evidence + self.log_prior
 
 
-Mapper = Callable[[Sequence[Task]], list[Report]]
+Mapper = Callable[[Sequence[EStep]], list[Expected]]
 
 
 @dataclass
 class Expectation:
-    """All problems with their families and engines, and the way their E-steps are run."""
+    """All problems with their families and the engine, and the way their E-steps are run."""
 
     families: Sequence[Family]
     problems: Sequence[Problem]
-    engines: Sequence[Engine]
+    engine: Engine
     seed: int
     mapper: Mapper
     e_steps: int = field(default=0)
 
-    def tasks(self, x: Array, starts: Sequence[Mapping[str, Array]] | None) -> list[Task]:
-        """One a problem. Every one keeps its seed: common random numbers make random engines comparable."""
+    def tasks(self, x: Array, starts: Sequence[Mapping[str, Array]] | None) -> list[EStep]:
+        """One per problem. Every one keeps its seed: common random numbers make random engines comparable."""
         found = starts if starts else [None] * len(self.problems)
         return [
-            Task(f, p, e, x, s or None, self.seed + k)
-            for k, (f, p, e, s) in enumerate(
-                zip(self.families, self.problems, self.engines, found, strict=True)
-            )
+            EStep(f, p, self.engine, x, s or None, self.seed + k)
+            for k, (f, p, s) in enumerate(zip(self.families, self.problems, found, strict=True))
         ]
 
     def __call__(self, x: Array, starts: Sequence[Mapping[str, Array]] | None) -> Evaluation:
         """Evaluate at x; counts as one E-step whatever the number of problems."""
-        return self.several([x], starts)[0]
+        found = self.mapper(self.tasks(x, starts))
+        self.e_steps += 1
+        return self._join(x, found, tuple(one.posterior for one in found))
 
     def several(
         self, points: Sequence[Array], starts: Sequence[Mapping[str, Array]] | None
     ) -> list[Evaluation]:
-        """Evaluate at several points at once."""
-        reports = self.mapper([task for x in points for task in self.tasks(x, starts)])
+        """Evaluate at several points at once; their posteriors are dropped."""
+        found = self.mapper([task for x in points for task in self.tasks(x, starts)])
         self.e_steps += len(points)
         count = len(self.problems)
-        return [self._join(x, reports[k * count : (k + 1) * count]) for k, x in enumerate(points)]
+        return [self._join(x, found[k * count : (k + 1) * count], ()) for k, x in enumerate(points)]
 
-    def _join(self, x: Array, reports: Sequence[Report]) -> Evaluation:
-        objective = Objective(self.families, [r.statistics for r in reports])
-        bad = [r.status for r in reports if not Status(r.status).good]
-        status = Status(bad[0]) if bad else Status(reports[0].status)
+    def _join(
+        self, x: Array, found: Sequence[Expected], posteriors: tuple[Posterior | None, ...]
+    ) -> Evaluation:
+        objective = Objective(self.families, [one.statistics for one in found])
+        status = next((one.status for one in found if not one.status.good), found[0].status)
         return Evaluation(
             x=x,
-            evidence=sum(r.evidence for r in reports),
+            evidence=sum(one.evidence for one in found),
             log_prior=objective.log_prior(x),
             gradient=objective.gradient(x) if status is not Status.NOT_FINITE else np.full(len(x), np.nan),
             objective=objective,
-            starts=tuple(r.start for r in reports),
-            excess=max(r.excess for r in reports),
+            starts=tuple(one.start for one in found),
+            excess=max(one.excess for one in found),
             status=status,
-            negative=sum(r.negative for r in reports),
+            negative=sum(one.negative for one in found),
+            posteriors=posteriors,
         )
+
+    def posteriors(self, point: Evaluation) -> tuple[Posterior, ...]:
+        """The posteriors at a point: those of its E-step, or, where that ran elsewhere, inferred here."""
+        kept = point.posteriors or (None,) * len(self.problems)
+        tasks = self.tasks(point.x, point.starts)
+        return tuple(task.infer() if p is None else p for task, p in zip(tasks, kept, strict=True))
 
 
 @contextmanager
@@ -185,15 +195,15 @@ def running(problems: Sequence[Problem], *, client: Any, workers: int | None) ->
     if client is not None and workers is not None:
         raise ValueError("client and workers are both given: a Dask client has its own workers")
     if client is not None:
-        yield lambda tasks: client.gather([client.submit(alone, task, pure=False) for task in tasks])
+        yield lambda tasks: client.gather([client.submit(_run_elsewhere, task, pure=False) for task in tasks])
     elif workers is not None and workers > 1:
         from joblib import Parallel, delayed
 
         with Parallel(n_jobs=workers, backend="loky", inner_max_num_threads=1) as pool:
-            yield lambda tasks: list(pool(delayed(e_step)(task) for task in tasks))
+            yield lambda tasks: list(pool(delayed(_run_elsewhere)(task) for task in tasks))
     else:
         from threadpoolctl import threadpool_limits
 
         widest = max(len(s) for p in problems for s in p.model.states.values())
         with threadpool_limits(limits=1 if widest < _ONE_THREAD_BELOW else None):
-            yield lambda tasks: [e_step(task) for task in tasks]
+            yield lambda tasks: [task.run() for task in tasks]

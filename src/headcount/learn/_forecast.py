@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.learn._component import Array
+from headcount.learn._components import Array
 from headcount.posterior._interval import count_quantile
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Last:
+class LastCounts:
     """What is known of a chain's last counts."""
 
     mean: Array
@@ -97,7 +97,7 @@ def _axis(labels: Sequence[Hashable]) -> Any:
     return list(labels)
 
 
-def moved(last: Last, matrices: Sequence[Array]) -> tuple[Array, Array]:
+def moved(last: LastCounts, matrices: Sequence[Array]) -> tuple[Array, Array]:
     """Means (H, L) and covariances (H, L, L) after each of H steps, the parameters taken as known."""
     mean, covariance = last.mean, last.covariance
     means, covariances = [], []
@@ -112,7 +112,7 @@ def moved(last: Last, matrices: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def forecast(
-    last: Last, matrices: Callable[[Array], Sequence[Array]], x: Array, parameters: Array | None
+    last: LastCounts, matrices: Callable[[Array], Sequence[Array]], x: Array, parameters: Array | None
 ) -> tuple[Array, Array]:
     """Means and variances, (H, L); `parameters` is the covariance of x, None to take x as known."""
     means, covariances = moved(last, matrices(x))

@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headcount.learn._component import Array
+from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._linear import NULL, scaled_eigen
+from headcount.learn._objective import NULL_SHARE, scaled_eigen
 
-STEP = 0.1
-"""First step, in standard errors under complete counts."""
-SECOND = 0.1
-"""Second step, in standard errors."""
-LITTLE = 0.1
-"""Shares of the complete information below which the second step is taken."""
+FIRST_STEP = 0.1
+"""First difference step, in standard errors under complete counts: small against the curvature's change over one."""
+SECOND_STEP = 0.1
+"""Second difference step, in standard errors."""
+SECOND_BELOW = 0.1
+"""Share of the complete information below which the second step is taken: above it the first is at least 0.03 standard errors."""
 WIDEST = 10.0
 """Largest standard error of something identified, in an individual's standard deviations."""
-FURTHEST = 0.25
-"""Longest step, in the same unit."""
-SHOWN = 0.1
+LONGEST_STEP = 0.25
+"""Longest difference step, in the same unit."""
+SMALLEST_NAMED = 0.1
 """Smallest share of a direction's largest coefficient that is named."""
 
 
@@ -81,6 +81,22 @@ class Information:
     lean: Array = field(default_factory=lambda: np.zeros(0))
     """By how much the slope of the engine's evidence exceeds Fisher's gradient, shape (K,)."""
 
+    def notes(self) -> list[str]:
+        """What a reader of the standard errors should know."""
+        notes = [f"not identified: {direction}" for direction in self.unidentified]
+        if self.saddle:
+            notes.append("the information has a negative eigenvalue: this is no maximum; try another start")
+        if self.discrepancy > 2:
+            notes.append(
+                f"the maximum of the engine's evidence lies {self.discrepancy:.2g} standard errors from the zero of "
+                "its gradient: the data say little enough for the approximation to matter; compare with another engine"
+            )
+        if self.asymmetry > 0.1:
+            notes.append(
+                f"the gradient's Jacobian is asymmetric by {self.asymmetry:.2g}: standard errors are rough"
+            )
+        return notes
+
 
 def observed_information(
     point: Evaluation,
@@ -98,16 +114,16 @@ def observed_information(
     complete = point.objective.information(point.x)
     white, null = _whitened(complete)
     if guess is None:
-        rough, slope = _differences(point, expect, white, np.full(white.shape[1], STEP))
+        rough, slope = _differences(point, expect, white, np.full(white.shape[1], FIRST_STEP))
     else:
         rough = np.linalg.pinv(np.linalg.pinv(white) @ guess @ np.linalg.pinv(white).T)
         slope = np.zeros(0)
     share, turned = np.linalg.eigh(0.5 * (rough + rough.T))
     jacobian = rough
-    if guess is not None or (share < LITTLE).any():
+    if guess is not None or (share < SECOND_BELOW).any():
         white = white @ turned
-        longest = FURTHEST * np.sqrt(individuals)
-        steps = np.minimum(SECOND / np.sqrt(np.clip(share, 1e-12, 1.0)), longest)
+        longest = LONGEST_STEP * np.sqrt(individuals)
+        steps = np.minimum(SECOND_STEP / np.sqrt(np.clip(share, 1e-12, 1.0)), longest)
         jacobian, slope = _differences(point, expect, white, steps)
     return examine(
         jacobian,
@@ -131,7 +147,7 @@ def _whitened(complete: Array) -> tuple[Array, list[tuple[Array, str]]]:
     """Directions W with WᵀIW = 1, shape (K, R), and those about which complete counts say nothing."""
     scale, values, vectors = scaled_eigen(complete)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
-    kept = values > NULL * max(float(values.max(initial=0.0)), 1e-300)
+    kept = values > NULL_SHARE * max(float(values.max(initial=0.0)), 1e-300)
     null = [(np.eye(len(scale))[k], _NEVER) for k in np.flatnonzero(scale == 0)]
     for k in np.flatnonzero(~kept):
         v = inverse * vectors[:, k]
@@ -207,4 +223,6 @@ def _named(names: Sequence[str], v: Array, reason: str) -> Direction:
     size = np.abs(v)
     top = size.max()
     order = np.argsort(-size, kind="stable")
-    return Direction({names[k]: float(v[k] / v[order[0]]) for k in order if size[k] >= SHOWN * top}, reason)
+    return Direction(
+        {names[k]: float(v[k] / v[order[0]]) for k in order if size[k] >= SMALLEST_NAMED * top}, reason
+    )

@@ -1,141 +1,181 @@
-"""What an M-step maximises: complete-data log-likelihoods added over problems, and the prior once.
+"""What an M-step maximises: complete-data log-likelihoods summed over problems, and the prior once.
 
     Q(x) = Σ_problems Σ_components l(x; E[n | y]) + log prior(x)
 
-Components do not share parameters, so each is solved by itself: in closed form where there is one, else by Newton
-with Armijo's rule (Q is concave).
+Components share no parameters, so −∂²Q is block diagonal and each block is maximised by itself: in closed form where there is
+one, else by Newton's method with Levenberg–Marquardt damping (Q is concave).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from headcount.learn._component import Array, Component
-from headcount.learn._family import Family
-from headcount.learn._linear import pseudo_solve
+from headcount.learn._components import Array, Component
+from headcount.learn._families import Family
 
-Statistics = Sequence[tuple[Any, ...]]
-"""By problem: what every component learns from."""
+NULL_SHARE = 1e-10
+"""Share of the largest eigenvalue (of the matrix scaled to a unit diagonal) below which a direction counts as null: the square
+root of float64's precision, with two digits to spare."""
+ROUNDING_SHARE = 1e-12
+"""Share of the uncentred second moment below which an information is rounding error: 10⁴ float64 epsilons."""
+NEWTON_TOLERANCE = 1e-13
+"""Newton decrement, relative to √|Q|, at which a block counts as maximised."""
+MOST_NEWTON_STEPS = 300
 
-ROUNDING = 1e-12
+
+def scaled_eigen(matrix: Array) -> tuple[Array, Array, Array]:
+    """(scale, eigenvalues, vectors) of D⁻¹ M D⁻¹, D = √diag M; a parameter without information has scale 0."""
+    scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T) * np.outer(inverse, inverse))
+    return scale, values, vectors
 
 
-@dataclass(frozen=True)
-class Slot:
-    """One component of every family, with what it learns from."""
-
-    components: tuple[Component, ...]
-    tables: tuple[Any, ...]
-
-    @property
-    def prior(self) -> Component:
-        """Whose prior counts: it is counted once."""
-        return self.components[0]
-
-    def value(self, x: Array) -> float:
-        """Q of this slot."""
-        return self.prior.log_prior(x) + sum(c.value(x, n) for c, n in self._pairs())
-
-    def gradient(self, x: Array) -> Array:
-        """∂Q/∂x."""
-        return self.prior.prior_gradient(x) + sum(c.gradient(x, n) for c, n in self._pairs())
-
-    def information(self, x: Array) -> Array:
-        """−∂²Q/∂x²; exactly zero, not a rounding error, where nothing varies with a parameter."""
-        total = np.zeros((len(x), len(x)))
-        scale = np.zeros(len(x))
-        for c, n in self._pairs():
-            total += c.information(x, n)
-            scale += c.scale(x, n)
-        still = np.diagonal(total) <= ROUNDING * scale
-        total[still, :] = total[:, still] = 0.0
-        return total + self.prior.prior_information(x)
-
-    def _pairs(self) -> Sequence[tuple[Component, Any]]:
-        return tuple(zip(self.components, self.tables, strict=True))
-
-    @property
-    def _alike(self) -> bool:
-        return all(c.alike(self.prior) for c in self.components)
-
-    def solve(self, x: Array, v: Array) -> Array:
-        """(−∂²Q/∂x²)⁺ v."""
-        found = self.prior.closed_solve(x, self.tables, v) if self._alike else None
-        return pseudo_solve(self.information(x), v) if found is None else found
-
-    def maximise(self, x: Array, *, tolerance: float = 1e-13, max_iterations: int = 200) -> Array:
-        """argmax Q from x."""
-        found = self.prior.closed_form(x, self.tables) if self._alike else None
-        if found is not None:
-            return found
-        value = self.value(x)
-        for _ in range(max_iterations):
-            gradient = self.gradient(x)
-            step = self.solve(x, gradient)
-            gain = float(gradient @ step)
-            if gain <= tolerance**2 * max(1.0, abs(value)) or not np.isfinite(gain):
-                break
-            length = 1.0
-            while length > 1e-10:
-                new = x + length * step
-                new_value = self.value(new)
-                if new_value >= value + 1e-4 * length * gain - 1e-14 * abs(value):
-                    break
-                length *= 0.5
-            else:
-                break
-            moved = float(np.abs(new - x).max(initial=0.0))
-            x, value = new, new_value
-            if moved <= 1e-15 * max(1.0, float(np.abs(x).max(initial=0.0))):
-                break
-        return x
+def pseudo_solve(matrix: Array, v: Array) -> Array:
+    """M⁺ v, null directions (see `NULL_SHARE`) left out; v may be a matrix."""
+    scale, values, vectors = scaled_eigen(matrix)
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    kept = values > NULL_SHARE * max(float(values.max(initial=0.0)), 1e-300)
+    part = vectors[:, kept]
+    scaled = inverse[:, None] * part
+    return scaled @ ((scaled.T @ v).T / values[kept]).T
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Q of all slots at given statistics."""
+    """Q at given statistics: by problem, the table that each component learns from."""
 
     families: Sequence[Family]
-    statistics: Statistics
+    statistics: Sequence[tuple[Any, ...]]
 
-    def slots(self) -> list[Slot]:
-        """One a component, the families' side by side."""
-        count = len(self.families[0].components)
-        return [
-            Slot(tuple(f.components[k] for f in self.families), tuple(s[k] for s in self.statistics))
-            for k in range(count)
-        ]
+    @cached_property
+    def _tables(self) -> list[tuple[Family, tuple[Any, ...]]]:
+        """Families with their statistics; those of families that are alike are added up."""
+        found: list[tuple[Family, tuple[Any, ...]]] = []
+        for family, tables in zip(self.families, self.statistics, strict=True):
+            same = next((k for k, (other, _) in enumerate(found) if family.alike(other)), None)
+            if same is None:
+                found.append((family, tables))
+            else:
+                summed = tuple(a + b for a, b in zip(found[same][1], tables, strict=True))
+                found[same] = (found[same][0], summed)
+        return found
 
-    def _by_slot(self, x: Array) -> list[tuple[Slot, Array]]:
-        return list(zip(self.slots(), self.families[0].split(x), strict=True))
+    def _blocks(self, x: Array) -> Iterator[tuple[_Block, Array]]:
+        """Every component of all problems, with its part of x."""
+        for k, part in enumerate(self.families[0].split(x)):
+            yield _Block([(f.components[k], n[k]) for f, n in self._tables]), part
 
     def log_prior(self, x: Array) -> float:
         """log prior(x)."""
-        return sum(slot.prior.log_prior(part) for slot, part in self._by_slot(x))
+        return sum(block.prior.log_prior(part) for block, part in self._blocks(x))
+
+    def value(self, x: Array) -> float:
+        """Q(x)."""
+        return sum(block.value(part) for block, part in self._blocks(x))
 
     def gradient(self, x: Array) -> Array:
         """∂Q/∂x at x: with statistics inferred at x itself, the gradient of log evidence + log prior."""
-        return np.concatenate([np.zeros(0), *(slot.gradient(part) for slot, part in self._by_slot(x))])
+        return np.concatenate([np.zeros(0), *(block.gradient(part) for block, part in self._blocks(x))])
 
     def information(self, x: Array) -> Array:
         """The information of complete counts, shape (K, K), block diagonal."""
-        parts = [slot.information(part) for slot, part in self._by_slot(x)]
         total = np.zeros((len(x), len(x)))
         at = 0
-        for part in parts:
-            total[at : at + len(part), at : at + len(part)] = part
-            at += len(part)
+        for block, part in self._blocks(x):
+            end = at + len(part)
+            total[at:end, at:end] = block.information(part)
+            at = end
         return total
 
     def solve(self, x: Array, v: Array) -> Array:
         """information⁺ v."""
-        pairs = zip(self._by_slot(x), self.families[0].split(v), strict=True)
-        return np.concatenate([np.zeros(0), *(slot.solve(part, piece) for (slot, part), piece in pairs)])
+        pairs = zip(self._blocks(x), self.families[0].split(v), strict=True)
+        return np.concatenate([np.zeros(0), *(block.solve(part, piece) for (block, part), piece in pairs)])
 
     def maximise(self, x: Array) -> Array:
-        """The M-step."""
-        return np.concatenate([np.zeros(0), *(slot.maximise(part) for slot, part in self._by_slot(x))])
+        """The M-step: argmax Q, from x."""
+        return np.concatenate([np.zeros(0), *(block.maximise(part) for block, part in self._blocks(x))])
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One component of every family with its table: functions of that component's parameters alone."""
+
+    terms: list[tuple[Component, Any]]
+
+    @property
+    def prior(self) -> Component:
+        """Whose prior counts: it is counted once."""
+        return self.terms[0][0]
+
+    def value(self, x: Array) -> float:
+        return self.prior.log_prior(x) + sum(c.value(x, n) for c, n in self.terms)
+
+    def gradient(self, x: Array) -> Array:
+        return self.prior.prior_gradient(x) + sum(c.gradient(x, n) for c, n in self.terms)
+
+    def scale(self, x: Array) -> Array:
+        """The information's diagonal without centring."""
+        return np.diagonal(self.prior.prior_information(x)) + sum(c.scale(x, n) for c, n in self.terms)
+
+    def information(self, x: Array) -> Array:
+        """−∂²Q/∂x²; exactly zero, not a rounding error, where nothing varies with a parameter."""
+        total = sum((c.information(x, n) for c, n in self.terms), start=np.zeros((len(x), len(x))))
+        still = np.diagonal(total) <= ROUNDING_SHARE * sum(c.scale(x, n) for c, n in self.terms)
+        total[still, :] = total[:, still] = 0.0
+        return total + self.prior.prior_information(x)
+
+    def solve(self, x: Array, v: Array) -> Array:
+        """(−∂²Q/∂x²)⁺ v."""
+        found = self.prior.closed_solve(x, self.terms[0][1], v) if len(self.terms) == 1 else None
+        return pseudo_solve(self.information(x), v) if found is None else found
+
+    def maximise(self, x: Array) -> Array:
+        """argmax Q from x."""
+        found = self.prior.closed_form(x, self.terms[0][1]) if len(self.terms) == 1 else None
+        return self._newton(x) if found is None else found
+
+    def _newton(self, x: Array) -> Array:
+        """Newton's method with Levenberg–Marquardt damping: x ← x + (I + λS)⁻¹ g, S = `scale`.
+
+        A plain Newton step from where every move is equally likely overshoots to where the information vanishes although the
+        gradient does not. λ grows until the rise of Q is at least a quarter of what the quadratic model foretells.
+        """
+        damping = 0.0
+        value, gradient = self.value(x), self.gradient(x)
+        for _ in range(MOST_NEWTON_STEPS):
+            information, scale = self.information(x), self.scale(x)
+            step = pseudo_solve(information + np.diag((damping + NULL_SHARE) * scale), gradient)
+            rise = float(gradient @ step - 0.5 * step @ information @ step)
+            if not rise > NEWTON_TOLERANCE**2 * max(1.0, abs(value)):
+                break
+            new = x + step
+            new_value, new_gradient = self.value(new), self.gradient(new)
+            if rise <= 1e-9 * max(1.0, abs(value)):
+                # Q's rounding error hides the rise; near the maximum the gradient says whether the step was good.
+                good = bool(new_gradient @ step < 0.5 * gradient @ step) and np.isfinite(new_value)
+                if not good or np.abs(new_gradient @ step) > 0.5 * float(gradient @ step):
+                    break
+                damping = 0.0
+            else:
+                ratio = (new_value - value) / rise
+                good = bool(ratio > 0.1)
+                damping = _next_damping(damping, ratio)
+            if good:
+                x, value, gradient = new, new_value, new_gradient
+        return x
+
+
+def _next_damping(damping: float, ratio: float) -> float:
+    """λ after a step whose rise was ``ratio`` times the foretold one (NaN: the step left the domain)."""
+    if not ratio > 0.25:
+        return max(4 * damping, 1e-2)
+    if ratio > 0.75:
+        return 0.0 if damping <= 1e-3 else damping / 10
+    return damping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
@@ -12,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
-from headcount.learn._component import Array
-from headcount.learn._family import ChainFamily, Family, RateFamily
-from headcount.learn._rows import Rows
-from headcount.learn._weights import Weights
+from headcount.learn._components import Array, Potentials, Rows, Weights
+from headcount.learn._families import ChainFamily, Family, PotentialFamily, RateFamily, with_transitions
 from headcount.observe import Poisson, Problem
+from headcount.tables import Scope
 
 
 class Parametrisation(ABC):
@@ -38,7 +38,7 @@ class Named(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """One a feature."""
+        """One per feature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +51,15 @@ class LogisticChain(Parametrisation):
         f, shape ``(K, L, L)`` when every step is the same, ``(T − 1, K, L, L)`` when features change with
         time; an `xarray.DataArray` with dims ``feature, origin, dest`` (and ``step``) brings names.
     names
-        One a feature; taken from the features, or ``w1, w2, …``.
+        One per feature; taken from the features, or ``w1, w2, …``.
     mask
-        Log offset, ``(L, L)`` or one a step: −inf forbids a move.
+        Log offset, ``(L, L)`` or one per step: −inf forbids a move.
     fixed
         ``{name: weight}`` of weights that are not learned.
     ridge
-        Strength of the prior −½ ridge w² on every weight, one number or one a feature.
+        Strength of the prior −½ ridge w² on every weight, one number or one per feature.
     initial
-        The law of the first cell: None (the problem's model has it), an array, or ``"learned"`` (over the
+        The distribution of the first cell: None (the problem's model has it), an array, or ``"learned"`` (over the
         cells to which the problem's model gives some probability).
 
     Examples
@@ -79,24 +79,16 @@ class LogisticChain(Parametrisation):
     initial: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        values, names, labels = _features(self.features, self.names)
-        problems = [
-            f"fixed names {name!r}: the features are {', '.join(names)}"
-            for name in self.fixed
-            if name not in names
-        ]
-        problems += [
-            f"fixed[{name!r}] is {value!r}: give a finite number"
-            for name, value in self.fixed.items()
-            if not np.isfinite(value)
-        ]
+        values, found, labels = _features(self.features)
+        names = _feature_names(self.names if self.names is not None else found, values.shape[-3])
         ridge = np.asarray(self.ridge, dtype=float)
+        problems = _fixed_problems(self.fixed, names)
         if (
             ridge.ndim > 1
             or ridge.size not in (1, len(names))
             or not (np.isfinite(ridge) & (ridge >= 0)).all()
         ):
-            problems.append(f"ridge is {self.ridge!r}: give a number ≥ 0, or one a feature")
+            problems.append(f"ridge is {self.ridge!r}: give a number ≥ 0, or one per feature")
         if problems:
             raise ModelError(problems)
         object.__setattr__(self, "features", values)
@@ -108,17 +100,15 @@ class LogisticChain(Parametrisation):
 
     def _component(self, values: Array, names: Sequence[str]) -> Weights:
         free = [k for k, name in enumerate(names) if name not in self.fixed]
+        if not free:
+            raise ModelError(f"all {len(names)} weights are fixed: leave one to be learned")
         mask = self.mask
         if self.fixed:
             held = np.array([self.fixed.get(name, 0.0) for name in names])
             offset = np.tensordot(held, values, axes=(0, values.ndim - 3))
             mask = offset if mask is None else offset + np.asarray(mask, dtype=float)
-        free_features = values[..., free, :, :]
-        if not free:
-            raise ModelError(f"all {len(names)} weights are fixed: leave one to be learned")
-        ridge = np.asarray(self.ridge)[free]
-        made = LogLinearTransitions(free_features, mask)
-        return Weights(tuple(names[k] for k in free), made, ridge, np.zeros(len(free)))
+        made = LogLinearTransitions(values[..., free, :, :], mask)
+        return Weights(tuple(names[k] for k in free), np.asarray(self.ridge)[free], made)
 
     def bind(self, model: Model) -> ChainFamily:
         """See `Parametrisation`."""
@@ -149,12 +139,13 @@ class TabularChain(Parametrisation):
     Parameters
     ----------
     mask
-        Which moves are possible, ``(L, L)`` of bool; all if None.
+        Which moves are possible, ``(L, L)`` of bool; all if None. A list of such tables, one per step, where steps differ.
     homogeneous
-        One matrix for all steps, or one a step (which totals alone rarely determine: give a prior).
+        One matrix for all steps, or one per step (which totals alone rarely determine: give a prior). The cells may change
+        from time to time when there is one matrix per step.
     fixed
-        ``(L, L)`` of probabilities that are known, NaN where P is learned; a row that is all known must sum
-        to one.
+        ``(L, L)`` of probabilities that are known, NaN where P is learned (or a list, one table per step); a row that is all
+        known must sum to one.
     dirichlet
         α ≥ 1 of the prior Π P^(α−1); 1 is none.
     initial
@@ -174,38 +165,158 @@ class TabularChain(Parametrisation):
     def bind(self, model: Model) -> ChainFamily:
         """See `Parametrisation`."""
         chain = _chain(model, "TabularChain")
-        free, fixed = self._tables(len(chain.cells), chain.cells)
-        labels = np.empty(free.shape, dtype=object)
-        for i, a in enumerate(chain.cells):
-            for j, b in enumerate(chain.cells):
-                labels[i, j] = f"P[{a}→{b}]"
-        if not self.homogeneous:
-            steps = len(chain.times) - 1
-            labels = np.concatenate([_prefixed(labels, t) for t in list(chain.times)[:-1]] or [labels[:0]])
-            free, fixed = np.tile(free, (steps, 1)), np.tile(fixed, (steps, 1))
-        template, initial = _initial(chain, self.initial)
-        return ChainFamily(template, Rows(labels, free, fixed, self.dirichlet), self.homogeneous, initial)
-
-    def _tables(self, size: int, cells: Sequence[Hashable]) -> tuple[NDArray[np.bool_], Array]:
-        possible = np.ones((size, size), bool) if self.mask is None else np.asarray(self.mask)
-        known = np.full((size, size), np.nan) if self.fixed is None else np.asarray(self.fixed, dtype=float)
-        if possible.shape != (size, size) or possible.dtype != bool or known.shape != (size, size):
+        cells = list(chain.states.values())
+        steps = list(itertools.pairwise(cells)) or [(cells[0], cells[0])]
+        homogeneous = self.homogeneous
+        if homogeneous and any(step != steps[0] for step in steps):
             raise ModelError(
-                f"mask ({possible.dtype}, {possible.shape}) must be bool and fixed {known.shape} a number an "
-                f"entry, both of the shape {(size, size)}: origin by destination"
+                "the cells differ between times, so no matrix serves all steps: use TabularChain(homogeneous=False)"
             )
-        free = possible & np.isnan(known)
-        fixed = np.where(possible & ~np.isnan(known), known, 0.0)
+        chosen = steps[:1] if homogeneous else steps
+        tables = [self._step(k, len(chosen), before, after) for k, (before, after) in enumerate(chosen)]
+        names = [_move_names(before, after) for before, after in chosen]
+        if not homogeneous:
+            names = [_at_time(table, time) for table, time in zip(names, chain.times, strict=False)]
+        width = max(free.shape[1] for free, _ in tables)
+        rows = Rows(
+            np.concatenate([_padded(t, width, "") for t in names]),
+            np.concatenate([_padded(free, width, False) for free, _ in tables]),
+            np.concatenate([_padded(fixed, width, 0.0) for _, fixed in tables]),
+            self.dirichlet,
+            np.concatenate([np.minimum(np.arange(len(free)), free.shape[1] - 1) for free, _ in tables]),
+        )
+        template, initial = _initial(chain, self.initial)
+        return ChainFamily(template, rows, homogeneous, initial)
+
+    def _step(
+        self, step: int, steps: int, before: Sequence[Hashable], after: Sequence[Hashable]
+    ) -> tuple[NDArray[np.bool_], Array]:
+        """Free entries, and the probabilities of the others, of one step's matrix."""
+        shape = (len(before), len(after))
+        mask, known = _of_step(self.mask, step, steps), _of_step(self.fixed, step, steps)
+        possible = np.ones(shape, bool) if mask is None else np.asarray(mask)
+        fixed = np.full(shape, np.nan) if known is None else np.asarray(known, dtype=float)
+        if possible.shape != shape or possible.dtype != bool or fixed.shape != shape:
+            raise ModelError(
+                f"mask ({possible.dtype}, {possible.shape}) must be bool and fixed {fixed.shape} one number per "
+                f"entry, both of the shape {shape}: origin by destination"
+            )
+        free = possible & np.isnan(fixed)
+        fixed = np.where(possible & ~np.isnan(fixed), fixed, 0.0)
         sums = fixed.sum(axis=1)
+        complete = np.where(free.any(axis=1), sums < 1, np.abs(sums - 1) < 1e-8)
         problems = [
-            f"row {cells[i]!r} of fixed sums to {sums[i]:.10g}: known entries are ≥ 0 and leave something "
+            f"row {before[i]!r} of fixed sums to {sums[i]:.10g}: known entries are ≥ 0 and leave something "
             "for the free ones, or sum to 1 when none is free"
-            for i in range(size)
-            if (fixed[i] < 0).any() or not (sums[i] < 1 if free[i].any() else abs(sums[i] - 1) < 1e-8)
+            for i in np.flatnonzero(~complete | (fixed < 0).any(axis=1)).tolist()
         ]
         if problems:
             raise ModelError(problems)
         return free, fixed
+
+
+@dataclass(frozen=True, eq=False)
+class LogLinear(Parametrisation):
+    """p(x) ∝ exp(o(x) + Σ_k w_k Σ_scopes f_k(x_scope)): weights of features on any junction tree.
+
+    Parameters
+    ----------
+    features
+        ``{name: {scope: table}}``: what each weight multiplies; one weight may act on several scopes.
+    offset
+        ``{scope: log table}``, added as it is; −inf is a structural zero.
+    fixed
+        ``{name: weight}`` of weights that are not learned.
+    ridge
+        Strength of the prior −½ ridge w² on every weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headcount.individual import DiscreteModel
+    >>> agree = LogLinear({"agree": {("a", "b"): np.eye(2), ("b", "c"): np.eye(2)}})
+    >>> family = agree.bind(DiscreteModel({"a": 2, "b": 2, "c": 2}))
+    >>> family.model(np.array([1.0])).marginal(("a", "b")).round(3)
+    array([[0.366, 0.134],
+           [0.134, 0.366]])
+    """
+
+    features: Mapping[str, Mapping[Any, Any]]
+    offset: Mapping[Any, Any] = field(default_factory=dict, kw_only=True)
+    fixed: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    ridge: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        problems = _fixed_problems(self.fixed, tuple(self.features))
+        if not set(self.features) - set(self.fixed):
+            problems.append("there is no weight to learn: give a feature that is not fixed")
+        if not (np.isfinite(self.ridge) and self.ridge >= 0):
+            problems.append(f"ridge is {self.ridge!r}: give a number ≥ 0")
+        if problems:
+            raise ModelError(problems)
+
+    @classmethod
+    def saturated(
+        cls, model: Model, scopes: Sequence[Sequence[Hashable]] | None = None, *, ridge: float = 0.0
+    ) -> LogLinear:
+        """One weight per configuration without a first state: all interactions within the scopes.
+
+        Every model on these cliques is of this form (corner constraints); what has probability zero under
+        `model` stays impossible.
+        """
+        cliques = (
+            [model.scope(s) for s in scopes] if scopes is not None else list(model.junction_tree.cliques)
+        )
+        subsets = dict.fromkeys(
+            scope
+            for clique in cliques
+            for size in range(1, len(clique) + 1)
+            for scope in itertools.combinations(clique, size)
+        )
+        features: dict[str, dict[Scope, Array]] = {}
+        for scope in subsets:
+            possible = model.marginal(scope) > 0
+            for index in itertools.product(*(range(1, k) for k in model.size(scope))):
+                if possible[index]:
+                    states = (f"{v}={model.states[v][i]}" for v, i in zip(scope, index, strict=True))
+                    table = np.zeros(model.size(scope))
+                    table[index] = 1.0
+                    features[", ".join(states)] = {scope: table}
+        offset = {c: np.where(model.marginal(c) > 0, 0.0, -np.inf) for c in cliques}
+        return cls(features, offset=offset, ridge=ridge)
+
+    def bind(self, model: Model) -> PotentialFamily:
+        """See `Parametrisation`."""
+        free = [n for n in self.features if n not in self.fixed]
+        stacked: dict[Scope, Array] = {}
+        offset: dict[Scope, Array] = {}
+        problems: list[str] = []
+
+        def table(scope: Any, values: Any, what: str) -> tuple[Scope, Array]:
+            key = model.scope(scope if isinstance(scope, tuple) else (scope,))
+            made = np.asarray(values, dtype=float)
+            if made.shape != model.size(key):
+                problems.append(f"{what} on {key!r} has the shape {made.shape}, expected {model.size(key)}")
+                made = np.zeros(model.size(key))
+            return key, made
+
+        for scope, values in self.offset.items():
+            key, made = table(scope, values, "the offset")
+            offset[key] = offset.get(key, 0.0) + made
+        for name, parts in self.features.items():
+            for scope, values in parts.items():
+                key, made = table(scope, values, f"feature {name!r}")
+                if not np.isfinite(made).all():
+                    problems.append(f"feature {name!r} on {key!r} is not finite: put −inf in the offset")
+                if name in self.fixed:
+                    offset[key] = offset.get(key, 0.0) + self.fixed[name] * made
+                else:
+                    held = stacked.setdefault(key, np.zeros((len(free), *made.shape)))
+                    held[free.index(name)] += made
+        if problems:
+            raise ModelError(problems)
+        ridge = np.full(len(free), float(self.ridge))
+        return PotentialFamily(Potentials(tuple(free), ridge, dict(model.states), stacked, offset))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,11 +343,42 @@ class LearnRate(Parametrisation):
         return problems
 
 
-def _prefixed(labels: NDArray[np.object_], time: Hashable) -> NDArray[np.object_]:
-    made = np.empty_like(labels)
-    for index, text in np.ndenumerate(labels):
-        made[index] = f"{text}@{time}"
-    return made
+def without_rate(parametrisation: Parametrisation) -> Parametrisation:
+    """The parametrisation of the model itself."""
+    return parametrisation.parametrisation if isinstance(parametrisation, LearnRate) else parametrisation
+
+
+def _fixed_problems(fixed: Mapping[str, float], names: Sequence[str]) -> list[str]:
+    """What is wrong with fixed weights."""
+    unknown = [f"fixed names {n!r}: the features are {', '.join(names)}" for n in fixed if n not in names]
+    return unknown + [
+        f"fixed[{n!r}] is {value!r}: give a finite number"
+        for n, value in fixed.items()
+        if not np.isfinite(value)
+    ]
+
+
+def _of_step(given: Any, step: int, steps: int) -> Any:
+    """A setting of one step: the same for all, or one of a sequence of tables."""
+    tables = given if isinstance(given, (list, tuple)) else np.asarray(given)
+    if given is None or len(tables) == 0 or np.ndim(tables[0]) < 2:
+        return given
+    if len(given) != steps:
+        raise ModelError(f"{len(given)} tables are given for {steps} steps: give one, or one per step")
+    return given[step]
+
+
+def _move_names(before: Sequence[Hashable], after: Sequence[Hashable]) -> NDArray[np.object_]:
+    return np.array([[f"P[{a}→{b}]" for b in after] for a in before], dtype=object)
+
+
+def _at_time(names: NDArray[np.object_], time: Hashable) -> NDArray[np.object_]:
+    return np.array([[f"{text}@{time}" for text in row] for row in names], dtype=object)
+
+
+def _padded(table: NDArray[Any], width: int, with_value: Any) -> NDArray[Any]:
+    """A table with further columns, so that tables of different widths can be stacked."""
+    return np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=with_value)
 
 
 def _chain(model: Model, what: str) -> MarkovChain:
@@ -248,44 +390,45 @@ def _chain(model: Model, what: str) -> MarkovChain:
 
 
 def _initial(chain: MarkovChain, initial: Any) -> tuple[MarkovChain, Rows | None]:
-    """The chain with the fixed initial law, or the component that learns it."""
+    """The chain with the fixed initial distribution, or the component that learns it."""
     if initial is None:
         return chain, None
     if isinstance(initial, str):
         if initial != "learned":
             raise ModelError(f'initial is {initial!r}: give None, probabilities, or "learned"')
-        labels = np.array([[f"initial[{cell}]" for cell in chain.cells]], dtype=object)
+        labels = np.array([[f"initial[{cell}]" for cell in chain.states[chain.times[0]]]], dtype=object)
         free = (np.asarray(chain.initial) > 0)[None]
         return chain, Rows(labels, free, np.zeros(free.shape))
-    return MarkovChain(initial, chain.transitions, times=chain.times, cells=chain.cells), None
+    return with_transitions(chain, initial, chain.transitions), None
 
 
-def _features(given: Any, names: Sequence[str] | None) -> tuple[Array, tuple[str, ...], Any]:
-    """Features as an array, their names, and the cells' labels if the array brought them."""
+def _features(given: Any) -> tuple[Array, Sequence[Any] | None, tuple[Hashable, ...] | None]:
+    """Features as an array, and the names and the cells' labels that they brought."""
     xarray = sys.modules.get("xarray")
-    cells = None
-    found: Sequence[Any] | None = None
     if xarray is not None and isinstance(given, xarray.DataArray):
-        wanted = [d for d in ("step", "feature", "origin", "dest") if d in given.dims]
-        if len(wanted) != given.ndim or wanted[-3:] != ["feature", "origin", "dest"]:
-            raise ModelError(
-                f"features have the dims {given.dims}: use feature, origin, dest, and step if they change"
-            )
-        given = given.transpose(*wanted)
-        found = given.coords["feature"].values.tolist() if "feature" in given.coords else None
-        ends = [tuple(given.coords[d].values.tolist()) for d in ("origin", "dest") if d in given.coords]
-        if len(set(ends)) > 1:
-            raise ModelError("the features' origins and destinations differ: they are the same cells")
-        cells = ends[0] if ends else None
-        values = np.asarray(given.values, dtype=float)
-    else:
-        found = given.names if isinstance(given, Named) else None
-        values = np.asarray(given, dtype=float)
+        return _labelled_features(given)
+    values = np.asarray(given, dtype=float)
     if values.ndim not in (3, 4):
         raise ModelError(f"features have the shape {values.shape}: give (K, L, L), or (T − 1, K, L, L)")
-    count = values.shape[-3]
-    chosen = names if names is not None else found
-    chosen = tuple(f"w{k + 1}" for k in range(count)) if chosen is None else tuple(str(n) for n in chosen)
-    if len(chosen) != count or len(set(chosen)) != count:
-        raise ModelError(f"{count} features have the names {chosen}: give one name each, all different")
-    return values, chosen, cells
+    return values, given.names if isinstance(given, Named) else None, None
+
+
+def _labelled_features(given: Any) -> tuple[Array, Sequence[Any] | None, tuple[Hashable, ...] | None]:
+    wanted = [d for d in ("step", "feature", "origin", "dest") if d in given.dims]
+    if len(wanted) != given.ndim or wanted[-3:] != ["feature", "origin", "dest"]:
+        raise ModelError(
+            f"features have the dims {given.dims}: use feature, origin, dest, and step if they change"
+        )
+    given = given.transpose(*wanted)
+    names = given.coords["feature"].values.tolist() if "feature" in given.coords else None
+    ends = [tuple(given.coords[d].values.tolist()) for d in ("origin", "dest") if d in given.coords]
+    if len(set(ends)) > 1:
+        raise ModelError("the features' origins and destinations differ: they are the same cells")
+    return np.asarray(given.values, dtype=float), names, ends[0] if ends else None
+
+
+def _feature_names(given: Sequence[Any] | None, count: int) -> tuple[str, ...]:
+    names = tuple(f"w{k + 1}" for k in range(count)) if given is None else tuple(str(n) for n in given)
+    if len(names) != count or len(set(names)) != count:
+        raise ModelError(f"{count} features have the names {names}: give one name each, all different")
+    return names

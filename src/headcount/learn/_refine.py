@@ -18,17 +18,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from headcount.learn._climb import Climb, tried
-from headcount.learn._component import Array
+from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._information import Information, observed_information
 
-NEAR = 0.02
-"""Standard errors from the maximum that are not worth a step."""
-FAR = 1.5
-"""Standard errors beyond which the information is found again after the steps, and others considered."""
-SURE = 0.1
-"""Standard errors that may be left where the evidence stops rising along its slope."""
-LONGEST = 2.0
+CLOSE_ENOUGH = 0.02
+"""Standard errors from the maximum that are not worth a step: 2e-4 nats."""
+REPEAT_BEYOND = 1.5
+"""Standard errors of discrepancy beyond which the information is found again after the steps, and others considered."""
+LEFT_AT_MOST = 0.1
+"""Standard errors that may be left where the evidence stops rising along its slope: 0.005 nats."""
+LONGEST_STEP = 2.0
 """Standard errors of one step."""
 ROUNDS = 3
 STEPS = 4
@@ -52,11 +52,11 @@ def refined(
     names = expect.families[0].names
     for _ in range(ROUNDS):
         off = information.discrepancy
-        if not off > NEAR:  # NaN, without evidence, is no reason either
+        if not off > CLOSE_ENOUGH:  # NaN, without evidence, is no reason either
             break
         taken = _followed(climb, information, expect)
         steps += taken
-        if not taken or (off <= FAR and taken[-1].climb.residual <= SURE):
+        if not taken or (off <= REPEAT_BEYOND and taken[-1].climb.residual <= LEFT_AT_MOST):
             break
         climb = taken[-1].climb
         known = information.inverse
@@ -80,7 +80,7 @@ def _followed(climb: Climb, information: Information, expect: Expectation) -> li
         left = _length(new.gradient + lean, information)
         made = Climb(new, climb.pairs, float(np.abs(s).max(initial=0.0)), left)
         steps.append(Refined(made, expect.e_steps))
-        if left <= NEAR:
+        if left <= CLOSE_ENOUGH:
             break
     return steps
 
@@ -96,7 +96,7 @@ def _step(
     """One Newton step; None unless the evidence rises about as foreseen."""
     slope = old.gradient + lean
     way, off = information.inverse @ slope, _length(slope, information)
-    length = min(1.0, LONGEST / off)
+    length = min(1.0, LONGEST_STEP / off)
     for _ in range(trials):
         new = tried(expect, old.x + length * way, old)
         foreseen = length * (1 - 0.5 * length) * off**2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +12,20 @@ import numpy as np
 
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
-from headcount.learn._component import Array, Natural
-from headcount.learn._family import ChainFamily, Family, RateFamily
-from headcount.learn._forecast import Forecast, Last, forecast
+from headcount.learn._components import Array, Natural, Weights
+from headcount.learn._families import ChainFamily, Family, chain_family, interval, standard_errors
+from headcount.learn._files import read, write
+from headcount.learn._forecast import Forecast, LastCounts, forecast
 from headcount.learn._information import Direction, Information
-from headcount.learn._natural import interval, natural_of, standard_errors
-from headcount.learn._parametrisation import LearnRate, LogisticChain, Parametrisation
-from headcount.learn._weights import Weights
+from headcount.learn._parametrisation import LogisticChain, Parametrisation, without_rate
 from headcount.observe import Problem
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+
+FILE_KIND = "headcount fit"
 
 
 class FitNotConvergedError(RuntimeError):
@@ -56,7 +58,7 @@ class Fit:
     information
         Observed information, covariance and unidentified directions; None when not asked for.
     posteriors
-        One a problem, at the estimate; empty for a fit that was read from a file.
+        One per problem, at the estimate; empty for a fit that was read from a file.
     """
 
     parametrisations: tuple[Parametrisation, ...]
@@ -75,8 +77,8 @@ class Fit:
     seconds: float
     data: str
     """Fingerprint of the data, so that only fits of the same data are compared."""
-    last: tuple[Last | None, ...] = ()
-    posteriors: tuple[Posterior, ...] = field(default=(), repr=False)
+    last: tuple[LastCounts | None, ...] = ()
+    posteriors: tuple[Posterior, ...] = field(default=(), repr=False, metadata={"saved": False})
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -87,13 +89,13 @@ class Fit:
 
     @cached_property
     def families(self) -> tuple[Family, ...]:
-        """The families of models, one a problem."""
+        """The families of models, one per problem."""
         return tuple(p.bind(t) for p, t in zip(self.parametrisations, self.templates, strict=True))
 
     @cached_property
     def natural(self) -> Natural:
         """Estimates on the scales people use, with their Jacobian."""
-        return natural_of(self.families[0], self.working)
+        return self.families[0].natural(self.working)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,7 +112,7 @@ class Fit:
         """A logistic chain's weights, fixed ones included."""
         import xarray as xr
 
-        inner = _inner(self.parametrisations[0])
+        inner = without_rate(self.parametrisations[0])
         if not isinstance(inner, LogisticChain):
             raise ValueError(f"a {type(inner).__name__} has no weights of features: see .parameters")
         names = tuple(inner.names or ())
@@ -150,14 +152,14 @@ class Fit:
 
     @property
     def trace(self) -> pd.DataFrame:
-        """A row an iteration, the start first: evidence, objective, step, residual, decrease, error if truth was given."""
+        """One row per iteration, the start first: evidence, objective, step, residual, decrease, error if truth was given."""
         import pandas as pd
 
         return pd.DataFrame(list(self.rows))
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """The fitted models, one a problem."""
+        """The fitted models, one per problem."""
         return tuple(f.model(self.working) for f in self.families)
 
     @property
@@ -198,10 +200,9 @@ class Fit:
         parameters
             Whether the spread includes that of the parameters (when standard errors are known).
         """
-        inner = self.families[sequence]
-        inner = inner.inner if isinstance(inner, RateFamily) else inner
+        inner = chain_family(self.families[sequence])
         last = self.last[sequence] if self.last else None
-        if not isinstance(inner, ChainFamily) or last is None:
+        if inner is None or last is None:
             raise ValueError("only a Markov chain whose last counts were inferred can be forecast")
         ahead, make = _future(inner, self.parametrisations[sequence], steps, features)
         spread = self.information.covariance if parameters and self.information is not None else None
@@ -216,7 +217,7 @@ class Fit:
         )
 
     def table(self, *, level: float = 0.9) -> pd.DataFrame:
-        """Estimates, standard errors and intervals, a row a parameter."""
+        """Estimates, standard errors and intervals, one row per parameter."""
         import pandas as pd
 
         made = {"parameter": list(self.natural.names), "estimate": self.natural.values}
@@ -231,16 +232,14 @@ class Fit:
 
     def save(self, path: str | Path) -> None:
         """Write everything but the posteriors (save those by themselves), atomically and without pickle."""
-        from headcount.learn._save import save
-
-        save(self, path)
+        write(path, FILE_KIND, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:
         """Read what `save` wrote."""
-        from headcount.learn._save import load
-
-        return load(path)
+        remedy = "fit again and save, or load it with the headcount that wrote it"
+        found: Fit = read(path, FILE_KIND, remedy=remedy)
+        return found
 
     def _labelled(self, values: Array, name: str) -> xr.DataArray:
         import xarray as xr
@@ -250,18 +249,14 @@ class Fit:
         )
 
 
-def _inner(parametrisation: Parametrisation) -> Parametrisation:
-    return parametrisation.parametrisation if isinstance(parametrisation, LearnRate) else parametrisation
-
-
 def _single(found: Sequence[Any], what: str) -> Any:
     if len(found) != 1:
         raise ValueError(f"there are {len(found)} {what}: use .{what}")
     return found[0]
 
 
-def last_node(posterior: Posterior) -> Last | None:
-    """What a posterior says of a chain's last counts; without spread from an engine that gives none."""
+def last_node(posterior: Posterior) -> LastCounts | None:
+    """Mean and covariance of a chain's last counts; the covariance is zero from an engine that gives none."""
     model = posterior.problem.model
     if not isinstance(model, MarkovChain):
         return None
@@ -269,14 +264,14 @@ def last_node(posterior: Posterior) -> Last | None:
     mean = np.asarray(posterior.beliefs.mean(scope), dtype=float)
     certain = posterior.beliefs.variance(scope) is None
     covariance = np.zeros((len(mean), len(mean))) if certain else posterior.beliefs.covariance(scope, scope)
-    return Last(mean, np.asarray(covariance, dtype=float), posterior.problem.population)
+    return LastCounts(mean, np.asarray(covariance, dtype=float), posterior.problem.population)
 
 
 def _future(
     family: ChainFamily, setting: Parametrisation, steps: int | None, features: Any
 ) -> tuple[int, Any]:
     """How many steps, and the matrices of the future by parameters."""
-    inner = _inner(setting)
+    inner = without_rate(setting)
     size = len(family.transitions.names)
     if features is not None:
         if not isinstance(inner, LogisticChain):
@@ -316,3 +311,39 @@ def _later(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
     if isinstance(last, (int, np.integer)):
         return tuple(int(last) + k + 1 for k in range(steps))
     return tuple(f"+{k + 1}" for k in range(steps))
+
+
+def compare(fits: Mapping[str, Fit] | Sequence[Fit]) -> pd.DataFrame:
+    """Fits of the same data side by side, most evidence first.
+
+    ``difference`` is the evidence less the best one's; ``akaike`` is the evidence less the number of parameters.
+    In both, larger is better.
+
+    Raises
+    ------
+    ValueError
+        If the fits are not of the same data, or not by the same engine: their evidences mean different things.
+    """
+    import pandas as pd
+
+    named = dict(fits) if isinstance(fits, Mapping) else {str(k): f for k, f in enumerate(fits)}
+    if len({f.data for f in named.values()}) > 1:
+        raise ValueError("the fits are of different data: only evidences of the same counts can be compared")
+    if len({f.engine for f in named.values()}) > 1:
+        engines = sorted({f.engine for f in named.values()})
+        raise ValueError(
+            f"the fits are by {' and '.join(engines)}: fit all with the same engine to compare evidences"
+        )
+    rows = [
+        {
+            "fit": name,
+            "evidence": f.evidence,
+            "parameters": len(f.working),
+            "akaike": f.evidence - len(f.working),
+            "status": f.status.value,
+        }
+        for name, f in named.items()
+    ]
+    table = pd.DataFrame(rows).sort_values("evidence", ascending=False, ignore_index=True)
+    table.insert(2, "difference", table["evidence"] - table["evidence"].max())
+    return table

@@ -1,0 +1,271 @@
+"""Fits and checkpoints on disk, and fingerprints: one codec from dataclasses to JSON and arrays, without pickle.
+
+A value becomes JSON in which arrays are references, ``{"array": "a3"}``, and everything JSON does not know is marked with its
+type: ``{"tuple": [...]}``, ``{"date": "2024-03-01"}``, ``{"LogisticChain": {field: value}}``. A file is an npz with these arrays,
+the JSON text and a checksum of both, written atomically. A fingerprint is the checksum alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import fractions
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from headcount._atomic import replacing
+from headcount.engines import Status
+from headcount.individual import DiscreteModel, MarkovChain, Model
+from headcount.observe import Observation, Problem
+
+VERSION = 3
+"""Of the files: 1 and 2 were written by earlier versions of headcount, with one layout for fits and one for checkpoints."""
+
+Coder = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""(to what JSON can hold, back again); the parts of a list are packed in turn."""
+
+
+def _timestamp(parts: Sequence[Any]) -> Any:
+    import pandas as pd
+
+    text, zone, unit = parts
+    made = pd.Timestamp(text)
+    return (made if zone is None else made.tz_convert(zone)).as_unit(unit)
+
+
+def _pandas(name: str) -> Callable[[Sequence[Any]], Any]:
+    def build(parts: Sequence[Any]) -> Any:
+        import pandas as pd
+
+        return getattr(pd, name)(*parts)
+
+    return build
+
+
+def _numpy_time(parts: Sequence[Any]) -> Any:
+    number, kind = parts
+    return np.array(number, dtype=np.int64).view(kind)[()]
+
+
+_CODERS: dict[str, Coder] = {
+    "pandas.Timestamp": (
+        lambda t: [t.isoformat(), None if t.tz is None else str(t.tz), t.unit],
+        _timestamp,
+    ),
+    "pandas.Timedelta": (lambda t: [t.isoformat()], _pandas("Timedelta")),
+    "pandas.Period": (lambda t: [str(t), t.freqstr], _pandas("Period")),
+    "pandas.Interval": (lambda t: [t.left, t.right, t.closed], _pandas("Interval")),
+    "numpy.datetime64": (lambda t: [int(t.astype(np.int64)), t.dtype.str], _numpy_time),
+    "numpy.timedelta64": (lambda t: [int(t.astype(np.int64)), t.dtype.str], _numpy_time),
+    "datetime.datetime": (lambda t: [t.isoformat()], lambda p: dt.datetime.fromisoformat(p[0])),
+    "datetime.date": (lambda t: [t.isoformat()], lambda p: dt.date.fromisoformat(p[0])),
+    "datetime.time": (lambda t: [t.isoformat()], lambda p: dt.time.fromisoformat(p[0])),
+    "datetime.timedelta": (
+        lambda t: [t.days, t.seconds, t.microseconds],
+        lambda p: dt.timedelta(*p),
+    ),
+    "fractions.Fraction": (lambda t: [str(t)], lambda p: fractions.Fraction(p[0])),
+    "decimal.Decimal": (lambda t: [str(t)], lambda p: decimal.Decimal(p[0])),
+    "builtins.float": (lambda t: [repr(float(t))], lambda p: float(p[0])),
+    "builtins.tuple": (list, tuple),
+    "builtins.frozenset": (lambda t: sorted(t, key=repr), frozenset),
+}
+
+
+class _Packer:
+    """Turns values into JSON and arrays.
+
+    Parameters
+    ----------
+    known
+        Objects that are not written: only their position is, and the reader must bring them.
+    strict
+        Whether only classes that can be read again are allowed; a fingerprint takes any dataclass.
+    """
+
+    def __init__(self, known: Sequence[Any] = (), *, strict: bool = True) -> None:
+        self.arrays: dict[str, Any] = {}
+        self.known, self.strict = known, strict
+
+    def pack(self, value: Any) -> Any:
+        for position, item in enumerate(self.known):
+            if value is item:
+                return {"known": position}
+        if isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
+            value = value.item()
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float) and math.isfinite(value):
+            return value
+        if isinstance(value, (Status, Mapping, list, Model, Problem, Observation)):
+            return self._object(value)
+        for kind in type(value).__mro__:
+            name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+            if name in _CODERS:
+                return {name: [self.pack(part) for part in _CODERS[name][0](value)]}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._dataclass(value)
+        return self._array(value)
+
+    def _object(self, value: Any) -> Any:
+        if isinstance(value, Status):
+            return {"status": value.value}
+        if isinstance(value, Mapping):
+            return {"map": [[self.pack(k), self.pack(v)] for k, v in value.items()]}
+        if isinstance(value, list):
+            return [self.pack(part) for part in value]
+        if isinstance(value, MarkovChain):  # its transitions are learned, or part of the parametrisation
+            return {"chain": [self.pack(value.initial), self.pack(dict(value.states))]}
+        if isinstance(value, Model):
+            return {"model": self.pack(dict(value.states))}
+        if isinstance(value, Problem):
+            return {"problem": [self.pack(value.model), self.pack(data_of(value))]}
+        fields = {f.name: self.pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"noise": [type(value).__name__, fields]}
+
+    def _dataclass(self, value: Any) -> Any:
+        name = type(value).__name__
+        if self.strict and name not in _classes():
+            raise ValueError(f"a {name} cannot be written: save the numbers you need from the fit")
+        fields = [f for f in dataclasses.fields(value) if f.init and f.metadata.get("saved", True)]
+        return {name: {f.name: self.pack(getattr(value, f.name)) for f in fields}}
+
+    def _array(self, value: Any) -> Any:
+        made = np.asarray(value.toarray() if sparse.issparse(value) else value)
+        if made.dtype == object:
+            if made.ndim == 0:  # nothing that numpy or this codec knows
+                if self.strict:
+                    raise ValueError(
+                        f"{value!r} ({type(value).__name__}) cannot be written: use numbers, text, dates or tuples of them"
+                    )
+                return {"repr": repr(value)}
+            return {"objects": [list(made.shape), [self.pack(part) for part in made.ravel().tolist()]]}
+        key = f"a{len(self.arrays)}"
+        self.arrays[key] = made
+        return {"array": key}
+
+
+def _classes() -> dict[str, type]:
+    """The dataclasses that can be read from a file, by name."""
+    from headcount.learn._climb import Climb, ClimbState
+    from headcount.learn._expect import Evaluation
+    from headcount.learn._forecast import LastCounts
+    from headcount.learn._information import Direction, Information
+    from headcount.learn._objective import Objective
+    from headcount.learn._parametrisation import LearnRate, LogisticChain, LogLinear, TabularChain
+    from headcount.learn._result import Fit
+
+    found: tuple[type, ...] = (Climb, ClimbState, Evaluation, LastCounts, Direction, Information, Objective)
+    found += (LearnRate, LogisticChain, LogLinear, TabularChain, Fit)
+    return {kind.__name__: kind for kind in found}
+
+
+def _unpack(packed: Any, arrays: Mapping[str, Any], known: Sequence[Any]) -> Any:
+    """The value that `_Packer` packed."""
+
+    def unpack(value: Any) -> Any:
+        return _unpack(value, arrays, known)
+
+    if isinstance(packed, list):
+        return [unpack(part) for part in packed]
+    if not isinstance(packed, dict):
+        return packed
+    ((tag, held),) = packed.items()
+    builders: dict[str, Callable[[], Any]] = {
+        "array": lambda: arrays[held],
+        "known": lambda: known[held],
+        "status": lambda: Status(held),
+        "map": lambda: {unpack(k): unpack(v) for k, v in held},
+        "model": lambda: DiscreteModel(unpack(held)),
+        "chain": lambda: _template(*(unpack(part) for part in held)),
+        "objects": lambda: _object_array(held[0], [unpack(part) for part in held[1]]),
+    }
+    if tag in builders:
+        return builders[tag]()
+    if tag in _CODERS:
+        return _CODERS[tag][1]([unpack(part) for part in held])
+    return _classes()[tag](**{name: unpack(value) for name, value in held.items()})
+
+
+def _template(initial: Any, states: Mapping[Any, tuple[Any, ...]]) -> MarkovChain:
+    """A chain with these times, cells and initial distribution; its transitions are placeholders."""
+    cells = list(states.values())
+    uniform = [np.full((len(a), len(b)), 1 / len(b)) for a, b in itertools.pairwise(cells)]
+    same = all(names == cells[0] for names in cells)
+    matrices = np.full((len(cells[0]), len(cells[0])), 1 / len(cells[0])) if same else uniform
+    return MarkovChain(initial, matrices, times=tuple(states), cells=cells[0] if same else cells)
+
+
+def _object_array(shape: Sequence[int], values: Sequence[Any]) -> Any:
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made.reshape(shape)
+
+
+def data_of(problem: Problem) -> tuple[Any, ...]:
+    """The data of a problem without its model, for comparing fits of different models."""
+    return problem.population, [[s.scope, s.index, s.weights, s.noise] for s in problem.sites]
+
+
+def fingerprint(*parts: Any) -> str:
+    """A hash of settings and data: two fits with the same one are the same fit."""
+    packer = _Packer(strict=False)
+    return _checksum(json.dumps(packer.pack(list(parts))), packer.arrays)
+
+
+def _checksum(text: str, arrays: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, value in arrays.items():
+        digest.update(repr((name, value.shape, value.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()
+
+
+def write(path: str | Path, what: str, content: Any, *, known: Sequence[Any] = ()) -> None:
+    """Write ``content`` as a file of the kind ``what``, whole or not at all."""
+    packer = _Packer(known)
+    packed = packer.pack(content)
+    text = json.dumps({"format": what, "version": VERSION, "content": packed})
+    check = _checksum(text, packer.arrays)
+    with replacing(path) as temporary, open(temporary, "wb") as handle:
+        np.savez(handle, __meta__=np.array(text), __checksum__=np.array(check), **packer.arrays)
+
+
+def read(path: str | Path, what: str, *, known: Sequence[Any] = (), remedy: str) -> Any:
+    """The content of a file of the kind ``what``.
+
+    Raises
+    ------
+    ValueError
+        Where the file is damaged, of another kind, or of another version; the message ends with ``remedy``.
+    """
+    try:
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
+        text = str(arrays.pop("__meta__"))
+        meta = json.loads(text)
+        kind, version = str(meta["format"]), meta.get("version")
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # zipfile, zlib, numpy and json each have their own errors for damaged files
+        raise ValueError(f"{str(path)!r} is no {what}, or it is damaged ({error}): {remedy}") from error
+    if not kind.startswith(what):
+        raise ValueError(f"{str(path)!r} is a {kind}, not a {what}: {remedy}")
+    if version != VERSION:
+        written = kind.removeprefix(what).strip() if version is None else version
+        raise ValueError(
+            f"{str(path)!r} has version {written} of the format, this headcount reads version {VERSION}: {remedy}"
+        )
+    check = str(arrays.pop("__checksum__", ""))
+    if check != _checksum(text, arrays):
+        raise ValueError(f"{str(path)!r} is damaged (its checksum is wrong): {remedy}")
+    return _unpack(meta["content"], arrays, known)
