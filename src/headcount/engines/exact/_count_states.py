@@ -9,9 +9,8 @@ K_t(a, b) = P(n_{t+1} = b | n_t = a). Flows follow by taking one (or two) indivi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,23 +18,25 @@ from numpy.typing import NDArray
 
 from headcount.engines._engine import DirectEngine
 from headcount.individual import RootedTree
-from headcount.individual._rooted_tree import dense
 from headcount.observe import ProblemError
-from headcount.posterior._beliefs import Beliefs, Promises
+from headcount.posterior import Beliefs, Promises
+from headcount.tables import Scope, dense
 
 if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.observe import Problem
 
 Array = NDArray[np.float64]
-Scope = tuple[Hashable, ...]
-LARGEST = {1: 10**6, 2: 2500, 3: 64}
-"""The largest population by number of cells."""
-_CACHE_BYTES = 400_000_000
+LARGEST = {1: 2500, 2: 2500, 3: 64}
+"""The largest population by number of cells: K_t has C(N + L − 1, L − 1)² entries, 50 MB and 37 MB at these sizes."""
+CACHE_BYTES = 400_000_000
+"""What kept matrices K_t may take: a few distinct steps at the largest sizes; no derivation."""
 LARGEST_LOG = 700.0
-"""The exponential of more, or of less than minus this, is not a float."""
+"""exp(±700) is about the largest and the smallest double."""
 ROUNDED = 36.0
-"""A share of exp(−36) is rounding."""
+"""A share of exp(−36) = 2e-16 is rounding."""
+ROUNDING = 1e-12
+"""What cumulative probabilities may miss by rounding."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Steps:
         key = (id(self.rooted.transitions[t + 1]), people)
         if key not in self._kept:
             made = count_transition(self.law(t), people)
-            while self._kept and sum(k.nbytes for k in self._kept.values()) + made.nbytes > _CACHE_BYTES:
+            while self._kept and sum(k.nbytes for k in self._kept.values()) + made.nbytes > CACHE_BYTES:
                 self._kept.pop(next(iter(self._kept)))
             self._kept[key] = made
         return self._kept[key]
@@ -159,7 +160,7 @@ class CountStateBeliefs(Beliefs):
         """The chain."""
         return self.steps.rooted
 
-    @cached_property
+    @property
     def promises(self) -> Promises:
         """Exact moments."""
         return Promises(non_negative=True, consistent=True)
@@ -204,7 +205,7 @@ class CountStateBeliefs(Beliefs):
         chance = np.stack(
             [np.bincount(self.vectors[:, j], law, self.population + 1) for j in range(width)], axis=1
         )
-        return np.asarray(np.argmax(chance.cumsum(axis=0) >= level - 1e-12, axis=0), dtype=float)
+        return np.asarray(np.argmax(chance.cumsum(axis=0) >= level - ROUNDING, axis=0), dtype=float)
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
         """Independent draws: count vectors backwards in time, then each flow table given its two margins."""
@@ -220,8 +221,6 @@ class CountStateBeliefs(Beliefs):
 
     def _tables(self, scope: Scope, states: NDArray[np.int64], rng: np.random.Generator) -> Array:
         """The tables of a clique for drawn count vectors, (draws, *table); flows are drawn given their margins."""
-        from headcount.engines.exact._split_flows import split_flows
-
         t, edge, turned = self._locate(scope)
         rows = self.rooted.sizes[t]
         before = self.vectors[states[:, t]]
@@ -235,13 +234,8 @@ class CountStateBeliefs(Beliefs):
 
     def _locate(self, scope: Scope) -> tuple[int, bool, bool]:
         """(first time, whether it is a flow table, whether the scope names the later time first)."""
-        index = self.rooted.index
-        places = [index[name] for name in scope if name in index]
-        if len(places) == len(scope) == 1:
-            return places[0], False, False
-        if len(places) == len(scope) == 2 and abs(places[0] - places[1]) == 1:
-            return min(places), True, places[0] > places[1]
-        raise KeyError(f"{scope!r} is neither a variable nor a step of the chain")
+        place = self.rooted.place(scope)
+        return place.node - place.edge, place.edge, place.turned
 
     def _pull(self, values: Array, taken: tuple[int, ...]) -> Array:
         """values(c + e_i + …) for the count vectors c of the population without the individuals taken out."""
@@ -318,51 +312,32 @@ def _shape(table: Array, turned: bool) -> tuple[int, ...]:
 
 def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
     """Run the recursion in both directions."""
-    from scipy.special import gammaln, xlogy
-
     rooted, people = problem.model.rooted(), problem.population
     assert rooted is not None
-    wide, last = max(2, *rooted.sizes), len(rooted.variables) - 1
-    vectors, steps = count_vectors(people, wide), Steps(rooted)
+    steps, vectors = Steps(rooted), count_vectors(people, max(2, *rooted.sizes))
     logs = [np.zeros(len(vectors)) for _ in rooted.variables]
     for site in problem.sites:
         t = rooted.index[site.scope[0]]
         with np.errstate(divide="ignore"):
             seen = site.noise.log_prob(site.margin(vectors[:, : rooted.sizes[t]]).astype(float))
         logs[t] = logs[t] + seen.sum(axis=-1)
-    initial = np.zeros(wide)
-    initial[: rooted.sizes[0]] = rooted.initial
-    prior = gammaln(people + 1) - gammaln(vectors + 1).sum(axis=1) + xlogy(vectors, initial).sum(axis=1)
     forward: list[Array] = []
     scaled: list[Array] = []
     log_evidence = 0.0
-    for t in range(last + 1):
+    for t, seen in enumerate(logs):
         with np.errstate(divide="ignore"):
-            reached = prior if t == 0 else np.log(forward[-1] @ steps.matrix(t - 1, people))
-        joint = np.where(reached > -np.inf, reached + logs[t], -np.inf)
-        top = joint.max()
-        if top == -np.inf:
-            raise ProblemError(
-                f"no counts of a probability above 1e-300 agree with the data up to {rooted.variables[t]!r}: check the exact counts and "
-                "the model's zeros"
+            before = (
+                np.log(forward[-1] @ steps.matrix(t - 1, people))
+                if t
+                else log_multinomial(vectors, rooted.initial)
             )
-        weights = np.exp(joint - top)
-        more = top + np.log(weights.sum())
-        lost = logs[t][reached < -LARGEST_LOG] > more + LARGEST_LOG - ROUNDED
-        if (
-            t > 0 and lost.any() and (dense(rooted.transitions[t]) > 0).all()
-        ):  # else the model forbids some counts
-            raise ProblemError(
-                f"the data at {rooted.variables[t]!r} are so improbable under the model and the data before them (below 1e-300) that "
-                "double precision cannot follow: check both, or use PathGibbs"
-            )
-        forward.append(weights / weights.sum())
-        scaled.append(np.exp(np.minimum(np.where(joint > -np.inf, logs[t], -np.inf) - more, LARGEST_LOG)))
+        law, ratio, more = _update(before, seen, rooted, t)
+        forward.append(law)
+        scaled.append(ratio)
         log_evidence += more
     backward = [np.ones(len(vectors))]
-    for t in range(last - 1, -1, -1):
+    for t in range(len(logs) - 2, -1, -1):
         backward.insert(0, steps.matrix(t, people) @ (scaled[t + 1] * backward[0]))
-    found = {"count_vectors": len(vectors)}
     return CountStateBeliefs(
         problem.model,
         people,
@@ -372,5 +347,84 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
         tuple(backward),
         tuple(scaled),
         float(log_evidence),
-        found,
+        {"count_vectors": len(vectors)},
     )
+
+
+def log_multinomial(vectors: NDArray[np.int64], chances: Array) -> Array:
+    """log N! Π p_j^n_j / n_j! of count vectors; cells beyond `chances` are impossible."""
+    from scipy.special import gammaln, xlogy
+
+    law = np.zeros(vectors.shape[1])
+    law[: len(chances)] = chances
+    return np.asarray(
+        gammaln(vectors[0].sum() + 1.0) + (xlogy(vectors, law) - gammaln(vectors + 1.0)).sum(axis=1)
+    )
+
+
+def _update(before: Array, seen: Array, rooted: RootedTree, t: int) -> tuple[Array, Array, float]:
+    """Bayes' rule at time t, from logarithms: alpha_t, l_t / its scale, and the log of the scale."""
+    joint = np.where(before > -np.inf, before + seen, -np.inf)
+    top = joint.max()
+    if top == -np.inf:
+        raise ProblemError(
+            f"no counts of a probability above 1e-300 agree with the data up to {rooted.variables[t]!r}: check the exact counts and "
+            "the model's zeros"
+        )
+    weights = np.exp(joint - top)
+    scale = top + np.log(weights.sum())
+    lost = seen[before < -LARGEST_LOG] > scale + LARGEST_LOG - ROUNDED
+    # Where the model has zeros, it may be the model that forbids these counts.
+    if t > 0 and lost.any() and (dense(rooted.transitions[t]) > 0).all():
+        raise ProblemError(
+            f"the data at {rooted.variables[t]!r} are so improbable under the model and the data before them (below 1e-300) that "
+            "double precision cannot follow: check both, or use PathGibbs"
+        )
+    ratio = np.exp(np.minimum(np.where(joint > -np.inf, seen, -np.inf) - scale, LARGEST_LOG))
+    return weights / weights.sum(), ratio, float(scale)
+
+
+def split_flows(
+    law: Array, rows: NDArray[np.int64], columns: NDArray[np.int64], *, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """An exact draw of one flow table given its margins, P(n_ij | n_u, n_v) ∝ Π P(i, j)^n_ij / n_ij!, row by row."""
+    out = np.zeros(law.shape, dtype=np.int64)
+    left = columns.copy()
+    for i in range(len(rows) - 1):
+        options = _rows(int(rows[i]), left)
+        log_weight = _log_row(options, law[i]) + _log_rest(law[i + 1 :], rows[i + 1 :], left - options)
+        weight = np.exp(log_weight - log_weight.max())
+        out[i] = options[rng.choice(len(options), p=weight / weight.sum())]
+        left = left - out[i]
+    out[-1] = left
+    return out
+
+
+def _rows(total: int, most: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All rows of counts with the given total, no entry above `most`."""
+    grids = np.meshgrid(*(np.arange(m + 1) for m in most[:-1]), indexing="ij")
+    head = np.stack([g.ravel() for g in grids], axis=1)
+    tail = total - head.sum(axis=1)
+    kept = (tail >= 0) & (tail <= most[-1])
+    return np.concatenate([head[kept], tail[kept, None]], axis=1)
+
+
+def _log_row(counts: NDArray[np.int64], law: Array) -> Array:
+    """Σ_j n_j log P_j − log n_j!."""
+    from scipy.special import gammaln, xlogy
+
+    return np.asarray((xlogy(counts, law) - gammaln(counts + 1.0)).sum(axis=-1))
+
+
+def _log_rest(law: Array, rows: NDArray[np.int64], left: NDArray[np.int64]) -> Array:
+    """log of the total weight of the remaining rows, for every possible remainder of the columns."""
+    if len(rows) == 1:
+        return _log_row(left, law[0])
+    out = np.full(len(left), -np.inf)
+    for k, columns in enumerate(left):
+        options = _rows(int(rows[0]), columns)
+        logs = _log_row(options, law[0]) + _log_rest(law[1:], rows[1:], columns - options)
+        top = logs.max(initial=-np.inf)
+        if top > -np.inf:
+            out[k] = top + np.log(np.exp(logs - top).sum())
+    return out

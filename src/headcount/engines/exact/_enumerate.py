@@ -9,9 +9,9 @@ All C(N + J − 1, J − 1) ways to split N over the J configurations are listed
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from math import comb
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,14 +21,16 @@ from numpy.typing import NDArray
 from headcount.engines._engine import DirectEngine
 from headcount.engines.exact._count_states import CountStates, count_states_fit
 from headcount.observe import ProblemError
-from headcount.posterior._beliefs import Beliefs, Promises
+from headcount.posterior import Beliefs, Promises
+from headcount.tables import Domain, Scope
 
 if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.observe import Problem
 
 Array = NDArray[np.float64]
-Scope = tuple[Hashable, ...]
+ROUNDING = 1e-12
+"""What cumulative probabilities may miss by rounding."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,15 @@ class EnumeratedBeliefs(Beliefs):
 
     model: Model
     population: int
-    counts: NDArray[np.int16]
+    counts: NDArray[Any]
     weights: Array
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
 
     def table(self, scope: Scope) -> NDArray[np.int64]:
         """The table of a scope in every population, (populations, *table)."""
-        places = [self.model.variables.index(name) for name in scope]
-        away = tuple(k + 1 for k in range(len(self.model.variables)) if k not in places)
-        kept = sorted(places)
-        order = (0, *(kept.index(k) + 1 for k in places))
-        return np.asarray(self.counts.sum(axis=away, dtype=np.int64).transpose(order))
+        joint = Domain(self.model.variables, self.counts.shape[1:])
+        return np.asarray(joint.project(self.counts, scope, total=partial(np.sum, dtype=np.int64)))
 
     def mean(self, scope: Scope) -> Array:
         """Exact posterior mean."""
@@ -116,16 +115,12 @@ class EnumeratedBeliefs(Beliefs):
 
     def quantile(self, scope: Scope, level: float) -> Array:
         """Exact quantile: the smallest count with at least `level` of the probability at or below it."""
-        return np.asarray(np.argmax(self.cumulative(scope) >= level - 1e-12, axis=0), dtype=float)
-
-    def cumulative(self, scope: Scope) -> Array:
-        """P(n ≤ k | y) for k = 0 … N, (N + 1, *table)."""
         table = self.table(scope)
         flat = table.reshape(len(self.weights), -1)
-        chance = np.stack(
-            [np.bincount(column, self.weights, self.population + 1) for column in flat.T], axis=1
-        )
-        return np.asarray(chance.cumsum(axis=0).reshape(-1, *table.shape[1:]))
+        order = np.argsort(flat, axis=0, kind="stable")
+        reached = np.argmax(self.weights[order].cumsum(axis=0) >= level - ROUNDING, axis=0)
+        found = np.take_along_axis(flat, np.take_along_axis(order, reached[None], axis=0), axis=0)
+        return np.asarray(found.reshape(table.shape[1:]), dtype=float)
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
         """Independent draws."""
@@ -136,23 +131,24 @@ class EnumeratedBeliefs(Beliefs):
         )
         return {tuple(c): drawn.table(tuple(c)).astype(float) for c in self.model.junction_tree.cliques}
 
-    @cached_property
+    @property
     def promises(self) -> Promises:
         """Exact moments."""
         return Promises(non_negative=True, consistent=True)
 
 
-def compositions(total: int, parts: int) -> NDArray[np.int16]:
-    """All ways to write `total` as an ordered sum of `parts` integers ≥ 0, one a row."""
-    rows = np.zeros((1, 0), dtype=np.int16)
+def compositions(total: int, parts: int) -> NDArray[Any]:
+    """All ways to write `total` as an ordered sum of `parts` integers ≥ 0, one per row, in the smallest integers that hold it."""
+    kind = np.min_scalar_type(-total - 1)
+    rows = np.zeros((1, 0), dtype=kind)
     left = np.array([total], dtype=np.int64)
     for _ in range(parts - 1):
         choices = left + 1
         parent = np.repeat(np.arange(len(left)), choices)
         value = np.arange(len(parent)) - np.repeat(np.cumsum(choices) - choices, choices)
-        rows = np.concatenate([rows[parent], value[:, None].astype(np.int16)], axis=1)
+        rows = np.concatenate([rows[parent], value[:, None].astype(kind)], axis=1)
         left = left[parent] - value
-    return np.concatenate([rows, left[:, None].astype(np.int16)], axis=1)
+    return np.concatenate([rows, left[:, None].astype(kind)], axis=1)
 
 
 def enumerated(problem: Problem) -> EnumeratedBeliefs:
@@ -163,11 +159,12 @@ def enumerated(problem: Problem) -> EnumeratedBeliefs:
     joint = np.asarray(model.marginal(model.variables))
     possible = np.flatnonzero(joint.ravel())
     split = compositions(people, len(possible))
-    log_factorial = gammaln(np.arange(people + 1) + 1.0)
     log_weight = (
-        log_factorial[people] - log_factorial[split].sum(axis=1) + split @ np.log(joint.ravel()[possible])
+        gammaln(people + 1.0)
+        - gammaln(split + 1.0).sum(axis=1)
+        + split.astype(float) @ np.log(joint.ravel()[possible])
     )
-    counts = np.zeros((len(split), joint.size), dtype=np.int16)
+    counts = np.zeros((len(split), joint.size), dtype=split.dtype)
     counts[:, possible] = split
     beliefs = EnumeratedBeliefs(model, people, counts.reshape(-1, *joint.shape), np.zeros(len(split)))
     for site in problem.sites:

@@ -1,4 +1,4 @@
-"""What the kernels read and write: plain arrays, gathered in named tuples (numba passes those without boxing).
+"""From a Problem to the plain arrays that the kernels read and write, gathered in named tuples (numba passes those without boxing).
 
 Nodes are numbered in preorder, so the subtree below node v is the range v … end[v] − 1. The cells of all nodes lie one
 after the other (node v starts at `node_start[v]`), and so do the entries of all edge tables (edge parent(v) → v, row by
@@ -6,9 +6,29 @@ row, starts at `edge_start[v]`; the root has none). An observed total is a *slot
 and a slot may be fed by several cells of one table. One individual feeds a slot at most once.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+from headcount.individual import RootedTree
+from headcount.observe import Poisson, ProblemError
+from headcount.tables import Domain, Scope, dense
+
+if TYPE_CHECKING:
+    from headcount.observe import Problem, Site
+
+LIMIT = 200.0
+"""Log-ratios are kept within ±LIMIT: e^−200 is far below the resolution of a double, e^±200 squared is still one."""
+TABLE_ENTRIES = 8_000_000
+"""Ratio tables up to this size (64 MB) are filled for every noise; above it Poisson is evaluated in closed form."""
+TABLE_BYTES = 2_000_000_000
+"""The most that ratio tables of other noises may take: a share of the memory of an ordinary machine, no derivation."""
+BLOCK = 2_000_000
+"""Log-likelihoods evaluated at once (16 MB per temporary array)."""
 
 
 class TreeArrays(NamedTuple):
@@ -30,15 +50,14 @@ class TreeArrays(NamedTuple):
 class SlotArrays(NamedTuple):
     """The observed totals: which cells feed them and the likelihood ratio l(y | k + 1) / l(y | k) of each."""
 
-    node_mode: np.ndarray  # (V,) 0: not observed; 1: at most one slot a cell, one cell a slot; 2: sums
+    node_mode: np.ndarray  # (V,) 0: not observed; 1: at most one slot per cell, one cell per slot; 2: sums
     node_first: np.ndarray  # (cells + 1,) CSR over cells
     node_slot: np.ndarray
     edge_mode: np.ndarray  # (V,) 0 or 2
     edge_first: np.ndarray  # (entries + 1,) CSR over entries; (1,) when no edge is observed
     edge_slot: np.ndarray
-    law: (
-        np.ndarray
-    )  # (slots, 5): 1 when the ratio is Poisson's closed form (else 0), y, lambda, lambda_0, table start
+    # (slots, 5): 1 when the ratio is Poisson's closed form (else 0), y, lambda, lambda_0, table start
+    law: np.ndarray
     table: np.ndarray  # the other slots' ratios for k = 0 … N, one slot after the other
 
 
@@ -51,6 +70,7 @@ class PathState(NamedTuple):
     slot_count: np.ndarray  # (slots,)
     slot_ratio: np.ndarray  # (slots,)
     random: np.ndarray  # (4,) uint64
+    stop: np.ndarray  # (1,) not zero: give up (shared by all chains of a run)
 
 
 class Proposal(NamedTuple):
@@ -62,20 +82,8 @@ class Proposal(NamedTuple):
     weight: np.ndarray  # P / q, same layout
 
 
-class Sums(NamedTuple):
-    """Sums over the sweeps of one batch."""
-
-    node: np.ndarray  # of n
-    node_square: np.ndarray  # of n²
-    edge: np.ndarray
-    edge_square: np.ndarray
-    node_smooth: np.ndarray  # of one individual's exact marginals given the others
-    edge_smooth: np.ndarray
-    tally: np.ndarray  # (4,) sweeps, exact individuals, whole-path proposals made, accepted
-
-
 class TableState(NamedTuple):
-    """Where one chain of the table sampler stands, and its sums over moves.
+    """Where one chain of the table sampler stands.
 
     An entry's sums are brought up to date only when the entry changes: `*_since` is the move up to which they count.
     """
@@ -83,23 +91,310 @@ class TableState(NamedTuple):
     edge: np.ndarray  # (entries,) flows
     node: np.ndarray  # (cells,) counts
     slot_count: np.ndarray  # (slots,)
-    random: np.ndarray  # (4,) uint64
-    edge_sum: np.ndarray
-    edge_square: np.ndarray
     edge_since: np.ndarray
-    node_sum: np.ndarray
-    node_square: np.ndarray
     node_since: np.ndarray
+    random: np.ndarray  # (4,) uint64
+    stop: np.ndarray  # (1,) as in PathState
 
 
 class Hop(NamedTuple):
-    """One individual's worth of a Markov-basis move: which entries lose one and which gain one."""
+    """One individual's part of a Markov-basis move: which entries lose one and which gain one."""
 
     lose: np.ndarray  # edge entries
     gain: np.ndarray
     law: np.ndarray  # (2, k): their places in the transition tables, and the same for `gain`
-    size: (
-        np.ndarray
-    )  # (5,) number of entries k, node (−1: none), cell that loses, cell that gains, power of its factorial
+    # (5,) number of entries k, node (−1: none), cell that loses, cell that gains, power of its factorial
+    size: np.ndarray
     up: np.ndarray  # log-weights of 1, 2, … hops forwards
     down: np.ndarray  # and backwards
+
+
+class Sums(NamedTuple):
+    """Sums over the sweeps (or moves) of one batch."""
+
+    node: np.ndarray  # of n
+    node_square: np.ndarray  # of n²
+    edge: np.ndarray
+    edge_square: np.ndarray
+    node_smooth: (
+        np.ndarray
+    )  # of one individual's exact marginals given the others; the table sampler has none
+    edge_smooth: np.ndarray
+    tally: (
+        np.ndarray
+    )  # (4,) paths: sweeps, exact individuals, proposals made, accepted; tables: moves, moves with a choice
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingArrays:
+    """A problem on a rooted tree, as arrays: nodes in preorder, tables flat, observed totals as slots."""
+
+    rooted: RootedTree
+    """The tree with its nodes in preorder."""
+    cliques: tuple[Scope, ...]
+    tree: TreeArrays
+    slots: SlotArrays
+    names: tuple[str, ...]
+    noises: tuple[Any, ...]
+    population: int
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of all nodes."""
+        return int(self.tree.node_start[-1])
+
+    @property
+    def entries(self) -> int:
+        """The number of entries of all edge tables."""
+        return int(self.tree.edge_start[-1])
+
+    def node(self, v: int) -> slice:
+        """Where the cells of node v lie."""
+        return slice(int(self.tree.node_start[v]), int(self.tree.node_start[v + 1]))
+
+    def edge(self, v: int) -> slice:
+        """Where the table of the edge above node v lies."""
+        return slice(int(self.tree.edge_start[v]), int(self.tree.edge_start[v + 1]))
+
+    def pick(self, scope: Scope, node: NDArray[Any], edge: NDArray[Any]) -> NDArray[Any]:
+        """The table of a scope out of flat arrays of nodes and of edges; leading axes are kept."""
+        place = self.rooted.place(scope)
+        if not place.edge:
+            return node[..., self.node(place.node)]
+        table = edge[..., self.edge(place.node)].reshape(*edge.shape[:-1], *place.shape)
+        return np.asarray(place.turn(table))
+
+    def transition(self, v: int) -> NDArray[np.float64]:
+        """P(x_v | x_parent) of the node v, dense."""
+        return np.asarray(dense(self.rooted.transitions[v]), dtype=float)
+
+    def impossible(self, slot_count: NDArray[np.int64]) -> list[str]:
+        """The names of observed totals that have probability zero at these counts."""
+        bad: list[str] = []
+        start = 0
+        for noise in self.noises:
+            stop = start + noise.counts.size
+            with np.errstate(all="ignore"):
+                off = ~(noise.log_prob(slot_count[start:stop].astype(float)) > -np.inf)
+            bad += [f"{self.names[start + k]} = {noise.counts[k]:g}" for k in np.flatnonzero(off)]
+            start = stop
+        return bad
+
+
+def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
+    """The arrays of a problem, or one `ProblemError` that says all that keeps `engine` from taking it."""
+    rooted = problem.model.rooted()
+    if rooted is None:
+        raise ProblemError(
+            [
+                f"{engine} samples individuals on a chain or a tree, and this model's graph is neither: use Enumerate (tiny), or MAP"
+            ]
+        )
+    problems = [
+        f"{engine} needs independent errors, and {site.names[0]} is seen with correlated ones: give their variances only,"
+        " or use ClosedForm"
+        for site in problem.sites
+        if site.noise.correlated
+    ]
+    if problems:
+        raise ProblemError(problems)
+    rooted = _preorder(rooted)
+    tree, sites, population = _tree_arrays(rooted), tuple(problem.sites), int(problem.population)
+    return SamplingArrays(
+        rooted,
+        cliques=tuple(tuple(c) for c in problem.model.junction_tree.cliques),
+        tree=tree,
+        slots=_slot_arrays(rooted, tree, sites, population, engine),
+        names=tuple(name for site in sites for name in site.names),
+        noises=tuple(s.noise for s in sites),
+        population=population,
+    )
+
+
+def _preorder(rooted: RootedTree) -> RootedTree:
+    """The same tree, its nodes numbered so that every subtree is a contiguous range."""
+    children: list[list[int]] = [[] for _ in rooted.variables]
+    for v in range(1, len(children)):
+        children[rooted.parents[v]].append(v)
+    order, stack = [], [0]
+    while stack:
+        v = stack.pop()
+        order.append(v)
+        stack.extend(reversed(children[v]))
+    place = np.empty(len(order), dtype=np.intp)
+    place[order] = np.arange(len(order))
+    return RootedTree(
+        variables=tuple(rooted.variables[k] for k in order),
+        parent=np.array([-1, *(place[rooted.parents[k]] for k in order[1:])], dtype=np.intp),
+        initial=rooted.initial,
+        transitions=tuple(rooted.transitions[k] for k in order),
+    )
+
+
+def _tree_arrays(rooted: RootedTree) -> TreeArrays:
+    """Shape and probabilities; transitions that are one and the same array are stored once."""
+    nodes, parent = len(rooted.variables), np.asarray(rooted.parent, dtype=np.int64)
+    sizes = np.array(rooted.sizes, dtype=np.int64)
+    if sizes.max() > np.iinfo(np.int16).max:
+        raise ProblemError(
+            [f"{sizes.max()} states in one variable: the samplers store states in 16 bits; use MAP"]
+        )
+    end = np.arange(1, nodes + 1, dtype=np.int64)
+    for v in range(nodes - 1, 0, -1):
+        end[parent[v]] = max(end[parent[v]], end[v])
+    children = np.argsort(parent, kind="stable")[1:]
+    law_start, law, law_turned = _laws(rooted)
+    return TreeArrays(
+        sizes=sizes,
+        parent=parent,
+        end=end,
+        child_start=_starts(np.bincount(parent[1:], minlength=nodes)),
+        children=children.astype(np.int64),
+        node_start=_starts(sizes),
+        edge_start=_starts(np.concatenate(([0], sizes[parent[1:]] * sizes[1:]))),
+        law_start=law_start,
+        law=law,
+        law_turned=law_turned,
+        initial=np.array(rooted.initial, dtype=float),
+    )
+
+
+def _starts(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each of several consecutive blocks starts; the last element is the end."""
+    return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+
+
+def _laws(rooted: RootedTree) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Where each node's transition starts, all distinct transitions row by row, and column by column."""
+    start, seen = np.zeros(len(rooted.variables), dtype=np.int64), {}
+    laws: list[NDArray[np.float64]] = []
+    total = 0
+    for v, matrix in enumerate(rooted.transitions[1:], start=1):
+        if id(matrix) not in seen:
+            seen[id(matrix)] = total
+            laws.append(np.asarray(dense(matrix), dtype=float))
+            total += laws[-1].size
+        start[v] = seen[id(matrix)]
+    empty = [np.zeros(0)]
+    return (
+        start,
+        np.concatenate(empty + [p.ravel() for p in laws]),
+        np.concatenate(empty + [p.T.ravel() for p in laws]),
+    )
+
+
+def _slot_arrays(
+    rooted: RootedTree, tree: TreeArrays, sites: tuple[Site, ...], population: int, engine: str
+) -> SlotArrays:
+    """Slots numbered site by site, each with the flat cells or entries that feed it."""
+    total = sum(len(site) for site in sites)
+    node_feeds: list[NDArray[np.int64]] = []
+    edge_feeds: list[NDArray[np.int64]] = []
+    node_mode, edge_mode = np.zeros((2, len(rooted.variables)), dtype=np.int64)
+    first = 0
+    for site in sites:
+        place, pairs = rooted.place(site.scope), _feeds(rooted, site)
+        start = (tree.edge_start if place.edge else tree.node_start)[place.node]
+        (edge_feeds if place.edge else node_feeds).append(pairs + np.array([start, first]))
+        (edge_mode if place.edge else node_mode)[place.node] = 2
+        first += len(site)
+    node_first, node_slot = _by_entry(node_feeds, int(tree.node_start[-1]))
+    # Without observed edges one number says so, and large edge tables cost nothing.
+    edge_first, edge_slot = _by_entry(edge_feeds, int(tree.edge_start[-1]) if edge_feeds else 0)
+    _mark_simple(tree, node_mode, node_first, node_slot, total)
+    law, table = _ratios(sites, population, total, engine)
+    return SlotArrays(node_mode, node_first, node_slot, edge_mode, edge_first, edge_slot, law, table)
+
+
+def _feeds(rooted: RootedTree, site: Site) -> NDArray[np.int64]:
+    """Pairs (flat cell of the node, or entry of the edge's table; slot within the site)."""
+    if site.index is not None:
+        entry, slot = np.asarray(site.index, dtype=np.int64), np.arange(len(site))
+    else:
+        weights = site.weights.tocoo()  # type: ignore[union-attr]
+        kept = weights.data != 0
+        slot, entry = weights.coords[0][kept].astype(np.int64), weights.coords[1][kept].astype(np.int64)
+    place = rooted.place(site.scope)
+    if place.turned:
+        domain = Domain(site.scope, place.shape[::-1])
+        entry = domain.positions(site.scope[::-1])[entry]
+    return np.stack([entry, slot], axis=1).astype(np.int64)
+
+
+def _by_entry(pairs: list[NDArray[np.int64]], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Compressed rows: which slots each cell or entry feeds."""
+    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), dtype=np.int64)
+    both = both[np.lexsort((both[:, 1], both[:, 0]))]
+    return _starts(np.bincount(both[:, 0], minlength=size)), np.ascontiguousarray(both[:, 1])
+
+
+def _mark_simple(
+    tree: TreeArrays,
+    mode: NDArray[np.int64],
+    first: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    total: int,
+) -> None:
+    """Mode 1 for the nodes whose cells feed at most one slot each, and whose slots have one cell each."""
+    feeders = np.bincount(slot, minlength=total)
+    for v in np.flatnonzero(mode):
+        start, end = tree.node_start[v], tree.node_start[v + 1]
+        span = slice(first[start], first[end])
+        if np.diff(first[start : end + 1]).max() <= 1 and feeders[slot[span]].max() <= 1:
+            mode[v] = 1
+
+
+def _ratios(
+    sites: tuple[Site, ...], population: int, total: int, engine: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Poisson's parameters, and tables of l(y | k + 1) / l(y | k), k = 0 … N, for what is not in closed form."""
+    law, first = np.zeros((total, 5)), 0
+    in_tables = [
+        s for s in sites if not isinstance(s.noise, Poisson) or total * (population + 1) <= TABLE_ENTRIES
+    ]
+    rows = sum(len(site) for site in in_tables)
+    if rows * (population + 1) * 8 > TABLE_BYTES:
+        raise ProblemError(
+            [
+                f"{engine} would need {rows * (population + 1) * 8 / 1e9:.1f} GB for the likelihood tables of {rows} counts and"
+                f" N = {population}, and takes at most {TABLE_BYTES / 1e9:.0f} GB: use TiltedEP or MAP"
+            ]
+        )
+    table, filled = np.empty(rows * (population + 1)), 0
+    for site in sites:
+        span = slice(first, first + len(site))
+        if any(site is other for other in in_tables):
+            block = np.exp(log_ratios(site.noise, population)).T
+            law[span, 4] = filled + np.arange(len(site)) * (population + 1)
+            table[filled : filled + block.size] = block.ravel()
+            filled += block.size
+        else:
+            law[span, 0] = 1.0
+            law[span, 1] = site.noise.counts
+            law[span, 2] = site.noise.rate  # type: ignore[attr-defined]
+            law[span, 3] = site.noise.background  # type: ignore[attr-defined]
+        first = span.stop
+    return law, table
+
+
+def log_ratios(noise: Any, population: int) -> NDArray[np.float64]:
+    """log l(y | k + 1) − log l(y | k) for k = 0 … N, shape (N + 1, K), within ±LIMIT.
+
+    Where both are impossible the ratio points to the nearest possible count: up below the first, down above the last.
+    """
+    blocks = []
+    width = max(1, min(population + 2, BLOCK // max(noise.counts.size, 1)))
+    for low in range(0, population + 2, width):
+        k = np.arange(low, min(low + width, population + 2), dtype=float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            blocks.append(np.asarray(noise.log_prob(k[:, None]), dtype=float))
+    values = np.concatenate(blocks)
+    possible = values > -np.inf
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(values, axis=0)
+    below = ~np.logical_or.accumulate(possible, axis=0)[:-1]
+    above = ~np.logical_or.accumulate(possible[::-1], axis=0)[::-1][1:]
+    steps = np.where(np.isnan(steps), 0.0, steps)
+    steps = np.where(below & ~possible[:-1], LIMIT, steps)
+    steps = np.where(above & ~possible[1:], -LIMIT, steps)
+    return np.clip(steps, -LIMIT, LIMIT)

@@ -1,46 +1,48 @@
 """The count-table Gibbs sampler of Sheldon and Dietterich (2011), compiled: the reference the paper compares with.
 
-Markov-basis moves on node and edge tables (`_markov_basis.py` has the law and the moves). A move is one random pick;
-most picks meet empty cells, so it takes many of them: the paper burns in 1 million and averages 10 million. `PathGibbs` has the
-same posterior and a far smaller error for the same time.
+Markov-basis moves on node and edge tables (`_table_moves.py` has the law and the moves). A move is one random pick; most picks meet
+empty cells, so it takes many of them: the paper burns in 1 million and averages 10 million. `PathGibbs` has the same posterior and a far
+smaller error for the same time.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines._engine import IterativeEngine
-from headcount.engines.sampling._arrays import Hop, TableState
-from headcount.engines.sampling._chain_statistics import BatchMoments, effective_size, r_hat
-from headcount.engines.sampling._path_proposal import transition
-from headcount.engines.sampling._sample_beliefs import SampleBeliefs, Snapshots, floor, merged, mixing
-from headcount.engines.sampling._sampling_arrays import SamplingArrays, sampling_arrays
+from headcount.engines._settings import Rule, number, whole
+from headcount.engines.sampling._arrays import Hop, SamplingArrays, Sums, TableState
+from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
+from headcount.engines.sampling._sampler import (
+    FEWEST_DRAWS,
+    Array,
+    Batch,
+    Chain,
+    Run,
+    Sampler,
+    count_type,
+    stored,
+)
+from headcount.engines.sampling._statistics import effective_size, merged
 from headcount.observe import ProblemError
-from headcount.posterior._outcome import Status
-
-if TYPE_CHECKING:
-    from headcount.observe import Problem
 
 LARGEST = 10_000_000
 """The largest population: a move costs time in proportion to the square root of a cell's count."""
-_BURN_STEPS = 4
-_SCRATCH = 1 << 20
-_STORE_BYTES = 256_000_000
+LONGEST_WALK = 1 << 20
+"""Hops that a move walks at most in one direction; at `LARGEST` a walk is about √N · 9 = 3·10⁴ hops long."""
 
 
 @dataclass(frozen=True)
-class Gibbs(IterativeEngine):
+class Gibbs(Sampler):
     """Markov-basis Gibbs sampling of count tables on chains and trees.
 
     Parameters
     ----------
     burn_in
-        Moves thrown away, per chain.
+        Moves discarded, per chain.
     moves
         Moves averaged over, per chain. The paper's setting is ``Gibbs(burn_in=1_000_000, moves=10_000_000, chains=1)``.
     chains
@@ -73,266 +75,156 @@ class Gibbs(IterativeEngine):
     workers: int = 2
 
     name: ClassVar[str] = "Gibbs"
-    random: ClassVar[bool] = True
-    patience: ClassVar[int] = 1_000_000_000
+    rules: ClassVar[dict[str, Rule]] = {
+        "burn_in": whole(least=0),
+        "moves": whole(),
+        "chains": whole(),
+        "draws": whole(),
+        "configurations": whole(least=0),
+        "batches": whole(least=2),
+        "tolerance": number(),
+        "workers": whole(),
+    }
+    burn_steps: ClassVar[int] = 4
+    advice: ClassVar[str] = "Check these counts against the population, raise burn_in, or use PathGibbs"
 
     def __post_init__(self) -> None:
-        lows = {
-            "burn_in": 0,
-            "moves": 1,
-            "chains": 1,
-            "draws": 1,
-            "configurations": 0,
-            "batches": 2,
-            "workers": 1,
-        }
-        wrong = [
-            f"{k} must be at least {low}, got {getattr(self, k)!r}"
-            for k, low in lows.items()
-            if getattr(self, k) < low
-        ]
-        if self.moves < self.draws or self.moves < self.batches:
-            wrong.append(
-                f"moves ({self.moves}) must be at least draws ({self.draws}) and batches ({self.batches})"
+        super().__post_init__()
+        if self.moves < max(self.draws, self.batches):
+            raise ValueError(
+                f"Gibbs: moves ({self.moves}) must be at least draws ({self.draws}) and batches ({self.batches})"
             )
-        if wrong:
-            raise ValueError("Gibbs: " + "; ".join(wrong))
 
     @property
-    def max_iterations(self) -> int:  # type: ignore[override]
-        """Steps of a whole run: burn-in, then batches."""
-        return _BURN_STEPS + self.batches
+    def length(self) -> int:
+        """Moves."""
+        return self.moves
 
-    def good_status(self) -> Status:
-        """Sampled."""
-        return Status.SAMPLED
-
-    def init(self, problem: Problem, rng: np.random.Generator) -> TableRun:
-        """Draw the first tables of every chain from the model."""
-        arrays = sampling_arrays(problem, engine=self.name)
+    def prepare(self, arrays: SamplingArrays) -> None:
+        """Refuse large populations and structural zeros."""
         if arrays.population > LARGEST:
             raise ProblemError(
                 f"N = {arrays.population}: Gibbs walks every amount a move can have and takes at most N = {LARGEST}; use TiltedEP or MAP"
             )
         _refuse_structural_zeros(arrays)
-        seeds = rng.integers(0, 2**63, size=(self.chains, 4), dtype=np.int64)
-        chains = tuple(_first_chain(arrays, seed) for seed in seeds)
-        fits = _STORE_BYTES // max(1, 4 * self.chains * arrays.cells)
-        keep = min(self.configurations, _STORE_BYTES // max(1, 4 * self.chains * arrays.entries))
-        return TableRun(arrays, chains, thin=-(-self.moves // max(4, min(self.draws, fits))), keep=keep)
 
-    def step(self, state: TableRun) -> TableRun:
-        """One batch of moves on every chain."""
-        burning = state.steps < _BURN_STEPS
-        total, parts, part = (
-            (self.burn_in, _BURN_STEPS, state.steps)
-            if burning
-            else (self.moves, self.batches, state.steps - _BURN_STEPS)
+    def storage(self, arrays: SamplingArrays) -> tuple[int, int]:
+        """As many draws and configurations as asked for, while they fit."""
+        draws = min(self.draws, max(FEWEST_DRAWS, stored(8 * arrays.cells, self.chains)))
+        return -(-self.moves // max(4, draws)), min(
+            self.configurations, stored(8 * arrays.entries, self.chains)
         )
-        moves = (part + 1) * total // parts - part * total // parts
-        keep = 0 if burning else (part + 1) * state.keep // parts - part * state.keep // parts
-        with ThreadPoolExecutor(self.workers) as pool:
-            chains = tuple(pool.map(lambda c: _batch(state, c, moves, keep, burning), state.chains))
-        state = replace(state, chains=chains, steps=state.steps + 1)
-        if state.steps == _BURN_STEPS:
-            _require_possible(state, self.burn_in)
-        return state
 
-    def residual(self, state: TableRun) -> float:
-        """The largest R-hat − 1 of a node count; infinite while burning in."""
-        if state.steps <= _BURN_STEPS:
-            return np.inf
-        return float(r_hat(state.node_draws(), ranks=False).max() - 1)
+    def first_state(
+        self, arrays: SamplingArrays, learned: None, seed: np.random.SeedSequence, stop: Any
+    ) -> TableState:
+        """Tables drawn from the model, with N individuals."""
+        del learned
+        rng = np.random.default_rng(seed)
+        node, edge = np.zeros(arrays.cells, dtype=np.int64), np.zeros(arrays.entries, dtype=np.int64)
+        node[arrays.node(0)] = rng.multinomial(arrays.population, arrays.tree.initial)
+        for v in range(1, len(arrays.tree.sizes)):
+            table = rng.multinomial(node[arrays.node(int(arrays.tree.parent[v]))], arrays.transition(v))
+            edge[arrays.edge(v)] = table.ravel()
+            node[arrays.node(v)] = table.sum(axis=0)
+        slots = arrays.slots
+        count = np.zeros(slots.law.shape[0], dtype=np.int64)
+        np.add.at(count, slots.node_slot, np.repeat(node, np.diff(slots.node_first)))
+        if slots.edge_first.size > 1:
+            np.add.at(count, slots.edge_slot, np.repeat(edge, np.diff(slots.edge_first)))
+        return TableState(
+            edge=edge,
+            node=node,
+            slot_count=count,
+            edge_since=np.zeros_like(edge),
+            node_since=np.zeros_like(node),
+            random=seed.generate_state(4, np.uint64),
+            stop=stop,
+        )
 
-    def done(self, state: TableRun) -> bool:
-        """Whether all batches have run and the chains agree."""
-        return state.steps >= self.max_iterations and self.residual(state) <= self.tolerance
+    def advance(
+        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
+    ) -> None:
+        """Markov-basis moves."""
+        from headcount.engines.sampling._table_moves import make_moves
 
-    def finish(self, state: TableRun) -> SampleBeliefs:
-        """Averages over all moves of all chains."""
-        return _beliefs(state)
+        tree, state = run.arrays.tree, chain.state
+        degree = max(2, int((np.diff(tree.child_start) + 1).max()))
+        entries = np.zeros((2, degree), dtype=np.int64)
+        weights = np.empty((2, min(run.arrays.population, LONGEST_WALK) + 1))
+        hop = Hop(
+            entries[0], entries[1], np.zeros_like(entries), np.zeros(5, np.int64), weights[0], weights[1]
+        )
+        state.edge_since[:] = before
+        state.node_since[:] = before
+        make_moves(tree, run.arrays.slots, state, sums, hop, before, count, draws, run.thin)
+
+    def snapshot(self, state: TableState) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Node and edge tables."""
+        kind = count_type(LARGEST)
+        return state.node.astype(kind), state.edge.astype(kind)
+
+    def burn(self, run: Run, length: int) -> Run:
+        """Only move on."""
+        self.batch(run, length, 0)
+        return run
+
+    def estimates(self, run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
+        """Averages over moves."""
+        del run
+        node, edge = batch.sums.node / batch.length, batch.sums.edge / batch.length
+        return node, node, edge, edge
+
+    def finish(self, state: Run) -> SampleBeliefs:
+        """Averages over all moves of all chains, with batch-mean errors."""
+        nodes, edges = (merged([getattr(c, k) for c in state.chains]) for k in ("nodes", "edges"))
+        draws, tally = state.node_draws(), np.sum([c.tally for c in state.chains], axis=0)
+        squares = np.sum([c.totals[: nodes.raw.size] for c in state.chains], axis=0) / tally[0]
+        error = nodes.standard_error(1.0)
+        stretch = batch_stretch(draws, np.maximum(squares - nodes.raw**2, 0.0), error)
+        return sample_beliefs(
+            state,
+            (nodes.raw, edges.raw),
+            (stretch * error, stretch * edges.standard_error(1.0)),
+            _tables,
+            {
+                "batch_stretch": stretch,
+                "moves": int(tally[0]),
+                "moves_with_a_choice": float(tally[1] / tally[0]),
+            },
+        )
 
 
-@dataclass(frozen=True, eq=False)
-class TableChain:
-    """One chain: where it stands (changed in place) and what it has gathered."""
-
-    state: TableState
-    nodes: BatchMoments
-    edges: BatchMoments
-    squares: NDArray[np.float64]
-    moves: int = 0
-    real: int = 0
-    draws: tuple[NDArray[np.int32], ...] = ()
-    snapshots: tuple[NDArray[np.int32], ...] = ()
-    first: tuple[NDArray[np.int32], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class TableRun:
-    """All chains, and what they share."""
-
-    arrays: SamplingArrays
-    chains: tuple[TableChain, ...]
-    thin: int
-    keep: int
-    steps: int = 0
-
-    def node_draws(self) -> NDArray[np.int32]:
-        """Node counts of the kept moves, (chains, draws, cells)."""
-        return np.stack([np.concatenate(c.draws) for c in self.chains])
+def _tables(snapshot: Any) -> Any:
+    """The node and edge tables of a snapshot: itself."""
+    return snapshot
 
 
 def _refuse_structural_zeros(arrays: SamplingArrays) -> None:
     """A zero between two cells that can both be occupied breaks the Markov basis."""
     reach = [arrays.tree.initial > 0]
     problems = []
-    for v in range(1, len(arrays.variables)):
-        law, above = transition(arrays, v), reach[int(arrays.tree.parent[v])]
+    names = arrays.rooted.variables
+    for v in range(1, len(names)):
+        u = int(arrays.tree.parent[v])
+        law, above = arrays.transition(v), reach[u]
         reach.append(np.asarray((law[above] > 0).any(axis=0)))
         zero = np.argwhere((law == 0) & above[:, None] & reach[v])
         if len(zero):
             i, j = zero[0]
-            names = arrays.variables[int(arrays.tree.parent[v])], arrays.variables[v]
             problems.append(
-                f"{len(zero)} structural zeros between {names[0]!r} and {names[1]!r} (first: state {i} to state {j}): Gibbs' moves"
+                f"{len(zero)} structural zeros between {names[u]!r} and {names[v]!r} (first: state {i} to state {j}): Gibbs' moves"
                 " do not connect the tables of such a model; use PathGibbs"
             )
     if problems:
         raise ProblemError(problems)
 
 
-def _first_chain(arrays: SamplingArrays, seed: NDArray[np.int64]) -> TableChain:
-    """Tables drawn from the model, with N individuals."""
-    sequence = np.random.SeedSequence([int(word) for word in seed])
-    rng = np.random.default_rng(sequence)
-    node, edge = np.zeros(arrays.cells, dtype=np.int64), np.zeros(arrays.entries, dtype=np.int64)
-    node[arrays.node(0)] = rng.multinomial(arrays.population, arrays.tree.initial)
-    for v in range(1, len(arrays.variables)):
-        table = rng.multinomial(node[arrays.node(int(arrays.tree.parent[v]))], transition(arrays, v))
-        edge[arrays.edge(v)] = table.ravel()
-        node[arrays.node(v)] = table.sum(axis=0)
-    slots = arrays.slots
-    count = np.zeros(slots.law.shape[0], dtype=np.int64)
-    np.add.at(count, slots.node_slot, np.repeat(node, np.diff(slots.node_first)))
-    if slots.edge_first.size > 1:
-        np.add.at(count, slots.edge_slot, np.repeat(edge, np.diff(slots.edge_first)))
-    entries, cells = arrays.entries, arrays.cells
-    state = TableState(
-        edge=edge,
-        node=node,
-        slot_count=count,
-        random=sequence.generate_state(4, np.uint64),
-        edge_sum=np.zeros(entries),
-        edge_square=np.zeros(entries),
-        edge_since=np.zeros(entries, dtype=np.int64),
-        node_sum=np.zeros(cells),
-        node_square=np.zeros(cells),
-        node_since=np.zeros(cells, dtype=np.int64),
-    )
-    return TableChain(
-        state, BatchMoments.empty(cells), BatchMoments.empty(entries), np.zeros(cells + entries)
-    )
-
-
-def _batch(run: TableRun, chain: TableChain, moves: int, keep: int, burning: bool) -> TableChain:
-    """`moves` moves of one chain, in `keep` parts with a snapshot of all tables after each."""
-    from headcount.engines.sampling._markov_basis import make_moves
-
-    arrays, state = run.arrays, chain.state
-    degree = int((np.diff(arrays.tree.child_start) + 1).max())
-    wide = min(arrays.population, _SCRATCH) + 1
-    entries = np.zeros(max(2, degree), dtype=np.int64)
-    hop = Hop(
-        entries,
-        entries.copy(),
-        np.zeros((2, max(2, degree)), np.int64),
-        np.zeros(5, np.int64),
-        np.empty(wide),
-        np.empty(wide),
-    )
-    for total in (state.edge_sum, state.edge_square, state.node_sum, state.node_square):
-        total[:] = 0.0
-    state.edge_since[:] = chain.moves
-    state.node_since[:] = chain.moves
-    now, real, draws, tables, first = chain.moves, 0, [], [], []
-    for part in range(max(keep, 1)):
-        share = (part + 1) * moves // max(keep, 1) - part * moves // max(keep, 1)
-        rows = np.zeros(((now + share) // run.thin - now // run.thin, arrays.cells), dtype=np.int32)
-        real += make_moves(arrays.tree, arrays.slots, state, hop, now, share, rows, run.thin)
-        now += share
-        draws.append(rows)
-        if keep > 0:
-            tables.append(state.edge.astype(np.int32))
-            first.append(state.node[arrays.node(0)].astype(np.int32))
-    if burning:
-        return chain  # its arrays have moved on; the moves before count for nothing
-    node, edge = state.node_sum / moves, state.edge_sum / moves
-    return replace(
-        chain,
-        nodes=chain.nodes.add(node, node),
-        edges=chain.edges.add(edge, edge),
-        squares=chain.squares + np.concatenate([state.node_square, state.edge_square]),
-        moves=now,
-        real=chain.real + real,
-        draws=(*chain.draws, *draws),
-        snapshots=(*chain.snapshots, *tables),
-        first=(*chain.first, *first),
-    )
-
-
-def _require_possible(run: TableRun, burn_in: int) -> None:
-    """Refuse to sample from a state that the data make impossible."""
-    bad = sorted({text for c in run.chains for text in run.arrays.impossible(c.state.slot_count)})
-    if bad:
-        shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
-        raise ProblemError(
-            f"Gibbs found no tables that agree with the data within burn_in = {burn_in} moves; still impossible: {shown}."
-            " Check these counts against the population, raise burn_in, or use PathGibbs"
-        )
-
-
-def _beliefs(run: TableRun) -> SampleBeliefs:
-    """Averages over moves, with batch-mean errors."""
-    arrays, chains = run.arrays, run.chains
-    nodes, edges = merged([c.nodes for c in chains]), merged([c.edges for c in chains])
-    total = sum(c.moves for c in chains)
-    squares = np.sum([c.squares for c in chains], axis=0) / total
-    node_variance = np.maximum(squares[: arrays.cells] - nodes.raw**2, 0.0)
-    draws = run.node_draws()
-    node_error, edge_error = nodes.standard_error(1.0), edges.standard_error(1.0)
-    stretch = batch_stretch(draws, node_variance, node_error)
-    node_error, edge_error = stretch * node_error, stretch * edge_error
-    return SampleBeliefs(
-        arrays=arrays,
-        node_mean=nodes.raw,
-        node_variance=node_variance,
-        node_error=node_error,
-        edge_mean=edges.raw,
-        edge_variance=np.maximum(squares[arrays.cells :] - edges.raw**2, 0.0),
-        edge_error=edge_error,
-        node_draws=draws,
-        snapshots=Snapshots(
-            tables=tuple(s for c in chains for s in c.snapshots),
-            first=tuple(s for c in chains for s in c.first),
-        ),
-        diagnostics={
-            **mixing(draws),
-            "floor": floor(node_error, nodes.raw, edge_error, edges.raw),
-            "batch_stretch": stretch,
-            "moves": total,
-            "moves_with_a_choice": sum(c.real for c in chains) / total,
-        },
-    )
-
-
-def batch_stretch(
-    draws: NDArray[np.int32], variance: NDArray[np.float64], error: NDArray[np.float64]
-) -> float:
+def batch_stretch(draws: NDArray[Any], variance: Array, error: Array) -> float:
     """How many times larger the error is than independent batches would have it, at least 1.
 
     Table moves are so local that one batch remembers the one before: two runs of the paper's length are twice as far apart as
-    their batches say. The median over node counts of sqrt(variance / effective size) / (batch error) puts that right.
+    their batches say. The median over node counts of sqrt(variance / effective size) / (batch error) corrects that.
     """
     size = effective_size(draws)
     known = np.isfinite(size) & (error > 0)

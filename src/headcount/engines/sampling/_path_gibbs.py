@@ -12,41 +12,56 @@ fourth of the error of counting for nodes, and less than a tenth for flows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines._engine import IterativeEngine
-from headcount.engines.sampling._arrays import PathState, Proposal, Sums
-from headcount.engines.sampling._chain_statistics import BatchMoments, r_hat
-from headcount.engines.sampling._path_proposal import model_proposal, smoothed_proposal
-from headcount.engines.sampling._sample_beliefs import SampleBeliefs, normalised, rake_tree, sample_beliefs
-from headcount.engines.sampling._sampling_arrays import SamplingArrays, sampling_arrays
+from headcount.engines._settings import Rule, flag, number, or_none, whole
+from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
+from headcount.engines.sampling._raking import rake
+from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
+from headcount.engines.sampling._sampler import (
+    FEWEST_DRAWS,
+    STORE_BYTES,
+    Array,
+    Batch,
+    Chain,
+    Run,
+    Sampler,
+    share,
+    stored,
+)
+from headcount.engines.sampling._statistics import BatchMoments, merged
+from headcount.individual import Model
 from headcount.observe import ProblemError
-from headcount.posterior._outcome import Status
 
-if TYPE_CHECKING:
-    from headcount.individual import Model
-    from headcount.observe import Problem
-
-_STORE_BYTES = 256_000_000
-_MOST_BYTES = 8_000_000_000
-_BURN_STEPS = 6
-_TUNING = 4
+MOST_BYTES = 8_000_000_000
+"""Memory above which a run is refused: half of an ordinary machine's, no derivation."""
+MOST_DRAWS = 1000
+"""Node tables kept per chain: quantiles of more gain nothing that the intervals' rounding would show."""
+TUNED_PARTS = 4
 """Parts of each of the last three burn-in steps, whose spread tells how much to trust counting and how much smoothing."""
-_COUNTED = 0.01
-"""The share of counting in flows before raking: too little to add noise, enough that no flow that happened starts near zero."""
-_WORTHWHILE = 0.15
-"""Whole-path proposals are kept when at least this share of them is accepted."""
+COUNTED = 0.01
+"""Share of counting in flows before raking: too little to add noise, enough that no flow that happened starts near zero."""
+WORTHWHILE = 0.15
+"""Share of whole-path proposals that must be accepted for them to be kept. A proposal costs a few alias draws per node, a single-site
+update L products; kept from an earlier experiment, no derivation."""
+SINGLE_SITE_EVERY = 4
+"""With whole-path proposals, sweeps per single-site sweep; kept from an earlier experiment, no derivation."""
+BATCH_TOLERANCE = 1e-6
+"""Margin error, relative to N, to which a batch's flows are raked: only their spread over batches is used."""
+CONSISTENT = 1e-13
+"""Margin error, relative to N, to which the answer's flows are raked: rounding."""
+EMPTY = 1e-290
+"""A row of expected counts below this has no law of its own: the division would not be a normal double."""
 
 
 @dataclass(frozen=True)
-class PathGibbs(IterativeEngine):
+class PathGibbs(Sampler):
     """Individual-level Gibbs sampling on chains and trees, any noise, entries and sums of nodes and edges.
 
     Parameters
@@ -54,13 +69,13 @@ class PathGibbs(IterativeEngine):
     chains
         Independent chains.
     burn_in
-        Sweeps thrown away, during which the whole-path proposals are learned.
+        Sweeps discarded, during which the whole-path proposals are learned.
     sweeps
         Sweeps kept, per chain.
     thin
         Keep the node tables of every `thin`-th sweep (for R-hat, quantiles, covariances); None: as many as fit 256 MB, at most 1000.
     exact
-        Whole paths redrawn exactly per sweep; None: one for every twenty individuals, from 4 to 20.
+        Whole paths redrawn exactly per sweep; None: one per twenty individuals, from 4 to 20.
     proposals
         Whole-path proposals: True, False, or None for "if at least 15 % are accepted at the end of burn-in".
     draws
@@ -100,287 +115,283 @@ class PathGibbs(IterativeEngine):
     workers: int = 2
 
     name: ClassVar[str] = "PathGibbs"
-    random: ClassVar[bool] = True
-    patience: ClassVar[int] = 1_000_000_000
+    rules: ClassVar[dict[str, Rule]] = {
+        "chains": whole(),
+        "burn_in": whole(least=0),
+        "sweeps": whole(),
+        "thin": or_none(whole()),
+        "exact": or_none(whole()),
+        "proposals": or_none(flag()),
+        "draws": whole(least=0),
+        "batches": whole(least=2),
+        "start": or_none(Rule("a model of the problem's variables", lambda value: isinstance(value, Model))),
+        "tolerance": number(),
+        "workers": whole(),
+    }
+    burn_steps: ClassVar[int] = 6
+    advice: ClassVar[str] = (
+        "Check these counts against the model's zeros and the population; if they can be right, raise burn_in or give start= a model"
+        " near the data (for example the problem's model tilted to its MAP)"
+    )
 
     def __post_init__(self) -> None:
-        wrong = [
-            f"{name} must be at least {low}, got {getattr(self, name)!r}"
-            for name, low in (
-                ("chains", 1),
-                ("burn_in", 0),
-                ("sweeps", 1),
-                ("draws", 0),
-                ("batches", 2),
-                ("workers", 1),
-            )
-            if getattr(self, name) < low
-        ]
-        wrong += [
-            f"{name} must be None or at least {low}, got {getattr(self, name)!r}"
-            for name, low in (("thin", 1), ("exact", 1))
-            if getattr(self, name) is not None and getattr(self, name) < low
-        ]
+        super().__post_init__()
         if self.sweeps < self.batches:
-            wrong.append(f"sweeps ({self.sweeps}) must be at least batches ({self.batches})")
-        if wrong:
-            raise ValueError("PathGibbs: " + "; ".join(wrong))
+            raise ValueError(f"PathGibbs: sweeps ({self.sweeps}) must be at least batches ({self.batches})")
 
     @property
-    def max_iterations(self) -> int:  # type: ignore[override]
-        """Steps of a whole run: burn-in, then batches."""
-        return _BURN_STEPS + self.batches
+    def length(self) -> int:
+        """Sweeps."""
+        return self.sweeps
 
-    def good_status(self) -> Status:
-        """Sampled."""
-        return Status.SAMPLED
-
-    def init(self, problem: Problem, rng: np.random.Generator) -> PathRun:
-        """Draw the first paths of every chain."""
-        arrays = sampling_arrays(problem, engine=self.name)
+    def prepare(self, arrays: SamplingArrays) -> Learned:
+        """Refuse what would not fit; before burn-in, paths are proposed from `start` or the model."""
         _check_memory(arrays, self)
-        proposal = model_proposal(arrays, self.start)
-        seeds = rng.integers(0, 2**63, size=(self.chains, 4), dtype=np.int64)
-        chains = tuple(_first_chain(arrays, proposal, seed) for seed in seeds)
-        exact = self.exact or min(20, max(4, ceil(arrays.population / 20)))
-        thin = self.thin or max(
-            1, ceil(self.sweeps / min(1000, max(20, _STORE_BYTES // (8 * arrays.cells * self.chains))))
-        )
-        keep = min(
-            self.draws, _STORE_BYTES // max(1, 2 * len(arrays.variables) * arrays.population * self.chains)
-        )
-        return PathRun(
-            arrays=arrays,
-            chains=chains,
-            proposal=proposal,
-            exact=exact,
-            thin=thin,
-            keep=keep,
+        return Learned(
+            proposal=_model_proposal(arrays, self.start),
+            exact=self.exact or min(20, max(4, ceil(arrays.population / 20))),
             trusted=self.start is not None,
             tuning=BatchMoments.empty(arrays.cells),
-            share=np.full(arrays.cells, 0.5),
+            counting=np.full(arrays.cells, 0.5),
         )
 
-    def step(self, state: PathRun) -> PathRun:
-        """Burn in, or run one batch on every chain."""
-        if state.steps < _BURN_STEPS:
-            return self._burn(state)
-        state = replace(state, steps=state.steps + 1)
-        length = _share(self.sweeps, self.batches, state.steps - _BURN_STEPS - 1)
-        keep = _share(state.keep, self.batches, state.steps - _BURN_STEPS - 1)
-        results = self._each(lambda c: _batch(state, c, length, keep), state)
-        chains = tuple(_gathered(state, c, r, length) for c, r in zip(state.chains, results, strict=True))
-        return replace(state, chains=chains)
+    def storage(self, arrays: SamplingArrays) -> tuple[int, int]:
+        """As many draws as fit, at most `MOST_DRAWS`; as many configurations as asked for, while they fit."""
+        draws = min(MOST_DRAWS, max(FEWEST_DRAWS, stored(8 * arrays.cells, self.chains)))
+        paths = 2 * len(arrays.tree.sizes) * arrays.population
+        return self.thin or ceil(self.sweeps / draws), min(self.draws, stored(paths, self.chains))
 
-    def residual(self, state: PathRun) -> float:
-        """The largest R-hat − 1 of a node count; infinite while burning in."""
-        if state.steps <= _BURN_STEPS:
-            return np.inf
-        return float(r_hat(state.node_draws(), ranks=False).max() - 1)
+    def first_state(
+        self, arrays: SamplingArrays, learned: Learned, seed: np.random.SeedSequence, stop: Any
+    ) -> PathState:
+        """N paths drawn from the proposal."""
+        from headcount.engines.sampling._path_moves import draw_paths
 
-    def done(self, state: PathRun) -> bool:
-        """Whether all batches have run and the chains agree."""
-        return state.steps >= self.max_iterations and self.residual(state) <= self.tolerance
-
-    def finish(self, state: PathRun) -> SampleBeliefs:
-        """Means, spreads and errors from all chains."""
-        return sample_beliefs(state)
-
-    def _burn(self, state: PathRun) -> PathRun:
-        """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle."""
-        number = state.steps + 1
-        length = _share(self.burn_in, _BURN_STEPS, state.steps)
-        trying = state.trusted or number == 5 or (number == 6 and state.proposing)
-        state = replace(state, steps=number, proposing=trying and self.proposals is not False)
-        tuned = _TUNING if number >= 4 else 1
-        results = [
-            r
-            for part in range(tuned)
-            for r in self._each(lambda c, part=part: _batch(state, c, _share(length, tuned, part), 0), state)  # type: ignore[misc]
-        ]
-        exact = sum(int(r.tally[1]) for r in results)
-        if number >= 4 and exact > 0:
-            tuning = state.tuning
-            for r in results:
-                if r.tally[1] > 0:
-                    tuning = tuning.add(r.node, r.node_smooth)
-            state = replace(state, tuning=tuning, share=tuning.best_shares(state.arrays.tree.node_start))
-        if number == 4 and self.proposals is not False and exact > 0:
-            node, edge = (
-                np.sum([getattr(r, k) for r in results], axis=0) for k in ("node_smooth", "edge_smooth")
-            )
-            state = replace(state, proposal=smoothed_proposal(state.arrays, node, edge), trusted=False)
-        if number == 5 and length > 0:
-            tried, taken = (sum(int(r.tally[k]) for r in results) for k in (2, 3))
-            accepted = taken / max(tried, 1)
-            state = replace(
-                state,
-                accepted=accepted,
-                proposing=self.proposals or (self.proposals is None and accepted >= _WORTHWHILE),
-            )
-        if number == _BURN_STEPS:
-            _require_possible(state, self.burn_in)
+        slots = arrays.slots.law.shape[0]
+        state = PathState(
+            path=np.zeros((len(arrays.tree.sizes), arrays.population), dtype=np.int16),
+            node_count=np.zeros(arrays.cells, dtype=np.int64),
+            node_ratio=np.ones(arrays.cells),
+            slot_count=np.zeros(slots, dtype=np.int64),
+            slot_ratio=np.ones(slots),
+            random=seed.generate_state(4, np.uint64),
+            stop=stop,
+        )
+        draw_paths(arrays.tree, arrays.slots, state, learned.proposal)
         return state
 
-    def _each(self, work: Callable[[PathChain], Any], state: PathRun) -> list[Any]:
-        """Run `work` on every chain, in threads (the kernels hold no lock)."""
-        if self.workers == 1 or self.chains == 1:
-            return [work(chain) for chain in state.chains]
-        with ThreadPoolExecutor(self.workers) as pool:
-            return list(pool.map(work, state.chains))
+    def advance(
+        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
+    ) -> None:
+        """Sweeps."""
+        from headcount.engines.sampling._path_moves import sweep_paths
+
+        arrays, learned = run.arrays, run.learned
+        every = SINGLE_SITE_EVERY if learned.proposing else 1
+        moves = (count, every, int(learned.proposing), arrays.population, learned.exact)
+        sweep_paths(
+            arrays.tree, arrays.slots, chain.state, learned.proposal, moves, sums, draws, run.thin, before
+        )
+
+    def snapshot(self, state: PathState) -> NDArray[np.int16]:
+        """All paths."""
+        return np.array(state.path)
+
+    def burn(self, run: Run, length: int) -> Run:
+        """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle. Steps 4–6 weigh counting against smoothing."""
+        number, learned = run.steps, run.learned
+        trying = learned.trusted or number == 5 or (number == 6 and learned.proposing)
+        learned = replace(learned, proposing=trying and self.proposals is not False)
+        run = replace(run, learned=learned)
+        parts = TUNED_PARTS if number >= 4 else 1
+        batches = [b for part in range(parts) for b in self.batch(run, share(length, parts, part), 0)]
+        if number >= 4:
+            learned = _tuned(run, batches)
+        if number == 4 and self.proposals is not False:
+            learned = _smoothed_proposal(replace(run, learned=learned), batches)
+        if number == 5 and length > 0:
+            tried, taken = (sum(int(b.sums.tally[k]) for b in batches) for k in (2, 3))
+            accepted = taken / max(tried, 1)
+            keep = accepted >= WORTHWHILE if self.proposals is None else self.proposals
+            learned = replace(learned, accepted=accepted, proposing=keep)
+        return replace(run, learned=learned)
+
+    def estimates(self, run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
+        """Node means by counting and by smoothing; flows raked to their blend, and before that."""
+        node, smooth, flows = _averages(run, batch)
+        counting = run.learned.counting
+        blend = _normalised(run.arrays, counting * node + (1 - counting) * smooth)
+        return node, smooth, _rake_tree(run.arrays, blend, flows, tolerance=BATCH_TOLERANCE)[0], flows
+
+    def finish(self, state: Run) -> SampleBeliefs:
+        """Blended node means, raked flows, spreads from the counts themselves."""
+        arrays, learned = state.arrays, state.learned
+        nodes, edges = (merged([getattr(c, k) for c in state.chains]) for k in ("nodes", "edges"))
+        node_mean = _normalised(arrays, nodes.blend(learned.counting))
+        edge_mean, residual = _rake_tree(arrays, node_mean, edges.smooth, tolerance=CONSISTENT)
+        return sample_beliefs(
+            state,
+            (node_mean, edge_mean),
+            (nodes.standard_error(learned.counting), edges.standard_error(1.0)),
+            partial(_tables, arrays),
+            {
+                "accepted": learned.accepted,
+                "whole_path_proposals": learned.proposing,
+                "counting_share": float(learned.counting.mean()),
+                "exact_individuals": learned.exact,
+                "raking_residual": residual,
+                "sweeps": sum(c.length for c in state.chains),
+            },
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class PathChain:
-    """One chain: where it stands (changed in place) and what it has gathered."""
+class Learned:
+    """What all chains use, and burn-in improves."""
 
-    state: PathState
-    nodes: BatchMoments
-    edges: BatchMoments
-    """Of flows: "raw" are the batches' raked tables, "smooth" their tables before raking."""
-    totals: NDArray[np.float64]
-    """Sums over sweeps of n² of nodes, n² of flows, n of flows."""
-    sweeps: int = 0
-    draws: tuple[NDArray[np.int32], ...] = ()
-    snapshots: tuple[NDArray[np.int16], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class PathRun:
-    """All chains, and what they share."""
-
-    arrays: SamplingArrays
-    chains: tuple[PathChain, ...]
     proposal: Proposal
     exact: int
-    thin: int
-    keep: int
+    """Paths redrawn exactly per sweep."""
     trusted: bool
+    """Whether the proposal is the caller's, near the data: then it is used from the start."""
     tuning: BatchMoments
-    """Node means of the last burn-in steps, which fix `share`."""
-    share: NDArray[np.float64]
+    """Node means of the last burn-in steps, which fix `counting`."""
+    counting: Array
     """The share of counting in each node mean; the rest is smoothing."""
     accepted: float = float("nan")
     proposing: bool = False
-    steps: int = 0
-
-    def node_draws(self) -> NDArray[np.int32]:
-        """Node counts of the kept sweeps, (chains, draws, cells)."""
-        return np.stack([np.concatenate(c.draws) for c in self.chains])
 
 
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    node: NDArray[np.float64]
-    node_smooth: NDArray[np.float64]
-    edge_smooth: NDArray[np.float64]
-    totals: NDArray[np.float64]
-    tally: NDArray[np.int64]
-    draws: NDArray[np.int32]
-    snapshots: tuple[NDArray[np.int16], ...]
+def _averages(run: Run, batch: Batch) -> tuple[Array, Array, Array]:
+    """A batch's node means by counting and by smoothing, and its flows (smoothed, with a little counting)."""
+    sums, people, exact = batch.sums, run.arrays.population, int(batch.sums.tally[1])
+    node, flows = sums.node / max(batch.length, 1), sums.edge / max(batch.length, 1)
+    if exact == 0:
+        return node, node, flows
+    smooth = people * sums.edge_smooth / exact
+    return node, people * sums.node_smooth / exact, COUNTED * flows + (1 - COUNTED) * smooth
 
 
-def _share(total: int, parts: int, part: int) -> int:
-    """The size of one of `parts` nearly equal parts of `total`."""
-    return (part + 1) * total // parts - part * total // parts
+def _tuned(run: Run, batches: list[Batch]) -> Learned:
+    """The shares of counting and smoothing, with what these burn-in batches say about both."""
+    learned: Learned = run.learned
+    tuning = learned.tuning
+    for batch in batches:
+        if batch.sums.tally[1] > 0:
+            tuning = tuning.add(*_averages(run, batch)[:2])
+    if tuning.batches == 0:
+        return learned
+    return replace(learned, tuning=tuning, counting=tuning.best_shares(run.arrays.tree.node_start))
 
 
-def _first_chain(arrays: SamplingArrays, proposal: Proposal, seed: NDArray[np.int64]) -> PathChain:
-    """N paths drawn from the proposal."""
-    from headcount.engines.sampling._propose_path import draw_paths
-    from headcount.engines.sampling._sweep_paths import recount
+def _tables(arrays: SamplingArrays, path: NDArray[np.int16]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Node and edge tables of all paths, flat."""
+    from headcount.engines.sampling._path_moves import edge_counts
 
-    slots = arrays.slots.law.shape[0]
-    state = PathState(
-        path=np.zeros((len(arrays.variables), arrays.population), dtype=np.int16),
-        node_count=np.zeros(arrays.cells, dtype=np.int64),
-        node_ratio=np.ones(arrays.cells),
-        slot_count=np.zeros(slots, dtype=np.int64),
-        slot_ratio=np.ones(slots),
-        random=np.random.SeedSequence([int(word) for word in seed]).generate_state(4, np.uint64),
-    )
-    draw_paths(arrays.tree, state, proposal)
-    recount(arrays.tree, arrays.slots, state)
-    empty = BatchMoments.empty
-    return PathChain(
-        state, empty(arrays.cells), empty(arrays.entries), np.zeros(arrays.cells + 2 * arrays.entries)
+    edges = np.zeros(arrays.entries, dtype=np.int64)
+    edge_counts(arrays.tree, path, edges)
+    sizes = arrays.rooted.sizes
+    return np.concatenate([np.bincount(path[v], minlength=size) for v, size in enumerate(sizes)]), edges
+
+
+def _normalised(arrays: SamplingArrays, nodes: Array) -> Array:
+    """Node tables scaled to N: counting and smoothing sum to N each, their blend with a share for every entry only nearly."""
+    starts = arrays.tree.node_start
+    return np.asarray(
+        nodes * np.repeat(arrays.population / np.add.reduceat(nodes, starts[:-1]), np.diff(starts))
     )
 
 
-def _batch(run: PathRun, chain: PathChain, length: int, keep: int) -> _Batch:
-    """`length` sweeps of one chain, in `keep` parts with a snapshot of all paths after each."""
-    from headcount.engines.sampling._sweep_paths import sweep_paths
-
-    arrays, people = run.arrays, run.arrays.population
-    sizes = (arrays.cells, arrays.cells, arrays.entries, arrays.entries, arrays.cells, arrays.entries)
-    sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(4, dtype=np.int64)))
-    draws, snapshots = [], []
-    parts = max(keep, 1)
-    for part in range(parts):
-        share = _share(length, parts, part)
-        moves = (share, 4 if run.proposing else 1, int(run.proposing), people, run.exact)
-        # The thinning counts from the start of the chain, whatever the batches are.
-        before = chain.sweeps + _share_before(length, parts, part)
-        rows = np.zeros(((before + share) // run.thin - before // run.thin, arrays.cells), dtype=np.int32)
-        sweep_paths(arrays.tree, arrays.slots, chain.state, run.proposal, moves, sums, rows, run.thin, before)
-        draws.append(rows)
-        if keep > 0 and share > 0:
-            snapshots.append(chain.state.path.copy())
-    count, exact = max(length, 1), int(sums.tally[1])
-    node, flows = sums.node / count, sums.edge / count
-    smooth = node
-    if exact > 0:
-        smooth = people * sums.node_smooth / exact
-        flows = _COUNTED * flows + (1 - _COUNTED) * people * sums.edge_smooth / exact
-    return _Batch(
-        node=node,
-        node_smooth=smooth,
-        edge_smooth=flows,
-        totals=np.concatenate([sums.node_square, sums.edge_square, sums.edge]),
-        tally=sums.tally,
-        draws=np.concatenate(draws),
-        snapshots=tuple(snapshots),
-    )
-
-
-def _gathered(run: PathRun, chain: PathChain, batch: _Batch, length: int) -> PathChain:
-    """A chain with one batch more."""
-    blend = normalised(run.arrays, run.share * batch.node + (1 - run.share) * batch.node_smooth)
-    raked = rake_tree(run.arrays, blend, batch.edge_smooth, tolerance=1e-6)[0]
-    return replace(
-        chain,
-        nodes=chain.nodes.add(batch.node, batch.node_smooth),
-        edges=chain.edges.add(raked, batch.edge_smooth),
-        totals=chain.totals + batch.totals,
-        sweeps=chain.sweeps + length,
-        draws=(*chain.draws, batch.draws),
-        snapshots=chain.snapshots + batch.snapshots,
-    )
-
-
-def _share_before(total: int, parts: int, part: int) -> int:
-    return part * total // parts
-
-
-def _require_possible(run: PathRun, burn_in: int) -> None:
-    """Refuse to sample from a state that the data make impossible."""
-    bad = sorted({text for c in run.chains for text in run.arrays.impossible(c.state.slot_count)})
-    if bad:
-        shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
-        raise ProblemError(
-            f"PathGibbs found no state that agrees with the data within burn_in = {burn_in} sweeps; still impossible: {shown}."
-            " Check these counts against the model's zeros and the population; if they can be right, raise burn_in or give"
-            " start= a model near the data (for example the problem's model tilted to its MAP)"
+def _rake_tree(
+    arrays: SamplingArrays, nodes: Array, edges: Array, *, tolerance: float
+) -> tuple[Array, float]:
+    """Every edge table raked to the node means at its two ends; also the largest margin error left, relative to N."""
+    out, worst = np.empty_like(edges), 0.0
+    for v, u in enumerate(arrays.rooted.parents[1:], start=1):
+        rows, columns = nodes[arrays.node(u)], nodes[arrays.node(v)]
+        table = rake(
+            edges[arrays.edge(v)].reshape(rows.size, columns.size), rows, columns, tolerance=tolerance
         )
+        worst = max(
+            worst,
+            float(np.abs(table.sum(axis=1) - rows).max()),
+            float(np.abs(table.sum(axis=0) - columns).max()),
+        )
+        out[arrays.edge(v)] = table.ravel()
+    return out, worst / arrays.population
 
 
 def _check_memory(arrays: SamplingArrays, engine: PathGibbs) -> None:
     """Predict memory before taking it."""
-    per_chain = 2 * len(arrays.variables) * arrays.population + 8 * (20 * arrays.cells + 14 * arrays.entries)
-    total = engine.chains * per_chain + 2 * _STORE_BYTES
-    if total > _MOST_BYTES:
+    nodes = len(arrays.tree.sizes)
+    per_chain = 2 * nodes * arrays.population + 8 * (20 * arrays.cells + 14 * arrays.entries)
+    total = engine.chains * per_chain + 2 * STORE_BYTES
+    if total > MOST_BYTES:
         raise ProblemError(
             f"PathGibbs would need {total / 1e9:.1f} GB ({engine.chains} chains of {arrays.population} individuals on"
-            f" {len(arrays.variables)} variables, {arrays.entries} flows) and takes at most {_MOST_BYTES / 1e9:.0f} GB:"
+            f" {nodes} variables, {arrays.entries} flows) and takes at most {MOST_BYTES / 1e9:.0f} GB:"
             " use fewer chains, or TiltedEP"
         )
+
+
+def _model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:
+    """Q = the model, or `start` where one is given."""
+    names, laws = arrays.rooted.variables, [arrays.transition(v) for v in range(1, len(arrays.tree.sizes))]
+    if start is None:
+        return _proposal(arrays, arrays.tree.initial, laws, laws)
+    if set(start.variables) != set(names):
+        raise ProblemError(
+            f"start must be a model of the variables {list(names)!r}, got {list(start.variables)!r}"
+        )
+    root = start.marginal((names[0],))
+    edges = [start.marginal((names[u], names[v])) for v, u in enumerate(arrays.rooted.parents[1:], start=1)]
+    rows = [_conditional(edge, law) for edge, law in zip(edges, laws, strict=True)]
+    if np.any((root > 0) & (arrays.tree.initial == 0)) or any(
+        np.any((q > 0) & (law == 0)) for q, law in zip(rows, laws, strict=True)
+    ):
+        raise ProblemError(
+            "start gives probability to steps that the problem's model forbids: tilt the problem's own model"
+        )
+    return _proposal(arrays, root, rows, laws)
+
+
+def _smoothed_proposal(run: Run, batches: list[Batch]) -> Learned:
+    """Propose from the Markov tree with one individual's marginals, as these batches smoothed them."""
+    learned: Learned = run.learned
+    if not any(b.sums.tally[1] for b in batches):
+        return learned
+    arrays, averages = run.arrays, [_averages(run, b) for b in batches]
+    node, edge = (np.sum([a[k] for a in averages], axis=0) for k in (1, 2))
+    laws = [arrays.transition(v) for v in range(1, len(arrays.tree.sizes))]
+    tables = [edge[arrays.edge(v)].reshape(law.shape) for v, law in enumerate(laws, start=1)]
+    rows = [_conditional(table, law) for table, law in zip(tables, laws, strict=True)]
+    root = node[arrays.node(0)]
+    return replace(learned, proposal=_proposal(arrays, root / root.sum(), rows, laws), trusted=False)
+
+
+def _conditional(edge: Array, law: Array) -> Array:
+    """Rows of an edge table as probabilities; the model's row where the table is empty."""
+    total = edge.sum(axis=1, keepdims=True)
+    return np.where(total > EMPTY, edge / np.where(total > 0, total, 1.0), law)
+
+
+def _proposal(arrays: SamplingArrays, root: Array, rows: list[Array], laws: list[Array]) -> Proposal:
+    """Alias tables of q = (root, rows) and weights P / q with P the model.
+
+    q = 0 < P gives an infinite weight: never proposed, and never left this way.
+    """
+    from headcount.engines.sampling._path_moves import alias_tables
+
+    first = int(arrays.tree.sizes[0])
+    total = first + arrays.entries
+    q = np.concatenate([root, *(law.ravel() for law in rows)])
+    p = np.concatenate([arrays.tree.initial, *(law.ravel() for law in laws)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.where(q > 0, p / q, np.inf)
+    accept, alias = np.empty(total), np.zeros(total, dtype=np.int16)
+    start = arrays.tree.edge_start[:-1] + first
+    start[0] = 0
+    for v, size in enumerate(arrays.tree.sizes):
+        span = slice(0, first) if v == 0 else slice(int(start[v]), first + int(arrays.tree.edge_start[v + 1]))
+        alias_tables(q[span], int(size), accept[span], alias[span])
+    return Proposal(accept, alias, start, weight)

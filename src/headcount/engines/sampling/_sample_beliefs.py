@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines.sampling._chain_statistics import BatchMoments, effective_size, expected_l1, r_hat
-from headcount.engines.sampling._raking import rake
-from headcount.engines.sampling._sampling_arrays import SamplingArrays
-from headcount.posterior._beliefs import Beliefs, Promises
+from headcount.engines.sampling._arrays import SamplingArrays
+from headcount.engines.sampling._sampler import Array, Run
+from headcount.engines.sampling._statistics import effective_size, expected_l1, r_hat
+from headcount.posterior import Beliefs, Promises
+from headcount.tables import Scope
 
-if TYPE_CHECKING:
-    from headcount.engines.sampling._path_gibbs import PathRun
-
-Array = NDArray[np.float64]
-Scope = tuple[Hashable, ...]
+RARE = 0.1
+"""Mean counts below which the variance uses the better mean: a run may never see such an entry occupied; no derivation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +32,7 @@ class SampleBeliefs(Beliefs):
     node_draws
         Node counts of the kept sweeps, (chains, draws, cells).
     snapshots
-        Whole configurations: edge tables, (snapshots, entries).
+        Whole configurations as the sampler holds them; `tables` turns one into flat node and edge tables.
     """
 
     arrays: SamplingArrays
@@ -44,8 +42,9 @@ class SampleBeliefs(Beliefs):
     edge_mean: Array
     edge_variance: Array
     edge_error: Array
-    node_draws: NDArray[np.int32]
-    snapshots: Snapshots
+    node_draws: NDArray[Any]
+    snapshots: tuple[Any, ...]
+    tables: Callable[[Any], tuple[NDArray[Any], NDArray[Any]]]
     diagnostics: Mapping[str, Any]
     log_evidence: float | None = None
 
@@ -70,12 +69,16 @@ class SampleBeliefs(Beliefs):
         """Configurations that the chains visited, picked at random; with replacement when more are asked for than were kept."""
         del integer  # counts are integers already
         kept = self._kept()
-        pick = rng.choice(kept, size=size, replace=size > kept)
-        nodes, edges = self._configurations([int(k) for k in pick])
+        nodes, edges = self._configurations(rng.choice(kept, size=size, replace=size > kept))
         return {scope: self.arrays.pick(scope, nodes, edges) for scope in self.arrays.cliques}
 
-    def quantile(self, scope: Scope, level: float) -> Array:
-        """Sample quantile of every entry (the smallest count with at least `level` of the draws at or below it)."""
+    def quantile(self, scope: Scope, level: float) -> Array | None:
+        """Sample quantile of every entry (the smallest count with at least `level` of the draws at or below it).
+
+        None for flows when no whole configurations were kept: the moments then have to do.
+        """
+        if len(scope) > 1 and not self.snapshots:
+            return None
         draws = self._draws(scope, scope)[0]
         table = np.quantile(draws, level, axis=0, method="inverted_cdf")
         return np.asarray(table.reshape(self.mean(scope).shape), dtype=float)
@@ -86,108 +89,61 @@ class SampleBeliefs(Beliefs):
         consistent = self.diagnostics.get("raking_residual", 0.0) <= 1e-9
         return Promises(non_negative=True, consistent=consistent)
 
+    def _draws(self, a: Scope, b: Scope) -> tuple[Array, Array]:
+        """Draws of two tables from the same sweeps, flattened, (draws, size)."""
+        if len(a) == len(b) == 1:
+            nodes, edges = self.node_draws.reshape(-1, self.arrays.cells), np.zeros((1, 0))
+        else:
+            nodes, edges = self._configurations(range(self._kept()))
+        first, second = (self.arrays.pick(s, nodes, edges) for s in (a, b))
+        return first.reshape(len(first), -1).astype(float), second.reshape(len(second), -1).astype(float)
+
     def _kept(self) -> int:
-        kept = len(self.snapshots)
-        if kept == 0:
+        if not self.snapshots:
             raise ValueError(
                 "no whole configurations were kept: run the sampler with draws ≥ 1 (they may not have fitted in memory)"
             )
-        return kept
+        return len(self.snapshots)
 
-    def _draws(self, a: Scope, b: Scope) -> tuple[Array, Array]:
-        """Draws of two tables from the same sweeps, flattened, (draws, size)."""
-        if self.arrays.locate(a)[0] == self.arrays.locate(b)[0] == "node":
-            flat = self.node_draws.reshape(-1, self.arrays.cells)
-            return tuple(flat[:, self.arrays.node(self.arrays.index[s[0]])].astype(float) for s in (a, b))  # type: ignore[return-value]
-        kept = self._kept()
-        nodes, edges = self._configurations(list(range(kept)))
-        return tuple(self.arrays.pick(s, nodes, edges).reshape(kept, -1) for s in (a, b))  # type: ignore[return-value]
-
-    def _configurations(self, which: list[int]) -> tuple[Array, Array]:
+    def _configurations(self, which: Iterable[int]) -> tuple[Array, Array]:
         """Node and edge tables of some of the configurations kept, (number, cells) and (number, entries)."""
-        nodes = [self.snapshots.nodes(self.arrays, k) for k in which]
-        edges = [self.snapshots.edges(self.arrays, k) for k in which]
+        pairs = [self.tables(self.snapshots[k]) for k in which]
         return (
-            np.array(nodes, dtype=float).reshape(len(which), self.arrays.cells),
-            np.array(edges, dtype=float).reshape(len(which), self.arrays.entries),
+            np.array([nodes for nodes, _ in pairs], dtype=float).reshape(len(pairs), self.arrays.cells),
+            np.array([edges for _, edges in pairs], dtype=float).reshape(len(pairs), self.arrays.entries),
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Snapshots:
-    """Whole configurations, as paths (V, N) or as flat edge tables, whichever the sampler holds."""
-
-    paths: tuple[NDArray[np.int16], ...] = ()
-    tables: tuple[NDArray[np.int32], ...] = ()
-    first: tuple[NDArray[np.int32], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.paths) or len(self.first)
-
-    def edges(self, arrays: SamplingArrays, k: int) -> NDArray[np.int64]:
-        """All edge tables of configuration k, flat."""
-        if not self.paths:
-            return self.tables[k].astype(np.int64)
-        from headcount.engines.sampling._sweep_paths import edge_counts
-
-        table = np.zeros(arrays.entries, dtype=np.int64)
-        edge_counts(arrays.tree, self.paths[k], table)
-        return table
-
-    def nodes(self, arrays: SamplingArrays, k: int) -> NDArray[np.int64]:
-        """All node tables of configuration k, flat."""
-        out = np.zeros(arrays.cells, dtype=np.int64)
-        edges = self.edges(arrays, k)
-        for v in range(len(arrays.variables)):
-            if self.paths:
-                out[arrays.node(v)] = np.bincount(self.paths[k][v], minlength=int(arrays.tree.sizes[v]))
-            elif v == 0:
-                out[arrays.node(0)] = self.first[k]
-            else:
-                out[arrays.node(v)] = edges[arrays.edge(v)].reshape(-1, int(arrays.tree.sizes[v])).sum(axis=0)
-        return out
-
-
-def sample_beliefs(run: PathRun) -> SampleBeliefs:
-    """The path sampler's answer: blended node means, raked edge means, spreads from the counts themselves."""
-    arrays, chains = run.arrays, run.chains
-    nodes, edges = merged([c.nodes for c in chains]), merged([c.edges for c in chains])
-    share, (cells, entries) = run.share, (arrays.cells, arrays.entries)
-    node_mean = normalised(arrays, nodes.blend(share))
-    edge_mean, residual = rake_tree(arrays, node_mean, edges.smooth)
-    totals = np.sum([c.totals for c in chains], axis=0) / sum(c.sweeps for c in chains)
+def sample_beliefs(
+    run: Run,
+    means: tuple[Array, Array],
+    errors: tuple[Array, Array],
+    tables: Callable[[Any], tuple[NDArray[Any], NDArray[Any]]],
+    found: Mapping[str, Any],
+) -> SampleBeliefs:
+    """A sampler's answer: its means and errors of nodes and of flows; variances from the counts themselves, over all chains."""
+    (node_mean, edge_mean), (node_error, edge_error) = means, errors
+    cells, entries = node_mean.size, edge_mean.size
+    totals = np.sum([c.totals for c in run.chains], axis=0) / sum(c.length for c in run.chains)
     node_square, edge_square, edge_counted = np.split(totals, [cells, cells + entries])
-    node_error, edge_error = nodes.standard_error(share), edges.standard_error(1.0)
+    node_counted = np.mean([c.nodes.raw for c in run.chains], axis=0)
     draws = run.node_draws()
-    diagnostics = {
-        **mixing(draws),
-        "floor": floor(node_error, node_mean, edge_error, edge_mean),
-        "accepted": run.accepted,
-        "whole_path_proposals": run.proposing,
-        "counting_share": float(share.mean()),
-        "exact_individuals": run.exact,
-        "raking_residual": residual,
-        "sweeps": sum(c.sweeps for c in chains),
-    }
     return SampleBeliefs(
-        arrays=arrays,
+        arrays=run.arrays,
         node_mean=node_mean,
-        node_variance=spread(nodes.raw, node_square, node_mean),
+        node_variance=spread(node_counted, node_square, node_mean),
         node_error=node_error,
         edge_mean=edge_mean,
         edge_variance=spread(edge_counted, edge_square, edge_mean),
         edge_error=edge_error,
         node_draws=draws,
-        snapshots=Snapshots(paths=tuple(s for c in chains for s in c.snapshots)),
-        diagnostics=diagnostics,
-    )
-
-
-def normalised(arrays: SamplingArrays, nodes: Array) -> Array:
-    """Node tables scaled to N: counting and smoothing sum to N each, their blend with a share for every entry only nearly."""
-    starts = arrays.tree.node_start
-    return np.asarray(
-        nodes * np.repeat(arrays.population / np.add.reduceat(nodes, starts[:-1]), np.diff(starts))
+        snapshots=tuple(s for c in run.chains for s in c.snapshots),
+        tables=tables,
+        diagnostics={
+            **mixing(draws),
+            "floor": floor(node_error, node_mean, edge_error, edge_mean),
+            **found,
+        },
     )
 
 
@@ -200,14 +156,14 @@ def floor(node_error: Array, node_mean: Array, edge_error: Array, edge_mean: Arr
 def spread(raw: Array, square: Array, mean: Array) -> Array:
     """Posterior variance from E n² and E n as counted.
 
-    For rare entries (mean < 0.1), which a finite run may never see occupied, E[n(n − 1)] + m − m² with the better mean m.
+    For rare entries (mean < `RARE`), which a finite run may never see occupied, E[n(n − 1)] + m − m² with the better mean m.
     """
     pairs = np.maximum(square - raw, 0.0)
-    return np.where(mean < 0.1, pairs + mean - mean**2, np.maximum(square - raw**2, 0.0))
+    return np.where(mean < RARE, pairs + mean - mean**2, np.maximum(square - raw**2, 0.0))
 
 
-def mixing(draws: NDArray[np.int32]) -> dict[str, Any]:
-    """R-hat and effective sample size over node counts that moved."""
+def mixing(draws: NDArray[Any]) -> dict[str, Any]:
+    """R-hat (NaN below four draws per chain) and effective sample size over node counts that moved."""
     ratio, size = r_hat(draws), effective_size(draws)
     moved = np.isfinite(size)
     return {
@@ -215,29 +171,3 @@ def mixing(draws: NDArray[np.int32]) -> dict[str, Any]:
         "ess_min": float(size[moved].min()) if moved.any() else float("nan"),
         "ess_median": float(np.median(size[moved])) if moved.any() else float("nan"),
     }
-
-
-def rake_tree(
-    arrays: SamplingArrays, nodes: Array, edges: Array, *, tolerance: float = 1e-13
-) -> tuple[Array, float]:
-    """Every edge table raked to the node means at its two ends; also the largest margin error left, relative to N."""
-    out, worst = np.empty_like(edges), 0.0
-    for v in range(1, len(arrays.variables)):
-        rows, columns = nodes[arrays.node(int(arrays.tree.parent[v]))], nodes[arrays.node(v)]
-        table = rake(
-            edges[arrays.edge(v)].reshape(rows.size, columns.size), rows, columns, tolerance=tolerance
-        )
-        worst = max(
-            worst,
-            float(np.abs(table.sum(axis=1) - rows).max()),
-            float(np.abs(table.sum(axis=0) - columns).max()),
-        )
-        out[arrays.edge(v)] = table.ravel()
-    return out, worst / arrays.population
-
-
-def merged(parts: list[BatchMoments]) -> BatchMoments:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.merge(part)
-    return total

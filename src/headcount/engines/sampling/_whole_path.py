@@ -8,54 +8,46 @@ averaging these marginals estimates node and edge means, consistent with each ot
 """
 
 from headcount._compile import bare, bare_sums
-from headcount.engines.sampling._random import below, draw
-from headcount.engines.sampling._slots import move, move_node, product, refresh
+from headcount.engines.sampling._primitives import (
+    below,
+    draw,
+    move_edge,
+    move_node,
+    product,
+    refresh,
+    rescale,
+)
 
 
 @bare
 def shift_individual(tree, slots, state, m, step):
     """Take individual m out of all counts (`step` = −1) or put it back (+1)."""
-    path, law, table, slot_count, slot_ratio = (
-        state.path,
-        slots.law,
-        slots.table,
-        state.slot_count,
-        state.slot_ratio,
-    )
-    node_mode, node_start, node_count, node_ratio = (
-        slots.node_mode,
-        tree.node_start,
-        state.node_count,
-        state.node_ratio,
-    )
+    path, node_mode, node_start, node_ratio = state.path, slots.node_mode, tree.node_start, state.node_ratio
     for v in range(path.shape[0]):
         j = path[v, m]
-        move_node(node_mode[v], node_start[v] + j, step, node_count, node_ratio,
-                  slots.node_first, slots.node_slot, law, table, slot_count, slot_ratio)  # fmt: skip
+        move_node(node_mode[v], node_start[v] + j, step, state.node_count, node_ratio, slots.node_first, slots.node_slot,
+                  slots.law, slots.table, state.slot_count, state.slot_ratio)  # fmt: skip
         if slots.edge_mode[v] != 0:
-            entry = tree.edge_start[v] + path[tree.parent[v], m] * tree.sizes[v] + j
-            move(entry, step, slots.edge_first, slots.edge_slot, law, table, slot_count, slot_ratio)
+            move_edge(slots, state, tree.edge_start[v] + path[tree.parent[v], m] * tree.sizes[v] + j, step)
         if step < 0 and node_mode[v] == 2:
             refresh(
-                node_start[v], node_start[v + 1], node_ratio, slots.node_first, slots.node_slot, slot_ratio
+                node_start[v],
+                node_start[v + 1],
+                node_ratio,
+                slots.node_first,
+                slots.node_slot,
+                state.slot_ratio,
             )
 
 
 @bare
 def _step_law(tree, slots, state, v, factor):
-    """P_v(i, j) r_uv(i, j) into `factor`, where the edge is observed; returns (array, offset) to read it from."""
-    law, entry, first, slot, slot_ratio = (
-        tree.law,
-        tree.edge_start[v],
-        slots.edge_first,
-        slots.edge_slot,
-        state.slot_ratio,
-    )
-    start = tree.law_start[v]
+    """P_v(i, j) r_uv(i, j) into `factor`, where the edge is observed."""
+    law, entry, start = tree.law, tree.edge_start[v], tree.law_start[v]
     for k in range(tree.edge_start[v + 1] - entry):
         value = law[start + k]
         if value > 0.0:
-            value *= product(entry + k, first, slot, slot_ratio)
+            value *= product(entry + k, slots.edge_first, slots.edge_slot, state.slot_ratio)
         factor[entry + k] = value
 
 
@@ -98,20 +90,6 @@ def _pass_down(law, above, message, beta, here, edge):
 
 
 @bare
-def _normalise(values):
-    """Divide by the largest; returns whether it is positive."""
-    largest = 0.0
-    for j in range(values.size):
-        largest = max(largest, values[j])
-    if not largest > 0.0:
-        return False
-    scale = 1.0 / largest
-    for j in range(values.size):
-        values[j] *= scale
-    return True
-
-
-@bare
 def _upward(tree, slots, state, beta, message, factor):
     """beta and M of every node, leaves first; returns whether some path is possible."""
     law, start = tree.law, tree.node_start
@@ -119,7 +97,7 @@ def _upward(tree, slots, state, beta, message, factor):
         beta[cell] = state.node_ratio[cell]
     for v in range(tree.sizes.size - 1, -1, -1):
         here = beta[start[v] : start[v + 1]]
-        if not _normalise(here):
+        if not rescale(here):
             return False
         if v > 0:
             u = tree.parent[v]
@@ -131,7 +109,7 @@ def _upward(tree, slots, state, beta, message, factor):
                 _pass_up(factor[tree.edge_start[v] :], here, up)
             for i in range(above.size):
                 above[i] *= up[i]
-            if tree.child_start[u + 1] - tree.child_start[u] > 1 and not _normalise(above):
+            if tree.child_start[u + 1] - tree.child_start[u] > 1 and not rescale(above):
                 return False
     return True
 
@@ -189,6 +167,8 @@ def redraw_paths(tree, slots, state, times, sums, work):
     """
     beta, message, marginal, weights, factor = work
     for _ in range(times):
+        if state.stop[0] != 0:
+            return
         m = below(state.random, state.path.shape[1])
         shift_individual(tree, slots, state, m, -1)
         possible = _upward(tree, slots, state, beta, message, factor)

@@ -16,10 +16,12 @@ e^−40 of the largest; delta is then drawn among the amounts walked over.
 import math
 
 from headcount._compile import bare, kernel
-from headcount.engines.sampling._random import below, uniform
-from headcount.engines.sampling._slots import ratio
+from headcount.engines.sampling._primitives import below, ratio, uniform
 
 DEPTH = 40.0
+"""A walk ends where the log-weight is this far below the largest: what lies beyond is less than e^−40 = 4e-18, below rounding."""
+LOOKS = 256
+"""Moves between two looks at the stop flag: at most a few tens of milliseconds, even where a move walks far."""
 
 
 @bare
@@ -46,18 +48,21 @@ def _hop(tree, slots, state, hop, forwards):
     if not forwards:
         lose, gain, out, into, cell_out, cell_in = gain, lose, into, out, cell_in, cell_out
     edge, node, law = state.edge, state.node, tree.law
+    first, slot, noise, table, count = (
+        slots.edge_first,
+        slots.edge_slot,
+        slots.law,
+        slots.table,
+        state.slot_count,
+    )
     total, factor = 0.0, 1.0
     for a in range(k):
         factor *= edge[lose[a]] / (edge[gain[a]] + 1.0) * (law[into[a]] / law[out[a]])
         edge[lose[a]] -= 1
         edge[gain[a]] += 1
-        if slots.edge_first.size > 1:
-            factor *= _feed(
-                lose[a], -1, slots.edge_first, slots.edge_slot, slots.law, slots.table, state.slot_count
-            )
-            factor *= _feed(
-                gain[a], 1, slots.edge_first, slots.edge_slot, slots.law, slots.table, state.slot_count
-            )
+        if first.size > 1:
+            factor *= _feed(lose[a], -1, first, slot, noise, table, count)
+            factor *= _feed(gain[a], 1, first, slot, noise, table, count)
         if factor < 1e-60 or factor > 1e60:
             total += math.log(factor)
             factor = 1.0
@@ -67,12 +72,8 @@ def _hop(tree, slots, state, hop, forwards):
         total += power * math.log((node[cell_in] + 1.0) / node[cell_out])
         node[cell_out] -= 1
         node[cell_in] += 1
-        factor *= _feed(
-            cell_out, -1, slots.node_first, slots.node_slot, slots.law, slots.table, state.slot_count
-        )
-        factor *= _feed(
-            cell_in, 1, slots.node_first, slots.node_slot, slots.law, slots.table, state.slot_count
-        )
+        factor *= _feed(cell_out, -1, slots.node_first, slots.node_slot, noise, table, count)
+        factor *= _feed(cell_in, 1, slots.node_first, slots.node_slot, noise, table, count)
     return total + math.log(factor)
 
 
@@ -105,24 +106,23 @@ def _walk(tree, slots, state, hop, forwards, room, weights):
 
 
 @bare
-def _settle(state, hop, time):
+def _add(k, time, count, total, square, since):
+    """Bring the sums of one entry up to `time`: it has had its present count since `since[k]`."""
+    n, span = float(count[k]), time - since[k]
+    total[k] += n * span
+    square[k] += n * n * span
+    since[k] = time
+
+
+@bare
+def _settle(state, sums, hop, time):
     """Bring the sums of the entries that are about to change up to date."""
     for side in range(2):
         entries = hop.lose if side == 0 else hop.gain
         for a in range(hop.size[0]):
-            e = entries[a]
-            span = time - state.edge_since[e]
-            n = float(state.edge[e])
-            state.edge_sum[e] += n * span
-            state.edge_square[e] += n * n * span
-            state.edge_since[e] = time
+            _add(entries[a], time, state.edge, sums.edge, sums.edge_square, state.edge_since)
         if hop.size[1] >= 0:
-            c = hop.size[2 + side]
-            span = time - state.node_since[c]
-            n = float(state.node[c])
-            state.node_sum[c] += n * span
-            state.node_square[c] += n * n * span
-            state.node_since[c] = time
+            _add(hop.size[2 + side], time, state.node, sums.node, sums.node_square, state.node_since)
 
 
 @bare
@@ -148,12 +148,12 @@ def _draw_amount(random, up, made_up, down, made_down, top):
 
 
 @bare
-def _make(tree, slots, state, hop, time):
+def _make(tree, slots, state, sums, hop, time):
     """Draw the amount of one move from its conditional law and make it; returns whether there was any choice."""
     ahead, back = _room(state, hop, True), _room(state, hop, False)
     if ahead == 0 and back == 0:
         return False
-    _settle(state, hop, time)
+    _settle(state, sums, hop, time)
     made_up, top_up = _walk(tree, slots, state, hop, True, ahead, hop.up)
     for _ in range(made_up):
         _hop(tree, slots, state, hop, False)
@@ -216,30 +216,22 @@ def _pick_reroute(tree, random, hop):
 
 
 @kernel
-def make_moves(tree, slots, state, hop, first, moves, draws, thin):
-    """`moves` random moves, numbered from `first`; every `thin`-th move's node counts go to the next row of `draws`.
-
-    Returns how many moves had a choice.
-    """
+def make_moves(tree, slots, state, sums, hop, first, moves, draws, thin):
+    """`moves` random moves, numbered from `first`; every `thin`-th move's node counts go to the next row of `draws`."""
     many, row = tree.sizes.size > 1, 0
-    real = 0
     for time in range(first, first + moves):
+        if time % LOOKS == 0 and state.stop[0] != 0:
+            return
         square = many and uniform(state.random) < 0.5
         found = _pick_square(tree, state.random, hop) if square else _pick_reroute(tree, state.random, hop)
-        if found and _make(tree, slots, state, hop, time):
-            real += 1
+        if found and _make(tree, slots, state, sums, hop, time):
+            sums.tally[1] += 1
         if (time + 1) % thin == 0:
             for cell in range(state.node.size):
                 draws[row, cell] = state.node[cell]
             row += 1
+    sums.tally[0] += moves
     for e in range(state.edge.size):
-        n, span = float(state.edge[e]), first + moves - state.edge_since[e]
-        state.edge_sum[e] += n * span
-        state.edge_square[e] += n * n * span
-        state.edge_since[e] = first + moves
+        _add(e, first + moves, state.edge, sums.edge, sums.edge_square, state.edge_since)
     for c in range(state.node.size):
-        n, span = float(state.node[c]), first + moves - state.node_since[c]
-        state.node_sum[c] += n * span
-        state.node_square[c] += n * n * span
-        state.node_since[c] = first + moves
-    return real
+        _add(c, first + moves, state.node, sums.node, sums.node_square, state.node_since)

@@ -5,6 +5,9 @@ batches. It fails above 5.5. With about 900 entries in all and t-distributed z (
 correct sampler would fail the whole file with probability below 5e-4 over seeds; the seeds are fixed.
 """
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from tests.engines.sampler_cases import cases, scopes
@@ -12,7 +15,7 @@ from tests.graphs import awkward_models
 
 from headcount.engines.exact._count_states import CountStates
 from headcount.engines.exact._enumerate import enumerated
-from headcount.engines.sampling import _sampling_arrays
+from headcount.engines.sampling import _arrays
 from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.individual import DiscreteModel, MarkovChain
@@ -111,6 +114,12 @@ def test_means_are_consistent_non_negative_and_sum_to_the_population(engine):
     assert np.all(draws[(0, 1)].sum(axis=(1, 2)) == 3)
 
 
+def cumulative(exact, v):
+    """P(n ≤ k | y) for k = 0 … N of a node, (N + 1, cells)."""
+    counts = np.arange(exact.population + 1)
+    return np.einsum("p,pkj->kj", exact.weights, exact.table((v,))[:, None, :] <= counts[:, None])
+
+
 @pytest.mark.parametrize("engine", [PATHS, TABLES])
 def test_quantiles_of_nodes_are_close_to_the_exact_ones(engine):
     """Where the exact cumulative probability is not within 0.04 of the level, the sample quantile is the exact one."""
@@ -118,7 +127,7 @@ def test_quantiles_of_nodes_are_close_to_the_exact_ones(engine):
     exact, found = enumerated(problem), run(engine, problem).beliefs
     for level in (0.1, 0.5, 0.9):
         for v in problem.model.variables:
-            clear = np.all(np.abs(exact.cumulative((v,)) - level) > 0.04, axis=0)
+            clear = np.all(np.abs(cumulative(exact, v) - level) > 0.04, axis=0)
             np.testing.assert_array_equal(
                 found.quantile((v,), level)[clear], exact.quantile((v,), level)[clear]
             )
@@ -167,7 +176,7 @@ def test_large_populations_use_the_closed_form_and_agree_with_the_exact_recursio
     chain = MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=4)
     problem = Problem(chain, 400, [Poisson([[260, 130], [250, 160], [np.nan, np.nan], [200, 230]])])
     exact = CountStates().solve(problem, None)
-    monkeypatch.setattr(_sampling_arrays, "TABLE_ENTRIES", 0)
+    monkeypatch.setattr(_arrays, "TABLE_ENTRIES", 0)
     found = run(PathGibbs(burn_in=100, sweeps=300), problem).beliefs
     assert found.arrays.slots.table.size == 0
     assert found.diagnostics["whole_path_proposals"]
@@ -238,15 +247,39 @@ def test_no_possible_state_is_an_error_that_names_the_counts():
     absorbing = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
     chain = MarkovChain([1.0, 0.0, 0.0], absorbing, length=3)
     problem = Problem(chain, 1, [Poisson([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), Poisson([1.0, 0.0, 0.0], on=2)])
-    with pytest.raises(ProblemError, match=r"found no state .*burn_in = 12.*raise burn_in"):
+    with pytest.raises(ProblemError, match=r"found no state .*burn_in = 12;.*raise burn_in"):
         run(PathGibbs(burn_in=12, sweeps=20), problem)
 
 
-def test_settings_are_checked_together():
-    """Every wrong setting is in one message."""
-    with pytest.raises(
-        ValueError, match=r"chains must be at least 1, got 0; .*thin must be None or at least 1"
-    ):
-        PathGibbs(chains=0, thin=0)
-    with pytest.raises(ValueError, match=r"burn_in must be at least 0, got -1; .*moves \(5\)"):
-        Gibbs(burn_in=-1, moves=5)
+@pytest.mark.parametrize(
+    ("engine", "settings", "message"),
+    [
+        (
+            PathGibbs,
+            {"chains": 0, "thin": 0},
+            r"chains must be .*at least 1, got 0; thin must be .*at least 1, or None, got 0",
+        ),
+        (PathGibbs, {"sweeps": -1}, "sweeps must be a whole number, at least 1, got -1"),
+        (PathGibbs, {"burn_in": float("nan")}, "burn_in must be a whole number, at least 0, got nan"),
+        (PathGibbs, {"sweeps": 5}, r"sweeps \(5\) must be at least batches \(20\)"),
+        (PathGibbs, {"proposals": "yes"}, "proposals must be True or False, or None"),
+        (PathGibbs, {"start": 3}, "start must be a model"),
+        (
+            Gibbs,
+            {"burn_in": -1, "workers": 0},
+            "burn_in must be .*at least 0, got -1; workers must be .*got 0",
+        ),
+        (Gibbs, {"moves": 5}, r"moves \(5\) must be at least draws \(500\)"),
+        (Gibbs, {"tolerance": "low"}, "tolerance must be a number above 0, got 'low'"),
+    ],
+)
+def test_settings_are_checked_when_given(engine, settings, message):
+    """Every wrong setting is in one message, with its range."""
+    with pytest.raises(ValueError, match=message):
+        engine(**settings)
+
+
+def test_importing_the_engines_leaves_numba_alone():
+    """The compiler is loaded when a kernel first runs, not before."""
+    code = "import sys, headcount.engines; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,461 @@
+"""The moves of the path sampler on one chain, and a batch of sweeps with the sums its estimates need.
+
+Single-site Gibbs redraws the state of one individual at one node given everything else,
+
+    P(x_v = j | rest) ∝ P_v(i, j) · Π_children c P_c(j, x_c) · l(y | n₋ + 1) / l(y | n₋)
+
+with i the parent's state and n₋ the counts without this individual; observed edges multiply in their own ratios.
+
+A crossover exchanges all that two individuals do below one edge of the tree. Node counts stay as they are, so nodes that must not be
+empty (y > 0) cannot block it. With states (i, j) and (i', j') on the two ends of the edge it is accepted with probability
+
+    min(1, P(i, j') P(i', j) / (P(i, j) P(i', j')) · ratio of the edge's observation).
+
+A whole path is proposed from a fixed Markov tree q near one individual's posterior (independence Metropolis),
+
+    accept with min(1, w(x') / w(x)),    w(x) = Π_v P_v(x_u, x_v) / q_v(x_u, x_v) · l(y | n₋ + 1) / l(y | n₋),
+
+which costs one alias draw per node, against O(L) for single-site Gibbs. `_whole_path.py` redraws a path exactly.
+
+Every loop that can be long looks at `state.stop`: another thread sets it when the user interrupts the run, whose state is then discarded.
+"""
+
+import math
+
+import numpy as np
+
+from headcount._compile import bare, bare_sums, kernel
+from headcount.engines.sampling._primitives import (
+    below,
+    draw,
+    move,
+    move_edge,
+    move_node,
+    product,
+    ratio,
+    refresh,
+    rescale,
+    uniform,
+)
+from headcount.engines.sampling._whole_path import redraw_paths, shift_individual
+
+# ---- single-site Gibbs
+
+
+@bare_sums
+def _weigh(forth, back, ratios, weights):
+    """weights[j] = P(i, j) P(j, k) r(j); returns their sum."""
+    total = 0.0
+    for j in range(ratios.size):
+        weight = forth[j] * back[j] * ratios[j]
+        weights[j] = weight
+        total += weight
+    return total
+
+
+@bare
+def _sweep_inner_node(tree, slots, state, v, weights):
+    """The case that costs the time: a node of a chain, with one parent, one child, no observed edges and no sums."""
+    size, first, mode = tree.sizes[v], tree.node_start[v], slots.node_mode[v]
+    child = tree.children[tree.child_start[v]]
+    above, here, below = state.path[tree.parent[v]], state.path[v], state.path[child]
+    law, turned, law_start, turned_start = tree.law, tree.law_turned, tree.law_start[v], tree.law_start[child]
+    node_count, node_ratio, slot_count = state.node_count, state.node_ratio, state.slot_count
+    feed, slot, noise, table, random = slots.node_first, slots.node_slot, slots.law, slots.table, state.random
+    slot_ratio, stop = state.slot_ratio, state.stop
+    ratios = node_ratio[first : first + size]
+    for m in range(here.size):
+        if m & 1023 == 0 and stop[0] != 0:
+            return
+        old = here[m]
+        move_node(
+            mode, first + old, -1, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio
+        )
+        row, column = law_start + above[m] * size, turned_start + below[m] * size
+        total = _weigh(law[row : row + size], turned[column : column + size], ratios, weights)
+        new = old
+        if total > 0.0:
+            left = uniform(random) * total
+            for j in range(size):
+                left -= weights[j]
+                if left < 0.0:
+                    new = j
+                    break
+            # Rounding may leave a remainder after the last state; the old state, which is possible, takes it.
+        here[m] = new
+        move_node(
+            mode, first + new, 1, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio
+        )
+
+
+@bare
+def _touch_edges(tree, slots, state, v, m, j, step):
+    """Add `step` to the observed edge entries of individual m around node v, were it in state j there."""
+    path, mode, start, sizes = state.path, slots.edge_mode, tree.edge_start, tree.sizes
+    if mode[v] != 0:
+        move_edge(slots, state, start[v] + path[tree.parent[v], m] * sizes[v] + j, step)
+    for a in range(tree.child_start[v], tree.child_start[v + 1]):
+        c = tree.children[a]
+        if mode[c] != 0:
+            move_edge(slots, state, start[c] + j * sizes[c] + path[c, m], step)
+
+
+@bare
+def _weigh_edges(tree, slots, state, v, m, weights):
+    """Multiply in the likelihood ratios of the observed edges around node v."""
+    first, slot, slot_ratio = slots.edge_first, slots.edge_slot, state.slot_ratio
+    if slots.edge_mode[v] != 0:
+        row = tree.edge_start[v] + state.path[tree.parent[v], m] * weights.size
+        for j in range(weights.size):
+            if weights[j] > 0.0:
+                weights[j] *= product(row + j, first, slot, slot_ratio)
+        rescale(weights)
+    for a in range(tree.child_start[v], tree.child_start[v + 1]):
+        c = tree.children[a]
+        if slots.edge_mode[c] != 0:
+            column, step = tree.edge_start[c] + state.path[c, m], tree.sizes[c]
+            for j in range(weights.size):
+                if weights[j] > 0.0:
+                    weights[j] *= product(column + j * step, first, slot, slot_ratio)
+            rescale(weights)
+
+
+@bare
+def _weigh_any(tree, state, v, m, weights):
+    """The conditional weights of x_v for individual m, who is out of the counts at v; any number of children."""
+    size, first, law, ratios = tree.sizes[v], tree.node_start[v], tree.initial, state.node_ratio
+    row = 0
+    if v > 0:
+        law, row = tree.law, tree.law_start[v] + state.path[tree.parent[v], m] * size
+    for j in range(size):
+        weights[j] = law[row + j] * ratios[first + j]
+    turned = tree.law_turned
+    child_first, child_last = tree.child_start[v], tree.child_start[v + 1]
+    for a in range(child_first, child_last):
+        c = tree.children[a]
+        column = tree.law_start[c] + state.path[c, m] * size
+        for j in range(size):
+            weights[j] *= turned[column + j]
+        if child_last - child_first > 1:
+            rescale(weights)
+
+
+@bare
+def _sweep_any_node(tree, slots, state, v, work):
+    """Any node of any tree, with or without observed edges and sums."""
+    any_edge = slots.edge_first.size > 1
+    start, end, mode = tree.node_start[v], tree.node_start[v + 1], slots.node_mode[v]
+    node_count, node_ratio, slot_count = state.node_count, state.node_ratio, state.slot_count
+    feed, slot, noise, table, slot_ratio = (
+        slots.node_first,
+        slots.node_slot,
+        slots.law,
+        slots.table,
+        state.slot_ratio,
+    )
+    here, weights = state.path[v], work[: end - start]
+    for m in range(here.size):
+        if state.stop[0] != 0:
+            return
+        old = here[m]
+        move_node(
+            mode, start + old, -1, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio
+        )
+        if mode == 2:
+            refresh(start, end, node_ratio, feed, slot, slot_ratio)
+        if any_edge:
+            _touch_edges(tree, slots, state, v, m, old, -1)
+        _weigh_any(tree, state, v, m, weights)
+        if any_edge:
+            _weigh_edges(tree, slots, state, v, m, weights)
+        new = draw(state.random, weights, weights.size)
+        if new < 0:
+            new = old
+        here[m] = new
+        move_node(
+            mode, start + new, 1, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio
+        )
+        if any_edge:
+            _touch_edges(tree, slots, state, v, m, new, 1)
+
+
+@bare
+def _sweep_single_sites(tree, slots, state, weights):
+    """Redraw every individual at every node once, node by node (a node's tables then stay in the cache)."""
+    any_edge = slots.edge_first.size > 1
+    for v in range(tree.sizes.size):
+        one_child = tree.child_start[v + 1] - tree.child_start[v] == 1
+        if v > 0 and one_child and not any_edge and slots.node_mode[v] != 2:
+            _sweep_inner_node(tree, slots, state, v, weights)
+        else:
+            _sweep_any_node(tree, slots, state, v, weights)
+
+
+# ---- crossover
+
+
+@bare
+def _exchange(leave, leave_too, enter, enter_too, first, slot, law, table, slot_count, slot_ratio):
+    """Move two individuals between entries of one edge table; returns l(y | after) / l(y | before)."""
+    move(leave, -1, first, slot, law, table, slot_count, slot_ratio)
+    before = product(leave, first, slot, slot_ratio)
+    move(leave_too, -1, first, slot, law, table, slot_count, slot_ratio)
+    before *= product(leave_too, first, slot, slot_ratio)
+    after = product(enter, first, slot, slot_ratio)
+    move(enter, 1, first, slot, law, table, slot_count, slot_ratio)
+    after *= product(enter_too, first, slot, slot_ratio)
+    move(enter_too, 1, first, slot, law, table, slot_count, slot_ratio)
+    return after / before
+
+
+@bare
+def _cross_one(tree, slots, state, v, m, k):
+    """Try to exchange what individuals m and k do from node v on."""
+    path, law, u, size, start, at = (
+        state.path, tree.law, tree.parent[v], tree.sizes[v], tree.law_start[v], tree.edge_start[v])  # fmt: skip
+    i, j, i_other, j_other = path[u, m], path[v, m], path[u, k], path[v, k]
+    if i == i_other or j == j_other:
+        return  # no table would change
+    old, old_other, new, new_other = (
+        i * size + j, i_other * size + j_other, i * size + j_other, i_other * size + j)  # fmt: skip
+    gain = law[start + new] * law[start + new_other] / (law[start + old] * law[start + old_other])
+    if gain == 0.0:
+        return
+    seen, feed, slot, noise, table = (
+        slots.edge_mode[v] != 0, slots.edge_first, slots.edge_slot, slots.law, slots.table)  # fmt: skip
+    if seen:
+        gain *= _exchange(at + old, at + old_other, at + new, at + new_other,
+                          feed, slot, noise, table, state.slot_count, state.slot_ratio)  # fmt: skip
+    if uniform(state.random) < gain:
+        for w in range(v, tree.end[v]):
+            path[w, m], path[w, k] = path[w, k], path[w, m]
+    elif seen:
+        _exchange(at + new, at + new_other, at + old, at + old_other,
+                  feed, slot, noise, table, state.slot_count, state.slot_ratio)  # fmt: skip
+
+
+@bare
+def _cross(tree, slots, state, tries):
+    """Try `tries` random crossovers."""
+    random, (nodes, people) = state.random, state.path.shape
+    if nodes < 2 or people < 2:
+        return
+    for _ in range(tries):
+        v, m, k = 1 + below(random, nodes - 1), below(random, people), below(random, people - 1)
+        if k >= m:
+            k += 1
+        _cross_one(tree, slots, state, v, m, k)
+
+
+# ---- whole-path proposals
+
+
+@kernel
+def alias_tables(q, size, accept, alias):
+    """Walker's alias tables of consecutive rows of length `size` (Vose's linear-time construction)."""
+    small, large = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    for start in range(0, q.size, size):
+        few = many = 0
+        for j in range(size):
+            accept[start + j] = q[start + j] * size
+            alias[start + j] = j
+            if accept[start + j] < 1.0:
+                small[few] = j
+                few += 1
+            else:
+                large[many] = j
+                many += 1
+        while few > 0 and many > 0:
+            few -= 1
+            low, high = small[few], large[many - 1]
+            alias[start + low] = high
+            accept[start + high] -= 1.0 - accept[start + low]
+            if accept[start + high] < 1.0:
+                many -= 1
+                small[few] = high
+                few += 1
+        # What rounding left over keeps its own place.
+        for a in range(few):
+            accept[start + small[a]] = 1.0
+        for a in range(many):
+            accept[start + large[a]] = 1.0
+
+
+@bare
+def _propose(nodes, parent, sizes, start, accept, alias, random, fresh):
+    """A path drawn from q."""
+    for v in range(nodes):
+        row = start[v]
+        if v > 0:
+            row += fresh[parent[v]] * sizes[v]
+        where = uniform(random) * sizes[v]
+        j = int(where)
+        if where - j >= accept[row + j]:
+            j = alias[row + j]
+        fresh[v] = j
+
+
+@bare
+def _gain(old, new, first, slot, law, table, slot_count, slot_ratio):
+    """Likelihood ratio of one individual moving from one cell or entry to another."""
+    move(old, -1, first, slot, law, table, slot_count, slot_ratio)
+    gain = product(new, first, slot, slot_ratio) / product(old, first, slot, slot_ratio)
+    move(old, 1, first, slot, law, table, slot_count, slot_ratio)
+    return gain
+
+
+@bare
+def _node_gain(slots, state, mode, old, new):
+    """Likelihood ratio of one individual moving from cell `old` to cell `new` of a node."""
+    law, table, first, slot = slots.law, slots.table, slots.node_first, slots.node_slot
+    if mode == 2:
+        return _gain(old, new, first, slot, law, table, state.slot_count, state.slot_ratio)
+    gain = state.node_ratio[new]
+    if first[old + 1] > first[old]:
+        gain /= ratio(law, table, slot[first[old]], state.node_count[old] - 1)
+    return gain
+
+
+@bare
+def _log_gain(tree, slots, state, proposal, m, fresh):
+    """log w(x') − log w(x) of individual m, who is still counted where it is."""
+    path, parent, sizes, node_start, edge_start = (
+        state.path,
+        tree.parent,
+        tree.sizes,
+        tree.node_start,
+        tree.edge_start,
+    )
+    node_mode, edge_mode, start, weight = slots.node_mode, slots.edge_mode, proposal.start, proposal.weight
+    gain, log_gain = 1.0, 0.0
+    for v in range(path.shape[0]):
+        old, new = path[v, m], fresh[v]
+        row_old = row_new = 0
+        if v > 0:
+            row_old, row_new = path[parent[v], m] * sizes[v], fresh[parent[v]] * sizes[v]
+        gain *= weight[start[v] + row_new + new] / weight[start[v] + row_old + old]
+        if old != new and node_mode[v] != 0:
+            gain *= _node_gain(slots, state, node_mode[v], node_start[v] + old, node_start[v] + new)
+        if edge_mode[v] != 0:
+            gain *= _gain(edge_start[v] + row_old + old, edge_start[v] + row_new + new, slots.edge_first, slots.edge_slot,
+                          slots.law, slots.table, state.slot_count, state.slot_ratio)  # fmt: skip
+        if gain < 1e-60 or gain > 1e60:
+            log_gain += math.log(gain)
+            gain = 1.0
+    return log_gain + math.log(gain)
+
+
+@bare
+def _propose_paths(tree, slots, state, proposal, fresh, tally):
+    """One whole-path proposal for every individual."""
+    nodes, people = state.path.shape
+    path, random, parent, sizes = state.path, state.random, tree.parent, tree.sizes
+    start, accept, alias = proposal.start, proposal.accept, proposal.alias
+    for m in range(people):
+        if state.stop[0] != 0:
+            return
+        _propose(nodes, parent, sizes, start, accept, alias, random, fresh)
+        tally[2] += 1
+        if math.log(1.0 - uniform(random)) < _log_gain(tree, slots, state, proposal, m, fresh):
+            shift_individual(tree, slots, state, m, -1)
+            for v in range(nodes):
+                path[v, m] = fresh[v]
+            shift_individual(tree, slots, state, m, 1)
+            tally[3] += 1
+
+
+# ---- the start, and a batch of sweeps
+
+
+@kernel
+def draw_paths(tree, slots, state, proposal):
+    """Give every individual a path drawn from q, and fill node counts, slot counts and ratios."""
+    nodes, people = state.path.shape
+    fresh = np.empty(nodes, dtype=np.int64)
+    for m in range(people):
+        if state.stop[0] != 0:
+            return
+        _propose(
+            nodes,
+            tree.parent,
+            tree.sizes,
+            proposal.start,
+            proposal.accept,
+            proposal.alias,
+            state.random,
+            fresh,
+        )
+        for v in range(nodes):
+            state.path[v, m] = fresh[v]
+            state.node_count[tree.node_start[v] + fresh[v]] += 1
+            if slots.edge_mode[v] != 0:
+                entry = tree.edge_start[v] + fresh[tree.parent[v]] * tree.sizes[v] + fresh[v]
+                for a in range(slots.edge_first[entry], slots.edge_first[entry + 1]):
+                    state.slot_count[slots.edge_slot[a]] += 1
+    for cell in range(state.node_count.size):
+        for a in range(slots.node_first[cell], slots.node_first[cell + 1]):
+            state.slot_count[slots.node_slot[a]] += state.node_count[cell]
+    for s in range(state.slot_count.size):
+        state.slot_ratio[s] = ratio(slots.law, slots.table, s, state.slot_count[s])
+    refresh(0, state.node_count.size, state.node_ratio, slots.node_first, slots.node_slot, state.slot_ratio)
+
+
+@bare
+def edge_counts(tree, path, table):
+    """Add the edge tables of all paths to `table`."""
+    nodes, people = path.shape
+    for v in range(1, nodes):
+        above, here, start, size = path[tree.parent[v]], path[v], tree.edge_start[v], tree.sizes[v]
+        for m in range(people):
+            table[start + above[m] * size + here[m]] += 1
+
+
+@bare
+def _record(tree, state, sums, table):
+    """Add the present tables and their squares to the sums."""
+    for cell in range(state.node_count.size):
+        n = float(state.node_count[cell])  # n² of 3·10⁹ individuals is no int64
+        sums.node[cell] += n
+        sums.node_square[cell] += n * n
+    edge_counts(tree, state.path, table)
+    for entry in range(table.size):
+        if table[entry] != 0:
+            n = float(table[entry])
+            sums.edge[entry] += n
+            sums.edge_square[entry] += n * n
+            table[entry] = 0
+    sums.tally[0] += 1
+
+
+@kernel
+def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before):
+    """Run sweeps; `moves` = (sweeps, single-site every so many, proposal rounds, crossovers, exact individuals).
+
+    `before` is the number of the chain's sweeps so far; the node counts of every `thin`-th go to the next row of `draws`.
+    """
+    sweeps, every, proposals, crossovers, exact = moves
+    nodes, most, cells = tree.sizes.size, tree.sizes.max(), state.node_count.size
+    work = (
+        np.empty(cells),
+        np.empty((nodes, most)),
+        np.empty(cells),
+        np.empty(most),
+        np.empty(tree.edge_start[-1]),
+    )
+    fresh = np.empty(nodes, dtype=np.int64)
+    table = np.zeros(tree.edge_start[-1], dtype=np.int64)
+    row = 0
+    for sweep in range(before, before + sweeps):
+        for _ in range(proposals):
+            _propose_paths(tree, slots, state, proposal, fresh, sums.tally)
+        if sweep % every == 0:
+            _sweep_single_sites(tree, slots, state, work[3])
+        _cross(tree, slots, state, crossovers)
+        redraw_paths(tree, slots, state, exact, sums, work)
+        if state.stop[0] != 0:
+            return
+        _record(tree, state, sums, table)
+        if (sweep + 1) % thin == 0:
+            for cell in range(cells):
+                draws[row, cell] = state.node_count[cell]
+            row += 1

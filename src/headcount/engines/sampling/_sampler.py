@@ -1,0 +1,300 @@
+"""What the samplers share: chains in threads, burn-in, batches, thinning, kept draws, R-hat, status.
+
+A run is burn-in in a few steps, then `batches` batches; the driver calls :meth:`Sampler.step` once for each. A sampler adds its moves
+(`first_state`, `advance`), what it does in burn-in, and how it turns sums over a batch into estimates.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.engines._engine import IterativeEngine
+from headcount.engines.sampling._arrays import SamplingArrays, Sums, sampling_arrays
+from headcount.engines.sampling._statistics import BatchMoments, r_hat
+from headcount.observe import ProblemError
+from headcount.posterior import Status
+
+if TYPE_CHECKING:
+    from headcount.engines.sampling._sample_beliefs import SampleBeliefs
+    from headcount.observe import Problem
+
+Array = NDArray[np.float64]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+STORE_BYTES = 256_000_000
+"""What the kept node tables, and the kept configurations, may each take: small beside an ordinary machine's memory; no derivation."""
+FEWEST_DRAWS = 20
+"""Node tables kept per chain even where they take more than that: R-hat and quantiles of fewer say little."""
+POLL = 0.2
+"""Seconds between two looks at threads that are at work, so that an interrupt is seen at once also where waiting cannot be interrupted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """One chain: where it stands (changed in place) and what it has gathered."""
+
+    state: Any
+    """`PathState` or `TableState`."""
+    nodes: BatchMoments
+    edges: BatchMoments
+    totals: Array
+    """Sums over sweeps or moves of n² of nodes, n² of flows, n of flows."""
+    tally: NDArray[np.int64]
+    length: int = 0
+    draws: tuple[NDArray[Any], ...] = ()
+    snapshots: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """All chains, and what they share."""
+
+    arrays: SamplingArrays
+    chains: tuple[Chain, ...]
+    thin: int
+    keep: int
+    stop: NDArray[np.int64]
+    """Not zero: the kernels give up. Set when the run is interrupted."""
+    learned: Any = None
+    """What the sampler has found out in burn-in."""
+    steps: int = 0
+
+    def node_draws(self) -> NDArray[Any]:
+        """Node counts of the kept sweeps or moves, (chains, draws, cells)."""
+        return np.stack([np.concatenate(c.draws) for c in self.chains])
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What one chain did in one batch."""
+
+    length: int
+    sums: Sums
+    draws: NDArray[Any]
+    snapshots: tuple[Any, ...]
+
+
+class Sampler(IterativeEngine):
+    """Several chains of fixed length; done when R-hat − 1 is within the tolerance after the last batch."""
+
+    chains: int
+    burn_in: int
+    batches: int
+    workers: int
+    random: ClassVar[bool] = True
+    patience: ClassVar[int] = 1_000_000_000  # the length is fixed beforehand: a run never counts as stalled
+    burn_steps: ClassVar[int]
+    advice: ClassVar[str]
+    """What to do when no state agrees with the data."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Sweeps or moves per chain after burn-in."""
+
+    @abstractmethod
+    def prepare(self, arrays: SamplingArrays) -> Any:
+        """Refuse what the sampler cannot take; else what `Run.learned` starts from."""
+
+    @abstractmethod
+    def storage(self, arrays: SamplingArrays) -> tuple[int, int]:
+        """(thin, configurations kept per chain)."""
+
+    @abstractmethod
+    def first_state(
+        self, arrays: SamplingArrays, learned: Any, seed: np.random.SeedSequence, stop: Any
+    ) -> Any:
+        """Where a chain starts."""
+
+    @abstractmethod
+    def advance(
+        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
+    ) -> None:
+        """Make `count` sweeps or moves, numbered from `before`."""
+
+    @abstractmethod
+    def snapshot(self, state: Any) -> Any:
+        """A copy of the whole configuration."""
+
+    @abstractmethod
+    def burn(self, run: Run, length: int) -> Run:
+        """One step of burn-in, of `length` sweeps or moves."""
+
+    @abstractmethod
+    def estimates(self, run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
+        """A batch's two estimates of the node means and two of the flows, as `BatchMoments.add` takes them."""
+
+    @abstractmethod
+    def finish(self, state: Run) -> SampleBeliefs:
+        """Means, spreads and errors from all chains."""
+
+    @property
+    def max_iterations(self) -> int:  # type: ignore[override]
+        """Steps of a whole run: burn-in, then batches."""
+        return self.burn_steps + self.batches
+
+    def good_status(self) -> Status:
+        """Sampled."""
+        return Status.SAMPLED
+
+    def init(self, problem: Problem, rng: np.random.Generator) -> Run:
+        """The first state of every chain."""
+        arrays = sampling_arrays(problem, engine=self.name)
+        learned = self.prepare(arrays)
+        seeds = rng.integers(0, 2**63, size=(self.chains, 4), dtype=np.int64)
+        thin, keep = self.storage(arrays)
+        stop = np.zeros(1, dtype=np.int64)
+
+        def first(seed: NDArray[np.int64]) -> Chain:
+            sequence = np.random.SeedSequence([int(word) for word in seed])
+            return Chain(
+                self.first_state(arrays, learned, sequence, stop),
+                BatchMoments.empty(arrays.cells),
+                BatchMoments.empty(arrays.entries),
+                np.zeros(arrays.cells + 2 * arrays.entries),
+                np.zeros(4, dtype=np.int64),
+            )
+
+        chains = tuple(in_threads(first, seeds, self.workers, stop))
+        return Run(arrays, chains, thin, keep, stop, learned)
+
+    def step(self, state: Run) -> Run:
+        """Burn in, or run one batch on every chain."""
+        number = state.steps
+        run = replace(state, steps=number + 1)
+        if number < self.burn_steps:
+            run = self.burn(run, share(self.burn_in, self.burn_steps, number))
+            if run.steps == self.burn_steps:
+                self._require_possible(run)
+            return run
+        part = number - self.burn_steps
+        batches = self.batch(run, share(self.length, self.batches, part), share(run.keep, self.batches, part))
+        return replace(
+            run, chains=tuple(self._add(run, c, b) for c, b in zip(run.chains, batches, strict=True))
+        )
+
+    def residual(self, state: Run) -> float:
+        """The largest R-hat − 1 of a node count; infinite while it is not known (burn-in, fewer than four draws)."""
+        if state.steps <= self.burn_steps:
+            return np.inf
+        worst = float(r_hat(state.node_draws(), ranks=False).max())
+        return np.inf if np.isnan(worst) else worst - 1
+
+    def done(self, state: Run) -> bool:
+        """Whether all batches have run and the chains agree."""
+        return state.steps >= self.max_iterations and self.residual(state) <= self.tolerance
+
+    def batch(self, run: Run, length: int, keep: int) -> list[Batch]:
+        """`length` sweeps or moves of every chain, with `keep` snapshots."""
+        return in_threads(
+            lambda chain: self._batch(run, chain, length, keep), run.chains, self.workers, run.stop
+        )
+
+    def _batch(self, run: Run, chain: Chain, length: int, keep: int) -> Batch:
+        """One chain's batch, in `keep` parts with a snapshot after each. Thinning counts from the start of the chain."""
+        arrays = run.arrays
+        sizes = (arrays.cells, arrays.cells, arrays.entries, arrays.entries, arrays.cells, arrays.entries)
+        sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(4, dtype=np.int64)))
+        draws, snapshots, parts = [], [], max(keep, 1)
+        for part in range(parts):
+            count, before = share(length, parts, part), chain.length + part * length // parts
+            rows = np.zeros(
+                ((before + count) // run.thin - before // run.thin, arrays.cells),
+                count_type(arrays.population),
+            )
+            self.advance(run, chain, sums, rows, before, count)
+            draws.append(rows)
+            if keep > 0 and count > 0:
+                snapshots.append(self.snapshot(chain.state))
+        return Batch(length, sums, np.concatenate(draws), tuple(snapshots))
+
+    def _add(self, run: Run, chain: Chain, batch: Batch) -> Chain:
+        """A chain with one batch more."""
+        node, node_smooth, edge, edge_smooth = self.estimates(run, batch)
+        sums = batch.sums
+        return replace(
+            chain,
+            nodes=chain.nodes.add(node, node_smooth),
+            edges=chain.edges.add(edge, edge_smooth),
+            totals=chain.totals + np.concatenate([sums.node_square, sums.edge_square, sums.edge]),
+            tally=chain.tally + sums.tally,
+            length=chain.length + batch.length,
+            draws=(*chain.draws, batch.draws),
+            snapshots=chain.snapshots + batch.snapshots,
+        )
+
+    def _require_possible(self, run: Run) -> None:
+        """Refuse to sample from a state that the data make impossible."""
+        bad = sorted({text for c in run.chains for text in run.arrays.impossible(c.state.slot_count)})
+        if bad:
+            shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+            raise ProblemError(
+                f"{self.name} found no state that agrees with the data within burn_in = {self.burn_in}; still impossible: {shown}."
+                f" {self.advice}"
+            )
+
+
+def share(total: int, parts: int, part: int) -> int:
+    """The size of one of `parts` nearly equal parts of `total`."""
+    return (part + 1) * total // parts - part * total // parts
+
+
+def count_type(population: int) -> type[np.signedinteger[Any]]:
+    """The integers that stored counts have: 32 bits where the population fits."""
+    return np.int32 if population <= np.iinfo(np.int32).max else np.int64
+
+
+def stored(bytes_each: int, chains: int) -> int:
+    """How many tables of so many bytes may be kept per chain."""
+    return STORE_BYTES // max(1, bytes_each * chains)
+
+
+def in_threads(
+    work: Callable[[Item], Result],
+    items: Sequence[Item] | NDArray[Any],
+    workers: int,
+    stop: NDArray[np.int64],
+) -> list[Result]:
+    """`work` on every item, in daemon threads; the calling thread only waits, so that it hears an interrupt at once.
+
+    Compiled code cannot be interrupted, and a pool's threads are joined when the interpreter ends. Here an interrupt sets `stop`, which the
+    kernels look at, and is raised without waiting: a thread that is still compiling cannot delay the end of the program.
+    """
+    results: dict[int, Result] = {}
+    failures: list[BaseException] = []
+    todo = iter(range(len(items)))
+    lock = threading.Lock()
+
+    def run() -> None:
+        try:
+            while not stop[0]:
+                with lock:
+                    k = next(todo, None)
+                if k is None:
+                    return
+                results[k] = work(items[k])
+        except BaseException as failure:
+            stop[0] = 1
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, len(items)))]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(POLL)
+    except BaseException:
+        stop[0] = 1
+        raise
+    if failures:
+        raise failures[0]
+    return [results[k] for k in range(len(items))]
