@@ -1,0 +1,200 @@
+"""Break the library on purpose, one change at a time, and see whether its own tests notice.
+
+``python -m tools.mutate`` makes every hand-written change of `MUTATIONS`, each in a copy of the repository, runs the tests beside it
+and writes which were noticed to ``tools/mutations.json``; words after it choose changes by name. ``python -m tools.mutate
+--module src/headcount/tables.py --tests tests/test_tables.py --most 20`` makes random changes of operators and numbers in a module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SCORE = ROOT / "tools" / "mutations.json"
+NEEDED = ("src", "tests", "examples", "reproduction", "pyproject.toml", "README.md", "tools")
+"""What the tests of a package read."""
+LIMIT = 600.0
+"""Seconds after which a run counts as noticed: an endless loop is not a pass."""
+FAILED = 1
+"""pytest's exit code when tests ran and some failed; any other one is a mistake of ours."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change: in `file`, `old` (which occurs once) becomes `new`; `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+MUTATIONS: tuple[Mutation, ...] = ()
+
+
+class StaleError(ValueError):
+    """The text that a mutation replaces is not in its file exactly once."""
+
+
+def mutated(mutation: Mutation, text: str) -> str:
+    """The file's text after the change."""
+    count = text.count(mutation.old)
+    if count != 1:
+        raise StaleError(f"{mutation.name}: {mutation.old!r} occurs {count} times in {mutation.file}")
+    return text.replace(mutation.old, mutation.new)
+
+
+def copy_repository(folder: Path) -> None:
+    """A copy of what the tests need, without caches."""
+    for name in NEEDED:
+        source = ROOT / name
+        if source.is_dir():
+            ignore = shutil.ignore_patterns("__pycache__", "*.nbi", "*.nbc", "cache")
+            shutil.copytree(source, folder / name, ignore=ignore)
+        elif source.exists():
+            shutil.copy(source, folder / name)
+
+
+def passes(folder: Path, tests: Sequence[str]) -> bool:
+    """Whether these tests pass in a copy of the repository."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder / "src"),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    if done.returncode not in (0, FAILED):
+        raise RuntimeError(
+            f"pytest could not run {' '.join(tests)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+    return done.returncode == 0
+
+
+def noticed(mutation: Mutation, folder: Path) -> bool:
+    """Whether the tests fail with the change; the copy in `folder` is left as it was."""
+    path = folder / mutation.file
+    before = path.read_text(encoding="utf-8")
+    path.write_text(mutated(mutation, before), encoding="utf-8")
+    try:
+        return not passes(folder, mutation.tests)
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
+def run(mutations: Sequence[Mutation]) -> dict[str, bool]:
+    """For every mutation, whether it was noticed; the tests must pass without any."""
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy_repository(folder)
+        for tests in dict.fromkeys(m.tests for m in mutations):
+            if not passes(folder, tests):
+                raise RuntimeError(f"these tests fail without any mutation: {' '.join(tests)}")
+        for mutation in mutations:
+            start = time.monotonic()
+            found[mutation.name] = noticed(mutation, folder)
+            said = "noticed" if found[mutation.name] else "SURVIVED"
+            print(f"{said:9} {mutation.name} ({time.monotonic() - start:.0f} s)", flush=True)
+    print(f"{sum(found.values())} of {len(found)} noticed")
+    return found
+
+
+SWAPPED: dict[type[ast.AST], str] = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "/",
+    ast.Div: "*",
+    ast.Lt: ">=",
+    ast.LtE: ">",
+    ast.Gt: "<=",
+    ast.GtE: "<",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+}
+
+
+def changes(file: str, text: str, tests: tuple[str, ...]) -> Iterator[Mutation]:
+    """Every change of one operator or number in a module: + and −, × and /, comparisons turned round, numbers plus one."""
+    lines = text.splitlines(keepends=True)
+    offsets = [0]
+    for line in lines:
+        offsets.append(offsets[-1] + len(line.encode()))
+    raw = text.encode()
+
+    def at(line: int, column: int) -> int:
+        return offsets[line - 1] + column
+
+    def number(node: ast.Constant, value: int | float) -> Mutation:
+        start, end = at(node.lineno, node.col_offset), at(node.end_lineno or 0, node.end_col_offset or 0)
+        new = raw[:start] + repr(value + 1).encode() + raw[end:]
+        return Mutation(f"{file}:{node.lineno} {value!r} + 1", file, text, new.decode(), tests)
+
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+                yield number(node, node.value)
+            continue
+        if isinstance(node, ast.BinOp):
+            left, operator, right = node.left, SWAPPED.get(type(node.op)), node.right
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+            left, operator, right = node.left, SWAPPED.get(type(node.ops[0])), node.comparators[0]
+        else:
+            continue
+        start, end = at(left.end_lineno or 0, left.end_col_offset or 0), at(right.lineno, right.col_offset)
+        between = raw[start:end].decode()
+        symbol = between.strip("() \n\\")
+        if operator is None or "#" in between:
+            continue
+        new = raw[:start] + between.replace(symbol, operator, 1).encode() + raw[end:]
+        yield Mutation(f"{file}:{left.lineno} {symbol} to {operator}", file, text, new.decode(), tests)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen mutations; the exit code is 1 when one survived."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mutate", description="Do the tests notice a broken library?"
+    )
+    parser.add_argument(
+        "names", nargs="*", help="words of the names of hand-written changes; all unless given"
+    )
+    parser.add_argument("--module", help="make random changes in this file instead")
+    parser.add_argument("--tests", nargs="+", default=["tests"], help="with --module: the tests to run")
+    parser.add_argument("--most", type=int, default=20, help="with --module: how many changes")
+    parser.add_argument("--seed", type=int, default=1, help="with --module: which ones")
+    chosen = parser.parse_args(arguments)
+    if chosen.module:
+        text = (ROOT / chosen.module).read_text(encoding="utf-8")
+        every = list(changes(chosen.module, text, tuple(chosen.tests)))
+        some = random.Random(chosen.seed).sample(every, min(chosen.most, len(every)))
+        return 0 if all(run(some).values()) else 1
+    mutations = [m for m in MUTATIONS if not chosen.names or any(word in m.name for word in chosen.names)]
+    found = run(mutations)
+    stored = json.loads(SCORE.read_text(encoding="utf-8")) if SCORE.exists() else {}
+    names = [m.name for m in MUTATIONS]
+    merged = {name: found.get(name, stored.get(name)) for name in names}
+    SCORE.write_text(json.dumps(merged, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0 if all(found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
