@@ -14,8 +14,8 @@ from tests.io.small_tables import COUNTS, TRANSITIONS, write
 from typer.testing import CliRunner
 
 from headcount.cli import app
-from headcount.cli._memory import free_memory, parse_size, readable
 from headcount.io import load_result, write_omx
+from headcount.memory import free_memory, parse_size, readable_bytes
 
 ROOT = Path(__file__).parents[2]
 BIRDS = ROOT / "examples" / "birds"
@@ -335,7 +335,7 @@ def test_sizes_are_read(text: str, size: float) -> None:
 
 def test_sizes_are_written() -> None:
     """Sizes are written with the unit that people would choose."""
-    assert [readable(s) for s in (100, 2_400, 45_000, 968_000, 19e9, 2e12)] == [
+    assert [readable_bytes(s) for s in (100, 2_400, 45_000, 968_000, 19e9, 2e12)] == [
         "100 B",
         "2.4 kB",
         "45 kB",

@@ -5,7 +5,7 @@ import pytest
 from tests.graphs import awkward_models
 
 from headcount.individual import DiscreteModel, Enumeration, Model
-from headcount.individual._tree_law import draw
+from headcount.individual._model import draw
 
 MODELS = awkward_models()
 SIZE = 40_000

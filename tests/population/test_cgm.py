@@ -232,7 +232,7 @@ def test_sparse_chains_have_the_law_of_dense_ones():
     )
 
 
-@pytest.mark.parametrize("population", [0, -1, 1.5, "many", 2**53, float("nan")])
+@pytest.mark.parametrize("population", [0, -1, 1.5, "many", 2**53 + 1, float("nan"), True, None, 1j])
 def test_a_population_is_a_whole_number(population):
     """N must be an integer from 1 to 2⁵³; the message says so."""
     with pytest.raises(ModelError, match="whole number"):

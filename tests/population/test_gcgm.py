@@ -256,7 +256,7 @@ def test_structural_zeros_are_named_where_an_inverse_is_asked_for(name):
 def test_memory_is_refused_with_both_numbers():
     """A covariance beyond the limit is refused before it is made."""
     law = GCGM(MODELS["chain"], N)
-    with pytest.raises(ModelError, match=r"takes .* MiB and the limit is .* MiB"):
+    with pytest.raises(ModelError, match=r"would take .*B of memory and the limit is 100 B"):
         law.covariance(("mon", "tue"), memory_limit=100)
     with pytest.raises(ModelError, match="reduced covariance"):
         law.reduced_covariance(memory_limit=100)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from headcount import memory
 from headcount.individual import ModelError
 from headcount.simulate import WINDS, birds
 
@@ -151,15 +152,18 @@ def test_sparse_worlds_have_the_law_of_dense_ones():
 
 def test_ten_thousand_cells():
     """A 100 × 100 map: refused dense with both numbers, made sparse."""
-    with pytest.raises(ModelError, match=r"takes .* MiB and the limit is 2,048 MiB"):
+    with memory.limited("2GB"), pytest.raises(ModelError, match=r"would take .* GB .* the limit is 2 GB"):
         birds(100, max_distance=3 * math.sqrt(2), rng=0)
-    with pytest.raises(ModelError, match="MiB"):
+    with memory.limited("2GB"), pytest.raises(ModelError, match=r"would take .* TB"):
         birds(300, rng=0)
     world = birds(100, population=10**6, steps=4, max_distance=3 * math.sqrt(2), sparse=True, rng=0)
     assert world.counts.shape == (4, 10_000)
     assert world.features.shape == (3, 4, 10_000, 10_000)
     assert (world.counts.sum(axis=1) == 10**6).all()
-    with pytest.raises(ModelError, match=r"world.flows as one array takes .* MiB"):
+    with (
+        memory.limited("2GB"),
+        pytest.raises(ModelError, match=r"world.flows as one array would take 2.4 GB"),
+    ):
         _ = world.flows
     assert world.tables.table((0, 1)).sum() == 10**6
 

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from headcount._version import __version__
-from headcount.cli._memory import SHARE, free_memory, readable
+from headcount.memory import SHARE, free_memory, readable_bytes
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)[^;]*(?:;.*extra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
 
@@ -61,7 +61,8 @@ def _memory() -> Finding:
     if free is None:
         return Finding("memory", "unknown on this system")
     return Finding(
-        "memory", f"{readable(free)} free; a run may take {readable(SHARE * free)} unless told otherwise"
+        "memory",
+        f"{readable_bytes(free)} free; a run may take {readable_bytes(SHARE * free)} unless told otherwise",
     )
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from headcount.cli._guard import NOT_CONVERGED, TooLargeError
-from headcount.cli._memory import SHARE, free_memory, parse_size, readable
 from headcount.cli._show import show_files, show_notes, show_plan, show_posterior, show_weights
+from headcount.memory import SHARE, free_memory, parse_size, readable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -241,8 +241,8 @@ def refuse_too_large(plan: Plan, limit: int | None) -> None:
     """Raise with both numbers when the plan is above the limit."""
     if limit is not None and plan.peak > limit:
         raise TooLargeError(
-            f"{plan.engine} would take about {readable(plan.peak)}, and {readable(limit)} is the limit. Merge cells, take fewer times, "
-            "use --engine MAP (no uncertainty), or raise --memory-limit."
+            f"{plan.engine} would take about {readable_bytes(plan.peak)}, and {readable_bytes(limit)} is the limit. "
+            "Merge cells, take fewer times, use --engine MAP (no uncertainty), or raise --memory-limit."
         )
 
 

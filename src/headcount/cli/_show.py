@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headcount.cli._memory import readable
+from headcount.memory import readable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +151,7 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for path in files:
         meaning = _MEANING.get(path.name, _MEANING.get(path.stem, ""))
-        table.add_row(f"  {path.name}", readable(path.stat().st_size), meaning)
+        table.add_row(f"  {path.name}", readable_bytes(path.stat().st_size), meaning)
     out.print(f"\nwritten to {escape(str(files[0].parent))}", soft_wrap=True)
     out.print(table)
     older = sorted(p.name for p in _left_over(files))
@@ -181,10 +181,11 @@ def show_plan(plan: Plan, limit: int | None, free: int | None) -> None:
     table.add_row("engine", f"[bold]{plan.engine}[/]")
     table.add_row("why", escape(plan.reason))
     table.add_row(
-        "memory", f"about {readable(plan.memory)} to infer, {readable(plan.writing)} to write with all flows"
+        "memory",
+        f"about {readable_bytes(plan.memory)} to infer, {readable_bytes(plan.writing)} to write with all flows",
     )
-    table.add_row("limit", "none" if limit is None else readable(limit))
-    table.add_row("free", "unknown" if free is None else readable(free))
+    table.add_row("limit", "none" if limit is None else readable_bytes(limit))
+    table.add_row("free", "unknown" if free is None else readable_bytes(free))
     table.add_row(
         "time", "no estimate" if plan.seconds != plan.seconds else f"about {_duration(plan.seconds)}"
     )

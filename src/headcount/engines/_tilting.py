@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from headcount.individual import RootedTree
-from headcount.individual._rooted_model import RootedModel
-from headcount.individual._tree_law import node_marginals
+from headcount.individual._rooted_model import RootedModel, node_marginals
 from headcount.individual._tree_passes import node_beliefs, tilted
 from headcount.tables import dense
 

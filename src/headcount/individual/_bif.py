@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.individual._errors import ModelError, raise_all
-from headcount.individual._model import repeated, shown
+from headcount.errors import ModelError, raise_all
+from headcount.labels import repeated, shown
 
 Cpts = dict[str, tuple[tuple[str, ...], NDArray[np.float64]]]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from scipy import sparse
 
-from headcount.individual._errors import ModelError, raise_all
-from headcount.individual._labels import Labels, split_labels, take_in_order
-from headcount.individual._model import Variable, label_tuple, repeated
+from headcount.checks import brief, is_sequence, numbers, whole_number
+from headcount.errors import ModelError, raise_all
+from headcount.individual._model import Variable
 from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._validate import as_matrix, frozen, law_problems, matrix_problems, unit_rows
+from headcount.labels import label_tuple, repeated, shown, split_labels, take_in_order
 
 
 @final
@@ -34,8 +35,10 @@ class MarkovChain(RootedModel):
     times
         The names of the times, which are the model's variables; 0, ..., T − 1 if not given.
     cells
-        The names of the cells, the same at all times, or a sequence of T such sequences when they change; 0,
-        ..., L − 1 if not given.
+        The names of the cells; 0, ..., L − 1 if not given. Either one sequence of labels, the same at all times; or, when they
+        change, one list, array or index of labels per time, or a mapping from every time to its labels. An entry that is a tuple,
+        such as ``(row, column)``, is a label; tuples are read as the labels of a time only where the number of cells changes,
+        and refused where they could be either.
 
     Notes
     -----
@@ -63,24 +66,34 @@ class MarkovChain(RootedModel):
         *,
         length: int | None = None,
         times: Sequence[Variable] | None = None,
-        cells: Sequence[Any] | None = None,
+        cells: Sequence[Any] | Mapping[Any, Sequence[Hashable]] | None = None,
     ) -> None:
-        initial, transitions, cells = _unlabelled(initial, transitions, cells)
-        law = frozen(initial)
-        matrices, count = _steps(transitions, length, times)
-        names = tuple(range(count)) if times is None else label_tuple(times)
+        single = _is_matrix(transitions)
+        given = (
+            [transitions] if single else _as_list(transitions, "transitions", "one matrix, or one per step")
+        )
+        law, law_axes = split_labels(initial)
+        law = numbers(law, "initial", expected="one probability per cell, a 1-D array")
         if law.ndim != 1:
             raise ModelError(f"initial has the shape {law.shape}: give one probability per cell, a 1-D array")
-        labels, problems = _cell_labels(cells, [len(law), *(matrix.shape[-1] for matrix in matrices)])
-        if not problems:
-            problems = law_problems(law, labels[0], "initial") + _matrix_problems(matrices, labels)
-        problems += [f"time {t!r} is named twice: names must differ" for t in repeated(names)]
+        count = _number_of_times(given, length, times, single=single)
+        names = tuple(range(count)) if times is None else label_tuple(times, "times")
+        steps = given * (count - 1) if single else given
+        sizes = [len(law), *(_columns(matrix, k, single=single) for k, matrix in enumerate(steps))]
+        axes = [law_axes, *(split_labels(matrix)[1] for matrix in given)]
+        first = next((found for labels in axes for found in labels if found is not None), None)
+        labels, problems = _cells_per_time(first if cells is None else cells, names, sizes)
         raise_all(problems)
-        unit = {id(matrix): unit_rows(matrix) for matrix in matrices}
-        steps = tuple(unit[id(matrix)] for matrix in matrices)
+        law, problems = take_in_order(law, law_axes, labels[: len(law_axes)], what="initial")
+        problems += law_problems(law, labels[0], "initial")
+        problems += [f"time {t!r} is named twice: names must differ" for t in repeated(names)]
+        matrices, wrong = _matrices(steps, labels, single=single)
+        raise_all([*problems, *wrong])
+        if single and count == 1:  # no step uses the matrix, but a wrong one is still a mistake
+            raise_all(_matrices(given, [labels[0], labels[0]], single=True)[1])
         self._states = dict(zip(names, labels, strict=True))
         self._tree = RootedTree(
-            names, np.arange(-1, count - 1, dtype=np.intp), unit_rows(law), (None, *steps)
+            names, np.arange(-1, count - 1, dtype=np.intp), unit_rows(frozen(law)), (None, *matrices)
         )
 
     @property
@@ -102,50 +115,37 @@ class MarkovChain(RootedModel):
         return list(self._tree.transitions[1:])
 
 
-def _unlabelled(
-    initial: Any, transitions: Any, cells: Sequence[Any] | None
-) -> tuple[Any, Any, Sequence[Any] | None]:
-    """Pandas and xarray inputs as plain arrays, in the order of `cells` or of the first labels met."""
-    law, law_labels = split_labels(initial)
-    several = isinstance(transitions, (list, tuple)) and not _is_matrix(transitions)
-    parts = [split_labels(m) for m in (transitions if several else [transitions])]
-    own = [*law_labels, *(names for _, labels in parts for names in labels[-2:])]
-    found = next((names for names in own if names is not None), None)
-    if found is None:
-        return law, (transitions if several else parts[0][0]), cells
-    order = found if cells is None else label_tuple(cells)
-    law, problems = take_in_order(law, law_labels, order, what="initial")
-    made = []
-    for k, (values, labels) in enumerate(parts):
-        what = f"transitions[{k}]" if several else "the transition matrix"
-        last: Labels = [*([None] * (len(labels) - 2)), *labels[-2:]]
-        taken, wrong = take_in_order(values, last, order, what=what)
-        made.append(taken)
-        problems += wrong
-    raise_all(problems)
-    return law, (made if several else made[0]), order
+def _is_matrix(given: Any) -> bool:
+    """Whether this is one matrix (an array, sparse, or rows of numbers) and not a sequence of them."""
+    if sparse.issparse(given) or not isinstance(given, (list, tuple)):
+        return getattr(given, "ndim", 0) == 2
+    return len(given) > 0 and all(
+        not sparse.issparse(row) and not isinstance(row, str) and _axes(row) == 1 for row in given
+    )
 
 
-def _matrix_problems(matrices: Sequence[Matrix], labels: Sequence[tuple[Hashable, ...]]) -> list[str]:
-    """What is wrong with the matrices, each looked at once."""
-    problems: list[str] = []
-    homogeneous = len({id(matrix) for matrix in matrices}) == 1
-    seen: set[tuple[int, int, int]] = set()
-    for step, matrix in enumerate(matrices):
-        before, after = labels[step], labels[step + 1]
-        key = (id(matrix), len(before), len(after))
-        if key not in seen:
-            seen.add(key)
-            what = "the transition matrix" if homogeneous else f"transitions[{step}]"
-            problems += matrix_problems(matrix, before, after, what)
-    return problems
+def _axes(given: Any) -> int:
+    """The number of axes; −1 for a ragged list."""
+    try:
+        return np.ndim(given)
+    except ValueError:
+        return -1
 
 
-def _steps(
-    transitions: Any, length: int | None, times: Sequence[Variable] | None
-) -> tuple[list[Matrix], int]:
-    """The T − 1 matrices, one shared object when homogeneous, and T."""
-    single = _is_matrix(transitions)
+def _as_list(given: Any, what: str, expected: str) -> list[Any]:
+    if isinstance(given, (list, tuple)) or getattr(given, "ndim", 0) >= 1:
+        return list(given)
+    raise ModelError(f"{what} is {brief(given)}: give {expected}")
+
+
+def _number_of_times(given: Sequence[Any], length: Any, times: Any, *, single: bool) -> int:
+    """T, from `length`, `times` or the number of matrices, which must agree."""
+    if times is not None:
+        times = label_tuple(times, "times")
+    if length is not None:
+        length = whole_number(
+            length, "length", least=1, expected="a whole number: a chain has at least one time"
+        )
     if times is not None and length is not None and len(times) != length:
         raise ModelError(f"length is {length} but {len(times)} times are named: give one of the two")
     count = len(times) if times is not None else length
@@ -155,57 +155,112 @@ def _steps(
                 "one transition matrix for all steps needs to know how many: give length=T or times=[...]"
             )
         if count < 1:
-            raise ModelError(f"length is {count}: a chain has at least one time")
-        matrix = as_matrix(transitions)
-        if count == 1:  # no step uses it, but a wrong matrix is still a mistake
-            cells = range(matrix.shape[0])
-            raise_all(matrix_problems(matrix, cells, cells, "the transition matrix"))
-        return [matrix] * (count - 1), count
-    made: dict[int, Matrix] = {}
-    matrices = [made.setdefault(id(m), as_matrix(m)) for m in transitions]
-    if count is not None and count != len(matrices) + 1:
+            raise ModelError("times is empty: a chain has at least one time")
+        return int(count)
+    if count is not None and count != len(given) + 1:
         raise ModelError(
-            f"{len(matrices)} transition matrices make a chain of {len(matrices) + 1} times, not {count}: "
-            "give one per step"
+            f"{len(given)} transition matrices make a chain of {len(given) + 1} times, not {count}: give one per step"
         )
-    raise_all(
-        f"transitions[{k}] has the shape {m.shape}: give a matrix, origin by destination"
-        for k, m in enumerate(matrices)
-        if m.ndim != 2
-    )
-    return matrices, len(matrices) + 1
+    return len(given) + 1
 
 
-def _is_matrix(given: Any) -> bool:
-    """Whether this is one matrix (an array, sparse, or rows of numbers) and not a sequence of them."""
-    if sparse.issparse(given) or not isinstance(given, (list, tuple)):
-        return getattr(given, "ndim", 0) == 2
-    return len(given) > 0 and all(not sparse.issparse(row) and np.ndim(row) == 1 for row in given)
+def _columns(matrix: Any, step: int, *, single: bool) -> int:
+    """The number of states after a step."""
+    shape = matrix.shape if hasattr(matrix, "shape") else numbers(matrix, _name(step, single=single)).shape
+    if len(shape) != 2:
+        raise ModelError(
+            f"{_name(step, single=single)} has the shape {shape}: give a matrix, origin by destination"
+        )
+    return int(shape[1])
 
 
-def _cell_labels(
-    cells: Sequence[Any] | None, sizes: Sequence[int]
+def _name(step: int, *, single: bool) -> str:
+    return "the transition matrix" if single else f"transitions[{step}]"
+
+
+def _matrices(
+    steps: Sequence[Any], labels: Sequence[tuple[Hashable, ...]], *, single: bool
+) -> tuple[list[Matrix], list[str]]:
+    """The matrix of every step, in the order of its cells, rows summing to one, and what is wrong; equal steps share one."""
+    made: dict[tuple[int, ...], Matrix] = {}
+    matrices: list[Matrix] = []
+    problems: list[str] = []
+    for step, given in enumerate(steps):
+        before, after = labels[step], labels[step + 1]
+        values, axes = split_labels(given)
+        # A plain matrix is the same whatever the cells are called; a labelled one is put in their order.
+        key = (id(given), id(before), id(after)) if axes else (id(given), len(before), len(after))
+        if key not in made:
+            what = _name(step, single=single)
+            values, wrong = take_in_order(values, axes, (before, after)[: len(axes)], what=what)
+            matrix = as_matrix(values, what)
+            wrong = wrong or matrix_problems(matrix, before, after, what)
+            made[key] = matrix if wrong else unit_rows(matrix)
+            problems += wrong
+        matrices.append(made[key])
+    return matrices, problems
+
+
+def _cells_per_time(
+    cells: Any, times: Sequence[Variable], sizes: Sequence[int]
 ) -> tuple[list[tuple[Hashable, ...]], list[str]]:
     """The labels of every time's cells, and what is wrong with them."""
     if cells is None:
-        return [tuple(range(size)) for size in sizes], []
-    if len(set(sizes)) > 1:
-        labels = [tuple(c) for c in cells] if all(isinstance(c, (list, tuple)) for c in cells) else []
-        if len(labels) != len(sizes):
-            return [], [
-                f"the number of cells changes over time ({list(sizes)}): give one sequence of labels per time"
-            ]
+        shared = {size: tuple(range(size)) for size in sizes}
+        return [shared[size] for size in sizes], []
+    if isinstance(cells, Mapping):
+        absent = [t for t in times if t not in cells]
+        if absent:
+            return [], [f"cells has no labels for the times {shown(absent)}: give every time its labels"]
+        labels = [label_tuple(cells[t], f"cells[{t!r}]") for t in times]
     else:
-        shared = label_tuple(cells)
-        labels = [shared] * len(sizes)
-    problems = []
-    for t, (names, size) in enumerate(zip(labels, sizes, strict=True)):
-        if len(names) != size and (t == 0 or names is not labels[t - 1]):
-            problems.append(
-                f"{len(names)} cells are named but there are {size} at position {t}: name each once"
+        several = getattr(cells, "ndim", 1) > 1
+        entries = list(cells) if several else list(label_tuple(cells, "cells", hashable=False))
+        found = _labels_of_times(entries, sizes)
+        if isinstance(found, str):
+            return [], [found]
+        labels = found
+    return labels, _label_problems(labels, times, sizes)
+
+
+def _labels_of_times(entries: list[Any], sizes: Sequence[int]) -> list[tuple[Hashable, ...]] | str:
+    """The labels of every time from the entries of `cells`, or what is wrong: see `MarkovChain` for the rule."""
+    listed = [is_sequence(entry) and not isinstance(entry, tuple) for entry in entries]
+    tuples = bool(entries) and all(isinstance(entry, tuple) for entry in entries)
+    changing = len(set(sizes)) > 1
+    if any(listed) or changing:
+        per_time = (
+            all(listed)
+            or tuples
+            or all(a or isinstance(e, tuple) for a, e in zip(listed, entries, strict=True))
+        )
+        if not per_time or len(entries) != len(sizes):
+            return (
+                f"cells has {len(entries)} entries where there are {len(sizes)} times with {list(sizes)} cells: "
+                "give one sequence of labels per time"
             )
-    problems += [
-        f"cell {c!r} is named twice: names must differ"
-        for c in {c: 0 for names in labels for c in repeated(names)}
-    ]
-    return labels, problems
+        return [label_tuple(entry, f"cells[{k}]") for k, entry in enumerate(entries)]
+    if tuples and len(entries) == len(sizes) > 1 and all(len(entry) == sizes[0] for entry in entries):
+        if len(entries) == sizes[0]:
+            return (
+                "cells could be the labels of every time, or labels that are tuples: give lists for the first, and "
+                "a mapping from every time to its labels for the second"
+            )
+        return "cells has one tuple per time: a tuple is a label, so give lists"
+    shared = tuple(entries)
+    return [shared] * len(sizes)
+
+
+def _label_problems(
+    labels: Sequence[tuple[Hashable, ...]], times: Sequence[Variable], sizes: Sequence[int]
+) -> list[str]:
+    problems: dict[str, None] = {}
+    shared = all(names is labels[0] for names in labels)
+    for time, names, size in zip(times, labels, sizes, strict=True):
+        where = "" if shared else f" at time {time!r}"
+        if len(names) != size:
+            problems[f"{len(names)} cells are named but there are {size}{where}: name each once"] = None
+        problems |= dict.fromkeys(
+            f"cell {c!r} is named twice{where}: names must differ" for c in repeated(names)
+        )
+    return list(problems)

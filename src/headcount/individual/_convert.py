@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.individual._errors import raise_all
+from headcount.errors import raise_all
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
 

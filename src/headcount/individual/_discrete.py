@@ -10,15 +10,22 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.errors import ModelError, raise_all
 from headcount.individual import _convert
 from headcount.individual._bif import read_bif
-from headcount.individual._errors import ModelError, raise_all
-from headcount.individual._junction_tree import MEMORY_LIMIT, JunctionTree, build_junction_tree
-from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, label_tuple, repeated
-from headcount.individual._rooted_tree import RootedTree, dense
+from headcount.individual._junction_tree import JunctionTree, build_junction_tree
+from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, draw_given
+from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._sum_product import Calibration, calibrate, log_marginal
-from headcount.individual._tree_law import checked_potentials, draw_given, log_table_problems
-from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, frozen
+from headcount.individual._validate import (
+    FILE_ROUNDING,
+    ROW_TOLERANCE,
+    checked_potentials,
+    frozen,
+    log_table_problems,
+)
+from headcount.labels import label_tuple, repeated
+from headcount.tables import dense
 
 
 @final
@@ -37,9 +44,9 @@ class DiscreteModel(Model):
     junction_tree
         A junction tree to use instead of the min-fill one; every scope must lie in one of its cliques.
     memory_limit
-        Bytes that the clique tables may take together. `junction_tree.largest_bytes` is known before anything
-        is allocated; beyond the limit, the first question that needs the tables raises `ModelError` with both
-        numbers.
+        Bytes that the clique tables may take together; the limit of `headcount.memory` if None.
+        `junction_tree.largest_bytes` is known before anything is allocated; beyond the limit, the first question
+        that needs the tables raises `ModelError` with both numbers.
 
     Examples
     --------
@@ -62,7 +69,7 @@ class DiscreteModel(Model):
         factors: Mapping[Any, Any] | Iterable[tuple[Scope, Any]] = (),
         *,
         junction_tree: JunctionTree | None = None,
-        memory_limit: int = MEMORY_LIMIT,
+        memory_limit: int | None = None,
     ) -> None:
         self._states = named_states(states)
         pairs = factors.items() if isinstance(factors, Mapping) else factors
@@ -114,33 +121,29 @@ class DiscreteModel(Model):
     def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
         """Draw individuals clique by clique down the junction tree, each given its separator."""
         rng = np.random.default_rng(rng)
-        calibration, tree = self._calibration, self.junction_tree
         drawn: dict[Variable, NDArray[np.intp]] = {}
-        steps = [(0, ()), *((b, separator) for _, b, separator in tree.edges)]
-        for clique, separator in steps:
-            self._draw_clique(
-                np.exp(calibration.log_marginals[clique]), tree.cliques[clique], separator, size, rng, drawn
-            )
+        for clique, _, separator in self.junction_tree.steps:
+            self._draw_clique(clique, separator, size, rng, drawn)
         return np.stack([drawn[v] for v in self.variables], axis=1)
 
     def _draw_clique(
         self,
-        table: Table,
-        clique: Scope,
+        clique: int,
         separator: Scope,
         size: int,
         rng: np.random.Generator,
         drawn: dict[Variable, NDArray[np.intp]],
     ) -> None:
-        rest = tuple(v for v in clique if v not in separator)
-        laws = table.transpose([clique.index(v) for v in (*separator, *rest)]).reshape(
-            int(np.prod(self.size(separator))), -1
-        )
+        domain = self.junction_tree.domains[clique]
+        above = domain.part(separator)
+        rest = domain.part([v for v in domain.scope if v not in separator])
+        front, _ = domain.rows(separator)
+        laws = np.exp(self._calibration.log_marginals[clique]).transpose(front).reshape(above.size, rest.size)
         given = np.zeros(size, dtype=np.intp)
-        for v in separator:
-            given = given * self._sizes[v] + drawn[v]
+        if separator:
+            given = np.ravel_multi_index([drawn[v] for v in separator], above.shape)
         flat = draw_given(lambda state: laws[state], given, rng.random(size))
-        for v, values in zip(rest, np.unravel_index(flat, self.size(rest)), strict=True):
+        for v, values in zip(rest.scope, np.unravel_index(flat, rest.shape), strict=True):
             drawn[v] = values
 
     def rooted(self) -> RootedTree | None:
@@ -167,7 +170,7 @@ class DiscreteModel(Model):
         return calibrate(self.junction_tree, self._factors)
 
     @classmethod
-    def from_model(cls, model: Model, *, memory_limit: int = MEMORY_LIMIT) -> DiscreteModel:
+    def from_model(cls, model: Model, *, memory_limit: int | None = None) -> DiscreteModel:
         """Any model (a chain, a tree, an enumeration) as a discrete model with the same factors."""
         return cls(model.states, model.factors, memory_limit=memory_limit)
 
@@ -178,7 +181,7 @@ class DiscreteModel(Model):
         cpts: Mapping[Any, tuple[Sequence[Variable], Any]],
         *,
         rounding: float = ROW_TOLERANCE,
-        memory_limit: int = MEMORY_LIMIT,
+        memory_limit: int | None = None,
     ) -> DiscreteModel:
         """p(x) ∝ prod_v P(x_v | x_parents(v)), from ``cpts[v] = (parents, table)`` with axes (parents..., v).
 
@@ -191,7 +194,7 @@ class DiscreteModel(Model):
         )
 
     @classmethod
-    def from_networkx(cls, graph: Any, *, memory_limit: int = MEMORY_LIMIT) -> DiscreteModel:
+    def from_networkx(cls, graph: Any, *, memory_limit: int | None = None) -> DiscreteModel:
         """The model of a networkx graph of factors.
 
         A node with the attribute ``states`` is a variable. Anything with ``log_potential`` is a factor: a
@@ -202,14 +205,14 @@ class DiscreteModel(Model):
         return cls(states, factors, memory_limit=memory_limit)
 
     @classmethod
-    def from_pgmpy(cls, model: Any, *, memory_limit: int = MEMORY_LIMIT) -> DiscreteModel:
+    def from_pgmpy(cls, model: Any, *, memory_limit: int | None = None) -> DiscreteModel:
         """The model of a pgmpy Bayesian network (its conditional tables) or Markov network (its factors)."""
         states, factors = _convert.from_pgmpy(model)
         return cls(states, factors, memory_limit=memory_limit)
 
     @classmethod
     def from_bif(
-        cls, path: str | Path, *, rounding: float = FILE_ROUNDING, memory_limit: int = MEMORY_LIMIT
+        cls, path: str | Path, *, rounding: float = FILE_ROUNDING, memory_limit: int | None = None
     ) -> DiscreteModel:
         """The network of a ``.bif`` or ``.bif.gz`` file, such as those of the bnlearn repository.
 
@@ -249,7 +252,7 @@ def checked_factors(
         except ModelError as error:
             problems += error.problems
             continue
-        table = frozen(values)
+        table = frozen(values, f"the log table over {scope!r}")
         problems += log_table_problems(table, scope, tuple(len(states[v]) for v in scope))
         made.append((scope, table))
     raise_all(problems)

@@ -9,15 +9,17 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.errors import ModelError
 from headcount.individual._discrete import checked_factors, named_states
-from headcount.individual._errors import ModelError
 from headcount.individual._junction_tree import JunctionTree, build_junction_tree
-from headcount.individual._model import Model, Scope, Table, Variable
-from headcount.individual._rooted_tree import RootedTree, dense
-from headcount.individual._sum_product import expand, log_sum_exp
-from headcount.individual._tree_law import checked_potentials, draw
+from headcount.individual._model import Model, Scope, Table, Variable, draw
+from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._sum_product import NO_LAW, log_sum_exp
+from headcount.individual._validate import checked_potentials
+from headcount.tables import dense
 
 _MOST = 10_000_000
+"""Configurations an enumeration may have: a joint table of 80 MB."""
 
 
 @final
@@ -36,7 +38,7 @@ class Enumeration(Model):
         self._states = named_states(states)
         pairs = factors.items() if isinstance(factors, Mapping) else factors
         self._factors = checked_factors(pairs, self._states)
-        count = int(np.prod([len(labels) for labels in self._states.values()], dtype=object))
+        count = self.domain(self.variables).size
         if count > _MOST:
             raise ModelError(
                 f"there are {count:,} configurations, an enumeration takes at most {_MOST:,}: use "
@@ -71,12 +73,9 @@ class Enumeration(Model):
     @cached_property
     def log_partition(self) -> float:
         """A(theta) = log sum_x exp(sum theta)."""
-        total = float(log_sum_exp(self._log_joint, tuple(range(len(self._states)))))
+        total = float(log_sum_exp(self._log_joint))
         if total == -np.inf:
-            raise ModelError(
-                "the potentials are −inf for every configuration, so no law is left: check the structural "
-                "zeros"
-            )
+            raise ModelError(NO_LAW)
         return total
 
     @cached_property
@@ -86,10 +85,7 @@ class Enumeration(Model):
 
     def marginal(self, scope: Sequence[Variable]) -> Table:
         """P(x_A) by summing the joint table."""
-        names = self.scope(scope)
-        out = tuple(k for k, v in enumerate(self._states) if v not in names)
-        kept = [v for v in self._states if v in names]
-        return self.joint.sum(axis=out).transpose([kept.index(v) for v in names])
+        return np.array(self.domain(self.variables).project(self.joint, self.scope(scope)))
 
     def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Enumeration, float]:
         """P' ∝ p exp(sum g), and log E exp(sum g) from the joint table."""
@@ -112,7 +108,8 @@ class Enumeration(Model):
 
     @cached_property
     def _log_joint(self) -> Table:
-        total = np.zeros(tuple(self._sizes.values()))
+        domain = self.domain(self.variables)
+        total = np.zeros(domain.shape)
         for scope, theta in self._factors:
-            total = total + expand(theta, scope, self.variables)
+            total += domain.expand(theta, scope)
         return total

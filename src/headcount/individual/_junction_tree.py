@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headcount.individual._errors import ModelError
+from headcount import memory
+from headcount.tables import Domain
 
 _BYTES = 8
-MEMORY_LIMIT = 2**31
-"""Bytes of clique tables a model may take unless told otherwise: 2 GiB."""
+"""Bytes of one entry, a double."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class JunctionTree:
     @cached_property
     def table_sizes(self) -> tuple[int, ...]:
         """The number of entries of every clique's table; nothing is allocated to know it."""
-        return tuple(math.prod(self.sizes[v] for v in clique) for clique in self.cliques)
+        return tuple(domain.size for domain in self.domains)
 
     @property
     def largest_bytes(self) -> int:
@@ -77,28 +77,34 @@ class JunctionTree:
         )
         return min(found, key=lambda c: (self.table_sizes[c], c), default=None)
 
-    def require_memory(self, limit: int) -> None:
+    @cached_property
+    def domains(self) -> tuple[Domain, ...]:
+        """The names and sizes of every clique's table."""
+        return tuple(self.domain(clique) for clique in self.cliques)
+
+    def domain(self, scope: Sequence[Hashable]) -> Domain:
+        """The names and sizes of a table over some of the variables."""
+        return Domain(tuple(scope), tuple(self.sizes[v] for v in scope))
+
+    @cached_property
+    def steps(self) -> tuple[tuple[int, int, tuple[Hashable, ...]], ...]:
+        """The cliques from the root down: ``(clique, position of its parent in this list, separator)``.
+
+        The root, clique 0, comes first, with the parent −1 and the separator ``()``.
+        """
+        position = {0: 0} | {b: k for k, (_, b, _) in enumerate(self.edges, start=1)}
+        return ((0, -1, ()), *((b, position[a], separator) for a, b, separator in self.edges))
+
+    def require_memory(self, limit: int | None = None) -> None:
         """Refuse, before anything is allocated, clique tables that take more than `limit` bytes."""
-        if self.total_bytes <= limit:
-            return
         largest = max(range(len(self.cliques)), key=self.table_sizes.__getitem__)
-        raise ModelError(
-            f"the clique tables take {readable_bytes(self.total_bytes)}, the limit is "
-            f"{readable_bytes(limit)}: the largest, "
-            f"over {len(self.cliques[largest])} variables, has {self.table_sizes[largest]:,} entries "
-            f"({readable_bytes(self.largest_bytes)}); merge states, drop variables, or pass a larger "
-            "memory_limit"
+        memory.require(
+            self.total_bytes,
+            f"the clique tables (the largest, over {len(self.cliques[largest])} variables, has "
+            f"{self.table_sizes[largest]:,} entries)",
+            limit=limit,
+            remedy="merge states, drop variables",
         )
-
-
-def readable_bytes(count: int) -> str:
-    """A number of bytes for people: '3.2 GiB'."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} TiB" if value < 1e6 else f"{value:.3g} TiB"
 
 
 def build_junction_tree(sizes: Mapping[Hashable, int], scopes: Iterable[Sequence[Hashable]]) -> JunctionTree:

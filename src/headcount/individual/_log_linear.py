@@ -16,8 +16,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.errors import ModelError, raise_all
 from headcount.individual._chain import MarkovChain
-from headcount.individual._errors import ModelError, raise_all
 from headcount.individual._validate import frozen
 
 Array = NDArray[np.float64]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.individual._errors import ModelError, raise_all
+from headcount import memory
+from headcount.errors import ModelError, raise_all
+from headcount.labels import repeated, shown
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Model(ABC):
     """The law of one individual: p(x) = exp(sum_C theta_C(x_C) − A(theta)) over named variables.
 
     States are named too. A *scope* is a tuple of variables, ``(5,)`` for one; a table over it has one axis
-    a variable, in the order given.
+    per variable, in the order given.
     """
 
     @property
@@ -90,27 +91,26 @@ class Model(ABC):
         return Domain(names, tuple(len(self.states[v]) for v in names))
 
     def joint_marginal(self, a: Sequence[Variable], b: Sequence[Variable]) -> Table:
-        """<mu_{A,B}>(i, j) = P(x_A = i, x_B = j), (size of A, size of B) in C order; they may overlap."""
-        a, b = self.scope(a), self.scope(b)
-        union = (*a, *(v for v in b if v not in a))
-        table = self.marginal(union)
-        shape_a, shape_b = self.size(a), self.size(b)
-        if len(union) == len(a) + len(b):
-            return table.reshape(int(np.prod(shape_a)), int(np.prod(shape_b)))
-        place = np.indices(table.shape, sparse=True)
-        row = _flat_index([place[union.index(v)] for v in a], shape_a)
-        column = _flat_index([place[union.index(v)] for v in b], shape_b)
-        joint = np.zeros((int(np.prod(shape_a)), int(np.prod(shape_b))))
-        joint[np.broadcast_to(row, table.shape), np.broadcast_to(column, table.shape)] = table
+        """<mu_{A,B}>(i, j) = P(x_A = i, x_B = j), (size of A, size of B) in C order; they may overlap.
+
+        Raises
+        ------
+        ModelError
+            Before anything is allocated, if the table would take more than the memory limit (`headcount.memory`).
+        """
+        rows, columns = self.domain(a), self.domain(b)
+        memory.require(
+            8 * rows.size * columns.size,
+            f"the joint marginal of {rows.scope!r} and {columns.scope!r}",
+            remedy="ask for fewer variables at once",
+        )
+        both = self.domain((*rows.scope, *(v for v in columns.scope if v not in rows.scope)))
+        table = self.marginal(both.scope)
+        if len(both.scope) == len(rows.scope) + len(columns.scope):
+            return table.reshape(rows.size, columns.size)
+        joint = np.zeros((rows.size, columns.size))
+        joint[both.positions(rows.scope), both.positions(columns.scope)] = both.flat(table)
         return joint
-
-
-def _flat_index(places: Sequence[NDArray[np.intp]], shape: tuple[int, ...]) -> NDArray[np.intp]:
-    """The C-order index of a configuration, broadcast over the axes it depends on."""
-    flat: Any = np.zeros((), dtype=np.intp)
-    for place, length in zip(places, shape, strict=True):
-        flat = flat * length + place
-    return flat
 
 
 def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> Scope:
@@ -128,25 +128,19 @@ def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> S
     return names
 
 
-def label_tuple(labels: Any) -> tuple[Hashable, ...]:
-    """Labels as plain Python values: messages read ``3``, not ``np.int64(3)``. Dates stay dates."""
-    xarray = sys.modules.get("xarray")
-    values = labels.values if xarray is not None and isinstance(labels, xarray.DataArray) else labels
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "Mm":
-        return tuple(values.tolist())
-    return tuple(values)
+def draw_given(law: Callable[[int], Table], given: NDArray[np.intp], uniform: Table) -> NDArray[np.intp]:
+    """For each individual, a state from ``law(its given state)``; each law is asked for once."""
+    drawn = np.empty(len(given), dtype=np.intp)
+    order = np.argsort(given, kind="stable")
+    present, starts, counts = np.unique(given[order], return_index=True, return_counts=True)
+    for state, start, count in zip(present, starts, counts, strict=True):
+        rows = order[start : start + count]
+        drawn[rows] = draw(law(int(state)), uniform[rows])
+    return drawn
 
 
-def repeated(names: Sequence[Variable]) -> list[Variable]:
-    """The names that appear more than once."""
-    seen: dict[Variable, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-    return [name for name, times in seen.items() if times > 1]
-
-
-def shown(names: Any, most: int = 8) -> str:
-    """A few of many names, for messages."""
-    names = list(names)
-    text = ", ".join(repr(n) for n in names[:most])
-    return text if len(names) <= most else f"{text}, ... ({len(names)} in all)"
+def draw(law: Table, uniform: Table) -> NDArray[np.intp]:
+    """Inverse distribution function; a state of probability zero is never drawn."""
+    steps = np.cumsum(law)
+    # uniform < 1, and its product with the total is less than the total in floating point too.
+    return np.searchsorted(steps, uniform * steps[-1], side="right")

@@ -1,19 +1,22 @@
-"""What chains and trees share: everything that follows from a rooted tree of transition matrices."""
+"""What chains and trees share: marginals, samples and tilts of a rooted tree of transition matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from headcount.individual import _tree_law
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._junction_tree import JunctionTree
-from headcount.individual._model import Model, Scope, Table, Variable
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual._model import Model, Scope, Table, Variable, draw, draw_given
+from headcount.individual._rooted_tree import Matrix, RootedTree
+from headcount.individual._tree_passes import tilted
+from headcount.individual._validate import checked_potentials
+from headcount.tables import dense
 
 
 class RootedModel(Model):
@@ -54,7 +57,7 @@ class RootedModel(Model):
     @property
     def factors(self) -> tuple[tuple[Scope, Table], ...]:
         """Log pi and log P; A(theta) = 0."""
-        return _tree_law.log_factors(self._tree)
+        return log_factors(self._tree)
 
     @property
     def log_partition(self) -> float:
@@ -79,25 +82,102 @@ class RootedModel(Model):
         if len(names) == 1:
             return self._node_marginals[index[names[0]]].copy()
         if len(names) == 2:
-            return _tree_law.pair_marginal(self._tree, self._node_marginals, index[names[0]], index[names[1]])
+            return pair_marginal(self._tree, self._node_marginals, index[names[0]], index[names[1]])
         return self._general.marginal(names)
 
     def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Model, float]:
         """P' ∝ p exp(sum g): of the same class when every g sits on a node or an edge, a discrete model otherwise."""
-        nodes, edges, fits = _tree_law.split_potentials(self._tree, potentials)
-        if not fits:
+        split = split_potentials(self._tree, potentials)
+        if split is None:
             return self._general.tilt(potentials)
-        tree, change = _tree_law.tilt_tree(self._tree, nodes, edges)
+        nodes, edges = split
+        change, initial, transitions = tilted(self._tree, nodes, edge_potentials=edges)
+        tree = RootedTree(self._tree.variables, self._tree.parent, initial, tuple(transitions))
         return type(self).from_rooted(tree, self._states), change
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
         """Draw individuals from the root down: ``(size, len(variables))`` state indices."""
-        return _tree_law.sample(self._tree, size, rng)
+        return sample(self._tree, size, rng)
 
     @cached_property
     def _node_marginals(self) -> tuple[Table, ...]:
-        return _tree_law.node_marginals(self._tree)
+        return node_marginals(self._tree)
 
     @cached_property
     def _general(self) -> DiscreteModel:
         return DiscreteModel.from_model(self)
+
+
+def node_marginals(tree: RootedTree) -> tuple[Table, ...]:
+    """mu_v = P_vᵀ mu_u, from the root down."""
+    found = [tree.initial]
+    for v in range(1, len(tree.parents)):
+        matrix, above = tree.transitions[v], found[tree.parents[v]]
+        found.append(matrix.T @ above if tree.is_sparse[v] else above @ matrix)
+    return tuple(found)
+
+
+def pair_marginal(tree: RootedTree, nodes: Sequence[Table], a: int, b: int) -> Table:
+    """P(x_a = i, x_b = j) = sum_k mu_w(k) M_a(k, i) M_b(k, j), w the common ancestor, M products of P."""
+    up_a, up_b = tree.path_to_root(a), tree.path_to_root(b)
+    common = next(node for node in up_a if node in set(up_b))
+    from_a = _product_down(tree, up_a[: up_a.index(common)])
+    from_b = _product_down(tree, up_b[: up_b.index(common)])
+    law = nodes[common]
+    if from_a is None:
+        return np.diag(law) if from_b is None else law[:, None] * dense(from_b)
+    joint = (law[:, None] * dense(from_a)).T
+    return np.ascontiguousarray(joint) if from_b is None else joint @ dense(from_b)
+
+
+def _product_down(tree: RootedTree, path: Sequence[int]) -> Matrix | None:
+    """The transition matrix from above `path` (child first) down to its first node; None for no step."""
+    product: Matrix | None = None
+    for node in path:
+        step = tree.transitions[node]
+        product = step if product is None else step @ product
+    return product
+
+
+def log_factors(tree: RootedTree) -> tuple[tuple[Scope, Table], ...]:
+    """(root,): log pi, and (parent, child): log P, so that A(theta) = 0."""
+    with np.errstate(divide="ignore"):
+        factors: list[tuple[Scope, Table]] = [((tree.variables[0],), np.log(tree.initial))]
+        for edge, v in tree.edge_of.items():
+            factors.append((edge, np.log(dense(tree.transitions[v]))))
+    return tuple(factors)
+
+
+def sample(tree: RootedTree, size: int, rng: np.random.Generator | int) -> NDArray[np.intp]:
+    """Draw individuals from the root down; a column per node of the tree."""
+    rng = np.random.default_rng(rng)
+    drawn = np.empty((size, len(tree.parents)), dtype=np.intp)
+    drawn[:, 0] = draw(tree.initial, rng.random(size))
+    for v in range(1, len(tree.parents)):
+        law = partial(_row, tree.transitions[v])
+        drawn[:, v] = draw_given(law, drawn[:, tree.parents[v]], rng.random(size))
+    return drawn
+
+
+def _row(matrix: Matrix, i: int) -> Table:
+    return matrix[[i]].toarray()[0] if sparse.issparse(matrix) else matrix[i]
+
+
+def split_potentials(
+    tree: RootedTree, potentials: Mapping[Scope, Any]
+) -> tuple[list[Table | None], list[Matrix | None] | None] | None:
+    """Node and edge potentials (None: no edges) in the tree's order; None when one is on neither a node nor an edge."""
+    nodes: list[Table | None] = [None] * len(tree.parents)
+    edges: list[Matrix | None] = [None] * len(tree.parents)
+    sizes = dict(zip(tree.variables, tree.sizes, strict=True))
+    for scope, g in checked_potentials(potentials, sizes).items():
+        if scope == ():  # a constant, which any node may carry
+            place, g = tree.place(tree.variables[:1]), np.full(tree.sizes[0], float(g))
+        elif (found := tree.find(scope)) is not None:
+            place = found
+        else:
+            return None
+        slots = edges if place.edge else nodes
+        before, g = slots[place.node], place.turn(g)
+        slots[place.node] = g if before is None else before + g
+    return nodes, (edges if any(g is not None for g in edges) else None)

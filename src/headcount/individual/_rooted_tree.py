@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.individual._errors import ModelError
+from headcount.errors import ModelError
 from headcount.individual._junction_tree import JunctionTree
 
 Matrix = Any
@@ -141,20 +141,27 @@ class RootedTree:
             (self.variables[self.parents[k]], self.variables[k]): k for k in range(1, len(self.variables))
         }
 
-    def place(self, scope: Sequence[Hashable]) -> Place:
-        """Where a variable ``(v,)`` or an edge ``(u, v)``, in either order, lies; `ModelError` for any other scope."""
+    def find(self, scope: Sequence[Hashable]) -> Place | None:
+        """Where a variable ``(v,)`` or an edge ``(u, v)``, in either order, lies; None for any other scope."""
         names = tuple(scope)
         if len(names) == 1 and names[0] in self.index:
             node = self.index[names[0]]
             return Place(node, edge=False, turned=False, shape=(self.sizes[node],))
-        if names in self.edge_of or names[::-1] in self.edge_of:
-            turned = names not in self.edge_of
-            node = self.edge_of[names[::-1] if turned else names]
-            shape = (self.sizes[self.parents[node]], self.sizes[node])
-            return Place(node, edge=True, turned=turned, shape=shape)
-        raise ModelError(
-            f"{names!r} is neither a variable nor an edge of the tree: give (v,) for a variable, or (parent, child)"
-        )
+        turned = names not in self.edge_of
+        node = self.edge_of.get(names[::-1] if turned else names, 0)
+        if node == 0:
+            return None
+        return Place(node, edge=True, turned=turned, shape=(self.sizes[self.parents[node]], self.sizes[node]))
+
+    def place(self, scope: Sequence[Hashable]) -> Place:
+        """As `find`; `ModelError` for a scope that is neither."""
+        found = self.find(scope)
+        if found is None:
+            raise ModelError(
+                f"{tuple(scope)!r} is neither a variable nor an edge of the tree: give (v,) for a variable, or "
+                "(parent, child) for an edge"
+            )
+        return found
 
     def path_to_root(self, node: int) -> list[int]:
         """The indices from `node` up to the root, both included."""
@@ -178,8 +185,3 @@ class RootedTree:
             # Clique k − 1 holds (parent of k, k); a child of the root joins the first such clique.
             edges.append((max(above - 1, 0), k - 1, (self.variables[above],)))
         return JunctionTree(sizes, cliques, tuple(edges))
-
-
-def dense(matrix: Matrix) -> NDArray[np.float64]:
-    """A matrix as a dense array (itself when it is one)."""
-    return matrix.toarray() if sparse.issparse(matrix) else matrix

@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
+from headcount.errors import raise_all
 from headcount.individual._discrete import named_states
-from headcount.individual._errors import raise_all
 from headcount.individual._model import Variable
 from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import Matrix, RootedTree
@@ -56,8 +56,11 @@ class Tree(RootedModel):
         states: Mapping[Variable, Sequence[Hashable]] | None = None,
     ) -> None:
         root, order = _topological(edges, root)
-        law = frozen(initial)
-        matrices = {child: as_matrix(matrix) for child, (_, matrix) in edges.items()}
+        law = frozen(initial, "initial")
+        matrices = {
+            child: as_matrix(matrix, f"the matrix {above!r} -> {child!r}")
+            for child, (above, matrix) in edges.items()
+        }
         sizes = {root: law.size, **{child: matrix.shape[-1] for child, matrix in matrices.items()}}
         given = dict(states or {})
         raise_all(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.individual._errors import ModelError
+from headcount.errors import ModelError
 from headcount.individual._rooted_tree import Matrix, Packed, RootedTree
 
 Vector = NDArray[np.float64]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+
+from headcount.checks import numbers
+from headcount.errors import ModelError, raise_all
+from headcount.individual._model import Scope, checked_scope
 
 ROW_TOLERANCE = 1e-8
 """How far a row may be from one: decimals printed with nine digits pass, a lost entry does not."""
@@ -106,18 +110,20 @@ def _places(matrix: Any, bad: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDAr
     return rows[bad], matrix.indices[bad]
 
 
-def as_matrix(matrix: Any) -> Any:
+def as_matrix(matrix: Any, what: str) -> Any:
     """A read-only float matrix, csr or C-ordered; an array that is read-only already is not copied."""
-    if sparse.issparse(matrix):
-        made = sparse.csr_array(matrix, dtype=np.float64, copy=True)
-        made.sum_duplicates()
-        return made
-    return frozen(matrix)
+    if not sparse.issparse(matrix):
+        return frozen(matrix, what)
+    if matrix.dtype.kind not in "biuf":
+        raise ModelError(f"{what} is a sparse matrix of {matrix.dtype}: give numbers")
+    made = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+    made.sum_duplicates()
+    return made
 
 
-def frozen(values: Any) -> NDArray[np.float64]:
+def frozen(values: Any, what: str = "the array") -> NDArray[np.float64]:
     """A read-only C-ordered float array; a copy unless it is one already."""
-    given = np.asarray(values, dtype=np.float64, order="C")
+    given = numbers(values, what)
     if given.flags.writeable:
         made_here = isinstance(values, (list, tuple)) or not np.may_share_memory(given, np.asarray(values))
         given = given if made_here else given.copy()
@@ -138,3 +144,39 @@ def unit_rows(matrix: Any) -> Any:
         return frozen(matrix / sums[..., None])
     values = matrix.data / np.repeat(sums, np.diff(matrix.indptr))
     return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def checked_potentials(potentials: Mapping[Scope, Any], sizes: Mapping[Hashable, int]) -> dict[Scope, Any]:
+    """Log tables as float arrays (sparse kept) of the right shape, no NaN or +inf; all problems at once."""
+    made: dict[Scope, Any] = {}
+    problems: list[str] = []
+    for given, g in potentials.items():
+        try:
+            scope = checked_scope(given, sizes)
+        except ModelError as error:
+            problems += error.problems
+            continue
+        table = g if sparse.issparse(g) else numbers(g, f"the log table over {scope!r}")
+        problems += log_table_problems(table, scope, tuple(sizes[v] for v in scope))
+        made[scope] = table
+    raise_all(problems)
+    return made
+
+
+def log_table_problems(table: Any, scope: Scope, shape: tuple[int, ...]) -> list[str]:
+    """Every way in which a table is not a log potential over `scope`."""
+    if table.shape != shape:
+        return [
+            f"the log table over {scope!r} has the shape {table.shape}, expected {shape}: one axis per "
+            "variable, in that order"
+        ]
+    values = table.data if sparse.issparse(table) else table
+    bad = np.isnan(values) | np.isposinf(values)
+    if not bad.any():
+        return []
+    first = tuple(int(k) for k in np.argwhere(bad)[0])
+    return [
+        f"the log table over {scope!r} has {int(bad.sum())} entries that are NaN or +inf, the first at "
+        f"{first}: "
+        "give finite log potentials, or −inf where a configuration is impossible"
+    ]

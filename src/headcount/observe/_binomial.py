@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
+from headcount.numerics import poisson_log_pmf
 from headcount.observe._base import Array, Fault, Observation
-from headcount.observe._saddle import log_poisson
 
 _LARGE = 1e6
 
@@ -41,7 +41,11 @@ class Binomial(Observation):
         inside = n >= y
         m = np.where(inside, n, y)
         gap = y - m * p
-        value = log_poisson(y, m * p, gap) + log_poisson(m - y, m * (1 - p), -gap) - log_poisson(m, m, 0 * m)
+        value = (
+            poisson_log_pmf(y, m * p, gap)
+            + poisson_log_pmf(m - y, m * (1 - p), -gap)
+            - poisson_log_pmf(m, m, 0 * m)
+        )
         return np.where(y == 0, n * np.log1p(-p), np.where(inside, value, -np.inf))
 
     def slope(self, n: ArrayLike) -> Array:

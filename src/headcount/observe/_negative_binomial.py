@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from headcount.numerics import poisson_log_pmf
 from headcount.observe._base import Array, Fault, Observation
-from headcount.observe._saddle import log_poisson
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,8 +51,8 @@ class NegativeBinomial(Observation):
         scale = (y + r) / (r + m)
         gap = r * (y - m) / (r + m)
         total = y + r
-        log_ratio = log_poisson(r, scale * r, -gap) + log_poisson(y, scale * m, gap)
-        value = log_ratio - log_poisson(total, total, np.zeros(np.shape(total))) + np.log(r / total)
+        log_ratio = poisson_log_pmf(r, scale * r, -gap) + poisson_log_pmf(y, scale * m, gap)
+        value = log_ratio - poisson_log_pmf(total, total, np.zeros(np.shape(total))) + np.log(r / total)
         value = np.where(y == 0, -r * np.log1p(m / r), value)
         return np.where(inside, value, -np.inf)
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headcount.numerics import poisson_log_pmf
 from headcount.observe._base import Array, Fault, Observation
-from headcount.observe._saddle import log_poisson
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,7 +39,7 @@ class Poisson(Observation):
     def log_prob(self, n: ArrayLike) -> Array:
         """The law y log m − m − log y!, by Loader's form; −m at y = 0 for every real n."""
         mean = self.mean(n)
-        above = np.where(mean > 0, log_poisson(self.counts, np.maximum(mean, 0.0)), -np.inf)
+        above = np.where(mean > 0, poisson_log_pmf(self.counts, np.maximum(mean, 0.0)), -np.inf)
         return np.where(self.counts == 0, -mean, above)
 
     def slope(self, n: ArrayLike) -> Array:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount.individual import Model, ModelError
+from headcount.numerics import log_factorial, poisson_log_pmf
 from headcount.population import _moments, _sampling, _support
-from headcount.population._margins import Scope, Table, dense
-from headcount.population._numerics import log_factorial, poisson_log_pmf
-from headcount.population._tables import CountTables
+from headcount.population._tables import CountTables, Table
+from headcount.tables import Scope, dense
 
 
 @final
@@ -71,7 +71,7 @@ class CGM:
         a: Sequence[Hashable],
         b: Sequence[Hashable] | None = None,
         *,
-        memory_limit: int = _moments.MEMORY_LIMIT,
+        memory_limit: int | None = None,
     ) -> NDArray[np.float64]:
         """cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), exact for every N; entries in C order of the tables."""
         return _moments.covariance(self.model, self.population, a, b, memory_limit=memory_limit)

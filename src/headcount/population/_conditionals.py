@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount import memory
 from headcount.individual import ModelError
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
-from headcount.population._margins import dense
-from headcount.population._moments import MEMORY_LIMIT, require_memory
+from headcount.tables import dense
 
 Vector = NDArray[np.float64]
 
@@ -191,10 +191,10 @@ class EdgeConditional:
         through = own[:split, None] + own[None, split:] + spread[:split, split:] + spread[split:, :split].T
         return self.variance + self.table**2 * through
 
-    def covariance(self, *, memory_limit: int = MEMORY_LIMIT) -> NDArray[np.float64]:
+    def covariance(self, *, memory_limit: int | None = None) -> NDArray[np.float64]:
         """The whole covariance of z_uv given z_u and z_v, shape (L_u L_v, L_u L_v), C order."""
         rows, columns = self.table.shape
-        require_memory(8 * (rows * columns) ** 2, "the covariance of an edge's table", limit=memory_limit)
+        memory.require(8 * (rows * columns) ** 2, "the covariance of an edge's table", limit=memory_limit)
         incidence = np.concatenate(
             [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
         )

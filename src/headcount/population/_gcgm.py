@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from headcount import memory
 from headcount.individual import Model, ModelError
 from headcount.population import _moments, _sampling
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
-from headcount.population._margins import Scope, Table, dense, entry_name
 from headcount.population._minimal import Drop, MinimalCoordinates
-from headcount.population._tables import CountTables, RealTables
+from headcount.population._tables import CountTables, RealTables, Table, entry_name
+from headcount.tables import Scope, dense
 
 
 @final
@@ -72,7 +73,7 @@ class GCGM:
         a: Sequence[Hashable],
         b: Sequence[Hashable] | None = None,
         *,
-        memory_limit: int = _moments.MEMORY_LIMIT,
+        memory_limit: int | None = None,
     ) -> NDArray[np.float64]:
         """cov(z_A, z_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ); rows and columns in C order of the tables."""
         return _moments.covariance(self.model, self.population, a, b, memory_limit=memory_limit)
@@ -86,12 +87,12 @@ class GCGM:
         return self.coordinates(drop).mean(self.population)
 
     def reduced_covariance(
-        self, drop: Drop = "most probable", *, memory_limit: int = _moments.MEMORY_LIMIT
+        self, drop: Drop = "most probable", *, memory_limit: int | None = None
     ) -> NDArray[np.float64]:
         """N Σ̃ = N T Σ Tᵀ, dense: block (D, E) is T_{D,A} cov(z_A, z_B) T_{E,B}ᵀ for A ⊇ D, B ⊇ E."""
         coordinates = self.coordinates(drop)
         size = coordinates.dimension
-        _moments.require_memory(8 * size**2, "the reduced covariance", limit=memory_limit)
+        memory.require(8 * size**2, "the reduced covariance", limit=memory_limit)
         cliques = self.model.junction_tree.cliques
         places = [coordinates.places_inside(c) for c in cliques]
         reductions = [coordinates.reduction(c) for c in cliques]

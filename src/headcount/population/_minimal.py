@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount.individual import Model, ModelError
-from headcount.population._margins import Scope
 from headcount.population._tables import CountTables, RealTables
+from headcount.tables import Scope
 
 Drop = Literal["most probable", "last"] | Mapping[Hashable, int]
 

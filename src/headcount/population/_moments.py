@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -16,22 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.individual import Model, ModelError
-from headcount.population._margins import Table
+from headcount import memory
+from headcount.checks import whole_number
+from headcount.individual import Model
 
-MEMORY_LIMIT = 2**31
-"""Bytes one covariance matrix may take unless the caller says otherwise: 2 GiB."""
+Table = Any
 
 
 def checked_population(population: Any) -> int:
-    """N as an integer ≥ 1 below 2⁵³, where floating point still counts one by one."""
-    try:
-        count = operator.index(population)
-    except TypeError:
-        count = int(population) if isinstance(population, float) and population.is_integer() else -1
-    if not 1 <= count < 2**53:
-        raise ModelError(f"population is {population!r}; give a whole number from 1 to 2**53")
-    return count
+    """N as an integer from 1 to 2⁵³, up to which floating point counts one by one."""
+    return whole_number(population, "population", least=1)
 
 
 def mean(model: Model, population: float, scope: Sequence[Hashable]) -> NDArray[np.float64]:
@@ -45,7 +37,7 @@ def covariance(
     a: Sequence[Hashable],
     b: Sequence[Hashable] | None = None,
     *,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int | None = None,
 ) -> NDArray[np.float64]:
     """N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), rows and columns in C order of the tables; b = a if left out.
 
@@ -55,19 +47,15 @@ def covariance(
         If the matrix would take more than `memory_limit` bytes, with both numbers.
     """
     b = a if b is None else b
-    rows, columns = math.prod(model.size(a)), math.prod(model.size(b))
-    require_memory(8 * rows * columns, f"the covariance of {tuple(a)!r} and {tuple(b)!r}", limit=memory_limit)
+    rows, columns = model.domain(a).size, model.domain(b).size
+    memory.require(
+        8 * rows * columns,
+        f"the covariance of {tuple(a)!r} and {tuple(b)!r}",
+        limit=memory_limit,
+        remedy="ask for smaller margins",
+    )
     mu_a, mu_b = model.marginal(a).reshape(-1), model.marginal(b).reshape(-1)
     return population * (model.joint_marginal(a, b) - np.outer(mu_a, mu_b))
-
-
-def require_memory(needed: int, what: str, *, limit: int) -> None:
-    """Refuse, before anything is allocated, what takes more than `limit` bytes."""
-    if needed > limit:
-        raise ModelError(
-            f"{what} takes {needed / 2**20:,.0f} MiB and the limit is {limit / 2**20:,.0f} MiB; "
-            f"ask for smaller margins, or raise memory_limit"
-        )
 
 
 def table_means(model: Model, population: float) -> dict[tuple[Hashable, ...], Table]:
@@ -78,18 +66,15 @@ def table_means(model: Model, population: float) -> dict[tuple[Hashable, ...], T
     """
     tree = model.junction_tree
     rooted = model.rooted()
-    edges: dict[tuple[Hashable, ...], int] = dict(rooted.edge_of.items()) if rooted is not None else {}
     means: dict[tuple[Hashable, ...], Table] = {}
     for scope in dict.fromkeys([*tree.cliques, *tree.separators]):
-        edge = edges.get(scope, edges.get(scope[::-1]))
-        if rooted is None or edge is None:
+        place = rooted.find(scope) if rooted is not None else None
+        if rooted is None or place is None or not place.edge:
             means[scope] = population * model.marginal(scope)
-        elif scope in edges:
-            means[scope] = _edge_mean(population * model.marginal(scope[:1]), rooted.transitions[edge])
-        else:
-            means[scope] = _turned(
-                _edge_mean(population * model.marginal(scope[1:]), rooted.transitions[edge])
-            )
+            continue
+        above = population * model.marginal(scope[1:] if place.turned else scope[:1])
+        table = place.turn(_edge_mean(above, rooted.transitions[place.node]))
+        means[scope] = sparse.csr_array(table) if sparse.issparse(table) else np.ascontiguousarray(table)
     return means
 
 
@@ -98,7 +83,3 @@ def _edge_mean(above: NDArray[np.float64], transition: Any) -> Table:
     if sparse.issparse(transition):
         return sparse.csr_array(sparse.diags_array(above) @ transition)
     return above[:, None] * transition
-
-
-def _turned(table: Table) -> Table:
-    return sparse.csr_array(table.T) if sparse.issparse(table) else np.ascontiguousarray(table.T)

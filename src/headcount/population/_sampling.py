@@ -5,7 +5,7 @@ n_root ~ Multinomial(N, μ_root),      n_C(s, ·) | n_S(s) ~ Multinomial(n_S(s),
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount.individual import Model, ModelError
-from headcount.population._margins import Scope, Table, dense, margin
+from headcount.tables import Domain, Scope, dense
 
 
 def multinomial(
@@ -52,29 +52,36 @@ def multinomial(
 
 
 def sample_tables(
-    model: Model, means: Mapping[Scope, Table], population: int, *, rng: np.random.Generator
-) -> dict[Scope, Table]:
+    model: Model, means: Mapping[Scope, Any], population: int, *, rng: np.random.Generator
+) -> dict[Scope, Any]:
     """One draw of every clique's table, root first; `means` are the expected tables (any scale)."""
+    return _down(
+        model, np.array(population), lambda counts, c, s: _share_out(counts, means[c.scope], c, s, rng)
+    )
+
+
+def _down(model: Model, total: NDArray[Any], draw: Callable[[Any, Domain, Scope], Any]) -> dict[Scope, Any]:
+    """Every clique's table from the root down, by ``draw(the parent's table on the separator, clique, separator)``."""
     tree = model.junction_tree
-    root = tree.cliques[0]
-    tables: dict[Scope, Table] = {root: _share_out(np.array(population), means[root], root, (), rng)}
-    for a, b, separator in tree.edges:
-        above = margin(tables[tree.cliques[a]], tree.cliques[a], separator)
-        tables[tree.cliques[b]] = _share_out(above, means[tree.cliques[b]], tree.cliques[b], separator, rng)
-    return tables
+    tables: list[Any] = []
+    for clique, parent, separator in tree.steps:
+        above = (
+            total if parent < 0 else tree.domains[tree.steps[parent][0]].project(tables[parent], separator)
+        )
+        tables.append(draw(above, tree.domains[clique], separator))
+    return {tree.cliques[clique]: table for (clique, _, _), table in zip(tree.steps, tables, strict=True)}
 
 
 def _share_out(
-    counts: NDArray[np.int64], weights: Table, clique: Scope, separator: Scope, rng: np.random.Generator
-) -> Table:
+    counts: NDArray[np.int64], weights: Any, clique: Domain, separator: Scope, rng: np.random.Generator
+) -> Any:
     """One draw of a clique's table given its separator's."""
     if sparse.issparse(weights):
-        return _share_out_sparse(counts, weights, clique, separator, rng)
-    order = [clique.index(v) for v in (*separator, *(v for v in clique if v not in separator))]
-    turned = weights.transpose(order)
-    rows = int(np.prod(np.shape(counts)))
-    drawn = multinomial(np.reshape(counts, -1), turned.reshape(rows, -1), rng=rng)
-    return drawn.reshape(turned.shape).transpose(np.argsort(order))
+        return _share_out_sparse(counts, weights, clique.scope, separator, rng)
+    front, back = clique.rows(separator)
+    turned = weights.transpose(front)
+    drawn = multinomial(np.reshape(counts, -1), turned.reshape(np.size(counts), -1), rng=rng)
+    return drawn.reshape(turned.shape).transpose(back)
 
 
 def _share_out_sparse(
@@ -101,39 +108,32 @@ def _share_out_sparse(
 
 
 def sample_gaussian(
-    model: Model, means: Mapping[Scope, Table], *, rng: np.random.Generator
+    model: Model, means: Mapping[Scope, Any], *, rng: np.random.Generator
 ) -> dict[Scope, NDArray[np.float64]]:
     """One draw of every clique's table from the Gaussian law, root first.
 
-        z_C(s, ·) = p(· | s) z_S(s) + w − p(· | s) Σ w,       w(i) ~ N(0, Nμ_C(s, i)) independent,  p(· | s)
-        = μ_C(s, ·)/μ_S(s)
+        z_C(s, ·) = p(· | s) z_S(s) + w − p(· | s) Σ w
+        w(i) ~ N(0, Nμ_C(s, i)) independent,    p(· | s) = μ_C(s, ·)/μ_S(s)
 
     w − p Σw has covariance Nμ_S(s) (diag p − p pᵀ), the conditional covariance, so nothing needs to be
     factored.
     """
-    tree = model.junction_tree
-    root = tree.cliques[0]
-    tables = {root: _spread(np.array(means[root].sum()), dense(means[root]), root, (), rng)}
-    for a, b, separator in tree.edges:
-        above = margin(tables[tree.cliques[a]], tree.cliques[a], separator)
-        tables[tree.cliques[b]] = _spread(
-            above, dense(means[tree.cliques[b]]), tree.cliques[b], separator, rng
-        )
-    return tables
+    total = np.array(means[model.junction_tree.cliques[0]].sum())
+    return _down(model, total, lambda above, c, s: _spread(above, dense(means[c.scope]), c, s, rng))
 
 
 def _spread(
     above: NDArray[np.float64],
     means: NDArray[np.float64],
-    clique: Scope,
+    clique: Domain,
     separator: Scope,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    order = [clique.index(v) for v in (*separator, *(v for v in clique if v not in separator))]
-    turned = means.transpose(order)
-    flat = turned.reshape(int(np.prod(np.shape(above))), -1)
+    front, back = clique.rows(separator)
+    turned = means.transpose(front)
+    flat = turned.reshape(np.size(above), -1)
     total = flat.sum(axis=1, keepdims=True)
     shares = np.where(total > 0, flat / np.where(total > 0, total, 1.0), 0.0)
     noise = rng.standard_normal(flat.shape) * np.sqrt(flat)
     drawn = shares * (np.reshape(above, (-1, 1)) - noise.sum(axis=1, keepdims=True)) + noise
-    return drawn.reshape(turned.shape).transpose(np.argsort(order))
+    return drawn.reshape(turned.shape).transpose(back)

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from headcount.individual import Model, ModelError
-from headcount.population._margins import Scope, Table, dense, margin
+from headcount.tables import Domain, Scope, dense
 
 
-def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write `total` as an ordered sum of `parts` integers ≥ 0."""
+def compositions(total: int, parts: int) -> NDArray[np.signedinteger]:
+    """Every way to write `total` as an ordered sum of `parts` integers ≥ 0, one per row, in the smallest type that holds them."""
+    kind = np.result_type(np.int16, np.min_scalar_type(-total - 1))
     if parts == 0:
-        if total == 0:
-            yield ()
-        return
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for others in compositions(total - first, parts - 1):
-            yield (first, *others)
+        return np.zeros((1 if total == 0 else 0, 0), dtype=kind)
+    rows = np.zeros((1, 0), dtype=kind)
+    left = np.array([total], dtype=np.int64)
+    for _ in range(parts - 1):
+        choices = left + 1
+        parent = np.repeat(np.arange(len(left)), choices)
+        value = np.arange(len(parent)) - np.repeat(np.cumsum(choices) - choices, choices)
+        rows = np.concatenate([rows[parent], value[:, None].astype(kind)], axis=1)
+        left = left[parent] - value
+    return np.concatenate([rows, left[:, None].astype(kind)], axis=1)
 
 
-def support_bound(model: Model, means: Mapping[Scope, Table], population: int) -> float:
+def support_bound(model: Model, means: Mapping[Scope, Any], population: int) -> float:
     """Bound from above how many tables the support has, cheaply.
 
     Given its separator, a clique's table splits each n_S(s) into R_s possible parts: Π_s C(n_S(s) + R_s −
@@ -38,7 +41,7 @@ def support_bound(model: Model, means: Mapping[Scope, Table], population: int) -
     log_bound = _log_compositions(population, int(np.count_nonzero(dense(means[tree.cliques[0]]))))
     for _, b, separator in tree.edges:
         possible = dense(means[tree.cliques[b]]) > 0
-        parts = margin(possible.astype(int), tree.cliques[b], separator).reshape(-1)
+        parts = tree.domains[b].project(possible.astype(int), separator).reshape(-1)
         rows = np.count_nonzero(parts)
         log_bound += rows * _log_compositions(population / rows, int(parts.max()))
     return math.exp(log_bound) if log_bound < 700 else math.inf
@@ -49,7 +52,7 @@ def _log_compositions(total: float, parts: int) -> float:
 
 
 def enumerate_support(
-    model: Model, means: Mapping[Scope, Table], population: int, *, limit: float
+    model: Model, means: Mapping[Scope, Any], population: int, *, limit: float
 ) -> Iterator[dict[Scope, NDArray[np.int64]]]:
     """Yield the clique tables of every point of the support once.
 
@@ -64,10 +67,10 @@ def enumerate_support(
             f"the support may hold up to {bound:.3g} tables and the limit is {limit:.3g}; "
             f"take a smaller population or model, or raise limit"
         )
-    root = model.junction_tree.cliques[0]
-    possible = {clique: dense(means[clique]) > 0 for clique in model.junction_tree.cliques}
-    for table in _splits(np.array(population), possible[root], root, ()):
-        yield from _extend(model, possible, {root: table}, 0)
+    tree = model.junction_tree
+    possible = {clique: dense(means[clique]) > 0 for clique in tree.cliques}
+    for table in _splits(np.array(population), possible[tree.cliques[0]], tree.domains[0], ()):
+        yield from _extend(model, possible, {tree.cliques[0]: table}, 0)
 
 
 def _extend(
@@ -82,29 +85,28 @@ def _extend(
         return
     a, b, separator = tree.edges[depth]
     clique = tree.cliques[b]
-    above = margin(tables[tree.cliques[a]], tree.cliques[a], separator)
-    for table in _splits(above, possible[clique], clique, separator):
+    above = tree.domains[a].project(tables[tree.cliques[a]], separator)
+    for table in _splits(above, possible[clique], tree.domains[b], separator):
         yield from _extend(model, possible, {**tables, clique: table}, depth + 1)
 
 
 def _splits(
-    counts: NDArray[np.int64], possible: NDArray[np.bool_], clique: Scope, separator: Scope
+    counts: NDArray[np.int64], possible: NDArray[np.bool_], clique: Domain, separator: Scope
 ) -> Iterator[NDArray[np.int64]]:
     """Every table of a clique whose margin on the separator is `counts`."""
-    order = [clique.index(v) for v in (*separator, *(v for v in clique if v not in separator))]
-    turned = possible.transpose(order)
-    flat = np.reshape(counts, -1)
-    mask = turned.reshape(flat.size, -1)
-    for rows in _each_row(flat, mask.sum(axis=1)):
+    front, back = clique.rows(separator)
+    turned = possible.transpose(front)
+    mask = turned.reshape(np.size(counts), -1)
+    for rows in _each_row(np.reshape(counts, -1), mask.sum(axis=1)):
         table = np.zeros(mask.shape, dtype=np.int64)
         table[mask] = rows
-        yield table.reshape(turned.shape).transpose(np.argsort(order))
+        yield table.reshape(turned.shape).transpose(back)
 
 
 def _each_row(counts: NDArray[np.int64], parts: NDArray[np.int64]) -> Iterator[tuple[int, ...]]:
     if counts.size == 0:
         yield ()
         return
-    for first in compositions(int(counts[0]), int(parts[0])):
+    for first in compositions(int(counts[0]), int(parts[0])).tolist():
         for others in _each_row(counts[1:], parts[1:]):
             yield (*first, *others)

@@ -6,28 +6,27 @@ n_A(i_A) = Σ_m 1[x_A^m = i_A],     n_S(i_S) = Σ_{i_{C∖S}} n_C(i_S, i_{C∖S}
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from headcount.individual import Model, ModelError
-from headcount.population._margins import (
-    Scope,
-    Table,
-    covering_clique,
-    dense,
-    entry_name,
-    find,
-    margin,
-    scopes_of,
-)
+from headcount.checks import brief, numbers
+from headcount.errors import ModelError, raise_all
+from headcount.individual import MarkovChain, Model
+from headcount.labels import coordinate
+from headcount.tables import Scope, dense
 
 if TYPE_CHECKING:
     import xarray
+
+
+Table = Any
+"""A dense array with one axis per variable or, for an edge, a ``scipy.sparse`` matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,38 +37,50 @@ class _Tables(ABC):
     tables: Mapping[Scope, Table]
 
     def __post_init__(self) -> None:
-        problems: list[str] = []
+        given, problems = self._accepted()
+        known = {frozenset(scope): scope for scope in scopes_of(self.model)}
+        problems += [
+            f"a table for {scope!r}, which is neither a clique nor a separator of the model; "
+            f"leave it out: .table() sums out any scope inside a clique"
+            for scope in given
+            if frozenset(scope) not in known
+        ]
+        named = {frozenset(scope) for scope in self.tables}
+        problems += [
+            f"no table for the clique {clique!r}, of shape {self.model.size(clique)}; every clique of "
+            f"model.junction_tree.cliques needs one"
+            for clique in self.model.junction_tree.cliques
+            if frozenset(clique) not in named
+        ]
+        raise_all(problems)
+        complete: dict[Scope, Table] = {}
+        for scope, table in given.items():
+            held = known[frozenset(scope)]
+            complete[held] = self.model.domain(scope).project(table, held)
+        for a, _, separator in self.model.junction_tree.edges:
+            if separator not in complete:
+                complete[separator] = self._margin(complete, a, separator)
+        object.__setattr__(self, "tables", complete)
+
+    def _accepted(self) -> tuple[dict[Scope, Table], list[str]]:
+        """The tables given, in their own number type, and what is wrong with them."""
+        if not isinstance(self.model, Model) or not isinstance(self.tables, Mapping):
+            raise ModelError(
+                f"tables are {brief(self.tables)} for the model {brief(self.model)}: give a Model and {{scope: table}}"
+            )
         given: dict[Scope, Table] = {}
+        problems: list[str] = []
         for scope, table in self.tables.items():
             try:
                 key = self.model.scope(scope)
                 given[key] = self._accept(key, table)
             except ModelError as error:
                 problems.extend(error.problems)
+        return given, problems
+
+    def _margin(self, tables: Mapping[Scope, Table], clique: int, onto: Scope) -> Table:
         tree = self.model.junction_tree
-        by_members = {frozenset(scope): scope for scope in given}
-        known = {frozenset(scope) for scope in scopes_of(self.model)}
-        problems += [
-            f"a table for {scope!r}, which is neither a clique nor a separator of the model; "
-            f"leave it out: .table() sums out any scope inside a clique"
-            for members, scope in by_members.items()
-            if members not in known
-        ]
-        named = {frozenset(scope) for scope in self.tables}
-        problems += [
-            f"no table for the clique {clique!r}, of shape {self.model.size(clique)}; every clique of "
-            f"model.junction_tree.cliques needs one"
-            for clique in tree.cliques
-            if frozenset(clique) not in named
-        ]
-        if problems:
-            raise ModelError(problems)
-        held = {scope: by_members.get(frozenset(scope)) for scope in scopes_of(self.model)}
-        complete = {scope: margin(given[key], key, scope) for scope, key in held.items() if key is not None}
-        for a, _, separator in tree.edges:
-            if separator not in complete:
-                complete[separator] = margin(complete[tree.cliques[a]], tree.cliques[a], separator)
-        object.__setattr__(self, "tables", complete)
+        return tree.domains[clique].project(tables[tree.cliques[clique]], onto)
 
     @abstractmethod
     def _accept(self, scope: Scope, table: Any) -> Table:
@@ -83,11 +94,9 @@ class _Tables(ABC):
     def table(self, scope: Sequence[Hashable]) -> Table:
         """Give n_A of any scope A inside a clique, one axis per variable in the order given."""
         wanted = self.model.scope(scope)
-        held = find(self.tables, wanted)
-        if held is not None:
-            return held
-        clique = covering_clique(self.model, wanted)
-        return margin(self.tables[clique], clique, wanted)
+        if wanted in self.tables:
+            return self.tables[wanted]
+        return self._margin(self.tables, covering_clique(self.model, wanted), wanted)
 
     def disagreements(self, *, tolerance: float = 0.0) -> tuple[str, ...]:
         """Say where the tables contradict one another, one sentence each; nothing if they agree.
@@ -105,11 +114,11 @@ class _Tables(ABC):
         ]
         for a, b, separator in tree.edges:
             held = dense(self.tables[separator])
-            for clique in (tree.cliques[a], tree.cliques[b]):
-                summed = dense(margin(self.tables[clique], clique, separator))
+            for clique in (a, b):
+                summed = dense(self._margin(self.tables, clique, separator))
                 found += [
                     f"{entry_name(self.model, separator, i)} is {held[tuple(i)]} in table {separator!r}, "
-                    f"but table {clique!r} sums to {summed[tuple(i)]} there"
+                    f"but table {tree.cliques[clique]!r} sums to {summed[tuple(i)]} there"
                     for i in np.argwhere(np.abs(held - summed) > tolerance)
                 ]
         return tuple(dict.fromkeys(found))
@@ -125,11 +134,48 @@ class _Tables(ABC):
         """Give every clique's and separator's table, labelled with the model's variables and states.
 
         A chain's tables come as `counts` (time, cell) and `flows` (time, origin, dest), where the time of a
-        flow is when it leaves; other models' as one array a table, named by its variables.
+        flow is when it leaves; other models' as one array per table, named by its variables.
         """
-        from headcount.population._labels import dataset
+        if isinstance(self.model, MarkovChain) and len(set(self.model.states.values())) == 1:
+            return self._chain_dataset(self.model)
+        return self._general_dataset()
 
-        return dataset(self)  # type: ignore[arg-type]
+    def _chain_dataset(self, chain: MarkovChain) -> xarray.Dataset:
+        import xarray
+
+        times = chain.times
+        counts = np.stack([dense(self.table((t,))) for t in times])
+        coords: dict[str, Any] = {"time": coordinate(times), "cell": coordinate(chain.cells)}
+        arrays: dict[str, Any] = {"counts": (("time", "cell"), counts)}
+        if len(times) > 1:
+            flows = np.stack([dense(self.table(step)) for step in pairwise(times)])
+            arrays["flows"] = (("departure", "origin", "dest"), flows)
+            coords |= {"departure": coordinate(times[:-1]), "arrival": ("departure", coordinate(times[1:]))}
+            coords |= {"origin": coordinate(chain.cells), "dest": coordinate(chain.cells)}
+        return xarray.Dataset(arrays, coords, attrs={"population": self.population})
+
+    def _general_dataset(self) -> xarray.Dataset:
+        import xarray
+
+        model = self.model
+        name = {v: str(v) for v in model.variables}
+        if len(set(name.values())) < len(name):
+            raise ModelError(
+                "two variables are spelled alike, so their axes cannot be told apart; rename one"
+            )
+        scopes: list[Scope] = [*scopes_of(model), *((v,) for v in model.variables)]
+        # A table's name joins its variables'; a single variable's name is its axis, so its counts are called
+        # counts[…].
+        arrays = {
+            " & ".join(name[v] for v in scope) if len(scope) > 1 else f"counts[{name[scope[0]]}]": (
+                tuple(name[v] for v in scope),
+                dense(self.table(scope)),
+            )
+            for scope in dict.fromkeys(scopes)
+            if scope
+        }
+        coords = {name[v]: coordinate(model.states[v]) for v in model.variables}
+        return xarray.Dataset(arrays, coords, attrs={"population": self.population})
 
 
 @final
@@ -207,14 +253,12 @@ class CountTables(_Tables):
             f"{sizes[v]})"
             for m, v in np.argwhere((x < 0) | (x >= sizes))
         ]
-        if problems:
-            raise ModelError(problems)
+        raise_all(problems)
         column = {v: k for k, v in enumerate(model.variables)}
         tables = {}
-        for clique in model.junction_tree.cliques:
-            shape = model.size(clique)
-            flat = np.ravel_multi_index(tuple(x[:, column[v]] for v in clique), shape)
-            tables[clique] = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape)
+        for domain in model.junction_tree.domains:
+            flat = np.ravel_multi_index(tuple(x[:, column[v]] for v in domain.scope), domain.shape)
+            tables[domain.scope] = domain.table(np.bincount(flat, minlength=domain.size))
         return cls(model, tables)
 
     @classmethod
@@ -254,22 +298,24 @@ class CountTables(_Tables):
         )
         lone = {scope: by_node[scope] for scope in model.junction_tree.cliques if scope in by_node}
         tables = cls(model, {**lone, **by_edge})
-        problems = list(tables.disagreements())
+        raise_all([*tables.disagreements(), *tables._node_problems(by_node)])
+        return tables
+
+    def _node_problems(self, by_node: Mapping[Scope, Any]) -> list[str]:
+        """Where counts per node contradict the tables."""
+        problems: list[str] = []
         for scope, given in by_node.items():
-            held, counts = dense(tables.table(scope)), np.asarray(given)
+            held, counts = dense(self.table(scope)), numbers(given, f"the counts of node {scope[0]!r}")
             if counts.shape != held.shape:
                 problems.append(
                     f"node {scope[0]!r} has counts of shape {counts.shape}, its states {held.shape}"
                 )
                 continue
             problems += [
-                f"{entry_name(model, scope, i)} is {counts[tuple(i)]} in the nodes, {held[tuple(i)]} in the "
-                f"edges"
+                f"{entry_name(self.model, scope, i)} is {counts[tuple(i)]:.16g} in the nodes, {held[tuple(i)]} in the edges"
                 for i in np.argwhere(counts != held)
             ]
-        if problems:
-            raise ModelError(problems)
-        return tables
+        return problems
 
 
 @final
@@ -290,6 +336,28 @@ class RealTables(_Tables):
     def population(self) -> float:
         """N, the sum of the first clique's table."""
         return float(self.tables[self.model.junction_tree.cliques[0]].sum())
+
+
+def scopes_of(model: Model) -> tuple[Scope, ...]:
+    """Every clique and every separator once."""
+    return tuple(dict.fromkeys([*model.junction_tree.cliques, *model.junction_tree.separators]))
+
+
+def covering_clique(model: Model, scope: Scope) -> int:
+    """The index of the smallest clique that contains `scope`; `ModelError` if none does."""
+    index = model.junction_tree.covering(scope)
+    if index is None:
+        raise ModelError(
+            f"no clique holds all of {scope!r}, so the clique tables do not determine its counts; "
+            f"ask for a scope inside one of model.junction_tree.cliques, or count the samples themselves"
+        )
+    return index
+
+
+def entry_name(model: Model, scope: Scope, index: Iterable[int]) -> str:
+    """One entry of a table for people: 'n(rain=yes, sky=grey)'."""
+    named = (f"{v}={model.states[v][int(i)]}" for v, i in zip(scope, index, strict=True))
+    return f"n({', '.join(named)})"
 
 
 def _shaped(model: Model, scope: Scope, table: Any) -> Table:

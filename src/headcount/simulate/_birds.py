@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from headcount import memory
 from headcount.individual import MarkovChain, ModelError
-from headcount.population._moments import require_memory
 from headcount.simulate._features import NAMES, Features, cell_coordinates, pair_features
 from headcount.simulate._world import World, poisson
 from headcount.simulate._world import population as simulate_population
@@ -37,7 +37,7 @@ def birds(
     winds: ArrayLike | None = None,
     max_distance: float | None = None,
     sparse: bool = False,
-    memory_limit: int = 2**31,
+    memory_limit: int | None = None,
     rng: np.random.Generator | int,
 ) -> World:
     """Simulate birds that fly from the lower left corner of a map towards the upper right one.
@@ -86,10 +86,11 @@ def birds(
     cells = side * side
     kept = len(np.unique(blown, axis=0)) + steps - 1  # matrices of transitions and of flows
     entries = cells * min(cells, _most_neighbours(side, max_distance)) if sparse else cells**2
-    require_memory(
+    memory.require(
         8 * entries * ((2 if sparse else 1) * kept + _WORKING_ARRAYS),
         f"a world of {steps} times and {cells} cells",
         limit=memory_limit,
+        remedy="take a smaller map, fewer steps, or sparse=True",
     )
     origin, dest = flights(side, max_distance)
     initial = np.zeros(cells)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from headcount import memory
 from headcount.individual import MarkovChain, Model, ModelError
+from headcount.labels import coordinate
 from headcount.population import CGM, CountTables
-from headcount.population._labels import coordinate
-from headcount.population._moments import MEMORY_LIMIT, require_memory
 from headcount.simulate._features import Features
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     import xarray
@@ -70,11 +70,14 @@ class World:
         """A chain's true flows, shape (T − 1, L, L): entry (t, i, j) left cell i at time t for cell j."""
         chain = self._chain("flows")
         size = len(chain.cells)
-        require_memory(8 * size**2 * (len(chain.times) - 1), "world.flows as one array", limit=MEMORY_LIMIT)
+        memory.require(
+            8 * size**2 * (len(chain.times) - 1),
+            "world.flows as one array",
+            remedy="take the steps one by one with world.tables.table(scope)",
+        )
         flows = np.zeros((len(chain.times) - 1, size, size), dtype=np.int64)
         for step, pair in enumerate(zip(chain.times, chain.times[1:], strict=False)):
-            table = self.tables.table(pair)
-            flows[step] = table.toarray() if sparse.issparse(table) else table
+            flows[step] = dense(self.tables.table(pair))
         return flows
 
     @property
@@ -157,8 +160,7 @@ def population(
     seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
     observations = {}
     for scope, look in seen.items():
-        counts = tables.table(scope)
-        counts = counts.toarray() if sparse.issparse(counts) else counts
+        counts = dense(tables.table(scope))
         values = np.asarray(look(counts, generator))
         if values.shape != counts.shape:
             raise ModelError(

@@ -121,22 +121,8 @@ class JunctionStructure(Structure):
 
 def rooted_cliques(model: Model) -> tuple[list[int], list[int], list[Scope]]:
     """Clique indices in topological order, each one's parent position, and the separator to it."""
-    tree = model.junction_tree
-    neighbours: dict[int, list[tuple[int, Scope]]] = {c: [] for c in range(len(tree.cliques))}
-    for a, b, separator in tree.edges:
-        neighbours[a].append((b, tuple(separator)))
-        neighbours[b].append((a, tuple(separator)))
-    order, parent = [0], [-1]
-    separators: list[Scope] = [()]
-    position = {0: 0}
-    for c in order:
-        for d, separator in neighbours[c]:
-            if d not in position:
-                position[d] = len(order)
-                order.append(d)
-                parent.append(position[c])
-                separators.append(separator)
-    return order, parent, separators
+    order, parent, separators = zip(*model.junction_tree.steps, strict=True)
+    return list(order), list(parent), list(separators)
 
 
 def _conditional(m: Array, f: Array, to_s: Array) -> tuple[Array, Array]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.individual._rooted_tree import dense as as_dense
 from headcount.structure._base import Known, Moments, Structure, selection
 from headcount.structure._exact import condition
 from headcount.structure._field import CliqueView, TreeField
@@ -22,6 +21,7 @@ from headcount.structure._gaussian_tree import GaussianTree, Node, NotPositiveDe
 from headcount.structure._linalg import fortran, product, threads_for
 from headcount.structure._noise_factor import noise_factor
 from headcount.structure._placement import Placement, add_readings, exact_constraints
+from headcount.tables import dense as as_dense
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
 from headcount.engines.exact._count_states import CountStates
-from headcount.engines.exact._enumerate import Enumerate, compositions, enumerated
+from headcount.engines.exact._enumerate import Enumerate, enumerated
 from headcount.individual import MarkovChain
 from headcount.observe import Exact, Poisson, Problem, ProblemError
 
@@ -57,13 +57,6 @@ def test_draws_follow_the_weights():
         error = np.sqrt(found.variance(scope) / 4000) + 1e-12
         assert np.all(np.abs(table.mean(axis=0) - found.mean(scope)) <= 5 * error)
         assert np.all(table.sum(axis=(1, 2)) == problem.population)
-
-
-def test_compositions_are_all_and_different():
-    """C(5 + 4 − 1, 4 − 1) = 56 rows, each summing to 5, none twice."""
-    rows = compositions(5, 4)
-    assert len(np.unique(rows, axis=0)) == len(rows) == 56
-    assert np.all(rows.sum(axis=1) == 5)
 
 
 def test_too_large_is_refused_with_both_numbers():

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from headcount.engines._engine import DirectEngine
 from headcount.engines.exact._count_states import CountStates, count_states_fit
 from headcount.observe import ProblemError
+from headcount.population import compositions
 from headcount.posterior import Beliefs, Promises
 from headcount.tables import Domain, Scope
 
@@ -135,20 +136,6 @@ class EnumeratedBeliefs(Beliefs):
     def promises(self) -> Promises:
         """Exact moments."""
         return Promises(non_negative=True, consistent=True)
-
-
-def compositions(total: int, parts: int) -> NDArray[Any]:
-    """All ways to write `total` as an ordered sum of `parts` integers ≥ 0, one per row, in the smallest integers that hold it."""
-    kind = np.min_scalar_type(-total - 1)
-    rows = np.zeros((1, 0), dtype=kind)
-    left = np.array([total], dtype=np.int64)
-    for _ in range(parts - 1):
-        choices = left + 1
-        parent = np.repeat(np.arange(len(left)), choices)
-        value = np.arange(len(parent)) - np.repeat(np.cumsum(choices) - choices, choices)
-        rows = np.concatenate([rows[parent], value[:, None].astype(kind)], axis=1)
-        left = left[parent] - value
-    return np.concatenate([rows, left[:, None].astype(kind)], axis=1)
 
 
 def enumerated(problem: Problem) -> EnumeratedBeliefs:

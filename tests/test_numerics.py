@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from headcount.population import deviance, poisson_log_pmf, stirling_error
+from headcount.numerics import deviance, poisson_log_pmf, stirling_error
 
 
 def exact_log_pmf(n: int, mean: str) -> float:

@@ -1,0 +1,91 @@
+"""Arguments as plain numbers, or an error that names the argument, what came and what is expected."""
+
+from __future__ import annotations
+
+import operator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.errors import ModelError
+
+LARGEST_COUNT = 2**53
+"""Doubles count one by one up to here; nothing larger is a count."""
+_REPR_LENGTH = 80
+"""Characters of a wrong value that a message shows."""
+
+
+def brief(value: Any) -> str:
+    """A value for a message: its type, and its beginning when it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = "?"
+    text = text if len(text) <= _REPR_LENGTH else f"{text[:_REPR_LENGTH]}…"
+    return f"{text} ({type(value).__name__})"
+
+
+def numbers(
+    values: Any, what: str, *, expected: str = "numbers in a rectangular array"
+) -> NDArray[np.float64]:
+    """`values` as a float array, C-ordered; itself when it is one.
+
+    Text, dates, complex numbers and ragged lists are refused; None is NaN, which every caller has to refuse or to read as missing.
+
+    Raises
+    ------
+    ModelError
+        Naming `what`, the value and what is expected.
+    """
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind in "biuf":
+            return np.asarray(given, dtype=np.float64, order="C")
+        if given.dtype.kind == "O" and not any(
+            isinstance(v, (str, bytes, complex, dict)) for v in given.flat
+        ):
+            return np.asarray(given.astype(np.float64), order="C")
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        pass
+    raise ModelError(f"{what} is {brief(values)}: give {expected}")
+
+
+def whole_number(
+    value: Any, what: str, *, least: int = 0, most: int = LARGEST_COUNT, expected: str | None = None
+) -> int:
+    """`value` as an integer from `least` to `most`; a float that is a whole number will do, True and False will not."""
+    count = None
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            count = operator.index(value)
+        except TypeError:
+            if isinstance(value, (float, np.floating)) and float(value).is_integer():
+                count = int(value)
+    if count is None or not least <= count <= most:
+        wanted = expected or f"a whole number from {least} to {_written(most)}"
+        raise ModelError(f"{what} is {brief(value)}: give {wanted}")
+    return count
+
+
+def _written(most: int) -> str:
+    return "2**53" if most == LARGEST_COUNT else str(most)
+
+
+def finite_number(
+    value: Any, what: str, *, least: float = -np.inf, expected: str = "a finite number"
+) -> float:
+    """`value` as a finite float, at least `least`."""
+    number = np.nan
+    if not isinstance(value, (bool, np.bool_, str, bytes, complex)):
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+    if not (np.isfinite(number) and number >= least):
+        raise ModelError(f"{what} is {brief(value)}: give {expected}")
+    return number
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether `value` is a list, a tuple, a range or an array of at least one axis (a string is none)."""
+    return isinstance(value, (list, tuple, range)) or (hasattr(value, "__array__") and np.ndim(value) > 0)

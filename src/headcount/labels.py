@@ -1,0 +1,145 @@
+"""Labels of states, times and cells: as plain Python values, off pandas and xarray objects, in order, and back as coordinates.
+
+pandas and xarray are never imported here: an object of a library that was never loaded cannot come in.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.checks import brief
+from headcount.errors import ModelError
+
+AxisLabels = list[tuple[Hashable, ...] | None]
+"""The labels of every axis of an array; None for an axis without."""
+
+
+def is_dataarray(data: Any) -> bool:
+    """Whether `data` is an `xarray.DataArray`."""
+    return _is(data, "xarray", "DataArray")
+
+
+def is_series(data: Any) -> bool:
+    """Whether `data` is a pandas Series."""
+    return _is(data, "pandas", "Series")
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `data` is a pandas DataFrame."""
+    return _is(data, "pandas", "DataFrame")
+
+
+def _is(data: Any, module: str, name: str) -> bool:
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(data, getattr(loaded, name))
+
+
+def item(label: Any) -> Any:
+    """A NumPy scalar as Python's own; anything else as it is."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def plain(label: Any) -> Hashable:
+    """A form in which equal labels are equal keys: NumPy scalars as Python's, every kind of date alike."""
+    if isinstance(label, dt.datetime) and label.tzinfo is not None:
+        return label
+    if isinstance(label, (dt.date, np.datetime64)):
+        return ("date", int(np.array(label, dtype="datetime64[ns]").astype("int64")))
+    if isinstance(label, tuple):
+        return tuple(plain(part) for part in label)
+    return item(label)
+
+
+def label_tuple(labels: Any, what: str = "labels", *, hashable: bool = True) -> tuple[Hashable, ...]:
+    """Labels as plain Python values: messages read ``3``, not ``np.int64(3)``. Dates stay dates.
+
+    Raises
+    ------
+    ModelError
+        For what is not a sequence or, unless `hashable` is False, holds what cannot be a label (a list, a dict).
+    """
+    values = labels.values if is_dataarray(labels) else labels
+    if isinstance(values, np.ndarray) and values.ndim > 0 and values.dtype.kind not in "Mm":
+        values = values.tolist()
+    try:
+        made = tuple(values)
+        if hashable:
+            hash(made)
+    except TypeError:
+        raise ModelError(
+            f"{what} is {brief(labels)}: give a sequence of labels (text, numbers, dates)"
+        ) from None
+    return made
+
+
+def repeated(names: Iterable[Hashable]) -> list[Hashable]:
+    """The names that appear more than once."""
+    seen: dict[Hashable, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+    return [name for name, times in seen.items() if times > 1]
+
+
+def shown(names: Iterable[Any], most: int = 8) -> str:
+    """A few of many names, for messages."""
+    names = list(names)
+    text = ", ".join(repr(n) for n in names[:most])
+    return text if len(names) <= most else f"{text}, ... ({len(names)} in all)"
+
+
+def split_labels(values: Any) -> tuple[Any, AxisLabels]:
+    """The plain array of a labelled object and the labels of its axes; anything else as it is, with none."""
+    if is_series(values):
+        return values.to_numpy(), [label_tuple(values.index)]
+    if is_frame(values):
+        return values.to_numpy(), [label_tuple(values.index), label_tuple(values.columns)]
+    if is_dataarray(values):
+        return values.values, [label_tuple(values[d]) if d in values.coords else None for d in values.dims]
+    return values, []
+
+
+def take_in_order(
+    values: NDArray[Any], labels: AxisLabels, cells: Sequence[Sequence[Hashable]], *, what: str
+) -> tuple[NDArray[Any], list[str]]:
+    """`values` with every labelled axis in the order of its `cells`, and what is unknown, missing or named twice."""
+    problems: list[str] = []
+    for axis, (names, wanted) in enumerate(zip(labels, cells, strict=True)):
+        if names is None or names == tuple(wanted):
+            continue
+        wrong = label_problems(names, wanted, f"axis {axis} of {what}")
+        problems += wrong
+        if not wrong:
+            values = np.take(values, [names.index(cell) for cell in wanted], axis=axis)
+    return values, problems
+
+
+def label_problems(names: Sequence[Hashable], cells: Sequence[Hashable], where: str) -> list[str]:
+    """Labels that are unknown, missing or given twice where each of `cells` is expected once."""
+    known, given = set(cells), set(names)
+    unknown = [name for name in names if name not in known]
+    missing = [cell for cell in cells if cell not in given]
+    twice = repeated(names)
+    problems = []
+    if unknown:
+        problems.append(f"{where} has unknown cells {shown(unknown)}: the cells are {shown(cells)}")
+    if missing:
+        problems.append(f"{where} has no {shown(missing)}: give every cell, with 0 where it is never used")
+    if twice:
+        problems.append(f"{where} names {shown(twice)} twice: keep one")
+    return problems
+
+
+def coordinate(labels: Sequence[Any]) -> NDArray[Any]:
+    """Labels as a one-dimensional coordinate, whatever they are."""
+    plain_labels = np.asarray(labels) if not any(isinstance(label, tuple) for label in labels) else None
+    if plain_labels is not None and plain_labels.ndim == 1 and plain_labels.tolist() == list(labels):
+        return plain_labels
+    values = np.empty(len(labels), dtype=object)
+    values[:] = labels
+    return values

@@ -1,0 +1,164 @@
+"""How much memory there is, how much may be taken, and the refusal of what takes more.
+
+What will be taken is known from shapes before anything is allocated, so `require` can refuse with both numbers. The limit is, in
+this order: what the caller passes; `limited` (a block of code); the environment variable ``HEADCOUNT_MEMORY``, such as ``8GB``;
+`SHARE` of the memory that is free now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from headcount.errors import ModelError
+
+_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+    "TI": 2**40,
+}
+_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*$", re.IGNORECASE)
+VARIABLE = "HEADCOUNT_MEMORY"
+"""The environment variable that sets the limit."""
+SHARE = 0.8
+"""Share of the free memory that may be taken unless the user says otherwise: room for copies that are not counted."""
+UNKNOWN_FREE = 2**31
+"""Bytes taken as free where the system does not say how much is: 2 GiB, which every machine we know of has."""
+_ALWAYS_ALLOWED = 2**24
+"""Bytes (16 MiB) up to which the system is not asked how much is free: reading it costs about 50 microseconds."""
+
+_limit: ContextVar[int | None] = ContextVar("headcount_memory_limit", default=None)
+
+
+@contextmanager
+def limited(size: int | str) -> Iterator[None]:
+    """Set the limit for a block of code, in bytes or as text.
+
+    Examples
+    --------
+    >>> from headcount import memory
+    >>> with memory.limited("1MB"):
+    ...     memory.limit()
+    1000000
+    """
+    token = _limit.set(parse_size(size) if isinstance(size, str) else int(size))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def limit() -> int:
+    """Bytes that one computation may take now."""
+    return _allowed()
+
+
+def _allowed() -> int:
+    chosen = _chosen()
+    if chosen is not None:
+        return chosen
+    free = free_memory()
+    return int(SHARE * (UNKNOWN_FREE if free is None else free))
+
+
+def _chosen() -> int | None:
+    """The limit the user set, if any."""
+    block = _limit.get()
+    if block is not None:
+        return block
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ModelError(f"the environment variable {VARIABLE}: {error}") from None
+
+
+def require(needed: int, what: str, *, limit: int | None = None, remedy: str = "make it smaller") -> None:
+    """Refuse, before anything is allocated, what takes more bytes than the limit.
+
+    Parameters
+    ----------
+    needed
+        Bytes that will be taken.
+    what
+        Its name, with which the message begins.
+    limit
+        Bytes allowed; the module's `limit` if None.
+    remedy
+        What the user can do besides raising the limit.
+
+    Raises
+    ------
+    ModelError
+        With both numbers.
+    """
+    if limit is None and needed <= _ALWAYS_ALLOWED and _chosen() is None:
+        return
+    allowed = _allowed() if limit is None else limit
+    if needed > allowed:
+        raise ModelError(
+            f"{what} would take {readable_bytes(needed)} of memory and the limit is {readable_bytes(allowed)}: "
+            f"{remedy}, or raise the limit (memory_limit where there is one, or the environment variable {VARIABLE}=8GB)"
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, within the limits of a container; None where the system does not say."""
+    found = [v for v in (_available(), _container()) if v is not None]
+    return min(found) if found else None
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "8GB", "500 MB", "2GiB" or a plain number."""
+    match = _SIZE.match(text)
+    if match is None:
+        raise ValueError(f"a size is a number and a unit, such as 8GB or 500MB; got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def readable_bytes(size: float) -> str:
+    """Bytes as people write them: 1.3 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.2g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def _available() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        try:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (ValueError, OSError, AttributeError):
+            return None
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return None if match is None else int(match[1]) * 1024
+
+
+def _container() -> int | None:
+    """What a control group still allows (version 2, then 1)."""
+    for most, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            allowed, taken = (Path(p).read_text(encoding="ascii").strip() for p in (most, used))
+        except OSError:
+            continue
+        if allowed.isdigit() and int(allowed) < 2**60:
+            return max(int(allowed) - int(taken), 0)
+    return None
