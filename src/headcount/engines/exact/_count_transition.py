@@ -13,11 +13,13 @@ from headcount._compile import kernel
 
 
 @kernel
-def two_cells(stay, arrive):
-    """K(a, b) from the binomial laws stay[a, k] = Bin(k; a, p) and arrive[c, k] = Bin(k; c, q); shape (N + 1, N + 1)."""
+def two_cells(stay, arrive, out, first, last):
+    """Rows first … last − 1 of K(a, b), from the binomial laws stay[a, k] = Bin(k; a, p) and arrive[c, k] = Bin(k; c, q).
+
+    Some rows at a time: all (N + 1) of them take seconds at the largest N, in which Python could not hear an interrupt.
+    """
     size = stay.shape[0]
-    out = np.zeros((size, size))
-    for a in range(size):
+    for a in range(first, last):
         rest = size - a  # the N − a others land on 0 … N − a
         row, other = out[a], arrive[size - 1 - a]
         for k in range(a + 1):
@@ -26,7 +28,6 @@ def two_cells(stay, arrive):
                 target = row[k : k + rest]
                 for b in range(rest):
                     target[b] += weight * other[b]
-    return out
 
 
 @kernel

@@ -12,6 +12,7 @@ fourth of the error of counting for nodes, and less than a tenth for flows.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -200,21 +201,27 @@ class PathGibbs(Sampler):
     def burn(self, run: Run, length: int) -> Run:
         """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle. Steps 4–6 weigh counting against smoothing."""
         number, learned = run.steps, run.learned
-        trying = learned.trusted or number == 5 or (number == 6 and learned.proposing)
-        learned = replace(learned, proposing=trying and self.proposals is not False)
-        run = replace(run, learned=learned)
-        parts = TUNED_PARTS if number >= 4 else 1
-        batches = [b for part in range(parts) for b in self.batch(run, share(length, parts, part), 0)]
-        if number >= 4:
-            learned = _tuned(run, batches)
-        if number == 4 and self.proposals is not False:
-            learned = _smoothed_proposal(replace(run, learned=learned), batches)
+        wanted = self.proposals is not False
+        using = wanted and (learned.trusted or number == 5 or (number == 6 and learned.proposing))
+        run = replace(run, learned=replace(learned, proposing=using))
+        if number < 4:
+            self.batch(run, length, 0)
+            return run
+        lengths = [share(length, TUNED_PARTS, part) for part in range(TUNED_PARTS)]
+        batches = list(itertools.chain.from_iterable(self.batch(run, part, 0) for part in lengths))
+        run = replace(run, learned=_tuned(run, batches))
+        if number == 4 and wanted:
+            run = replace(run, learned=_smoothed_proposal(run, batches))
         if number == 5 and length > 0:
-            tried, taken = (sum(int(b.sums.tally[k]) for b in batches) for k in (2, 3))
-            accepted = taken / max(tried, 1)
-            keep = accepted >= WORTHWHILE if self.proposals is None else self.proposals
-            learned = replace(learned, accepted=accepted, proposing=keep)
-        return replace(run, learned=learned)
+            run = replace(run, learned=self._judged(run.learned, batches))
+        return run
+
+    def _judged(self, learned: Learned, batches: list[Batch]) -> Learned:
+        """Whether whole-path proposals are worth their time, by how many of them were accepted."""
+        tried, taken = (sum(int(b.sums.tally[k]) for b in batches) for k in (2, 3))
+        accepted = taken / max(tried, 1)
+        keep = accepted >= WORTHWHILE if self.proposals is None else self.proposals
+        return replace(learned, accepted=accepted, proposing=keep)
 
     def estimates(self, run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
         """Node means by counting and by smoothing; flows raked to their blend, and before that."""

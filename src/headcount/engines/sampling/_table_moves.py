@@ -215,17 +215,23 @@ def _pick_reroute(tree, random, hop):
     return True
 
 
+@bare
+def _move(tree, slots, state, sums, hop, time):
+    """One random move of either kind."""
+    square = tree.sizes.size > 1 and uniform(state.random) < 0.5
+    found = _pick_square(tree, state.random, hop) if square else _pick_reroute(tree, state.random, hop)
+    if found and _make(tree, slots, state, sums, hop, time):
+        sums.tally[1] += 1
+
+
 @kernel
 def make_moves(tree, slots, state, sums, hop, first, moves, draws, thin):
     """`moves` random moves, numbered from `first`; every `thin`-th move's node counts go to the next row of `draws`."""
-    many, row = tree.sizes.size > 1, 0
+    row = 0
     for time in range(first, first + moves):
         if time % LOOKS == 0 and state.stop[0] != 0:
             return
-        square = many and uniform(state.random) < 0.5
-        found = _pick_square(tree, state.random, hop) if square else _pick_reroute(tree, state.random, hop)
-        if found and _make(tree, slots, state, sums, hop, time):
-            sums.tally[1] += 1
+        _move(tree, slots, state, sums, hop, time)
         if (time + 1) % thin == 0:
             for cell in range(state.node.size):
                 draws[row, cell] = state.node[cell]

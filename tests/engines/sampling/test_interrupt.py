@@ -1,0 +1,131 @@
+"""Ctrl-C and SIGTERM end a compiled run: in a real process, with real signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from headcount.engines.sampling._sampler import in_threads
+
+LIMIT = 2.0
+"""Seconds from the signal to the end of the process."""
+
+SCRIPT = """
+import numpy as np, headcount as hc
+world = hc.simulate.birds(side={side}, population={people}, steps=6, rng=1)
+problem = hc.Problem(world.model, {people}, [hc.Poisson(world.observed)])
+{warm}
+print("ready", flush=True)
+hc.infer(problem, hc.engines.{long}, rng=1, strict=False)
+"""
+
+PATHS = (
+    "PathGibbs(burn_in=6, sweeps=20, chains=1, batches=2)",
+    "PathGibbs(sweeps=10**8, chains={chains}, workers={workers})",
+)
+TABLES = (
+    "Gibbs(burn_in=100, moves=1000, chains=1)",
+    "Gibbs(moves=10**11, chains={chains}, workers={workers})",
+)
+
+
+def interrupted(command, number, after, **environment):
+    """Send a signal some seconds after a process says that it is ready; returns (exit code, seconds until it ended, standard error)."""
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    ) as process:
+        try:
+            assert process.stdout.readline().strip() == "ready", process.stderr.read()
+            time.sleep(after)
+            assert process.poll() is None, process.stderr.read()
+            begun = time.perf_counter()
+            process.send_signal(number)
+            errors = process.communicate(timeout=60)[1]
+            return process.returncode, time.perf_counter() - begun, errors
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("engine", "chains", "workers"),
+    [(PATHS, 4, 2), (PATHS, 1, 1), (TABLES, 4, 2)],
+    ids=["paths", "one chain", "tables"],
+)
+def test_an_interrupt_ends_a_compiled_run(engine, chains, workers):
+    """SIGINT raises KeyboardInterrupt in the caller within two seconds, whatever the number of chains and threads."""
+    short, long = engine
+    code = SCRIPT.format(
+        side=3,
+        people=2000,
+        warm=f"hc.infer(problem, hc.engines.{short}, rng=1, strict=False)",
+        long=long.format(chains=chains, workers=workers),
+    )
+    returned, seconds, errors = interrupted([sys.executable, "-c", code], signal.SIGINT, 0.5)
+    assert returned == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    assert seconds < LIMIT
+
+
+def test_an_interrupt_ends_one_long_sweep():
+    """One sweep of two million individuals takes longer than the limit; its loops look at the flag too."""
+    code = SCRIPT.format(
+        side=5,
+        people=2_000_000,
+        warm="",
+        long="PathGibbs(burn_in=6, sweeps=20, draws=0, chains=2)",
+    )
+    returned, seconds, _ = interrupted([sys.executable, "-c", code], signal.SIGINT, 3.0)
+    assert returned == -signal.SIGINT
+    assert seconds < LIMIT
+
+
+def test_an_interrupt_does_not_wait_for_the_compiler(tmp_path):
+    """On the first run of all the kernels are compiled, which takes longer than the limit and cannot be interrupted itself."""
+    code = SCRIPT.format(side=3, people=50, warm="", long="PathGibbs(sweeps=10**8)")
+    returned, seconds, _ = interrupted(
+        [sys.executable, "-c", code], signal.SIGINT, 1.5, NUMBA_CACHE_DIR=str(tmp_path)
+    )
+    assert returned in {-signal.SIGINT, 128 + signal.SIGINT}
+    assert seconds < LIMIT
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_the_command_line(tmp_path, number, code):
+    """130 after Ctrl-C, 143 after SIGTERM, and no results."""
+    counts, moves, out = tmp_path / "counts.csv", tmp_path / "moves.csv", tmp_path / "out"
+    counts.write_text(
+        "time,cell,count\n" + "".join(f"{t},{c},{1000 + t}\n" for t in range(6) for c in "ab"),
+        encoding="utf-8",
+    )
+    moves.write_text("origin,dest,probability\na,a,.9\na,b,.1\nb,a,.2\nb,b,.8\n", encoding="utf-8")
+    command = (
+        "import headcount.engines.sampling._path_moves, headcount.cli as c, sys; print('ready', flush=True); "
+        f"sys.argv = ['headcount', 'infer', {str(counts)!r}, '--transitions', {str(moves)!r}, '--population', '2000', '--noise', 'poisson',"
+        f" '--engine', 'PathGibbs', '--set', 'sweeps=100000000', '--seed', '1', '--out', {str(out)!r}]; c.main()"
+    )
+    returned, seconds, errors = interrupted([sys.executable, "-c", command], number, 4.0)
+    assert returned == code, errors
+    assert seconds < LIMIT
+    assert not out.exists()
+
+
+def test_failures_in_a_thread_reach_the_caller_and_stop_the_others():
+    """The first failure is raised; no further items are begun."""
+    stop, begun = np.zeros(1, dtype=np.int64), []
+
+    def work(item):
+        begun.append(item)
+        raise RuntimeError(f"item {item}")
+
+    with pytest.raises(RuntimeError, match="item 0"):
+        in_threads(work, [0, 1, 2], 1, stop)
+    assert begun == [0]
+    assert stop[0] == 1
