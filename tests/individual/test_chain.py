@@ -54,7 +54,7 @@ def test_tuples_per_time_where_nothing_else_fits() -> None:
 def test_what_could_be_either_is_refused() -> None:
     """Two tuples of two for two times of two cells: labels of times or labels that are tuples? Both can be said otherwise."""
     pairs = [("a", "b"), ("x", "y")]
-    with pytest.raises(ModelError, match="could be the labels of every time, or labels that are tuples"):
+    with pytest.raises(ModelError, match="could be the labels of the times, or labels that are tuples"):
         MarkovChain([0.5, 0.5], HALF, length=2, cells=pairs)
     per_time = MarkovChain([0.5, 0.5], HALF, length=2, cells=[list(p) for p in pairs])
     assert list(per_time.states.values()) == pairs
@@ -86,7 +86,7 @@ def test_cells_that_do_not_fit(cells, message) -> None:
 
 def test_one_tuple_per_time_is_refused_with_the_remedy() -> None:
     """Two tuples for two times of three cells are not three labels; the message says to give lists."""
-    with pytest.raises(ModelError, match="a tuple is a label, so give lists"):
+    with pytest.raises(ModelError, match="give lists for the first"):
         MarkovChain([0.5, 0.3, 0.2], [THIRDS], cells=[RACE, PARTY])
 
 

@@ -90,7 +90,7 @@ def test_the_chain_carries_labels(rng: np.random.Generator) -> None:
     chain = model.chain(weights, np.full(4, 0.25), times=list("uvwxyz"), cells=list("abcd"))
     np.testing.assert_allclose(chain.transitions[2], model.transitions(weights)[2], rtol=0, atol=1e-15)
     assert chain.times == tuple("uvwxyz")
-    with pytest.raises(ModelError, match="chain of 6 times, not 3"):
+    with pytest.raises(ModelError, match="5 transition matrices: 6, length: 3"):
         model.chain(weights, np.full(4, 0.25), length=3)
 
 

@@ -59,8 +59,8 @@ def test_wrong_shapes_say_what_was_expected() -> None:
     )
     assert "needs to know how many" in refusal(MarkovChain, HALF, GOOD)[0]
     assert "length is 0" in refusal(MarkovChain, HALF, GOOD, length=0)[0]
-    assert "chain of 3 times, not 5" in refusal(MarkovChain, HALF, [GOOD, GOOD], length=5)[0]
-    assert "length is 4 but 2 times" in refusal(MarkovChain, HALF, GOOD, length=4, times="ab")[0]
+    assert "2 transition matrices: 3, length: 5" in refusal(MarkovChain, HALF, [GOOD, GOOD], length=5)[0]
+    assert "times: 2, length: 4" in refusal(MarkovChain, HALF, GOOD, length=4, times="ab")[0]
     assert "1-D" in refusal(MarkovChain, GOOD, GOOD, length=2)[0]
     assert "3 cells are named but there are 2" in refusal(MarkovChain, HALF, GOOD, length=2, cells="abc")[0]
     assert "one sequence of labels per time" in refusal(MarkovChain, HALF, [np.ones((2, 1))], cells="ab")[0]
@@ -109,7 +109,7 @@ def test_trees_have_one_root_and_no_cycle() -> None:
     assert "have 2 (['a', 'c'])" in refusal(Tree, HALF, {"b": ("a", GOOD), "d": ("c", GOOD)})[0]
     assert "have 0" in refusal(Tree, HALF, {"a": ("b", GOOD), "b": ("a", GOOD)})[0]
     assert "cycle" in refusal(Tree, HALF, {"b": ("a", GOOD), "c": ("d", GOOD), "d": ("c", GOOD)})[0]
-    assert "root 'b'" in refusal(Tree, HALF, {"b": ("a", GOOD)}, root="b")[0]
+    assert "root is 'b'" in refusal(Tree, HALF, {"b": ("a", GOOD)}, root="b")[0]
     assert "not in the tree" in refusal(Tree, HALF, {"b": ("a", GOOD)}, states={"z": "xy"})[0]
     assert "give (parent, matrix)" in refusal(Tree, HALF, {"b": GOOD})[0]
     assert Tree(HALF, {}, root="only").variables == ("only",)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import re
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -58,23 +59,10 @@ def parse_bif(text: str) -> tuple[dict[str, tuple[str, ...]], Cpts]:
         once.
     """
     states, blocks = _Parser(text).network()
-    problems = [] if states else ["no variable block was found: this is not a network in BIF"]
-    problems += [
-        f"variable {v!r} has the state {s!r} twice" for v, labels in states.items() for s in repeated(labels)
-    ]
-    problems += [
-        f"variable {v!r} has {n} probability blocks: keep one" for v, n in _counts(blocks).items() if n != 1
-    ]
-    problems += [
-        f"variable {v!r} has no probability block: add one" for v in states if v not in _counts(blocks)
-    ]
+    problems = _name_problems(states, blocks)
     cpts: Cpts = {}
     for block in blocks:
-        unknown = [v for v in block.names if v not in states]
-        problems += [
-            f"line {block.line}: unknown variable {v!r}: the file has {shown(states)}" for v in unknown
-        ]
-        if not unknown:
+        if all(v in states for v in block.names):
             table, found = _table(block, states)
             problems += found
             cpts[block.names[0]] = (tuple(block.names[1:]), table)
@@ -82,11 +70,22 @@ def parse_bif(text: str) -> tuple[dict[str, tuple[str, ...]], Cpts]:
     return states, cpts
 
 
-def _counts(blocks: list[_Block]) -> dict[str, int]:
-    count: dict[str, int] = {}
-    for block in blocks:
-        count[block.names[0]] = count.get(block.names[0], 0) + 1
-    return count
+def _name_problems(states: dict[str, tuple[str, ...]], blocks: list[_Block]) -> list[str]:
+    """Variables and states that are unknown, missing or given twice."""
+    count = Counter(block.names[0] for block in blocks)
+    problems = [] if states else ["no variable block was found: this is not a network in BIF"]
+    problems += [
+        f"variable {v!r} has the state {s!r} twice" for v, labels in states.items() for s in repeated(labels)
+    ]
+    problems += [f"variable {v!r} has {n} probability blocks: keep one" for v, n in count.items() if n != 1]
+    problems += [f"variable {v!r} has no probability block: add one" for v in states if v not in count]
+    problems += [
+        f"line {block.line}: unknown variable {v!r}: the file has {shown(states)}"
+        for block in blocks
+        for v in block.names
+        if v not in states
+    ]
+    return problems
 
 
 def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[NDArray[np.float64], list[str]]:
@@ -96,49 +95,55 @@ def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[NDArray[n
     width = len(states[child])
     table = np.full((*shape, width), np.nan)
     problems: list[str] = []
-
-    def numbers(words: list[str], count: int, line: int) -> NDArray[np.float64]:
-        try:
-            values = np.array(words, dtype=np.float64)
-        except ValueError:
-            problems.append(f"line {line}: {shown(words)} are not all numbers")
-            return np.full(count, np.nan)
-        if len(values) != count:
-            problems.append(f"line {line}: {len(values)} probabilities for {child!r}, expected {count}")
-            return np.full(count, np.nan)
-        return values
-
     if block.table is not None:
-        values = numbers(block.table, width * prod(shape), block.line).reshape(width, *shape)
-        table[...] = np.moveaxis(values, 0, -1)
+        values = _numbers(block.table, child, width * prod(shape), block.line, problems)
+        table[...] = np.moveaxis(values.reshape(width, *shape), 0, -1)  # the child's state varies slowest
     if block.default is not None:
-        table[...] = numbers(block.default, width, block.line)
-    place = [{label: k for k, label in enumerate(states[p])} for p in parents]
+        table[...] = _numbers(block.default, child, width, block.line, problems)
     seen: set[tuple[int, ...]] = set()
     for line, labels, words in block.rows:
-        if len(labels) != len(parents):
-            problems.append(
-                f"line {line}: {len(labels)} parent states for the {len(parents)} parents of {child!r}"
-            )
+        index = _row_index(line, labels, child, {p: states[p] for p in parents}, problems)
+        if index is None:
             continue
-        wrong = [(p, s) for p, s, known in zip(parents, labels, place, strict=True) if s not in known]
-        problems += [f"line {line}: {p!r} has no state {s!r}: it has {shown(states[p])}" for p, s in wrong]
-        if wrong:
-            continue
-        index = tuple(known[s] for s, known in zip(labels, place, strict=True))
         if index in seen:
             problems.append(f"line {line}: the row {tuple(labels)!r} of {child!r} is given twice")
         seen.add(index)
-        table[index] = numbers(words, width, line)
-    if not problems and np.isnan(table).any():
-        first = np.argwhere(np.isnan(table).any(axis=-1))[0]
-        labels = [states[p][k] for p, k in zip(parents, first, strict=True)]
-        missing = int(np.isnan(table).any(axis=-1).sum())
+        table[index] = _numbers(words, child, width, line, problems)
+    missing = np.argwhere(np.isnan(table).any(axis=-1))
+    if len(missing) and not problems:
+        first = tuple(states[p][k] for p, k in zip(parents, missing[0], strict=True))
         problems.append(
-            f"line {block.line}: {missing} rows of {child!r} are missing, the first for {tuple(labels)!r}: "
+            f"line {block.line}: {len(missing)} rows of {child!r} are missing, the first for {first!r}: "
             "add them, or a default"
         )
     return table, problems
+
+
+def _numbers(words: list[str], child: str, count: int, line: int, problems: list[str]) -> NDArray[np.float64]:
+    """`count` numbers; NaN, and a problem, where the words are not that."""
+    try:
+        values = np.array(words, dtype=np.float64)
+    except ValueError:
+        problems.append(f"line {line}: {shown(words)} are not all numbers")
+        return np.full(count, np.nan)
+    if len(values) != count:
+        problems.append(f"line {line}: {len(values)} probabilities for {child!r}, expected {count}")
+        return np.full(count, np.nan)
+    return values
+
+
+def _row_index(
+    line: int, labels: list[str], child: str, parents: dict[str, tuple[str, ...]], problems: list[str]
+) -> tuple[int, ...] | None:
+    """The place of a row, from the states of the parents; None, and a problem, where they are not theirs."""
+    if len(labels) != len(parents):
+        problems.append(
+            f"line {line}: {len(labels)} parent states for the {len(parents)} parents of {child!r}"
+        )
+        return None
+    wrong = [(p, s) for (p, known), s in zip(parents.items(), labels, strict=True) if s not in known]
+    problems += [f"line {line}: {p!r} has no state {s!r}: it has {shown(parents[p])}" for p, s in wrong]
+    return None if wrong else tuple(k.index(s) for k, s in zip(parents.values(), labels, strict=True))
 
 
 class _Parser:

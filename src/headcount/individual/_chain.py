@@ -13,7 +13,14 @@ from headcount.errors import ModelError, raise_all
 from headcount.individual._model import Variable
 from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import Matrix, RootedTree
-from headcount.individual._validate import as_matrix, frozen, law_problems, matrix_problems, unit_rows
+from headcount.individual._validate import (
+    as_matrix,
+    frozen,
+    law_problems,
+    matrix_problems,
+    shape_problems,
+    unit_rows,
+)
 from headcount.labels import label_tuple, repeated, shown, split_labels, take_in_order
 
 
@@ -74,27 +81,22 @@ class MarkovChain(RootedModel):
         )
         law, law_axes = split_labels(initial)
         law = numbers(law, "initial", expected="one probability per cell, a 1-D array")
-        if law.ndim != 1:
-            raise ModelError(f"initial has the shape {law.shape}: give one probability per cell, a 1-D array")
-        count = _number_of_times(given, length, times, single=single)
-        names = tuple(range(count)) if times is None else label_tuple(times, "times")
-        steps = given * (count - 1) if single else given
+        raise_all(shape_problems(law, 1, "initial", "one probability per cell, a 1-D array"))
+        names = _time_names(given, length, times, single=single)
+        steps = given * (len(names) - 1) if single else given
         sizes = [len(law), *(_columns(matrix, k, single=single) for k, matrix in enumerate(steps))]
-        axes = [law_axes, *(split_labels(matrix)[1] for matrix in given)]
-        first = next((found for labels in axes for found in labels if found is not None), None)
-        labels, problems = _cells_per_time(first if cells is None else cells, names, sizes)
-        raise_all(problems)
+        labels = _cells_per_time(
+            _first_labels(initial, given, names) if cells is None else cells, names, sizes
+        )
         law, problems = take_in_order(law, law_axes, labels[: len(law_axes)], what="initial")
         problems += law_problems(law, labels[0], "initial")
-        problems += [f"time {t!r} is named twice: names must differ" for t in repeated(names)]
         matrices, wrong = _matrices(steps, labels, single=single)
         raise_all([*problems, *wrong])
-        if single and count == 1:  # no step uses the matrix, but a wrong one is still a mistake
+        if not steps:  # no step uses the one matrix, but a wrong one is still a mistake
             raise_all(_matrices(given, [labels[0], labels[0]], single=True)[1])
         self._states = dict(zip(names, labels, strict=True))
-        self._tree = RootedTree(
-            names, np.arange(-1, count - 1, dtype=np.intp), unit_rows(frozen(law)), (None, *matrices)
-        )
+        parent = np.arange(-1, len(names) - 1, dtype=np.intp)
+        self._tree = RootedTree(names, parent, unit_rows(frozen(law)), (None, *matrices))
 
     @property
     def times(self) -> tuple[Variable, ...]:
@@ -138,40 +140,45 @@ def _as_list(given: Any, what: str, expected: str) -> list[Any]:
     raise ModelError(f"{what} is {brief(given)}: give {expected}")
 
 
-def _number_of_times(given: Sequence[Any], length: Any, times: Any, *, single: bool) -> int:
-    """T, from `length`, `times` or the number of matrices, which must agree."""
-    if times is not None:
-        times = label_tuple(times, "times")
+def _time_names(given: Sequence[Any], length: Any, times: Any, *, single: bool) -> tuple[Variable, ...]:
+    """The names of the times, as many as `length`, `times` and the number of matrices say; they must agree."""
+    counts: dict[str, int] = {} if single else {f"the {len(given)} transition matrices": len(given) + 1}
+    names = None if times is None else label_tuple(times, "times")
+    if names is not None:
+        counts["times"] = len(names)
+        raise_all(f"time {t!r} is named twice: names must differ" for t in repeated(names))
     if length is not None:
-        length = whole_number(
-            length, "length", least=1, expected="a whole number: a chain has at least one time"
+        counts["length"] = whole_number(
+            length, "length", least=1, expected="at least one time, as a whole number"
         )
-    if times is not None and length is not None and len(times) != length:
-        raise ModelError(f"length is {length} but {len(times)} times are named: give one of the two")
-    count = len(times) if times is not None else length
-    if single:
-        if count is None:
-            raise ModelError(
-                "one transition matrix for all steps needs to know how many: give length=T or times=[...]"
-            )
-        if count < 1:
-            raise ModelError("times is empty: a chain has at least one time")
-        return int(count)
-    if count is not None and count != len(given) + 1:
+    if not counts:
         raise ModelError(
-            f"{len(given)} transition matrices make a chain of {len(given) + 1} times, not {count}: give one per step"
+            "one transition matrix for all steps needs to know how many: give length=T or times=[...]"
         )
-    return len(given) + 1
+    count = next(iter(counts.values()))
+    if len(set(counts.values())) > 1 or count < 1:
+        said = ", ".join(f"{what}: {number}" for what, number in counts.items())
+        raise ModelError(
+            f"a chain has one number of times, at least 1; these differ ({said}): make them agree"
+        )
+    return tuple(range(count)) if names is None else names
+
+
+def _first_labels(
+    initial: Any, given: Sequence[Any], times: Sequence[Variable]
+) -> dict[Variable, tuple[Hashable, ...]] | None:
+    """The first labels that came with the inputs (pandas, xarray), for all times; None if there are none."""
+    axes = (split_labels(values)[1] for values in (initial, *given))
+    first = next((found for labels in axes for found in labels if found is not None), None)
+    return None if first is None else dict.fromkeys(times, first)
 
 
 def _columns(matrix: Any, step: int, *, single: bool) -> int:
     """The number of states after a step."""
-    shape = matrix.shape if hasattr(matrix, "shape") else numbers(matrix, _name(step, single=single)).shape
-    if len(shape) != 2:
-        raise ModelError(
-            f"{_name(step, single=single)} has the shape {shape}: give a matrix, origin by destination"
-        )
-    return int(shape[1])
+    what = _name(step, single=single)
+    array = matrix if hasattr(matrix, "shape") else numbers(matrix, what)
+    raise_all(shape_problems(array, 2, what, "a matrix, origin by destination"))
+    return int(array.shape[1])
 
 
 def _name(step: int, *, single: bool) -> str:
@@ -203,52 +210,43 @@ def _matrices(
 
 def _cells_per_time(
     cells: Any, times: Sequence[Variable], sizes: Sequence[int]
-) -> tuple[list[tuple[Hashable, ...]], list[str]]:
-    """The labels of every time's cells, and what is wrong with them."""
+) -> list[tuple[Hashable, ...]]:
+    """The labels of every time's cells; see `MarkovChain` for the rule."""
     if cells is None:
-        shared = {size: tuple(range(size)) for size in sizes}
-        return [shared[size] for size in sizes], []
+        plain = {size: tuple(range(size)) for size in sizes}
+        return [plain[size] for size in sizes]
     if isinstance(cells, Mapping):
         absent = [t for t in times if t not in cells]
-        if absent:
-            return [], [f"cells has no labels for the times {shown(absent)}: give every time its labels"]
+        raise_all(
+            [f"cells has no labels for the times {shown(absent)}: give every time its labels"]
+            if absent
+            else []
+        )
         labels = [label_tuple(cells[t], f"cells[{t!r}]") for t in times]
     else:
-        several = getattr(cells, "ndim", 1) > 1
-        entries = list(cells) if several else list(label_tuple(cells, "cells", hashable=False))
-        found = _labels_of_times(entries, sizes)
-        if isinstance(found, str):
-            return [], [found]
-        labels = found
-    return labels, _label_problems(labels, times, sizes)
+        rows = getattr(cells, "ndim", 1) > 1
+        entries = list(cells) if rows else list(label_tuple(cells, "cells", hashable=False))
+        labels = _labels_of_times(entries, sizes)
+    raise_all(_label_problems(labels, times, sizes))
+    return labels
 
 
-def _labels_of_times(entries: list[Any], sizes: Sequence[int]) -> list[tuple[Hashable, ...]] | str:
-    """The labels of every time from the entries of `cells`, or what is wrong: see `MarkovChain` for the rule."""
-    listed = [is_sequence(entry) and not isinstance(entry, tuple) for entry in entries]
-    tuples = bool(entries) and all(isinstance(entry, tuple) for entry in entries)
-    changing = len(set(sizes)) > 1
-    if any(listed) or changing:
-        per_time = (
-            all(listed)
-            or tuples
-            or all(a or isinstance(e, tuple) for a, e in zip(listed, entries, strict=True))
-        )
-        if not per_time or len(entries) != len(sizes):
-            return (
-                f"cells has {len(entries)} entries where there are {len(sizes)} times with {list(sizes)} cells: "
-                "give one sequence of labels per time"
+def _labels_of_times(entries: list[Any], sizes: Sequence[int]) -> list[tuple[Hashable, ...]]:
+    listed = any(is_sequence(entry) and not isinstance(entry, tuple) for entry in entries)
+    tuples = {len(entry) if isinstance(entry, tuple) else None for entry in entries}
+    if listed or len(set(sizes)) > 1:
+        if len(entries) != len(sizes) or not all(map(is_sequence, entries)):
+            raise ModelError(
+                f"cells has {len(entries)} entries for {len(sizes)} times with {shown(sizes)} cells: give one "
+                "sequence of labels per time"
             )
         return [label_tuple(entry, f"cells[{k}]") for k, entry in enumerate(entries)]
-    if tuples and len(entries) == len(sizes) > 1 and all(len(entry) == sizes[0] for entry in entries):
-        if len(entries) == sizes[0]:
-            return (
-                "cells could be the labels of every time, or labels that are tuples: give lists for the first, and "
-                "a mapping from every time to its labels for the second"
-            )
-        return "cells has one tuple per time: a tuple is a label, so give lists"
-    shared = tuple(entries)
-    return [shared] * len(sizes)
+    if len(entries) == len(sizes) > 1 and tuples == {sizes[0]}:
+        raise ModelError(
+            "cells has one tuple per time, which could be the labels of the times, or labels that are tuples: give "
+            "lists for the first, and a mapping from every time to its labels for the second"
+        )
+    return [label_tuple(entries, "cells")] * len(sizes)
 
 
 def _label_problems(

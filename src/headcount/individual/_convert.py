@@ -63,38 +63,73 @@ def from_networkx(graph: Any) -> tuple[States, Factors]:
     factors: Factors = []
     problems: list[str] = []
     for v, data in graph.nodes(data=True):
-        if v not in states and not {"scope", "log_potential"} <= set(data):
+        _add_node(graph, v, data, states, factors, problems)
+    for u, v, data in graph.edges(data=True):
+        _add_edge(graph, (u, v), data, states, factors, problems)
+    raise_all(problems)
+    return states, factors
+
+
+def _add_node(
+    graph: Any, v: Hashable, data: Mapping[str, Any], states: States, factors: Factors, problems: list[str]
+) -> None:
+    """Add a node's factor, or say what is wrong with the node."""
+    if "log_potential" not in data:
+        if v not in states:
             problems.append(
                 f"node {v!r} is neither a variable nor a factor: give it states, or scope and log_potential"
             )
-        elif "log_potential" in data:
-            scope = tuple(data["scope"]) if "scope" in data else (v,)
-            factors.append((scope, data["log_potential"]))
-            joined = set(graph.neighbors(v)) if v not in states else set(scope)
-            if joined and not joined <= set(scope):
-                problems.append(
-                    f"factor {v!r} is joined to {joined - set(scope)!r}, not in its scope {scope!r}: make "
-                    "them agree"
-                )
-    for u, v, data in graph.edges(data=True):
-        if "log_potential" in data:
-            if "scope" not in data and not graph.is_directed():
-                problems.append(
-                    f"edge {(u, v)!r} has no scope: say which variable is axis 0, scope=({u!r}, {v!r})"
-                )
-            factors.append((tuple(data.get("scope", (u, v))), data["log_potential"]))
-        elif u in states and v in states:
-            problems.append(
-                f"edge {(u, v)!r} between variables has no log_potential: give one, or leave the edge out"
-            )
-    raise_all(problems)
-    return states, factors
+        return
+    if v not in states and "scope" not in data:
+        problems.append(f"factor {v!r} has no scope: say which variables its table is over, in order")
+        return
+    scope = tuple(data.get("scope", (v,)))
+    factors.append((scope, data["log_potential"]))
+    joined = set(graph.neighbors(v)) - set(scope) if v not in states else set()
+    if joined:
+        problems.append(f"factor {v!r} is joined to {joined!r}, not in its scope {scope!r}: make them agree")
+
+
+def _add_edge(
+    graph: Any,
+    edge: tuple[Hashable, Hashable],
+    data: Mapping[str, Any],
+    states: States,
+    factors: Factors,
+    problems: list[str],
+) -> None:
+    """Add an edge's factor, or say what is wrong with the edge."""
+    if "log_potential" in data:
+        if "scope" not in data and not graph.is_directed():
+            problems.append(f"edge {edge!r} has no scope: say which variable is axis 0, scope={edge!r}")
+        factors.append((tuple(data.get("scope", edge)), data["log_potential"]))
+    elif edge[0] in states and edge[1] in states:
+        problems.append(
+            f"edge {edge!r} between variables has no log_potential: give one, or leave the edge out"
+        )
 
 
 def from_pgmpy(model: Any) -> tuple[States, Factors]:
     """States and factors of a pgmpy Bayesian network (conditional tables) or Markov network (factors)."""
     conditional = getattr(model, "get_cpds", None)
     tables = conditional() if conditional is not None else model.get_factors()
+    found = _states_of_tables(tables)
+    absent = [v for v in model.nodes if v not in found]
+    if conditional is not None:
+        raise_all(f"variable {v!r} has no conditional table: add one" for v in absent)
+    order = dict.fromkeys((*model.nodes, *found))
+    states = {v: found[v] for v in order if v in found}
+    arrays = [(tuple(table.variables), np.asarray(table.values, dtype=np.float64)) for table in tables]
+    if conditional is not None:
+        # pgmpy keeps the child's axis first, a conditional table here has it last.
+        cpts = {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
+        return states, factors_from_cpts(states, cpts, rounding=FILE_ROUNDING)
+    with np.errstate(divide="ignore"):
+        return states, [(scope, np.log(values)) for scope, values in arrays]
+
+
+def _states_of_tables(tables: Any) -> States:
+    """The labels of every variable, on which all tables must agree."""
     states: States = {}
     problems: list[str] = []
     for table in tables:
@@ -104,59 +139,52 @@ def from_pgmpy(model: Any) -> tuple[States, Factors]:
                 problems.append(
                     f"{v!r} has the states {states[v]!r} in one table, {labels!r} in another: make them agree"
                 )
-    if conditional is not None:
-        problems += [
-            f"variable {v!r} has no conditional table: add one" for v in model.nodes if v not in states
-        ]
     raise_all(problems)
-    states = {v: states[v] for v in (*(v for v in model.nodes if v in states), *states)}
-    arrays = [(tuple(table.variables), np.asarray(table.values, dtype=np.float64)) for table in tables]
-    if conditional is not None:
-        cpts = {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
-        return states, factors_from_cpts(states, cpts, rounding=FILE_ROUNDING)
-    with np.errstate(divide="ignore"):
-        return states, [(scope, np.log(values)) for scope, values in arrays]
+    return states
 
 
 def tree_from_pairs(model: Model) -> RootedTree:
     """A model whose cliques have one or two variables, rooted at its first variable.
 
-    P(x_v | x_u) = mu_uv / mu_u; from a state no one is ever in, the law of x_v stands in (any law would do).
+    P(x_v | x_u) = mu_uv / mu_u; from a state no one is ever in, the law of x_v stands in (any law would do). Parts that are not
+    connected hang from the root.
     """
     near: dict[Variable, list[Variable]] = {v: [] for v in model.variables}
-    for clique in model.junction_tree.cliques:
-        if len(clique) == 2:
-            near[clique[0]].append(clique[1])
-            near[clique[1]].append(clique[0])
+    for u, v in (clique for clique in model.junction_tree.cliques if len(clique) == 2):
+        near[u].append(v)
+        near[v].append(u)
     order: list[Variable] = []
-    parent: list[int] = []
-    linked: list[bool] = []
-    seen: set[Variable] = set()
+    above: dict[Variable, Variable | None] = {}
     for start in model.variables:
-        if start in seen:
-            continue
-        queue = [(start, 0 if order else -1, False)]
-        seen.add(start)
-        while queue:
-            v, above, joined = queue.pop(0)
-            order.append(v)
-            parent.append(above)
-            linked.append(joined)
-            here = len(order) - 1
-            for w in near[v]:
-                if w not in seen:
-                    seen.add(w)
-                    queue.append((w, here, True))
-    transitions: list[np.ndarray | None] = [None]
-    for v, above, joined in zip(order[1:], parent[1:], linked[1:], strict=True):
-        u = order[above]
-        law = model.marginal((v,))
-        if not joined:
-            transitions.append(np.tile(law, (model.size((u,))[0], 1)))
-            continue
-        pair = model.marginal((u, v))
-        total = pair.sum(axis=1, keepdims=True)
-        transitions.append(np.where(total > 0, pair / np.where(total > 0, total, 1.0), law))
-    return RootedTree(
-        tuple(order), np.array(parent, dtype=np.intp), model.marginal((order[0],)), tuple(transitions)
-    )
+        if start not in above:
+            above[start] = None
+            order += _walk(start, near, above)
+    position: dict[Variable | None, int] = {v: k for k, v in enumerate(order)}
+    position[None] = 0  # parts that are not connected hang from the root
+    parent = [-1, *(position[above[v]] for v in order[1:])]
+    steps = [_transition(model, above[v], order[0], v) for v in order[1:]]
+    law = model.marginal((order[0],))
+    return RootedTree(tuple(order), np.array(parent, dtype=np.intp), law, (None, *steps))
+
+
+def _walk(
+    start: Variable, near: Mapping[Variable, list[Variable]], above: dict[Variable, Variable | None]
+) -> list[Variable]:
+    """The variables connected to `start`, nearest first; fills `above` with the neighbour each was reached from."""
+    part = [start]
+    for v in part:
+        for w in near[v]:
+            if w not in above:
+                above[w] = v
+                part.append(w)
+    return part
+
+
+def _transition(model: Model, above: Variable | None, root: Variable, v: Variable) -> np.ndarray:
+    """P(x_v | x_above), or equal rows from the root where nothing is above."""
+    law = model.marginal((v,))
+    if above is None:
+        return np.tile(law, (model.size((root,))[0], 1))
+    pair = model.marginal((above, v))
+    total = pair.sum(axis=1, keepdims=True)
+    return np.where(total > 0, pair / np.where(total > 0, total, 1.0), law)

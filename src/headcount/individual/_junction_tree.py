@@ -123,12 +123,14 @@ def build_junction_tree(sizes: Mapping[Hashable, int], scopes: Iterable[Sequence
     cliques = _maximal(_min_fill_cliques(graph, weight))
     names = list(sizes)
     edges = _maximum_spanning_tree(cliques, weight)
+
+    def named(members: Iterable[int]) -> tuple[Hashable, ...]:
+        return tuple(names[k] for k in sorted(members))
+
     return JunctionTree(
         sizes=dict(sizes),
-        cliques=tuple(tuple(names[k] for k in clique) for clique in cliques),
-        edges=tuple(
-            (a, b, tuple(names[k] for k in sorted(set(cliques[a]) & set(cliques[b])))) for a, b in edges
-        ),
+        cliques=tuple(named(clique) for clique in cliques),
+        edges=tuple((a, b, named(set(cliques[a]) & set(cliques[b]))) for a, b in edges),
     )
 
 
@@ -173,15 +175,7 @@ def _maximal(cliques: list[frozenset[int]]) -> list[tuple[int, ...]]:
 
 def _maximum_spanning_tree(cliques: list[tuple[int, ...]], weight: list[float]) -> list[tuple[int, int]]:
     """Kruskal on |S| (ties: the separator with the smaller table), then rooted at clique 0, parents first."""
-    holding: dict[int, list[int]] = {}
-    for index, clique in enumerate(cliques):
-        for k in clique:
-            holding.setdefault(k, []).append(index)
-    shared: dict[tuple[int, int], list[int]] = {}
-    for k, found in holding.items():
-        for i, a in enumerate(found):
-            for b in found[i + 1 :]:
-                shared.setdefault((a, b), []).append(k)
+    shared = _shared_variables(cliques)
     ranked = sorted(shared, key=lambda pair: (-len(shared[pair]), sum(weight[k] for k in shared[pair]), pair))
     leader = list(range(len(cliques)))
 
@@ -200,6 +194,20 @@ def _maximum_spanning_tree(cliques: list[tuple[int, ...]], weight: list[float]) 
             links[a].append(b)
             links[b].append(a)
     return _rooted_edges(links)
+
+
+def _shared_variables(cliques: list[tuple[int, ...]]) -> dict[tuple[int, int], list[int]]:
+    """The variables two cliques share, for every pair that shares some."""
+    holding: dict[int, list[int]] = {}
+    for index, clique in enumerate(cliques):
+        for k in clique:
+            holding.setdefault(k, []).append(index)
+    shared: dict[tuple[int, int], list[int]] = {}
+    for k, found in holding.items():
+        for i, a in enumerate(found):
+            for b in found[i + 1 :]:
+                shared.setdefault((a, b), []).append(k)
+    return shared
 
 
 def _rooted_edges(links: list[list[int]]) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.checks import numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._chain import MarkovChain
 from headcount.individual._validate import frozen
@@ -38,33 +39,30 @@ class LogLinearTransitions:
     """
 
     def __init__(self, features: Any, mask: Any | None = None) -> None:
-        values = np.asarray(features, dtype=np.float64)
+        values = numbers(
+            features, "features", expected="numbers of shape (K, L, L), or (T − 1, K, L, L) per step"
+        )
         if values.ndim not in (3, 4) or values.shape[-1] != values.shape[-2] or 0 in values.shape:
             raise ModelError(
                 f"features have the shape {values.shape}: give (K, L, L), or (T − 1, K, L, L) per step"
             )
-        self.homogeneous = values.ndim == 3
-        values = values[None] if self.homogeneous else values
-        steps, count, cells = values.shape[0], values.shape[1], values.shape[2]
-        offset = np.zeros((1, cells, cells)) if mask is None else np.asarray(mask, dtype=np.float64)
+        by_step = values if values.ndim == 4 else values[None]
+        steps, count, cells, _ = by_step.shape
+        offset = np.zeros((cells, cells)) if mask is None else numbers(mask, "the mask")
         offset = offset[None] if offset.ndim == 2 else offset
-        problems = _offset_problems(offset, steps, cells, homogeneous=self.homogeneous)
-        raise_all(problems)
-        if (
-            self.homogeneous and len(offset) > 1
-        ):  # a mask that changes with time makes the chain change with time
-            self.homogeneous = False
-            values = np.broadcast_to(values, (len(offset), count, cells, cells))
-            steps = len(offset)
+        raise_all(_offset_problems(offset, steps, cells, homogeneous=values.ndim == 3))
+        # A mask that changes with time makes the chain change with time.
+        self.homogeneous = values.ndim == 3 and len(offset) == 1
+        steps = max(steps, len(offset))
+        by_step = np.broadcast_to(by_step, (steps, count, cells, cells))
         offset = np.broadcast_to(offset, (steps, cells, cells))
         allowed = ~np.isneginf(offset)[:, None]
-        bad = ~np.isfinite(values) & allowed
+        finite = np.isfinite(by_step)
         raise_all(
-            f"feature {k} from {i} to {j} at step {t} is {values[t, k, i, j]}: features of allowed moves "
-            "are finite"
-            for t, k, i, j in np.argwhere(bad)
+            f"feature {k} from {i} to {j} at step {t} is {by_step[t, k, i, j]}: features of allowed moves are finite"
+            for t, k, i, j in np.argwhere(~finite & allowed)
         )
-        self.features: Array = frozen(values if np.isfinite(values).all() else np.where(allowed, values, 0.0))
+        self.features: Array = frozen(by_step if finite.all() else np.where(allowed, by_step, 0.0))
         self.mask: Array = frozen(offset)
 
     @property
@@ -132,7 +130,7 @@ class LogLinearTransitions:
         return score - np.log(np.exp(score).sum(axis=2, keepdims=True))
 
     def _weights(self, weights: Any) -> Array:
-        values = np.asarray(weights, dtype=np.float64)
+        values = numbers(weights, "weights")
         if values.shape != (self.weight_count,) or not np.isfinite(values).all():
             raise ModelError(
                 f"weights are {weights!r}: give {self.weight_count} finite numbers, one per feature"
@@ -141,7 +139,7 @@ class LogLinearTransitions:
 
     def _flows(self, flows: Any) -> Array:
         """Flows, one table per distinct step: those of equal steps are added, all the likelihood sees."""
-        n = np.asarray(flows, dtype=np.float64)
+        n = numbers(flows, "flows")
         cells = (self.cell_count, self.cell_count)
         if (
             n.shape[-2:] != cells

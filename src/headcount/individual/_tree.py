@@ -7,12 +7,24 @@ from typing import Any, final
 
 import numpy as np
 
-from headcount.errors import raise_all
+from headcount.checks import brief
+from headcount.errors import ModelError, raise_all
 from headcount.individual._discrete import named_states
 from headcount.individual._model import Variable
 from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import Matrix, RootedTree
-from headcount.individual._validate import as_matrix, frozen, law_problems, matrix_problems, unit_rows
+from headcount.individual._validate import (
+    as_matrix,
+    frozen,
+    law_problems,
+    matrix_problems,
+    shape_problems,
+    unit_rows,
+)
+from headcount.labels import shown
+
+Edges = Mapping[Variable, tuple[Variable, Any]]
+States = dict[Variable, tuple[Hashable, ...]]
 
 
 @final
@@ -55,25 +67,20 @@ class Tree(RootedModel):
         root: Variable | None = None,
         states: Mapping[Variable, Sequence[Hashable]] | None = None,
     ) -> None:
-        root, order = _topological(edges, root)
+        order = _topological(_checked_edges(edges), root)
+        root = order[0]
         law = frozen(initial, "initial")
-        matrices = {
-            child: as_matrix(matrix, f"the matrix {above!r} -> {child!r}")
-            for child, (above, matrix) in edges.items()
-        }
-        sizes = {root: law.size, **{child: matrix.shape[-1] for child, matrix in matrices.items()}}
-        given = dict(states or {})
-        raise_all(
-            f"states names {v!r}, which is not in the tree: it has {list(order)!r}"
-            for v in given
-            if v not in sizes
-        )
-        self._states = named_states({v: given.get(v, int(sizes[v])) for v in order})
+        raise_all(shape_problems(law, 1, "initial", "one probability per state of the root, a 1-D array"))
+        names = {child: f"the matrix {above!r} -> {child!r}" for child, (above, _) in edges.items()}
+        matrices = {child: as_matrix(matrix, names[child]) for child, (_, matrix) in edges.items()}
+        expected = "a matrix, the parent's states by the child's"
+        raise_all(wrong for c, m in matrices.items() for wrong in shape_problems(m, 2, names[c], expected))
+        sizes = {root: law.size, **{child: matrix.shape[1] for child, matrix in matrices.items()}}
+        self._states = _labelled(sizes, order, states)
         problems = law_problems(law, self._states[root], f"the law of {root!r}")
         for child in order[1:]:
-            above = edges[child][0]
-            what = f"the matrix {above!r} -> {child!r}"
-            problems += matrix_problems(matrices[child], self._states[above], self._states[child], what)
+            before, after = self._states[edges[child][0]], self._states[child]
+            problems += matrix_problems(matrices[child], before, after, names[child])
         raise_all(problems)
         place = {v: k for k, v in enumerate(order)}
         parent = np.array([-1, *(place[edges[child][0]] for child in order[1:])], dtype=np.intp)
@@ -88,33 +95,47 @@ class Tree(RootedModel):
         }
 
 
-def _topological(
-    edges: Mapping[Variable, tuple[Variable, Any]], root: Variable | None
-) -> tuple[Variable, tuple[Variable, ...]]:
-    """The root, and all variables with parents before children."""
-    problems = [
-        f"edges[{c!r}] is {e!r}: give (parent, matrix)"
-        for c, e in edges.items()
-        if not isinstance(e, tuple) or len(e) != 2
-    ]
-    raise_all(problems)
-    tops = list(dict.fromkeys(parent for parent, _ in edges.values() if parent not in edges))
+def _labelled(sizes: Mapping[Variable, int], order: Sequence[Variable], states: Any) -> States:
+    """The labels of every variable in order: those given, else 0, 1, ... ."""
+    if states is not None and not isinstance(states, Mapping):
+        raise ModelError(f"states is {brief(states)}: give {{variable: labels}}")
+    given = dict(states or {})
+    raise_all(
+        f"states names {v!r}, which is not in the tree: it has {shown(order)}"
+        for v in given
+        if v not in sizes
+    )
+    return named_states({v: given.get(v, int(sizes[v])) for v in order})
+
+
+def _checked_edges(edges: Any) -> Edges:
+    """The edges as given, if they are ``{child: (parent, matrix)}``."""
+    if not isinstance(edges, Mapping):
+        raise ModelError(f"edges is {brief(edges)}: give {{child: (parent, matrix)}}")
+    raise_all(
+        f"edges[{child!r}] is {brief(edge)}: give (parent, matrix)"
+        for child, edge in edges.items()
+        if not isinstance(edge, tuple) or len(edge) != 2 or not isinstance(edge[0], Hashable)
+    )
+    return edges
+
+
+def _topological(edges: Edges, root: Variable | None) -> tuple[Variable, ...]:
+    """All variables with the root first and parents before children."""
     if not edges:
-        return (0 if root is None else root), ((0 if root is None else root),)
-    if root is not None and root not in tops:
-        problems.append(f"the root {root!r} is not a parent without a parent: those are {tops!r}")
-    if len(tops) != 1:
-        problems.append(
-            f"a tree has one root, the edges have {len(tops)} ({tops!r}): give every other variable a "
-            "parent, and no cycle"
-        )
-    raise_all(problems)
+        return (0 if root is None else root,)
     children: dict[Variable, list[Variable]] = {}
     for child, (parent, _) in edges.items():
         children.setdefault(parent, []).append(child)
+    tops = [parent for parent in children if parent not in edges]
+    if len(tops) != 1 or root not in (None, tops[0]):
+        raise ModelError(
+            f"a tree has one root, a parent without a parent; the edges have {len(tops)} ({tops!r}) and root is "
+            f"{root!r}: give every other variable a parent, and no cycle"
+        )
     order = [tops[0]]
     for v in order:
         order += children.get(v, [])
-    lost = [v for v in edges if v not in set(order)]
+    lost = sorted(set(edges) - set(order), key=repr)
     raise_all([f"{lost!r} are not reached from the root {tops[0]!r}: the edges have a cycle"] if lost else [])
-    return tops[0], tuple(order)
+    return tuple(order)

@@ -6,7 +6,7 @@ With node potentials g_v and edge potentials g_e (both optional), K_v = P_v exp 
     down:  mu_r(i) ∝ pi(i) w_r(i),                           mu_v(j) = w_v(j) sum_i K_v(i, j) mu_u(i) / m_v(i)
     tilt:  P'_v(i, j) = K_v(i, j) w_v(j) / m_v(i)
 
-Messages stay in the linear domain, scaled when they get small, because that is one matrix–vector product an
+Messages stay in the linear domain, scaled when they get small, because that is one matrix–vector product per
 edge; where an entry gets so small that digits would be lost, everything is done again in log space. Both
 are exact with −inf.
 """
@@ -27,11 +27,13 @@ Vector = NDArray[np.float64]
 Potentials = Sequence[Vector | None] | NDArray[np.float64] | None
 
 SMALL = 1e-290
-"""A weight below this has lost digits, or is about to."""
+"""A weight below this has lost digits, or loses them in the next product: doubles lose digits below 2.2e-308."""
 DEEPEST = 600.0
-"""Potentials this far below a node's largest would give such weights."""
+"""Potentials this far (in nats) below a node's largest are left to the log-space pass: exp(−600) = 3e-261, of which one more factor
+may fall below `SMALL`."""
 _RESCALE = 1e-100
-"""A weight below this makes the pass look closer, and scale."""
+"""A weight below this makes the pass test for lost digits and scale to a maximum of one; between 1e-290 and 1, its value only
+decides how often."""
 
 
 class _UnderflowError(Exception):
@@ -166,26 +168,26 @@ def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector
         return [np.ones(size) for size in tree.sizes], 0.0
     if isinstance(potentials, np.ndarray) and potentials.ndim == 2:
         top = potentials.max(axis=1, keepdims=True)
-        if not np.isfinite(top).all():
-            raise _UnderflowError
-        centred = potentials - top
-        if np.any((centred < -DEEPEST) & (centred > -math.inf)):
-            raise _UnderflowError
-        return list(np.exp(centred)), float(top.sum())
+        return list(_centred_weights(potentials, top)), float(top.sum())
     weights, shift = [], 0.0
     for size, g in zip(tree.sizes, potentials, strict=True):
         if g is None:
             weights.append(np.ones(size))
-            continue
-        largest = float(g.max())
-        if not math.isfinite(largest):
-            raise _UnderflowError
-        centred = g - largest
-        if centred.min() < -DEEPEST and np.any((centred < -DEEPEST) & (centred > -math.inf)):
-            raise _UnderflowError
-        weights.append(np.exp(centred))
-        shift += largest
+        else:
+            largest = g.max()
+            weights.append(_centred_weights(g, largest))
+            shift += float(largest)
     return weights, shift
+
+
+def _centred_weights(potentials: Vector, top: Vector) -> Vector:
+    """exp(g − top); −inf gives 0, anything else so small that digits would be lost raises `_UnderflowError`."""
+    if not np.isfinite(top).all():
+        raise _UnderflowError
+    centred = potentials - top
+    if centred.min() < -DEEPEST and np.any((centred < -DEEPEST) & (centred > -math.inf)):
+        raise _UnderflowError
+    return np.exp(centred)
 
 
 def _kernels(

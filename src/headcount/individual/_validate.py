@@ -20,6 +20,11 @@ FILE_ROUNDING = 1e-6
 _ROUNDING = 1e-12
 
 
+def shape_problems(values: Any, axes: int, what: str, expected: str) -> list[str]:
+    """One problem if `values` has not that many axes."""
+    return [] if values.ndim == axes else [f"{what} has the shape {values.shape}: give {expected}"]
+
+
 def law_problems(law: NDArray[np.float64], labels: Sequence[Hashable], what: str) -> list[str]:
     """Every way in which a vector is not a probability law over `labels`."""
     if law.ndim != 1:

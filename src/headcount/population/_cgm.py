@@ -96,13 +96,16 @@ class CGM:
             return -np.inf
         if form == "potentials":
             return self.log_base_measure(tables) + self._log_potentials(tables)
-        pairs = [(sign, *_aligned(tables.table(s), self._means[s])) for s, sign in self._signed_scopes]
-        if any(n is None for _, n, _ in pairs):
+        return self._log_marginals(tables)
+
+    def _log_marginals(self, tables: CountTables) -> float:
+        """Σ_C n_C·log μ_C − Σ_S ν(S) n_S·log μ_S + log h(n), as a signed sum of Poisson log probabilities."""
+        pairs = [_aligned(tables.table(scope), self._means[scope]) for scope, _ in self._signed_scopes]
+        counts = [n for n, _ in pairs if n is not None]
+        if len(counts) < len(pairs):
             return -np.inf
-        signs = np.repeat([sign for sign, _, _ in pairs], [m.size for _, _, m in pairs])
-        terms = poisson_log_pmf(
-            np.concatenate([n for _, n, _ in pairs]), np.concatenate([m for _, _, m in pairs])
-        )
+        signs = np.repeat([sign for _, sign in self._signed_scopes], [n.size for n in counts])
+        terms = poisson_log_pmf(np.concatenate(counts), np.concatenate([m for _, m in pairs]))
         if np.isneginf(terms).any():
             return -np.inf
         return float(signs @ terms - poisson_log_pmf(self.population, self.population))
