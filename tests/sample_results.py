@@ -17,6 +17,7 @@ def summarised(table: pd.DataFrame, mean: np.ndarray) -> pd.DataFrame:
     """Add the columns of a summary: binomial spread around the mean, 90 %."""
     sd = np.sqrt(mean * (1 - mean / POPULATION))
     table = table.assign(mean=mean, sd=sd, lower=np.maximum(0, mean - Z * sd), upper=mean + Z * sd)
+    table.insert(table.columns.get_loc("sd"), "median", np.rint(mean))
     table = table.assign(reliable=mean >= 10)
     table.attrs["level"] = 0.9
     return table

@@ -55,6 +55,7 @@ def test_a_results_folder(posterior: Posterior, tmp_path: Path) -> None:
         "cell",
         "observed",
         "mean",
+        "median",
         "sd",
         "lower",
         "upper",

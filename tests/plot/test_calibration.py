@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from headcount import plot
-from headcount.posterior._interval import count_quantile
+from headcount.posterior._interval import whole_quantiles
 
 
 def test_honest_intervals_lie_on_the_diagonal(rng: np.random.Generator) -> None:
@@ -23,12 +23,12 @@ def test_honest_intervals_lie_on_the_diagonal(rng: np.random.Generator) -> None:
 
 
 def test_population_gives_the_intervals_of_the_library(rng: np.random.Generator) -> None:
-    """With N the ends are those that the posterior itself states: inside [0, N] and skewed near zero."""
+    """With N the ends are the whole numbers that the posterior itself states."""
     mean, sd = np.array([0.4, 5.0, 90.0]), np.array([0.6, 2.0, 4.0])
-    upper = count_quantile(mean, sd**2, 100.0, 0.95)
+    (upper,) = whole_quantiles(mean, sd**2, 100.0, (0.95,))
     frame = pd.DataFrame({"mean": mean, "sd": sd})
-    inside = plot.coverage(frame, upper - 1e-9, levels=[0.9], population=100)
-    outside = plot.coverage(frame, upper + 1e-9, levels=[0.9], population=100)
+    inside = plot.coverage(frame, upper, levels=[0.9], population=100)
+    outside = plot.coverage(frame, upper + 1, levels=[0.9], population=100)
     assert inside["covered"].item() == 1
     assert outside["covered"].item() == 0
 

@@ -141,11 +141,20 @@ def test_labels_come_back_unchanged(evil: str) -> None:
     assert EVIL[1] in reader.inside("dd")
 
 
+def test_control_characters_become_symbols() -> None:
+    """A terminal's escape code in a label, or in the command, is shown as a symbol; a formula stays the text it is."""
+    cells = ["\x1b[31mred", "=cmd()", *range(2, 9)]
+    text = report.render(relabelled(chain(), cells, list(range(6))))
+    assert data_of(text)["cells"][:2] == ["␛[31mred", "=cmd()"]
+    told = report.render(chain(attributes=attributes(command="headcount \x1b[2J", engine="A\x07")))
+    assert not set(told) & set(map(chr, [*range(9), 11, 12, *range(14, 32), 127]))
+
+
 def test_numbers_are_those_of_the_result(page: str) -> None:
     """Counts and flows in the page are the result's to five digits, missing ones are missing."""
     result, data = chain(), data_of(page)
     for name, table in (("nodes", result.nodes), ("flows", result.flows)):
-        for column in ("mean", "sd", "lower", "upper"):
+        for column in ("mean", "median", "sd", "lower", "upper"):
             np.testing.assert_allclose(data[name][column], table[column], rtol=1e-4, atol=1e-12)
         assert data[name]["reliable"] == table["reliable"].astype(int).tolist()
     seen = [np.nan if v is None else v for v in data["nodes"]["observed"]]
@@ -168,7 +177,7 @@ def test_status_is_said_first() -> None:
 def test_engines_that_promise_less_say_so() -> None:
     """Means that may be negative, flows that need not add up, and absent intervals are each announced."""
     result = chain(attributes=attributes(means_non_negative=False, means_consistent=False))
-    none = dict.fromkeys(("sd", "lower", "upper"), np.nan)
+    none = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan)
     result = dataclasses.replace(result, nodes=result.nodes.assign(**none), flows=result.flows.assign(**none))
     text = report.render(result)
     for said in ("does not keep means at or above zero", "does not make flows add up", "gives means only"):

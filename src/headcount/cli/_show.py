@@ -80,19 +80,22 @@ def _movements(frame: pd.DataFrame, level: float) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    values = ("mean", "sd", "lower", "upper", "reliable")
-    labels = [c for c in frame.columns if c not in values]
+    from headcount.posterior._frames import SUMMARY
+
+    labels = [c for c in frame.columns if c not in SUMMARY]
     table = Table(
         title=f"the largest, with {level:.0%} intervals", title_justify="left", box=None, pad_edge=False
     )
     for name in labels:
         table.add_column(name)
-    for name in ("mean", "interval"):
+    for name in ("mean", "median", "interval"):
         table.add_column(name, justify="right")
     for row in frame.itertuples(index=False):
         cells = row._asdict()
-        ends = "none" if cells["lower"] != cells["lower"] else f"{cells['lower']:.1f} … {cells['upper']:.1f}"
-        table.add_row(*(escape(_label(cells[n])) for n in labels), f"{cells['mean']:.1f}", ends)
+        spread = cells["lower"] == cells["lower"]
+        ends = f"{cells['lower']:.0f} … {cells['upper']:.0f}" if spread else "none"
+        median = f"{cells['median']:.0f}" if spread else "none"
+        table.add_row(*(escape(_label(cells[n])) for n in labels), f"{cells['mean']:.1f}", median, ends)
     return table
 
 

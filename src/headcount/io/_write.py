@@ -13,6 +13,7 @@ from headcount._atomic import replacing
 from headcount.io._omx import write_flows_omx
 from headcount.io._result import POSTERIOR_FILE
 from headcount.posterior._dataset import draw_group, tree_of, write_tree
+from headcount.posterior._frames import SUMMARY
 from headcount.posterior._result import Result
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def write_results(
 def summary(result: Result) -> dict[str, Any]:
     """What a program or a person asks first: how it went, how much there is, the largest flows."""
     flows = result.flows
-    labels = [c for c in flows.columns if c not in {"mean", "sd", "lower", "upper", "reliable"}]
+    labels = [c for c in flows.columns if c not in SUMMARY]
     moved = flows[flows["origin"] != flows["dest"]] if "origin" in flows else flows
     largest = moved.nlargest(10, "mean") if len(moved) else moved
     return {
@@ -110,7 +111,9 @@ def summary(result: Result) -> dict[str, Any]:
         "reliable_nodes": _share(result.nodes),
         "reliable_flows": _share(flows),
         "largest_flows": json.loads(
-            largest[[*labels, "mean", "lower", "upper"]].to_json(orient="records", date_format="iso")
+            largest[[*labels, "mean", "median", "lower", "upper"]].to_json(
+                orient="records", date_format="iso"
+            )
         ),
     }
 
@@ -156,9 +159,7 @@ def flow_lines(result: Result, *, smallest: float = SMALLEST_FLOW) -> dict[str, 
     }
     flows = result.flows
     kept = flows[(flows["mean"] >= smallest) & (flows["origin"] != flows["dest"])]
-    columns = [
-        kept[c].tolist() for c in ("time", "origin", "dest", "mean", "sd", "lower", "upper", "reliable")
-    ]
+    columns = [kept[c].tolist() for c in ("time", "origin", "dest", *SUMMARY)]
     features = [
         {
             "type": "Feature",
@@ -170,12 +171,12 @@ def flow_lines(result: Result, *, smallest: float = SMALLEST_FLOW) -> dict[str, 
                 "mean": round(mean, 6),
                 **{
                     n: None if v != v else round(v, 6)
-                    for n, v in (("sd", sd), ("lower", low), ("upper", high))
+                    for n, v in (("median", median), ("sd", sd), ("lower", low), ("upper", high))
                 },
                 "reliable": reliable,
             },
         }
-        for time, origin, dest, mean, sd, low, high, reliable in zip(*columns, strict=True)
+        for time, origin, dest, mean, median, sd, low, high, reliable in zip(*columns, strict=True)
     ]
     return {
         "type": "FeatureCollection",

@@ -36,7 +36,7 @@ def coverage(
         The true count n of every row.
     levels : sequence of float
     population : int, optional
-        N: the intervals are those of a count between 0 and N, as the library's own; without it they are Gaussian.
+        N: the intervals are whole numbers between 0 and N, as the library's own; without it they are Gaussian.
     group : label
         Goes into the column of that name, so that several tables can be put together.
 
@@ -54,7 +54,7 @@ def coverage(
     """
     import pandas as pd
 
-    from headcount.posterior._interval import count_quantile, gaussian_quantile
+    from headcount.posterior._interval import gaussian_quantile, tails, whole_quantiles
 
     require(frame, ["mean", "sd"], name="nodes")
     n = np.asarray(truth, dtype=float)
@@ -67,15 +67,13 @@ def coverage(
         message = "no row has a standard deviation above zero and a truth, so no interval can be judged"
         raise ValueError(message)
 
-    def quantile(q: float) -> Any:
+    covered = []
+    for level in levels:
         if population is None:
-            return gaussian_quantile(mean, variance, q)
-        return count_quantile(mean, variance, float(population), q)
-
-    covered = [
-        float(np.mean((quantile((1 - level) / 2) <= n) & (n <= quantile((1 + level) / 2))))
-        for level in levels
-    ]
+            lower, upper = (gaussian_quantile(mean, variance, q) for q in tails(level))
+        else:
+            lower, upper = whole_quantiles(mean, variance, float(population), tails(level))
+        covered.append(float(np.mean((lower <= n) & (n <= upper))))
     return pd.DataFrame({"group": group, "nominal": list(levels), "covered": covered, "cases": len(n)})
 
 

@@ -44,15 +44,25 @@ def percent(level: float) -> str:
     return f"{100 * level:.6g} %"
 
 
+_SYMBOLS = {k: 0x2400 + k for k in range(32) if chr(k) not in "\t\n"} | {0x7F: 0x2421}
+_SYMBOLS |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+"""Control characters, such as a terminal's escape, and the symbols that stand for them; tabs and ends of lines stay."""
+
+
+def visible(text: str) -> str:
+    """The text with a symbol for every control character."""
+    return text.translate(_SYMBOLS)
+
+
 def label(value: Any) -> str:
-    """A label as people write it: midnight is a date, a whole float a whole number."""
+    """A label as people write it: midnight is a date, a whole float a whole number, a control character its symbol."""
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
     if isinstance(value, dt.datetime):
         return value.isoformat(sep=" ").removesuffix(" 00:00:00")
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return visible(str(value))
 
 
 def printed(value: Any) -> str:

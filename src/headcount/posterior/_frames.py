@@ -37,7 +37,7 @@ def to_frame(
 ) -> pd.DataFrame:
     """Tidy table: one row per cell and time (``"nodes"``), or per origin, destination and time of departure (``"flows"``).
 
-    A chain's columns are ``time, cell, observed`` or ``time, origin, dest``, then ``mean, sd, lower, upper, reliable``;
+    A chain's columns are ``time, cell, observed`` or ``time, origin, dest``, then ``mean, median, sd, lower, upper, reliable``;
     any other model has ``variable, state`` and ``variable, state, other, other_state`` (every pair inside a clique).
     ``observed`` is the mean of the readings where an entry was read more than once. Flows that the model forbids have no row.
     The level of the interval is in the frame's ``attrs``; so is ``listed``: whether the flows come from a sparse matrix.

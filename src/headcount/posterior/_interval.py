@@ -1,7 +1,15 @@
-r"""Intervals for counts from two moments.
+r"""Quantiles of counts from two moments.
 
-A count between 0 and N with mean m and variance v gets the quantiles of :math:`N\cdot\mathrm{Beta}(a, b)` with those moments:
-inside [0, N], skewed where counts are small, Gaussian where they are large.
+Means and variances do not say how a count is distributed; its bounds and its prior do. A count between 0 and N with mean m and
+variance v gets the law on the whole numbers with these moments that is nearest to a binomial,
+
+.. math:: P(k) \propto \binom{N}{k}\, e^{A (k-m)^2 + B (k-m)} ,
+
+the same law with which the default engine describes small counts; where v is above the binomial's m(1 − m/N), where that law would
+rise again in its tail, it gets Pólya's (beta-binomial) law. On the README's world the ends and medians of flows so found are those of
+exact sampling in 95 % of the cells, those of a rounded :math:`N\cdot\mathrm{Beta}` in 80 %.
+
+Where v is large the law is as good as continuous, and :math:`P(n \le k) = F(k + \tfrac12)` with F of :math:`N\cdot\mathrm{Beta}(a, b)`.
 """
 
 from __future__ import annotations
@@ -12,9 +20,16 @@ import numpy as np
 from scipy.special import betaincinv, ndtri
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
+
+LARGE_VARIANCE = 100.0
+"""Variance (individuals²) from which a count is taken as continuous: one individual is then a tenth of the sd."""
+LARGE_SHAPE = 1e4
+"""Shape parameter from which a Beta law is taken as Gaussian: its skewness is then below 0.02."""
 
 
 def tails(level: float) -> tuple[float, float]:
@@ -25,15 +40,47 @@ def tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
+def whole_quantiles(
+    mean: Array, variance: Array, population: float, probabilities: Sequence[float]
+) -> tuple[Array, ...]:
+    """Per probability q, the smallest whole number k with P(n ≤ k) ≥ q, for every entry.
+
+    Parameters
+    ----------
+    mean, variance
+        Of every entry; means below 0 or above N and variances below 0 by rounding are taken as 0 and N.
+    population
+        N, the largest possible count.
+    """
+    from headcount.posterior._whole_law import whole_quantiles as fill
+
+    shape = np.shape(mean)
+    m = np.clip(np.asarray(mean, float).ravel(), 0.0, population)
+    v = np.maximum(np.asarray(variance, float).ravel(), 0.0)
+    out = np.empty((len(probabilities), m.size))
+    small = v <= LARGE_VARIANCE
+    part = np.empty((len(probabilities), int(small.sum())))
+    fill(m[small], v[small], float(population), np.array(probabilities, float), part)
+    out[:, small] = part
+    for row, q in zip(out, probabilities, strict=True):
+        row[~small] = nearest_whole(count_quantile(m[~small], v[~small], population, q))
+    return tuple(row.reshape(shape) for row in out)
+
+
+def nearest_whole(quantile: Array) -> Array:
+    """The smallest k with F(k + ½) ≥ q, given the quantile at q of the continuous law F."""
+    return np.ceil(quantile - 0.5) + 0.0  # + 0.0: no minus zero
+
+
 def count_quantile(mean: Array, variance: Array, population: float, level: float) -> Array:
-    """Quantile at ``level`` of every entry."""
+    """Quantile at ``level`` of N·Beta(a, b) with the given moments, of every entry."""
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)
-    gaussian = mean + ndtri(level) * np.sqrt(np.maximum(variance, 0.0))
+    gaussian = gaussian_quantile(mean, variance, level)
     p = mean / population
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = p * (1 - p) * population**2 / variance - 1.0
         a, b = p * weight, (1 - p) * weight
-        shaped = (p > 0) & (p < 1) & (variance > 0) & (weight > 0) & (np.minimum(a, b) < 1e4)
+        shaped = (p > 0) & (p < 1) & (variance > 0) & (weight > 0) & (np.minimum(a, b) < LARGE_SHAPE)
     out = np.clip(gaussian, 0.0, population)
     if shaped.any():
         out[shaped] = population * betaincinv(a[shaped], b[shaped], level)

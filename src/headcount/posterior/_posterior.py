@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.posterior._interval import count_quantile, gaussian_quantile, tails
+from headcount.posterior._interval import (
+    count_quantile,
+    gaussian_quantile,
+    nearest_whole,
+    tails,
+    whole_quantiles,
+)
 from headcount.posterior._outcome import Status
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ class Summary(NamedTuple):
     """The columns of a row of a table, as arrays of one table's shape."""
 
     mean: Array
+    median: Array
     sd: Array
     lower: Array
     upper: Array
@@ -57,9 +64,21 @@ class Estimate:
         """Standard deviations; NaN from an engine that gives none."""
         return self._labelled(self.posterior.sd_table(self.scope), "sd")
 
-    def interval(self, level: float = 0.9) -> xr.Dataset:
-        """Central interval that holds each entry with probability ``level``; the level is in its attributes."""
-        lower, upper = self.posterior.interval_tables(self.scope, level)
+    @property
+    def median(self) -> xr.DataArray:
+        """The smallest whole number that the count does not exceed with probability ½ or more; NaN from an engine without spread.
+
+        Where counts are small it is nearer to the truth than the mean: a flow of 0.3 is most probably none.
+        """
+        return self._labelled(self.posterior.quantile_tables(self.scope, [0.5])[0], "median")
+
+    def interval(self, level: float = 0.9, *, whole: bool = True) -> xr.Dataset:
+        """Central interval that holds each entry with probability ``level``; the level is in its attributes.
+
+        Its ends are whole numbers, as counts are: the smallest k with P(n ≤ k) at least (1 − level)/2 and (1 + level)/2.
+        ``whole=False`` gives quantiles of a continuous law instead.
+        """
+        lower, upper = self.posterior.quantile_tables(self.scope, tails(level), whole=whole)
         both = {"lower": self._labelled(lower, "lower"), "upper": self._labelled(upper, "upper")}
         import xarray as xr
 
@@ -105,6 +124,7 @@ class Total:
     """The posterior of a sum of entries: a region's total, a cordon."""
 
     mean: float
+    median: float
     sd: float
     lower: float
     upper: float
@@ -195,7 +215,12 @@ class Posterior:
         return Estimate(self, scope)
 
     def total(self, weights: Mapping[Any, Any], *, level: float = 0.9) -> Total:
-        """A weighted sum of entries, over one or several tables: ``{variable or scope: array of weights}``."""
+        """A weighted sum of entries, over one or several tables: ``{variable or scope: array of weights}``.
+
+        Whole weights give a whole median and interval. The interval stays within what the weights allow, so that a sum of counts is
+        never negative; that of a single entry is the entry's own.
+        """
+        q = tails(level)
         parts: list[tuple[Scope, Array]] = []
         for key, value in weights.items():
             scope = key if isinstance(key, tuple) and key not in self.problem.model.states else (key,)
@@ -203,8 +228,28 @@ class Posterior:
             parts.append((self.clique(*scope).scope, table.ravel()))
         mean = sum(float(w @ self.beliefs.mean(s).ravel()) for s, w in parts)
         variance = sum(float(w @ self.beliefs.covariance(s, t) @ x) for s, w in parts for t, x in parts)
-        ends = [float(gaussian_quantile(np.array(mean), np.array(variance), q)) for q in tails(level)]
-        return Total(mean, float(np.sqrt(max(variance, 0.0))), ends[0], ends[1], level)
+        lower, median, upper = self._total_quantiles(parts, mean, variance, (q[0], 0.5, q[1]))
+        return Total(mean, median, float(np.sqrt(max(variance, 0.0))), lower, upper, level)
+
+    def _total_quantiles(
+        self, parts: list[tuple[Scope, Array]], mean: float, variance: float, probabilities: Sequence[float]
+    ) -> list[float]:
+        """Quantiles of Σ w n: of the entry itself where it is one entry, else of a law on the values that the weights allow."""
+        entries = [(scope, k) for scope, w in parts for k in np.flatnonzero(w)]
+        if len(entries) == 1 and sum(float(w.sum()) for _, w in parts) == 1.0:
+            scope, k = entries[0]
+            return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
+        m, v = np.array([mean]), np.array([variance])
+        whole = all((w == np.rint(w)).all() for _, w in parts)
+        if not self.promises.non_negative:
+            ends = [gaussian_quantile(m, v, q) for q in probabilities]
+            return [float((nearest_whole(e) if whole else e)[0]) for e in ends]
+        low, high = (self.problem.population * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
+        if high == low:
+            return [low for _ in probabilities]
+        if whole:
+            return [low + float(e[0]) for e in whole_quantiles(m - low, v, high - low, probabilities)]
+        return [low + float(count_quantile(m - low, v, high - low, q)[0]) for q in probabilities]
 
     def sample(
         self, size: int, *, rng: np.random.Generator | int, integer: bool = False
@@ -215,10 +260,11 @@ class Posterior:
 
     def summary(self, scope: Scope, level: float) -> Summary:
         """Everything a row of a table says, without labels, each part computed once."""
+        low, high = tails(level)
         mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
-        lower, upper = self._interval(scope, mean, variance, level)
+        lower, median, upper = self._quantiles(scope, mean, variance, (low, 0.5, high))
         sd = np.full(mean.shape, np.nan) if variance is None else np.sqrt(np.maximum(variance, 0.0))
-        return Summary(mean, sd, lower, upper, self.reliable_table(scope))
+        return Summary(mean, median, sd, lower, upper, self.reliable_table(scope))
 
     def sd_table(self, scope: Scope) -> Array:
         """Standard deviations without labels; NaN from an engine that gives none."""
@@ -229,32 +275,45 @@ class Posterior:
 
     def interval_tables(self, scope: Scope, level: float) -> tuple[Array, Array]:
         """Lower and upper ends without labels."""
-        return self._interval(scope, self.beliefs.mean(scope), self.beliefs.variance(scope), level)
+        lower, upper = self.quantile_tables(scope, tails(level))
+        return lower, upper
 
-    def _interval(
-        self, scope: Scope, mean: Array, variance: Array | None, level: float
-    ) -> tuple[Array, Array]:
-        ends = []
-        for q in tails(level):
-            known = self.beliefs.quantile(scope, q)
-            if known is not None:
-                ends.append(known)
-            elif variance is None:
-                ends.append(np.full(mean.shape, np.nan))
-            elif self.promises.non_negative:
-                ends.append(
-                    count_quantile(np.maximum(mean, 0.0), variance, float(self.problem.population), q)
-                )
-            else:
-                ends.append(gaussian_quantile(mean, variance, q))
-        return ends[0], ends[1]
+    def quantile_tables(
+        self, scope: Scope, probabilities: Sequence[float], *, whole: bool = True
+    ) -> tuple[Array, ...]:
+        """Quantiles of every entry without labels, one table per probability; NaN from an engine without spread."""
+        mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
+        return self._quantiles(scope, mean, variance, probabilities, whole=whole)
+
+    def _quantiles(
+        self,
+        scope: Scope,
+        mean: Array,
+        variance: Array | None,
+        probabilities: Sequence[float],
+        *,
+        whole: bool = True,
+    ) -> tuple[Array, ...]:
+        if variance is None:
+            return tuple(np.full(mean.shape, np.nan) for _ in probabilities)
+        known = [self.beliefs.quantile(scope, q) for q in probabilities] if whole else []
+        if known and known[0] is not None:
+            return tuple(table for table in known if table is not None)
+        if not self.promises.non_negative:
+            plain = [gaussian_quantile(mean, variance, q) for q in probabilities]
+            return tuple(nearest_whole(table) if whole else table for table in plain)
+        population = float(self.problem.population)
+        if whole:
+            return whole_quantiles(mean, variance, population, probabilities)
+        return tuple(count_quantile(np.maximum(mean, 0.0), variance, population, q) for q in probabilities)
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
-        """Where intervals can be trusted, without labels."""
+        """Where intervals can be trusted, without labels: nowhere if a promise about the means does not hold."""
+        size = self.problem.model.size(scope)
         if self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm":
-            return np.ones(self.problem.model.size(scope), bool)
-        if not self.status.good or not self.beliefs.has_spread:
-            return np.zeros(self.problem.model.size(scope), bool)
+            return np.ones(size, bool)
+        if not (self.status.good and self.beliefs.has_spread and all(astuple(self.promises))):
+            return np.zeros(size, bool)
         mu = self.problem.model.marginal(scope)
         certain = (mu == 0) | (mu == 1)
         return np.asarray(certain | (self.problem.population * mu * (1 - mu) >= RELIABLE_VARIANCE))

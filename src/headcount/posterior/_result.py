@@ -24,11 +24,11 @@ class Result:
     Attributes
     ----------
     nodes
-        ``time, cell, observed, mean, sd, lower, upper, reliable``, one row per time and cell (``observed`` NaN where nobody
-        looked; ``sd`` NaN from an engine that gives none). Models other than chains have ``variable, state`` for
+        ``time, cell, observed, mean, median, sd, lower, upper, reliable``, one row per time and cell (``observed`` NaN where nobody
+        looked; ``median``, ``sd`` and ends NaN from an engine that gives none). Models other than chains have ``variable, state`` for
         ``time, cell``.
     flows
-        ``time, origin, dest, mean, sd, lower, upper, reliable``; ``time`` is that of departure, and only moves that the model
+        ``time, origin, dest, mean, median, sd, lower, upper, reliable``; ``time`` is that of departure, and only moves that the model
         allows have a row. Other models: ``variable, state, other, other_state``.
     trace
         ``iteration, residual, seconds`` and what else the engine reports, one row per iteration; may be empty.

@@ -15,6 +15,8 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from headcount.plot._frames import visible
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,13 +30,13 @@ def page(facts: Facts, data: Mapping[str, Any], *, title: str) -> str:
     """Join everything."""
     libraries, own = plotly_script(), own_script()
     parts = {
-        "title": html.escape(title),
+        "title": _escaped(title),
         "policy": policy(libraries, own),
         "style": asset("page.css"),
         "mark": "✓" if facts.good else "!",
         "mood": "good" if facts.good else "bad",
-        "verdict": html.escape(facts.verdict),
-        "lead": html.escape(facts.lead),
+        "verdict": _escaped(facts.verdict),
+        "lead": _escaped(facts.lead),
         "notices": _notices(facts),
         "asked": _terms(facts.asked),
         "went": _terms(facts.went),
@@ -46,6 +48,11 @@ def page(facts: Facts, data: Mapping[str, Any], *, title: str) -> str:
     }
     # One pass, so that a placeholder inside what was put in stays text.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html"))
+
+
+def _escaped(text: str) -> str:
+    """Text that HTML does not read as code and that has no control characters."""
+    return html.escape(visible(text))
 
 
 def asset(name: str) -> str:
@@ -102,7 +109,7 @@ def embedded(data: Any) -> str:
 def _terms(rows: Rows) -> str:
     def one(term: str, text: str) -> str:
         kind = ' class="wide"' if len(text) > 30 else ""
-        return f"<div{kind}><dt>{html.escape(term)}</dt><dd>{html.escape(text)}</dd></div>"
+        return f"<div{kind}><dt>{_escaped(term)}</dt><dd>{_escaped(text)}</dd></div>"
 
     return "\n".join(one(term, text) for term, text in rows)
 
@@ -111,7 +118,7 @@ def _notices(facts: Facts) -> str:
     if not facts.notices:
         return ""
     items = "\n".join(
-        f'<li class="{notice.kind}"><span class="tag">{notice.kind.capitalize()}</span> {html.escape(notice.text)}</li>'
+        f'<li class="{notice.kind}"><span class="tag">{notice.kind.capitalize()}</span> {_escaped(notice.text)}</li>'
         for notice in facts.notices
     )
     return f'<ul class="notices">{items}</ul>'
@@ -121,6 +128,6 @@ def _command(command: str | None) -> str:
     if not command:
         return "<p>Made from Python; no command was recorded.</p>"
     return (
-        f'<div class="command"><pre id="command">{html.escape(str(command))}</pre>'
+        f'<div class="command"><pre id="command">{_escaped(str(command))}</pre>'
         '<button type="button" id="copy">Copy</button></div>'
     )

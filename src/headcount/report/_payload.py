@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_COUNTS = 40_000
 MOST_FLOWS = 30_000
 _DIGITS = 5
-_VALUES = ("mean", "sd", "lower", "upper")
+_VALUES = ("mean", "median", "sd", "lower", "upper")
 
 
 def payload(result: Result) -> dict[str, Any]:

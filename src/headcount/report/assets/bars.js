@@ -29,7 +29,7 @@ function countBars() {
   const rows = all.length <= MOST_BARS ? all : [...all].sort((a, b) => nodes.mean[b] - nodes.mean[a]).slice(0, MOST_BARS);
   const texts = rows.map((r) => {
     const seen = nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`;
-    return `<b>${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${seen}`;
+    return `<b>${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${spread(nodes, r)}${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${seen}`;
   });
   const some = rows.length < all.length ? `, the ${rows.length} fullest of ${all.length}` : "";
   const colours = rows.map((r) => css(chain && nodes.c[r] === state.cell ? "warm" : "accent"));
@@ -45,7 +45,7 @@ function flowBars() {
   const rows = (chain ? shownMoves() : leaving[state.time].filter((r) => flows.mean[r] >= state.least).slice(0, state.arrows)).slice(0, MOST_BARS);
   byId("flow-chart").hidden = rows.length === 0;
   if (!rows.length) return null;
-  const texts = rows.map((r) => `<b>${pairName(r, 26)}</b><br>${count(flows.mean[r])} individuals (${certainty(r)})<br>${percent}: ${range(flows, r)}, sd ${count(flows.sd[r])}`);
+  const texts = rows.map((r) => `<b>${pairName(r, 26)}</b><br>${count(flows.mean[r])} individuals (${certainty(r)})<br>${spread(flows, r)}${percent}: ${range(flows, r)}, sd ${count(flows.sd[r])}`);
   const colour = Object.fromEntries(CERTAINTY);
   const title = chain ? `Largest moves from ${plain(timeName(state.time))}` : `Largest pairs with ${plain(timeName(state.time))}`;
   return horizontal("flow-chart", flows, rows, rows.map((r) => pairName(r, 16)), texts, title, rows.map((r) => css(colour[certainty(r)])));

@@ -26,6 +26,7 @@ function count(value) {
   return (value < 0 ? "−" : "") + (size < 100 ? size.toFixed(size < 10 ? 2 : 1) : whole(Math.round(size)));
 }
 
+const spread = (table, row) => table.lower[row] === null ? "" : `median ${count(table.median[row])}, `;
 const range = (table, row) => table.lower[row] === null ? "no interval" : `${count(table.lower[row])} – ${count(table.upper[row])}`;
 
 // Plotly reads a little HTML in texts; a label must never be read so.

@@ -69,7 +69,7 @@ function discs(view) {
     const seen = nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`;
     const sure = nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>interval not reliable";
     const moved = changes[r] === null ? "" : `<br>change to the next time ${changes[r] > 0 ? "+" : ""}${count(changes[r])}`;
-    return `<b>cell ${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${seen}${moved}${sure}`;
+    return `<b>cell ${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${spread(nodes, r)}${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${seen}${moved}${sure}`;
   });
   const chosen = nodeAt[state.time].get(state.cell);
   return [
@@ -134,7 +134,7 @@ function arrows(rows, view) {
     for (const [x, y] of [...outline, outline[0]]) { shape.x.push(x / places.stretch); shape.y.push(y); }
     shape.x.push(null); shape.y.push(null);
     const sure = flows.reliable[row] ? "" : "<br>interval not reliable";
-    const text = `<b>${short(data.cells[flows.o[row]])} → ${short(data.cells[flows.d[row]])}</b><br>${count(flows.mean[row])} individuals (${kind})<br>${percent}: ${range(flows, row)}, sd ${count(flows.sd[row])}${sure}`;
+    const text = `<b>${short(data.cells[flows.o[row]])} → ${short(data.cells[flows.d[row]])}</b><br>${count(flows.mean[row])} individuals (${kind})<br>${spread(flows, row)}${percent}: ${range(flows, row)}, sd ${count(flows.sd[row])}${sure}`;
     for (const [x, y] of grips) { grip.x.push(x / places.stretch); grip.y.push(y); grip.text.push(text); }
   }
   const fills = [...CERTAINTY].reverse().map(([kind, colour]) => ({

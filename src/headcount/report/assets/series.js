@@ -4,7 +4,7 @@ function drawSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
   const x = rows.map((r) => data.timeValues[nodes.t[r]]);
   const pick = (column) => rows.map((r) => column[r]);
-  const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>mean ${count(nodes.mean[r])}<br>${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>interval not reliable"}`);
+  const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>mean ${count(nodes.mean[r])}<br>${spread(nodes, r)}${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>interval not reliable"}`);
   const band = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
   const here = data.timeValues[state.time];
   return draw("series-chart", [
@@ -42,7 +42,7 @@ function fillAside() {
   const seen = nodes.observed[row] === null ? "not observed" : `observed ${count(nodes.observed[row])}`;
   box.replaceChildren(
     element("h3", {}, `Cell ${data.cells[state.cell]}`), element("p", { class: "quiet" }, timeName(state.time)),
-    element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, `sd ${count(nodes.sd[row])}; ${seen}`),
+    element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${spread(nodes, row)}${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, `sd ${count(nodes.sd[row])}; ${seen}`),
     ...(nodes.reliable[row] || nodes.sd[row] === 0 ? [] : [element("p", { class: "quiet" }, "interval not reliable: few are expected here")]),
     ...moveList("Came from (largest)", arrive, "o"),
     ...(stay === undefined ? [] : [element("h4", {}, "Stay until the next time"), element("p", {}, `${count(flows.mean[stay])} (${range(flows, stay)})`)]),
