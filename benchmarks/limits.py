@@ -24,9 +24,9 @@ import headcount as hc
 from benchmarks._measure import best_of
 from benchmarks._problems import birds
 from benchmarks._report import Check, Report, Table
-from headcount import engines
+from headcount import _linalg, engines
 from headcount.engines.map._map import Objective
-from headcount.structure import TreeStructure, _linalg
+from headcount.structure import TreeStructure
 
 THREADS = 2
 

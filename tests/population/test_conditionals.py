@@ -118,8 +118,8 @@ def test_flows_between_clusters_joined_by_a_thread():
     )
     cut = np.where(table > 1e-10, table, 0.0)
     edge, reference = EdgeConditional(table), EdgeConditional(cut)
-    assert len(reference._columns.parts) == 2
-    assert len(edge._columns.parts) == 1
+    assert len(reference.noise.parts) == 2
+    assert len(edge.noise.parts) == 1
     np.testing.assert_allclose(edge.variance[cut > 0], reference.variance[cut > 0], rtol=1e-12)
     a, b = np.array([31.0, 18.0, 27.0, 24.0]), np.array([28.0, 21.0, 29.0, 22.0])
     found = edge.mean(a, b)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount._linalg import threads_for
 from headcount.engines._infer import chosen
-from headcount.structure._linalg import threads_for
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine

@@ -17,7 +17,7 @@ connect, and empty cells, absorbing cells and structural zeros need no jitter an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final
 
@@ -26,16 +26,23 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount import memory
+from headcount._linalg import fortran, product
 from headcount.individual import ModelError
-from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
+from headcount.population._laplacian import LaplacianFactor, inverse_or_zero, laplacian, star_weights
 from headcount.tables import dense
 
 Vector = NDArray[np.float64]
+Array = NDArray[np.float64]
 
-# Rounds of refinement of a flow; two are enough unless cells hang together by a thread.
-_REFINEMENTS = 4
-# How far, relative to N, a node's counts may contradict the model's support before the flow is refused.
-_SUPPORT_TOLERANCE = 1e-8
+MOST_REFINEMENTS = 4
+"""Rounds of refinement of a flow. Two are enough unless clusters of cells are joined by weights below 1e-8 of the others."""
+REFINED = 4e-16
+"""A flow is refined until its margins are right to this, relative to their largest deviation: about two rounding errors."""
+SUPPORT_TOLERANCE = 1e-8
+"""How far, relative to N, nodes' counts may contradict the model's support before a flow is refused; kept from an earlier
+experiment, no derivation."""
+ON_SUBSPACE = 1e-9
+"""How far, relative to N, a part's counts may miss what its parent sends there before the density is zero (as `GCGM.log_density`)."""
 
 
 @final
@@ -66,7 +73,7 @@ class NodeConditional:
         factor = LaplacianFactor(weights)
         residual = np.asarray(value, dtype=float) - self.mean(given)
         scale = max(float(np.abs(given).sum()), 1.0)
-        if any(abs(residual[part].sum()) > 1e-9 * scale for part in factor.parts):
+        if any(abs(residual[part].sum()) > ON_SUBSPACE * scale for part in factor.parts):
             return -np.inf
         quadratic = float(residual @ factor.solve(residual))
         return -0.5 * (factor.rank * np.log(2 * np.pi) + factor.log_determinant + quadratic)
@@ -74,18 +81,18 @@ class NodeConditional:
 
 def node_conditional(table: Any, gain: Any = None) -> NodeConditional:
     """The law of z_v given z_u from M = Nμ_uv, dense or sparse; pass the `gain` if the model knows it."""
-    total = np.asarray(table.sum(axis=1)).reshape(-1)
-    inverse = np.where(total > 0, 1.0 / np.where(total > 0, total, 1.0), 0.0)
-    if sparse.issparse(table):
-        transition = sparse.csr_array(sparse.diags_array(inverse) @ table) if gain is None else gain
-        root = sparse.diags_array(np.sqrt(inverse)) @ table
-        weights = sparse.csr_array(root.T @ root)
-        weights.setdiag(0.0)
-        weights.eliminate_zeros()
-        noise = sparse.csr_array(sparse.diags_array(np.asarray(weights.sum(axis=1)).reshape(-1)) - weights)
-        return NodeConditional(transition, noise)
-    transition = table * inverse[:, None] if gain is None else gain
-    return NodeConditional(transition, laplacian(star_weights(table)))
+    inverse = inverse_or_zero(np.asarray(table.sum(axis=1)).reshape(-1))
+    if not sparse.issparse(table):
+        return NodeConditional(
+            table * inverse[:, None] if gain is None else gain, laplacian(star_weights(table))
+        )
+    transition = sparse.csr_array(sparse.diags_array(inverse) @ table) if gain is None else gain
+    root = sparse.diags_array(np.sqrt(inverse)) @ table
+    weights = sparse.csr_array(root.T @ root)
+    weights.setdiag(0.0)
+    weights.eliminate_zeros()
+    noise = sparse.csr_array(sparse.diags_array(np.asarray(weights.sum(axis=1)).reshape(-1)) - weights)
+    return NodeConditional(transition, noise)
 
 
 @final
@@ -97,24 +104,34 @@ class EdgeConditional:
     ----------
     table : array, shape (L_u, L_v)
         M = Nμ_uv, the expected table.
+    gain : array, shape (L_u, L_v)
+        P = diag(1/M1) M. Rows that no one reaches are zero, unless the model's own P is passed.
     """
 
-    table: NDArray[np.float64]
+    table: Array
+    gain: Array = field(default_factory=lambda: np.empty((0, 0)))
+
+    def __post_init__(self) -> None:
+        table = _checked_table(self.table)
+        object.__setattr__(self, "table", table)
+        if self.gain.size == 0:
+            object.__setattr__(self, "gain", fortran(self.over_rows[:, None] * table))
+        elif self.gain.shape != table.shape:
+            raise ModelError(
+                f"gain has shape {self.gain.shape} and table {table.shape}; give one gain per entry"
+            )
 
     @cached_property
-    def _rows(self) -> Vector:
-        return self.table.sum(axis=1)
+    def over_rows(self) -> Vector:
+        """1/m, m = M1; zero for rows that no one reaches."""
+        return inverse_or_zero(self.table.sum(axis=1))
 
     @cached_property
-    def _shares(self) -> NDArray[np.float64]:
-        """P = diag(1/m) M, zero for empty rows."""
-        return self.table / np.where(self._rows > 0, self._rows, 1.0)[:, None]
-
-    @cached_property
-    def _columns(self) -> LaplacianFactor:
+    def noise(self) -> LaplacianFactor:
+        """Q = diag(Mᵀ1) − Mᵀ diag(1/m) M, factored: the noise of z_v given z_u, and what is left of K without its first half."""
         return LaplacianFactor(star_weights(self.table))
 
-    def mean(self, first: Vector, second: Vector) -> NDArray[np.float64]:
+    def mean(self, first: Vector, second: Vector) -> Array:
         """E[z_uv | z_u, z_v], shape (L_u, L_v); its margins are z_u and z_v.
 
         Raises
@@ -122,76 +139,78 @@ class EdgeConditional:
         ModelError
             If no table on the model's support has these margins.
         """
-        a = np.asarray(first, dtype=float) - self._rows
+        a = np.asarray(first, dtype=float) - self.table.sum(axis=1)
         b = np.asarray(second, dtype=float) - self.table.sum(axis=0)
         self._require_possible(a, b)
-        flow = np.zeros_like(self.table)
-        # Potentials may be huge where cells are nearly cut off; the flows they drive are not. So what is
-        # left over is solved for again and added as flows, never as potentials.
-        for _ in range(_REFINEMENTS):
-            row_gap, column_gap = a - flow.sum(axis=1), b - flow.sum(axis=0)
-            flow += self._flow(*self._potentials(row_gap, column_gap))
-        return self.table + flow
+        return self.table + self.flow(a, b)
 
-    def _potentials(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[Any, Any]:
+    def flow(self, a: Array, b: Array) -> Array:
+        """M_ij (α_i + β_j), the table's deviation given those of its margins; a leading axis holds separate right-hand sides.
+
+        Potentials may be huge where cells are nearly cut off; the flows they drive are not. So what is left over is solved for
+        again and added as flows, never as potentials.
+        """
+        found = np.zeros((*a.shape[:-1], *self.table.shape))
+        close = REFINED * max(float(np.abs(a).max(initial=0.0)), float(np.abs(b).max(initial=0.0)))
+        for _ in range(MOST_REFINEMENTS):
+            row_gap, column_gap = a - found.sum(axis=-1), b - found.sum(axis=-2)
+            if max(np.abs(row_gap).max(initial=0.0), np.abs(column_gap).max(initial=0.0)) <= close:
+                break
+            alpha, beta = self.potentials(row_gap.T, column_gap.T)
+            found += self.table * (alpha.T[..., :, None] + beta.T[..., None, :])
+        return found
+
+    def potentials(self, a: Array, b: Array) -> tuple[Array, Array]:
         """(α, β) with K (α; β) = (a; b); columns of a and b are separate right-hand sides."""
-        beta = self._columns.solve(b - self._shares.T @ a)
-        rows = self._rows.reshape((-1,) + (1,) * (a.ndim - 1))
-        alpha = np.where(rows > 0, a / np.where(rows > 0, rows, 1.0), 0.0) - self._shares @ beta
-        return alpha, beta
-
-    def _flow(self, alpha: Vector, beta: Vector) -> NDArray[np.float64]:
-        return self.table * (alpha[:, None] + beta[None, :])
+        if a.ndim == 1:
+            alpha, beta = self.potentials(a[:, None], b[:, None])
+            return alpha[:, 0], beta[:, 0]
+        first = fortran(a)
+        beta = self.noise.solve(b - product(self.gain, first, left=True))
+        return self.over_rows[:, None] * first - product(self.gain, beta), beta
 
     def _require_possible(self, a: Vector, b: Vector) -> None:
-        tolerance = _SUPPORT_TOLERANCE * max(float(self._rows.sum()), 1.0)
+        tolerance = SUPPORT_TOLERANCE * max(float(self.table.sum()), 1.0)
         problems = [
             f"state {i} of the first node holds {a[i]:.6g}, but the model never puts anyone there"
-            for i in np.flatnonzero((self._rows <= 0) & (np.abs(a) > tolerance))
+            for i in np.flatnonzero((self.over_rows <= 0) & (np.abs(a) > tolerance))
         ]
-        gaps = b - self._shares.T @ a
+        gaps = b - self.gain.T @ a
         problems += [
             f"states {part.tolist()} of the second node hold {gaps[part].sum():.6g} more than can come from "
             f"the first node"
-            for part in self._columns.parts
+            for part in self.noise.parts
             if abs(gaps[part].sum()) > tolerance
         ]
         if problems:
             raise ModelError(problems)
 
     @cached_property
-    def _mixed_resistances(self) -> NDArray[np.float64]:
-        """R_ij = e_ijᵀ K⁺ e_ij for every entry with M_ij > 0, shape (L_u, L_v); zero elsewhere.
+    def variance(self) -> Array:
+        """Var[z_uv(i,j) | z_u, z_v] = M_ij (1 − M_ij R_ij), shape (L_u, L_v), with R_ij = e_ijᵀ K⁺ e_ij the effective resistance.
 
-        A row is a star of total conductance m_i on the columns: R_ij = (P R)_ij + 1/m_i − ½ (P R Pᵀ)_ii.
+        A row is a star of total conductance m_i on the columns: R_ij = (P R)_ij + 1/m_i − ½ (P R Pᵀ)_ii. M_ij R_ij ≤ 1, with
+        equality where the nodes fix the flow; rounding may exceed it by a few units in the last place, and that much, no more,
+        is cut off at zero.
         """
-        between = self._columns.resistances
+        between = self.noise.resistances
         finite = np.where(np.isfinite(between), between, 0.0)  # entries of P across parts are zero anyway
-        seen = self._shares @ finite
-        own = 0.5 * (seen * self._shares).sum(axis=1)
-        inverse = np.where(self._rows > 0, 1.0 / np.where(self._rows > 0, self._rows, 1.0), 0.0)
-        return np.where(self.table > 0, seen + (inverse - own)[:, None], 0.0)
+        seen = product(self.gain, fortran(finite))
+        own = self.over_rows - 0.5 * (seen * self.gain).sum(axis=1)
+        mixed = np.where(self.table > 0, seen + own[:, None], 0.0)
+        return self.table * np.maximum(1.0 - self.table * mixed, 0.0)
 
-    @cached_property
-    def variance(self) -> NDArray[np.float64]:
-        """Var[z_uv(i,j) | z_u, z_v], shape (L_u, L_v).
-
-        M_ij R_ij ≤ 1, with equality where the nodes fix the flow; rounding may exceed it by a few units in
-        the last place, and that much, no more, is cut off at zero.
-        """
-        return self.table * np.maximum(1.0 - self.table * self._mixed_resistances, 0.0)
-
-    def variance_under(self, nodes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def variance_under(self, nodes: Array) -> Array:
         """Var[z_uv(i,j)] when (z_u; z_v) has the covariance V, of shape (L_u + L_v, L_u + L_v)."""
-        split = len(self._rows)
+        split = len(self.table)
         spread = np.asarray(nodes, dtype=float)
         for _ in range(2):  # K⁺ V, then K⁺ (K⁺ V)ᵀ
-            spread = np.concatenate(self._potentials(spread[:split], spread[split:])).T
+            spread = np.concatenate(self.potentials(spread[:split], spread[split:])).T
         own = np.diagonal(spread)
         through = own[:split, None] + own[None, split:] + spread[:split, split:] + spread[split:, :split].T
         return self.variance + self.table**2 * through
 
-    def covariance(self, *, memory_limit: int | None = None) -> NDArray[np.float64]:
+    def covariance(self, *, memory_limit: int | None = None) -> Array:
         """The whole covariance of z_uv given z_u and z_v, shape (L_u L_v, L_u L_v), C order."""
         rows, columns = self.table.shape
         memory.require(8 * (rows * columns) ** 2, "the covariance of an edge's table", limit=memory_limit)
@@ -199,6 +218,18 @@ class EdgeConditional:
             [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
         )
         driven = incidence * self.table.reshape(-1)
-        alpha, beta = self._potentials(driven[:rows], driven[rows:])
-        through = driven.T @ np.concatenate([alpha, beta])
+        through = driven.T @ np.concatenate(self.potentials(driven[:rows], driven[rows:]))
         return np.diag(self.table.reshape(-1)) - 0.5 * (through + through.T)
+
+
+def _checked_table(table: Any) -> Array:
+    """An expected table as Fortran-ordered floats."""
+    try:
+        found = fortran(table)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 2 or not np.isfinite(found).all() or not (found >= 0).all():
+        raise ModelError(
+            f"table has shape {np.shape(table)}; give a (L_u, L_v) array of finite expected counts, 0 or more"
+        )
+    return found

@@ -2,39 +2,46 @@
 
     S = diag(W1) − W,  W ≥ 0, zero diagonal;   eliminating k:  d_k = Σ_{j>k} W_kj,  W_ij += W_ik W_kj/d_k
 
-The noise of a tree's node given its parent, and what is left of a flow once one side is eliminated, are
-such matrices. Their diagonal is what rounding spoils first when cells are nearly empty or nearly cut off
-from the others; here it is never stored: every d_k is a sum of positive numbers, so each entry of the
-factor keeps its relative accuracy however wide the weights' range (Grassmann, Taksar and Heyman 1985). S is
-singular along the indicator of each connected part and nowhere else.
+The noise of a tree's node given its parent, and what is left of a flow once one side is eliminated, are such matrices. Their
+diagonal is what rounding spoils first when cells are nearly empty or nearly cut off from the others; here it is never stored:
+every d_k is a sum of positive numbers, so each entry of the factor keeps its relative accuracy however wide the weights' range
+(Grassmann, Taksar and Heyman 1985). A Cholesky factor of the matrix without one node per part fails where two clusters are
+joined by a weight below 1e-16 of the others. S is singular along the indicator of each connected part and nowhere else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
-Vector = NDArray[np.float64]
+from headcount._linalg import BLOCK, fortran, forward_solve, gram, mirror, subtract_product
+from headcount.individual import ModelError
+
+Array = NDArray[np.float64]
 
 
-def star_weights(table: NDArray[np.float64]) -> NDArray[np.float64]:
+def inverse_or_zero(values: Array) -> Array:
+    """1/x, and 0 where x = 0: a cell that no one can reach drives nothing."""
+    held = values > 0
+    return np.where(held, 1.0 / np.where(held, values, 1.0), 0.0)
+
+
+def star_weights(table: Array) -> Array:
     """W_jk = Σ_i M_ij M_ik / m_i for j ≠ k, m_i = Σ_j M_ij: the graph on the columns of M without its rows.
 
-    Its Laplacian is diag(Mᵀ1) − Mᵀ diag(1/m) M = Σ_i m_i (diag p_i − p_i p_iᵀ), p_i = M_i / m_i.
+    Its Laplacian is the noise of a step, Q = diag(Mᵀ1) − Mᵀ diag(1/m) M = Σ_i m_i (diag p_i − p_i p_iᵀ), p_i = M_i / m_i.
+    A root is a table of one row.
     """
-    total = table.sum(axis=1)
-    scaled = table / np.sqrt(np.where(total > 0, total, 1.0))[:, None]
-    weights = scaled.T @ scaled
+    rows = np.asarray(table.sum(axis=1))
+    weights = mirror(gram(fortran(np.sqrt(inverse_or_zero(rows))[:, None] * table), left=True))
     np.fill_diagonal(weights, 0.0)
     return weights
 
 
-def laplacian(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def laplacian(weights: Array) -> Array:
     """diag(W1) − W: rows sum to zero and no diagonal entry comes from a difference."""
     matrix = -weights
     np.fill_diagonal(matrix, weights.sum(axis=1))
@@ -42,78 +49,96 @@ def laplacian(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @final
-@dataclass(frozen=True, eq=False)
 class LaplacianFactor:
-    """The factored Laplacian of W.
+    """The factored Laplacian of W: S = R Rᵀ.
 
-    Attributes
+    Parameters
     ----------
     weights : array, shape (n, n)
         W, symmetric, ≥ 0, zero on the diagonal.
+
+    Attributes
+    ----------
+    order : array, shape (n,)
+        Nodes as they are eliminated; the last ones, one per connected part, are not.
+    rank : int
+        n minus the number of connected parts.
+    root : array, shape (n, rank)
+        R; its rows in elimination order are lower triangular.
     """
 
-    weights: NDArray[np.float64]
+    def __init__(self, weights: Array) -> None:
+        from headcount.population._elimination import eliminate_columns, elimination_order, negative_weights
+
+        weights = _checked_weights(weights)
+        self.order, self._part, self.rank = elimination_order(weights)
+        lower = negative_weights(weights, self.order, self.rank)
+        for start in range(0, self.rank, BLOCK):
+            stop = min(start + BLOCK, self.rank)
+            subtract_product(lower[:, start:stop], lower[:, :start], lower[start:stop, :start])
+            if not eliminate_columns(lower, start, stop):
+                raise FloatingPointError(
+                    "a Laplacian could not be factored: products of its weights underflow; "
+                    "set transition probabilities below 1e-150 to zero"
+                )
+        self.root = np.empty(lower.shape, order="F")
+        self.root[self.order] = lower
+
+    @property
+    def _lower(self) -> Array:
+        """R in elimination order."""
+        return fortran(self.root[self.order])
 
     @cached_property
     def parts(self) -> tuple[NDArray[np.intp], ...]:
-        """The connected parts, each ordered as it is eliminated: lightest first, the heaviest node last."""
-        count, label = connected_components(self.weights > 0, directed=False)
-        degree = self.weights.sum(axis=1)
-        order = np.argsort(degree, kind="stable")
-        return tuple(order[label[order] == part] for part in range(count))
-
-    @cached_property
-    def _eliminated(self) -> tuple[tuple[NDArray[np.float64], Vector], ...]:
-        """Per part: shares c (strictly upper, c_kj = W_kj/d_k) and pivots d."""
-        factors = []
-        for nodes in self.parts:
-            w = self.weights[np.ix_(nodes, nodes)]
-            pivots = np.zeros(max(len(nodes) - 1, 0))
-            for k in range(len(nodes) - 1):
-                row = w[k, k + 1 :]
-                pivots[k] = row.sum()
-                share = row / pivots[k]
-                w[k + 1 :, k + 1 :] += share[:, None] * row
-                w[k, k + 1 :] = share
-            factors.append((w, pivots))
-        return tuple(factors)
+        """The connected parts, each ordered as it is eliminated: the heaviest node last."""
+        label = self._part[self.order]
+        return tuple(self.order[label == part] for part in range(len(self.order) - self.rank))
 
     @property
-    def rank(self) -> int:
-        """N minus the number of connected parts."""
-        return len(self.weights) - len(self.parts)
-
-    @cached_property
     def log_determinant(self) -> float:
         """Log-determinant of S without one row and column of every part (whichever: all give the same)."""
-        return float(sum(np.log(pivots).sum() for _, pivots in self._eliminated))
+        return 2.0 * float(np.log(self.root[self.order[: self.rank], np.arange(self.rank)]).sum())
 
-    def solve(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Give x with S x = r, for r of shape (n,) or (n, k) that sums to zero on every part."""
-        solution = np.zeros_like(right, dtype=float)
-        for nodes, (share, pivots) in zip(self.parts, self._eliminated, strict=True):
-            r = np.array(right[nodes], dtype=float)
-            for k in range(len(nodes) - 1):
-                r[k + 1 :] += np.multiply.outer(share[k, k + 1 :], r[k])
-            x = np.zeros_like(r)
-            for k in range(len(nodes) - 2, -1, -1):
-                x[k] = r[k] / pivots[k] + share[k, k + 1 :] @ x[k + 1 :]
-            solution[nodes] = x
+    def whiten(self, right: Array) -> Array:
+        """Give x with R x = r, shape (rank, k), for r of shape (n, k) that sums to zero on every part."""
+        kept = self.order[: self.rank]
+        return forward_solve(fortran(self.root[kept]), fortran(right[kept]))
+
+    def solve(self, right: Array) -> Array:
+        """Give x with S x = r, for r of shape (n,) or (n, k) that sums to zero on every part; x is zero at each part's last node."""
+        if right.ndim == 1:
+            return self.solve(right[:, None])[:, 0]
+        kept = self.order[: self.rank]
+        solution = np.zeros(right.shape, order="F")
+        solution[kept] = forward_solve(fortran(self.root[kept]), self.whiten(right), transpose=True)
         return solution
 
     @cached_property
-    def resistances(self) -> NDArray[np.float64]:
+    def resistances(self) -> Array:
         """R_jk = (e_j − e_k)ᵀ S⁺ (e_j − e_k), the effective resistance; ∞ between different parts.
 
-        Nodes are put back in the reverse order of elimination: R_ik = (Rc)_i + 1/d_k − ½ cᵀRc. Differences
-        of a grounded inverse would lose everything where two clusters hang together by a thread.
+        Differences of an inverse would lose everything where two clusters are joined by a tiny weight.
         """
-        whole = np.full(self.weights.shape, np.inf)
-        for nodes, (share, pivots) in zip(self.parts, self._eliminated, strict=True):
-            r = np.zeros((len(nodes), len(nodes)))
-            for k in range(len(nodes) - 2, -1, -1):
-                c = share[k, k + 1 :]
-                seen = r[k + 1 :, k + 1 :] @ c
-                r[k, k + 1 :] = r[k + 1 :, k] = seen + 1.0 / pivots[k] - 0.5 * (c @ seen)
-            whole[np.ix_(nodes, nodes)] = r
-        return whole
+        from headcount.population._elimination import resistances_between
+
+        found = np.empty((len(self.order),) * 2)
+        found[np.ix_(self.order, self.order)] = resistances_between(np.ascontiguousarray(self._lower))
+        return np.where(self._part[:, None] == self._part[None, :], found, np.inf)
+
+
+def _checked_weights(weights: Array) -> Array:
+    try:
+        found = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if (
+        found.ndim != 2
+        or found.shape[0] != found.shape[1]
+        or not (found >= 0).all()
+        or not np.isfinite(found).all()
+    ):
+        raise ModelError(
+            f"weights has shape {np.shape(weights)}; give a symmetric (n, n) array of finite numbers 0 or more"
+        )
+    return found

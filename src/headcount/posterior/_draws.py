@@ -42,10 +42,8 @@ def round_consistently(
     draws: dict[Scope, Array], model: Model, population: int, *, rng: np.random.Generator
 ) -> dict[Scope, Array]:
     """Whole-number tables for every clique from real-valued draws ``(size, *table)``."""
-    from headcount.structure._junction import rooted_cliques
-
     given = {frozenset(c): (c, d) for c, d in draws.items()}
-    order, parent, separators = rooted_cliques(model)
+    order, parent, separators = zip(*model.junction_tree.steps, strict=True)
     cliques = [tuple(model.junction_tree.cliques[c]) for c in order]
     done: list[Array] = []
     for v, clique in enumerate(cliques):

@@ -1,11 +1,11 @@
-"""Gaussian solvers, one per shape of graph. Given Gaussian sites on what is observed, the moments."""
+"""Gaussian solvers, one per shape of graph: given Gaussian sites on what is observed, the moments."""
 
 from headcount.structure._base import Field, Known, Moments, Structure
+from headcount.structure._choose import structure_for
 from headcount.structure._dense import DenseStructure
 from headcount.structure._exact import Contradiction
 from headcount.structure._gaussian_tree import GaussianTree, NotPositiveDefinite
 from headcount.structure._junction import JunctionStructure
-from headcount.structure._noise_factor import noise_factor
 from headcount.structure._tree import TreeStructure
 
 __all__ = [
@@ -19,5 +19,5 @@ __all__ = [
     "NotPositiveDefinite",
     "Structure",
     "TreeStructure",
-    "noise_factor",
+    "structure_for",
 ]

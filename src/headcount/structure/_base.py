@@ -1,25 +1,30 @@
-"""What every structure answers: given Gaussian sites on what was observed, the moments of everything."""
+"""What every structure answers: given Gaussian sites on what was observed, the moments of everything.
+
+A structure is the Gaussian law of a population's counts around one centre. It is asked with one precision ``tau`` and one
+potential ``nu`` per observed entry (:meth:`Structure.solve`, many times) and, at the end, for the whole posterior
+(:meth:`Structure.field`). All values are deviations from the centre's expected counts.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+from headcount.individual import ModelError
 
+if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from headcount.structure._linalg import Array
-
-    Scope = tuple[Hashable, ...]
+    from headcount._linalg import Array
+    from headcount.tables import Domain, Scope
 
 
 class SiteLike(Protocol):
-    """The part of an observed site that a structure reads: where it sits, and which entries or sums it sees."""
+    """The part of an observed site that a structure reads: its scope, and which entries or sums of the table it sees."""
 
     @property
     def scope(self) -> Scope: ...
@@ -30,15 +35,38 @@ class SiteLike(Protocol):
     def __len__(self) -> int: ...
 
 
+def selection(site: SiteLike, size: int) -> Array:
+    """The site as a dense ``(K, size)`` matrix on the flat table of its scope."""
+    if site.weights is not None:
+        return np.asarray(site.weights.todense())
+    rows = np.zeros((len(site), size))
+    rows[np.arange(len(site)), site.index] = 1.0
+    return rows
+
+
+def site_rows(site: SiteLike, table: Domain) -> Array:
+    """The site as a dense ``(K, size)`` matrix on a flat table that contains its scope."""
+    return selection(site, table.part(site.scope).size)[:, table.positions(site.scope)]
+
+
 @dataclass(frozen=True)
 class Known:
-    """What is settled before any iteration: exact deviations, and Gaussian readings with a full covariance.
+    """What is known before any iteration: exact deviations, and Gaussian readings with a full covariance.
 
     Both are keyed by the site's position; ``readings`` holds (precision matrix, potential) in deviations.
     """
 
     exact: Mapping[int, Array]
     readings: Mapping[int, tuple[Array, Array]]
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} is {type(value).__name__}; give a mapping from the position of a site"
+            for name, value in (("exact", self.exact), ("readings", self.readings))
+            if not isinstance(value, Mapping)
+        ]
+        if problems:
+            raise ModelError(problems)
 
     @classmethod
     def nothing(cls) -> Known:
@@ -56,7 +84,7 @@ class Moments:
 
 
 class Field(ABC):
-    """The Gaussian posterior of one structure, ready for questions; deviations are measured from the centre."""
+    """The Gaussian posterior of one structure."""
 
     @abstractmethod
     def mean(self, scope: Scope) -> Array:
@@ -80,17 +108,25 @@ class Structure(ABC):
 
     @abstractmethod
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
-        """Moments at the sites, under ``exp(−½ tau δ² + nu δ)`` on every site's entries."""
+        """Moments at the sites, under ``exp(−½ tau δ² + nu δ)`` on every site's entries.
+
+        Raises
+        ------
+        NotPositiveDefinite
+            When negative precisions outweigh the prior.
+        """
 
     @abstractmethod
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
         """The whole posterior under the same sites."""
 
 
-def selection(site: SiteLike, size: int) -> Array:
-    """The site as a dense ``(K, size)`` matrix on its flattened table."""
-    if site.weights is not None:
-        return np.asarray(site.weights.todense())
-    rows = np.zeros((len(site), size))
-    rows[np.arange(len(site)), site.index] = 1.0
-    return rows
+def checked_population(population: float) -> float:
+    """N as a positive, finite number."""
+    try:
+        value = float(population)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not 0 < value < np.inf:
+        raise ModelError(f"population is {population!r}; give a positive number of individuals")
+    return value

@@ -6,52 +6,74 @@ textbook formulas. Cubic in the number of table entries, and public: for tests, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.structure._base import Field, Known, Moments, Structure, selection
-from headcount.structure._exact import LOG_2PI, Contradiction, independent_rows
+from headcount.individual import Model, ModelError
+from headcount.population._moments import covariance
+from headcount.structure._base import Field, Known, Moments, Structure, checked_population, site_rows
+from headcount.structure._exact import CONTRADICTION, LOG_2PI, Contradiction, independent_rows
 from headcount.structure._gaussian_tree import NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from headcount.individual import Model
-    from headcount.structure._base import Scope, SiteLike
-    from headcount.structure._linalg import Array
+    from headcount._linalg import Array
+    from headcount.structure._base import SiteLike
+    from headcount.tables import Domain, Scope
+
+ZERO_EIGENVALUE = 1e-13
+"""Eigenvalues of a covariance below this, relative to the largest, are its null space: rounding leaves about 1e-15 per entry."""
+DEPENDENT = 1e-6
+"""Pivots below this, relative to the largest standard deviation, are dependent rows. Roots of a covariance whose null space is cut
+at 1e-13 are accurate to its square root only."""
 
 
 class DenseStructure(Structure):
-    """Every clique table of ``model`` in one vector; ``sites`` select what is observed."""
+    """Every clique table of ``model`` in one vector; ``sites`` select what is observed.
+
+    Parameters
+    ----------
+    model
+        The individual's law.
+    population
+        N.
+    sites
+        Where something is observed.
+    known
+        Exact sites and correlated readings.
+    """
 
     def __init__(
         self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
     ) -> None:
-        self.model, self.population = model, population
+        if not isinstance(model, Model):
+            raise ModelError(f"model is {type(model).__name__}; give a Model")
+        self.model, self.population = model, checked_population(population)
         self.known = Known.nothing() if known is None else known
         self.cliques = tuple(model.junction_tree.cliques)
-        blocks = [[model.joint_marginal(a, b) for b in self.cliques] for a in self.cliques]
-        mu = np.concatenate([model.marginal(c).ravel() for c in self.cliques])
-        self.covariance_matrix = population * (np.block(blocks) - np.outer(mu, mu))
-        sizes = [int(np.prod(model.size(c))) for c in self.cliques]
-        self.offsets = np.concatenate([[0], np.cumsum(sizes)])
-        self.rows = [selection(s, int(np.prod(model.size(s.scope)))) @ self.margin(s.scope) for s in sites]
+        self.covariance_matrix = np.block(
+            [[covariance(model, self.population, a, b) for b in self.cliques] for a in self.cliques]
+        )
+        self.offsets = np.concatenate([[0], np.cumsum(model.junction_tree.table_sizes)])
+        self.rows = [self._stacked(site.scope, partial(site_rows, site)) for site in sites]
 
     def margin(self, scope: Scope) -> Array:
         """The linear map from the stacked clique tables to the table of ``scope``."""
-        for k, clique in enumerate(self.cliques):
-            if set(scope) <= set(clique):
-                shape = self.model.size(clique)
-                labels = np.arange(int(np.prod(self.model.size(scope)))).reshape(self.model.size(scope))
-                axes = [clique.index(v) for v in scope]
-                grid = np.indices(shape).reshape(len(shape), -1)
-                target = labels[tuple(grid[a] for a in axes)]
-                rows = np.zeros((labels.size, self.offsets[-1]))
-                rows[target, np.arange(self.offsets[k], self.offsets[k + 1])] = 1.0
-                return rows
-        message = f"{scope} does not lie inside one clique"
-        raise ValueError(message)
+        size = self.model.domain(scope).size
+        return self._stacked(scope, lambda table: np.eye(size)[:, table.positions(scope)])
+
+    def _stacked(self, scope: Scope, rows_on: Callable[[Domain], Array]) -> Array:
+        """Rows on the table of a clique that contains a scope, as rows on all clique tables."""
+        k = self.model.junction_tree.covering(scope)
+        if k is None:
+            raise ModelError(f"{scope} does not lie inside one clique of the model")
+        rows = rows_on(self.model.domain(self.cliques[k]))
+        wide = np.zeros((len(rows), self.offsets[-1]))
+        wide[:, self.offsets[k] : self.offsets[k + 1]] = rows
+        return wide
 
     def posterior(self, tau: Sequence[Array], nu: Sequence[Array]) -> tuple[Array, Array, float]:
         """Mean, covariance and log Z of the stacked tables."""
@@ -71,8 +93,7 @@ class DenseStructure(Structure):
                 lam += rows.T @ (tau[k][:, None] * rows)
                 eta += rows.T @ nu[k]
         # (I + V Λ)⁻¹ through a symmetric root of V, so that singular parts stay exactly singular.
-        values, vectors = np.linalg.eigh(v)
-        root = vectors * np.sqrt(np.where(values > 1e-13 * max(values.max(), 1e-300), values, 0.0))
+        root = _root(v)
         b = np.eye(len(v)) + root.T @ lam @ root
         eigen, basis = np.linalg.eigh(b)
         if eigen.min() <= 0:
@@ -99,13 +120,18 @@ class DenseStructure(Structure):
         return DenseField(self, mean, v)
 
 
+def _root(v: Array) -> Array:
+    """A symmetric root of a covariance, its null space exactly zero."""
+    values, vectors = np.linalg.eigh(v)
+    return vectors * np.sqrt(np.where(values > ZERO_EIGENVALUE * float(values.max()), values, 0.0))
+
+
 def _condition_exact(
     m: Array, v: Array, rows: Array, value: Array, scale: float
 ) -> tuple[Array, Array, float]:
     """Condition N(m, V) on ``rows z = value``; independent rows are picked, the others must already agree."""
-    values, vectors = np.linalg.eigh(v)
-    root = vectors * np.sqrt(np.where(values > 1e-13 * max(values.max(), 1e-300), values, 0.0))
-    picked, rest, _, lower = independent_rows(rows @ root, np.abs(rows).sum(axis=1), scale, rounding=1e-6)
+    weight = np.abs(rows).sum(axis=1)
+    picked, rest, _, lower = independent_rows(rows @ _root(v), weight, scale, rounding=DEPENDENT)
     s = rows[picked] @ v @ rows[picked].T
     gap = value - rows @ m
     solved = (
@@ -116,7 +142,7 @@ def _condition_exact(
     gain = v @ rows[picked].T
     new_mean = m + gain @ solved[:, 0]
     new_v = v - gain @ solved[:, 1:]
-    if len(rest) and np.abs(value[rest] - rows[rest] @ new_mean).max() > 1e-7 * scale:
+    if len(rest) and np.abs(value[rest] - rows[rest] @ new_mean).max() > CONTRADICTION * scale:
         message = "exact observations contradict each other"
         raise Contradiction(message)
     log_scale = -0.5 * float(gap[picked] @ solved[:, 0]) - 0.5 * len(picked) * LOG_2PI
@@ -150,9 +176,6 @@ class DenseField(Field):
         values, vectors = np.linalg.eigh(self._covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         draws = self._mean + rng.standard_normal((size, len(values))) @ root.T
-        shape = self._structure.model.size
-        edges = self._structure.offsets
-        return {
-            c: draws[:, edges[k] : edges[k + 1]].reshape(size, *shape(c))
-            for k, c in enumerate(self._structure.cliques)
-        }
+        parts = np.split(draws, self._structure.offsets[1:-1], axis=1)
+        domains = (self._structure.model.domain(c) for c in self._structure.cliques)
+        return {domain.scope: domain.table(part) for domain, part in zip(domains, parts, strict=True)}

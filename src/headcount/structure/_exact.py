@@ -1,37 +1,107 @@
-r"""Exact observations as constraints, not as tiny variances.
+r"""What is known before any iteration: exact observations as constraints, Gaussian readings as potentials.
 
-A margin known exactly says :math:`C_v\delta_v = c_v`. With :math:`\delta_v = P^\top\delta_u + R\xi` that is
-:math:`G\xi = c_v - C_vP^\top\delta_u`, :math:`G = C_vR`. A pivoted QR of :math:`G^\top` picks as many independent rows as G has rank;
-those fix that many directions of ξ and leave a Gaussian factor on u; the remaining rows say nothing about ξ and
-are constraints on u, passed on. At the root what remains must be 0 = 0, or the data contradict each other.
-Rows are picked, not mixed, so the density is per unit of the chosen counts: the one that approximates a probability.
+A margin known exactly says :math:`C_v\delta_v = c_v`; it is imposed as a constraint, not as a tiny variance. With
+:math:`\delta_v = P^\top\delta_u + R\xi` that is :math:`G\xi = c_v - C_vP^\top\delta_u`, :math:`G = C_vR`. A pivoted QR of
+:math:`G^\top` picks as many independent rows as G has rank; those fix that many directions of ξ and leave a Gaussian factor on u;
+the remaining rows say nothing about ξ and are constraints on u, passed on. At the root what remains must be 0 = 0, or the data
+contradict each other. Rows are picked, not mixed, so the density is per unit of the chosen counts: the one that approximates a
+probability.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from headcount.structure._gaussian_tree import GaussianTree, Node
-from headcount.structure._linalg import fortran
+from headcount._linalg import fortran
+from headcount.structure._gaussian_tree import GaussianTree, Node, Solution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from headcount.structure._linalg import Array
+    from headcount._linalg import Array
+    from headcount.structure._base import Known
 
     Index = NDArray[np.intp]
 
 LOG_2PI = float(np.log(2 * np.pi))
+PIVOT_ROUNDING = 1e-11
+"""A pivot below this, relative to the largest standard deviation that the rows may have (weight · √N), is rounding: factors of
+the noise are accurate to about 1e-15, and a hundred rows may add up."""
+EMPTY_ROUNDING = 1e-10
+"""Coefficients of a passed-on constraint below this, relative to its largest, are rounding."""
+CONTRADICTION = 1e-7
+"""Individuals, relative to N, by which a constraint without coefficients may miss zero before the data contradict each other:
+the expected counts it is measured from are rounded by about 1e-13 N per pass."""
 
 
 class Contradiction(ValueError):
     """Exact observations that cannot all hold."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a site's entries are: features of a node, or entries of the table between a node and its parent."""
+
+    node: int
+    features: np.ndarray
+    on_table: bool = False
+
+
+@dataclass(frozen=True)
+class PlacedSites:
+    """All sites among the features of a Gaussian tree, and what is known about them beforehand."""
+
+    placements: tuple[Placement, ...]
+    known: Known
+
+    def settle(self, nodes: Sequence[Node], *, scale: float) -> GaussianTree:
+        """The law with correlated readings as fixed potentials and exact sites as constraints."""
+        out = list(nodes)
+        for k, (precision, potential) in self.known.readings.items():
+            place = self.placements[k]
+            out[place.node] = out[place.node].with_potential(place.features, precision, potential)
+        constraints: dict[int, list[Constraint]] = {}
+        for k, value in self.known.exact.items():
+            place = self.placements[k]
+            rows = np.zeros((len(value), out[place.node].size))
+            rows[np.arange(len(value)), place.features] = 1.0
+            constraints.setdefault(place.node, []).append(Constraint(rows, np.asarray(value, dtype=float)))
+        return condition(GaussianTree(tuple(out)), constraints, scale=scale)
+
+    def by_node(
+        self, tree: GaussianTree, tau: Sequence[Array], nu: Sequence[Array]
+    ) -> tuple[list[Array | None], list[Array | None]]:
+        """Precisions and potentials of the sites on every node's features; None for a node without sites."""
+        tau_v: list[Array | None] = [None] * len(tree.nodes)
+        nu_v: list[Array | None] = [None] * len(tree.nodes)
+        for k, place in enumerate(self.placements):
+            if place.on_table or k in self.known.exact:
+                continue
+            for held, values in ((tau_v, tau[k]), (nu_v, nu[k])):
+                at = held[place.node]
+                if at is None:
+                    at = held[place.node] = np.zeros(tree.nodes[place.node].size)
+                np.add.at(at, place.features, values)
+        return tau_v, nu_v
+
+    def read(
+        self, solution: Solution, tables: Mapping[int, tuple[Array, Array]]
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Mean and variance at every site's entries; ``tables`` holds those of tables with sites on them."""
+        mean, variance = [], []
+        for place in self.placements:
+            of_node = (solution.mean[place.node], solution.variance[place.node])
+            both = tables[place.node] if place.on_table else of_node
+            mean.append(both[0].reshape(-1)[place.features])
+            variance.append(both[1].reshape(-1)[place.features])
+        return tuple(mean), tuple(variance)
 
 
 @dataclass(frozen=True)
@@ -42,13 +112,15 @@ class Constraint:
     value: Array
 
 
-def condition(tree: GaussianTree, constraints: Mapping[int, Constraint], *, scale: float) -> GaussianTree:
-    """Condition the law on exact linear constraints; ``scale`` (the population) sets what counts as rounding.
+def condition(
+    tree: GaussianTree, constraints: Mapping[int, Sequence[Constraint]], *, scale: float
+) -> GaussianTree:
+    """Condition the law on exact linear constraints at some nodes; ``scale`` (the population) sets what counts as rounding.
 
     The result's nodes have smaller noise factors, offsets, and the Gaussian factors that the constraints leave on their parents.
     """
     nodes = list(tree.nodes)
-    waiting: dict[int, list[Constraint]] = {v: [c] for v, c in constraints.items()}
+    waiting = {v: list(found) for v, found in constraints.items()}
     for v in range(len(nodes) - 1, -1, -1):
         if v not in waiting:
             continue
@@ -75,7 +147,7 @@ def condition(tree: GaussianTree, constraints: Mapping[int, Constraint], *, scal
 
 
 def independent_rows(
-    g: Array, weight: Array, scale: float, *, rounding: float = 1e-11
+    g: Array, weight: Array, scale: float, *, rounding: float = PIVOT_ROUNDING
 ) -> tuple[Index, Index, Array, Array]:
     """Pivoted QR of Gᵀ: positions of independent rows, the others, the orthonormal basis and the triangular factor.
 
@@ -138,10 +210,10 @@ def _pass_on(
     offset = 0.0 if node.offset is None else rows @ node.offset
     value = value - offset
     up = np.zeros((len(rows), 0)) if node.gain is None else rows @ node.gain.T
-    empty = np.abs(up).max(axis=1, initial=0.0) <= 1e-10 * np.maximum(
+    empty = np.abs(up).max(axis=1, initial=0.0) <= EMPTY_ROUNDING * np.maximum(
         np.abs(rows).max(axis=1, initial=0.0), 1.0
     )
-    wrong = empty & (np.abs(value) > 1e-7 * scale)
+    wrong = empty & (np.abs(value) > CONTRADICTION * scale)
     if wrong.any():
         message = f"exact observations contradict each other by {np.abs(value[wrong]).max():g} individuals"
         raise Contradiction(message)

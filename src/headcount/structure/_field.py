@@ -10,31 +10,38 @@ Given features :math:`f = F z_C` of a clique table with expected value M,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount._linalg import fortran, threads_for
+from headcount.individual import ModelError
 from headcount.structure._base import Field
-from headcount.structure._flows import flow_mean, flow_variance
-from headcount.structure._linalg import fortran, threads_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headcount.structure._base import Scope
+    from headcount._linalg import Array
     from headcount.structure._flows import Step
     from headcount.structure._gaussian_tree import Solution
-    from headcount.structure._linalg import Array
+    from headcount.tables import Domain, Scope
+
+NULL_SPACE = 1e-11
+"""Eigenvalues of K scaled to unit diagonal below this, relative to the largest, are its null space: rounding leaves about 1e-15
+times the number of entries of a table."""
+NO_FREEDOM = 1e-13
+"""A variance given the features below this, relative to the expected count, is rounding of two equal terms."""
 
 
 @dataclass(frozen=True)
 class CliqueView:
-    """A clique's table, and the features that carry it: the parent's block it hangs on, then its own node's."""
+    """A clique's table, and the features that carry it: the parent's block it depends on, then its own node's."""
 
-    scope: Scope
+    domain: Domain
     table: Array
+    """M, flat."""
     node: int
     rows: Callable[[], Array]
     """Makes F, ``(block of the parent + features of the node, table)``; large, so only when asked."""
@@ -45,22 +52,19 @@ class CliqueView:
         return self.rows()
 
     def margin(self, scope: Scope) -> Array:
-        """G: the map from the flattened clique table to the table of ``scope``."""
-        shape = self.table.shape
-        sizes = tuple(shape[self.scope.index(v)] for v in scope)
-        labels = np.arange(int(np.prod(sizes))).reshape(sizes)
-        grid = np.indices(shape).reshape(len(shape), -1)
-        rows = np.zeros((labels.size, self.table.size))
-        rows[labels[tuple(grid[self.scope.index(v)] for v in scope)], np.arange(self.table.size)] = 1.0
-        return rows
+        """G: the map from the flat clique table to the flat table of ``scope``."""
+        return np.eye(self.domain.part(scope).size)[:, self.domain.positions(scope)]
 
     @cached_property
     def inverse(self) -> Array:
         """K⁺ of the module's docstring, scaled to unit diagonal before its null space is cut."""
-        k = (self.features * self.table.ravel()) @ self.features.T
-        scale = np.sqrt(np.maximum(np.diagonal(k), 1e-300))
+        k = (self.features * self.table) @ self.features.T
+        diagonal = np.diagonal(k)
+        scale = np.sqrt(
+            np.where(diagonal > 0, diagonal, 1.0)
+        )  # rows without anyone are zero, whatever their scale
         values, vectors = np.linalg.eigh(k / np.outer(scale, scale))
-        live = values > 1e-11 * max(float(values.max(initial=0.0)), 1e-300)
+        live = values > NULL_SPACE * float(values.max(initial=0.0))
         root = (vectors[:, live] / np.sqrt(values[live])) / scale[:, None]
         return root @ root.T
 
@@ -86,14 +90,15 @@ class TreeField(Field):
         if len(scope) == 1 and scope[0] in self.cells:
             v, size = self.cells[scope[0]]
             return self.solution.mean[v][:size]
-        step, view = self._step(scope)
+        view = self._view(scope)
+        step = self._step(view, scope)
         if step is not None:
-            u = self.solution.tree.nodes[view.node].parent
-            size_u, size_v = step.table.shape
-            table = flow_mean(step, self.solution.mean[u][:size_u], self.solution.mean[view.node][:size_v])
-            return table if scope == view.scope else table.T
-        h = self._regression(view, scope)
-        return (h @ self._feature_mean(view)).reshape(self._shape(view, scope))
+            size_u, size_v = step.shape
+            own, above = self.solution.mean[view.node], self.solution.mean[self._parent(view)]
+            with threads_for(max(step.shape)):
+                return np.asarray(view.domain.project(step.mean(above[:size_u], own[:size_v]), scope))
+        block = [self.solution.mean[p][i] for p, i in self._parts(view)]
+        return (self._regression(view, scope) @ np.concatenate(block)).reshape(view.domain.part(scope).shape)
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
@@ -101,22 +106,21 @@ class TreeField(Field):
         if len(scope) == 1 and scope[0] in self.cells:
             v, size = self.cells[scope[0]]
             return self.solution.variance[v][:size]
-        step, view = self._step(scope)
+        view = self._view(scope)
+        step = self._step(view, scope)
         if step is not None:
-            u = self.solution.tree.nodes[view.node].parent
-            size = step.table.shape[0]
-            with threads_for(size):
-                above = fortran(self.solution.covariance[u][:size, :size])
-                table = flow_variance(step, self.solution.upward[view.node], above)
-            return table if scope == view.scope else table.T
+            size = step.shape[0]
+            with threads_for(max(step.shape)):
+                above = fortran(self.solution.covariance[self._parent(view)][:size, :size])
+                table = step.variance(self.solution.upward[view.node], above)
+            return np.asarray(view.domain.project(table, scope))
         g = view.margin(scope)
         w = self._regression(view, scope)
-        own = g @ view.table.ravel()
-        free = own - np.einsum("ij,ij->i", w, (g * view.table.ravel()) @ view.features.T)
-        free = np.where(free > 1e-13 * own, free, 0.0)  # rounding of two equal terms
-        return (free + np.einsum("ij,jk,ik->i", w, self._feature_covariance(view, view), w)).reshape(
-            self._shape(view, scope)
-        )
+        own = g @ view.table
+        free = own - np.einsum("ij,ij->i", w, (g * view.table) @ view.features.T)
+        free = np.where(free > NO_FREEDOM * own, free, 0.0)
+        through = np.einsum("ij,jk,ik->i", w, self._feature_covariance(view, view), w)
+        return (free + through).reshape(view.domain.part(scope).shape)
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """See :class:`Field`."""
@@ -124,15 +128,15 @@ class TreeField(Field):
             (u, size_u), (v, size_v) = self.cells[a[0]], self.cells[b[0]]
             return self._cross(u, v)[:size_u, :size_v]
         x, y = self._view(a), self._view(b)
-        if x is not y and set(b) <= set(x.scope):
+        if set(b) <= set(x.domain.scope):
             y = x
-        elif x is not y and set(a) <= set(y.scope):
+        elif set(a) <= set(y.domain.scope):
             x = y
         wa, wb = self._regression(x, a), self._regression(y, b)
         result = wa @ self._feature_covariance(x, y) @ wb.T
         if x is y:
             ga, gb = x.margin(a), x.margin(b)
-            result = result + (ga * x.table.ravel()) @ gb.T - wa @ ((x.features * x.table.ravel()) @ gb.T)
+            result = result + (ga * x.table) @ gb.T - wa @ ((x.features * x.table) @ gb.T)
         return np.asarray(result)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
@@ -145,39 +149,19 @@ class TreeField(Field):
             if node.gain is not None:
                 z = z + drawn[node.parent][:, node.block] @ self.gain(v).T
             drawn.append(z)
-        tables: dict[Scope, Array] = {}
-        for view in self.cliques:
-            tables[view.scope] = self._sample_table(view, drawn, size, rng)
-        return tables
+        return {view.domain.scope: self._sample_table(view, drawn, rng) for view in self.cliques}
 
-    def _sample_table(
-        self, view: CliqueView, drawn: list[Array], size: int, rng: np.random.Generator
-    ) -> Array:
-        node = self.solution.tree.nodes[view.node]
-        f = (
-            drawn[view.node]
-            if node.gain is None
-            else np.hstack([drawn[node.parent][:, node.block], drawn[view.node]])
-        )
-        m = view.table.ravel()
-        # Draw any table with the right covariance, then move it onto the features (conditioning by kriging).
-        if view.node in self.steps:
-            return self._sample_edge(self.steps[view.node], f, rng)
-        free = rng.standard_normal((size, m.size)) * np.sqrt(m)
-        j = (view.features * m).T @ view.inverse
-        return (free + (f - free @ view.features.T) @ j.T).reshape(size, *view.table.shape)
-
-    @staticmethod
-    def _sample_edge(step: Step, f: Array, rng: np.random.Generator) -> Array:
-        size_u, size_v = step.table.shape
-        plain = replace(step, shift=None)
-        shift = 0.0 if step.shift is None else step.shift
-        out = np.empty((len(f), size_u, size_v))
-        for k in range(len(f)):
-            free = shift + rng.standard_normal(step.table.shape) * np.sqrt(step.table)
-            delta_u, delta_v = f[k, :size_u], f[k, size_u : size_u + size_v]
-            out[k] = free + flow_mean(plain, delta_u - free.sum(axis=1), delta_v - free.sum(axis=0))
-        return out
+    def _sample_table(self, view: CliqueView, drawn: list[Array], rng: np.random.Generator) -> Array:
+        """One table per draw: any table with the right covariance, moved onto the clique's features."""
+        step = self.steps.get(view.node)
+        if step is not None:
+            size_u, size_v = step.shape
+            above, own = drawn[self._parent(view)][:, :size_u], drawn[view.node][:, :size_v]
+            return step.sample(above, own, rng=rng)
+        f = np.hstack([drawn[p][:, i] for p, i in self._parts(view)])
+        free = rng.standard_normal((len(f), view.table.size)) * np.sqrt(view.table)
+        j = (view.features * view.table).T @ view.inverse
+        return view.domain.table(free + (f - free @ view.features.T) @ j.T)
 
     def gain(self, v: int) -> Array:
         """The posterior regression of node v on its parent's block."""
@@ -185,32 +169,24 @@ class TreeField(Field):
             self._gains[v] = self.solution.gain(v)
         return self._gains[v]
 
-    def _step(self, scope: Scope) -> tuple[Step | None, CliqueView]:
-        view = self._view(scope)
-        fast = len(scope) == 2 and view.node in self.steps and set(scope) == set(view.scope)
-        return (self.steps[view.node] if fast else None), view
+    def _parent(self, view: CliqueView) -> int:
+        return self.solution.tree.nodes[view.node].parent
+
+    def _step(self, view: CliqueView, scope: Scope) -> Step | None:
+        """The edge formulas of a view, where they answer for this scope."""
+        return self.steps.get(view.node) if set(scope) == set(view.domain.scope) else None
 
     def _view(self, scope: Scope) -> CliqueView:
         for view in self.cliques:
-            if set(scope) <= set(view.scope):
+            if set(scope) <= set(view.domain.scope):
                 return view
-        message = f"{scope} does not lie inside one clique of the model; ask for the covariance of two parts instead"
-        raise ValueError(message)
-
-    @staticmethod
-    def _shape(view: CliqueView, scope: Scope) -> tuple[int, ...]:
-        return tuple(view.table.shape[view.scope.index(v)] for v in scope)
+        raise ModelError(
+            f"{scope} does not lie inside one clique of the model; ask for the covariance of two parts instead"
+        )
 
     def _regression(self, view: CliqueView, scope: Scope) -> Array:
         """H K⁺."""
-        return np.asarray((view.margin(scope) * view.table.ravel()) @ view.features.T @ view.inverse)
-
-    def _feature_mean(self, view: CliqueView) -> Array:
-        node = self.solution.tree.nodes[view.node]
-        own = self.solution.mean[view.node]
-        return (
-            own if node.gain is None else np.concatenate([self.solution.mean[node.parent][node.block], own])
-        )
+        return np.asarray((view.margin(scope) * view.table) @ view.features.T @ view.inverse)
 
     def _feature_covariance(self, x: CliqueView, y: CliqueView) -> Array:
         """Posterior covariance between two cliques' features."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.structure._linalg import (
+from headcount._linalg import (
     apply,
     cholesky,
     divide_right,
@@ -37,7 +37,7 @@ from headcount.structure._linalg import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headcount.structure._linalg import Array
+    from headcount._linalg import Array
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -236,12 +236,3 @@ def _posterior_gain(node: Node, up: Upward) -> Array:
         raise ValueError(message)
     yp = product(up.y, node.gain, left=True, right=True)
     return fortran(node.gain.T) - product(up.x, yp)
-
-
-def with_sites(tree: GaussianTree, tau: Sequence[Array | None], nu: Sequence[Array | None]) -> GaussianTree:
-    """The same law with the sites absorbed as fixed potentials."""
-    nodes = []
-    for node, t, n in zip(tree.nodes, tau, nu, strict=True):
-        lam, eta = _at_node(replace(node), t, n, None, None)
-        nodes.append(replace(node, precision=lam, potential=eta))
-    return GaussianTree(tuple(nodes))

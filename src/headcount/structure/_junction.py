@@ -12,130 +12,110 @@ compressed by a QR: exact, whatever its rank.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.structure._base import Known, Moments, Structure, selection
-from headcount.structure._exact import condition
+from headcount._linalg import fortran
+from headcount.individual import Model, ModelError
+from headcount.population._laplacian import inverse_or_zero
+from headcount.structure._base import Known, Moments, Structure, checked_population, site_rows
+from headcount.structure._exact import PlacedSites, Placement
 from headcount.structure._field import CliqueView, TreeField
-from headcount.structure._gaussian_tree import GaussianTree, Node
-from headcount.structure._linalg import fortran
-from headcount.structure._placement import Placement, add_readings, exact_constraints
+from headcount.structure._gaussian_tree import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headcount.individual import Model
-    from headcount.structure._base import Field, Scope, SiteLike
-    from headcount.structure._linalg import Array
+    from headcount._linalg import Array
+    from headcount.structure._base import Field, SiteLike
+    from headcount.tables import Scope
 
 
 class JunctionStructure(Structure):
-    """The Gaussian law of a (tilted) discrete model's counts on its junction tree."""
+    """The Gaussian law of a (tilted) discrete model's counts on its junction tree.
+
+    Parameters
+    ----------
+    model
+        The individual's law the Gaussian is made at, tilts already in it.
+    population
+        N.
+    sites
+        Where something is observed.
+    known
+        Exact sites and correlated readings.
+    """
 
     def __init__(
         self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
     ) -> None:
-        self.model, self.population, self.sites = model, float(population), tuple(sites)
+        if not isinstance(model, Model):
+            raise ModelError(f"model is {type(model).__name__}; give a Model")
+        self.model, self.population, self.sites = model, checked_population(population), tuple(sites)
         self.known = Known.nothing() if known is None else known
-        self.order, self.parent, self.separator = rooted_cliques(model)
-        self.views, self.placements, nodes = self._build()
-        self.gaussian = self._settle(nodes)
-
-    def _build(self) -> tuple[list[CliqueView], list[Placement], list[Node]]:
-        cliques = self.model.junction_tree.cliques
-        homes = [self._home(site.scope) for site in self.sites]
-        views: list[CliqueView] = []
+        self.order, self.parent, self.separator = zip(*model.junction_tree.steps, strict=True)
+        self.views: list[CliqueView] = []
+        placements: dict[int, Placement] = {}
         nodes: list[Node] = []
-        spots: list[dict[int, slice]] = []
-        placements: list[Placement | None] = [None] * len(self.sites)
-        for v, c in enumerate(self.order):
-            clique = tuple(cliques[c])
-            table = self.population * self.model.marginal(clique)
-            view = CliqueView(clique, table, v, lambda: np.zeros((0, 0)))
-            # The root's total is a feature too: known, and what ties its entries together when little else is asked of them.
-            rows: list[Array] = [np.ones((1, table.size))] if self.parent[v] < 0 else []
-            spot: dict[int, slice] = {}
-            used = len(rows)
-            for child in [w for w in range(len(self.order)) if self.parent[w] == v]:
-                block = view.margin(self.separator[child])
-                spot[child] = slice(used, used + len(block))
-                rows.append(block)
-                used += len(block)
-            for k, site in enumerate(self.sites):
-                if homes[k] == v:
-                    block = selection(site, int(np.prod(self.model.size(site.scope)))) @ view.margin(
-                        site.scope
-                    )
-                    placements[k] = Placement(v, np.arange(used, used + len(block)))
-                    rows.append(block)
-                    used += len(block)
-            f = np.vstack(rows) if rows else np.zeros((0, table.size))
-            u = self.parent[v]
-            to_s = view.margin(self.separator[v]) if u >= 0 else np.ones((1, table.size))
-            gain, factor = _conditional(table.ravel(), f, to_s)
-            block_of_parent = spots[u][v] if u >= 0 else slice(None)
-            nodes.append(Node(u, factor, gain=gain if u >= 0 else None, block=block_of_parent))
-            stacked = np.vstack([to_s, f]) if u >= 0 else f
-            views.append(CliqueView(clique, table, v, partial(np.asarray, stacked)))
-            spots.append(spot)
-        return views, [p for p in placements if p is not None], nodes
+        blocks: dict[int, slice] = {}
+        """By clique: the features of its parent that are its separator."""
+        for v in range(len(self.order)):
+            nodes.append(self._add(v, placements, blocks))
+        self.placed = PlacedSites(tuple(placements[k] for k in range(len(self.sites))), self.known)
+        self.gaussian = self.placed.settle(nodes, scale=self.population)
+
+    def _add(self, v: int, placements: dict[int, Placement], blocks: dict[int, slice]) -> Node:
+        """The node of one clique: its children's separators, then its sites; at the root the total comes first."""
+        domain = self.model.domain(self.model.junction_tree.cliques[self.order[v]])
+        table = self.population * self.model.marginal(domain.scope).reshape(-1)
+        view = CliqueView(domain, table, v, lambda: np.zeros((0, 0)))
+        root = self.parent[v] < 0
+        # The root's total is a feature too: known, and what ties its entries together when little else is asked of them.
+        features = [np.ones((1, table.size))] if root else []
+        used = len(features)
+        for child in (w for w, u in enumerate(self.parent) if u == v):
+            features.append(view.margin(self.separator[child]))
+            blocks[child] = slice(used, used + len(features[-1]))
+            used += len(features[-1])
+        for k, site in enumerate(self.sites):
+            if self._home(site.scope) == v:
+                features.append(site_rows(site, domain))
+                placements[k] = Placement(v, np.arange(used, used + len(features[-1])))
+                used += len(features[-1])
+        f = np.vstack(features) if features else np.zeros((0, table.size))
+        above = np.ones((1, table.size)) if root else view.margin(self.separator[v])
+        gain, factor = _conditional(table, f, above)
+        stacked = f if root else np.vstack([above, f])
+        self.views.append(CliqueView(domain, table, v, lambda: stacked))
+        return Node(
+            self.parent[v], factor, gain=None if root else gain, block=slice(None) if root else blocks[v]
+        )
 
     def _home(self, scope: Scope) -> int:
-        cliques = self.model.junction_tree.cliques
-        for v, c in enumerate(self.order):
-            if set(scope) <= set(cliques[c]):
-                return v
-        message = f"{scope} does not lie inside one clique of the model"
-        raise ValueError(message)
-
-    def _settle(self, nodes: list[Node]) -> GaussianTree:
-        nodes = add_readings(nodes, self.placements, self.known)
-        joined = exact_constraints(nodes, self.placements, self.known)
-        return condition(GaussianTree(tuple(nodes)), joined, scale=self.population)
-
-    def _by_node(self, tau: Sequence[Array], nu: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-        tau_v = [np.zeros(node.size) for node in self.gaussian.nodes]
-        nu_v = [np.zeros(node.size) for node in self.gaussian.nodes]
-        for k, place in enumerate(self.placements):
-            if k not in self.known.exact:
-                tau_v[place.node][place.features] += tau[k]
-                nu_v[place.node][place.features] += nu[k]
-        return tau_v, nu_v
+        """The position of the smallest clique that contains a scope."""
+        found = self.model.junction_tree.covering(scope)
+        if found is None:
+            raise ModelError(f"{scope} does not lie inside one clique of the model; observe smaller margins")
+        return self.order.index(found)
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
-        solution = self.gaussian.solve(*self._by_node(tau, nu))
-        return Moments(
-            tuple(solution.mean[p.node][p.features] for p in self.placements),
-            tuple(solution.variance[p.node][p.features] for p in self.placements),
-            solution.log_z,
-        )
+        solution = self.gaussian.solve(*self.placed.by_node(self.gaussian, tau, nu))
+        return Moments(*self.placed.read(solution, {}), solution.log_z)
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
         """See :class:`Structure`."""
-        return TreeField(self.gaussian.solve(*self._by_node(tau, nu), keep=True), self.views)
-
-
-def rooted_cliques(model: Model) -> tuple[list[int], list[int], list[Scope]]:
-    """Clique indices in topological order, each one's parent position, and the separator to it."""
-    order, parent, separators = zip(*model.junction_tree.steps, strict=True)
-    return list(order), list(parent), list(separators)
+        return TreeField(
+            self.gaussian.solve(*self.placed.by_node(self.gaussian, tau, nu), keep=True), self.views
+        )
 
 
 def _conditional(m: Array, f: Array, to_s: Array) -> tuple[Array, Array]:
     """Gain P(f | s), ``(separator, features)``, and a square factor of the noise of f given z_S."""
-    weight = to_s @ m
-    with np.errstate(divide="ignore"):
-        over = np.where(weight > 0, 1.0 / weight, 0.0)
-    gain = over[:, None] * ((to_s * m) @ f.T)
-    root = np.sqrt(m)
+    gain = inverse_or_zero(to_s @ m)[:, None] * ((to_s * m) @ f.T)
     # Each entry's own row of diag(√m)(I − w wᵀ), w = √m/√m_s, mapped by F.
-    mapped = f * root
-    centred = mapped - (gain.T @ to_s) * root
+    centred = (f - gain.T @ to_s) * np.sqrt(m)
     if centred.size == 0:
         return fortran(gain), np.zeros((f.shape[0], 0), order="F")
-    triangular = np.asarray(np.linalg.qr(centred.T, mode="r"))
-    return fortran(gain), fortran(triangular.T)
+    return fortran(gain), fortran(np.asarray(np.linalg.qr(centred.T, mode="r")).T)

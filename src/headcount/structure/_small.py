@@ -1,18 +1,20 @@
 """The two passes of ``_gaussian_tree``, compiled, for trees of small nodes.
 
-At L = 16 a product takes a microsecond and a Python call several: the whole solve, the noise factors included, is therefore one compiled
-function. The formulas are those of ``_noise_factor`` and ``_gaussian_tree``, which stay the readable statement and the tests' oracle.
+At L = 16 a product takes a microsecond and a Python call several: the whole solve, the noise factors included, is therefore one
+compiled function. The formulas are those of ``population._laplacian`` and ``_gaussian_tree``, which stay the readable statement.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from headcount._compile import kernel
+from headcount.population._elimination import eliminate_columns, elimination_order, negative_weights
 
 
-@njit(cache=True, nogil=True)
-def _factor(table, rows, factor):  # type: ignore[no-untyped-def]
-    """R with R Rᵀ = Laplacian of ``table``, one column a cell; columns of dropped and unreachable cells are zero."""
+@kernel
+def _noise_root(table, rows, root):  # type: ignore[no-untyped-def]
+    """R with R Rᵀ = Q, the Laplacian of ``star_weights(table)``; columns beyond its rank are zero. False when weights underflow."""
     size_u, size = table.shape
     scaled = np.zeros((size_u, size))
     for i in range(size_u):
@@ -20,63 +22,21 @@ def _factor(table, rows, factor):  # type: ignore[no-untyped-def]
             for j in range(size):
                 scaled[i, j] = table[i, j] / np.sqrt(rows[i])
     weights = np.dot(np.ascontiguousarray(scaled.T), scaled)
-    total = np.zeros(size)
-    for i in range(size_u):
-        for j in range(size):
-            total[j] += table[i, j]
-    order = np.argsort(-total, kind="mergesort")
-    label = np.full(size, -1)
-    drop = np.full(size, -1)
-    stack = np.empty(size, np.int64)
-    found = 0
-    for k in range(size):  # components, each named by its most probable cell
-        start = order[k]
-        if total[start] <= 0 or label[start] >= 0:
-            continue
-        drop[found] = start
-        label[start] = found
-        stack[0] = start
-        top = 1
-        while top > 0:
-            top -= 1
-            a = stack[top]
-            for b in range(size):
-                if label[b] < 0 and b != a and weights[a, b] > 0:
-                    label[b] = found
-                    stack[top] = b
-                    top += 1
-        found += 1
-    factor[:] = 0.0
     for j in range(size):
-        if label[j] < 0 or drop[label[j]] == j:
-            continue
-        own = 0.0
-        for k in range(size):
-            if k != j:
-                own += weights[j, k]
-        for k in range(j):
-            own -= factor[j, k] * factor[j, k]
-        if own <= 0:
-            return False
-        pivot = np.sqrt(own)
-        factor[j, j] = pivot
-        for i in range(j + 1, size):
-            if label[i] < 0 or drop[label[i]] == i:
-                continue
-            value = -weights[i, j]
-            for k in range(j):
-                value -= factor[i, k] * factor[j, k]
-            factor[i, j] = value / pivot
+        weights[j, j] = 0.0
+    order, _, rank = elimination_order(weights)
+    lower = negative_weights(weights, order, rank)
+    done = eliminate_columns(lower, 0, rank)
+    root[:] = 0.0
     for i in range(size):
-        if label[i] >= 0 and drop[label[i]] != i:
-            for k in range(size):
-                factor[drop[label[i]], k] -= factor[i, k]
-    return True
+        for k in range(rank):
+            root[order[i], k] = lower[i, k]
+    return done
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cholesky_solve(b, first, second):  # type: ignore[no-untyped-def]
-    """Factor b in place; overwrite both right-hand sides by L⁻¹ times them; ½ log det b, or NaN."""
+    """Factor b = L Lᵀ in place and overwrite both right-hand sides by L⁻¹ times them; ½ log det b, or NaN."""
     size = b.shape[0]
     half = 0.0
     for j in range(size):
@@ -105,11 +65,12 @@ def _cholesky_solve(b, first, second):  # type: ignore[no-untyped-def]
     return half
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def solve_small(parent, initial, transitions, which, population, tau, nu):  # type: ignore[no-untyped-def]
-    """Means and variances (T, L) and log Z of a tree whose nodes all have L cells; NaN when no Gaussian exists.
+    """Means and variances (T, L) and log Z of a tree whose nodes all have L cells.
 
-    ``transitions[which[v]]`` is the step into node v (that of the root is not read).
+    log Z is NaN when no Gaussian exists, inf when weights underflow. ``transitions[which[v]]`` is the step into node v (that of
+    the root is not read).
     """
     count, size = tau.shape
     means = np.zeros((count, size))
@@ -127,9 +88,9 @@ def solve_small(parent, initial, transitions, which, population, tau, nu):  # ty
     for v in range(count - 1, -1, -1):
         if v > 0:
             rows = means[parent[v]]
-            ok = _factor(rows.reshape(-1, 1) * transitions[which[v]], rows, factor)
+            ok = _noise_root(rows.reshape(-1, 1) * transitions[which[v]], rows, factor)
         else:
-            ok = _factor(means[0].reshape(1, -1), np.array([population]), factor)
+            ok = _noise_root(means[0].reshape(1, -1), np.array([population]), factor)
         lam = lams[v]
         for j in range(size):
             lam[j, j] += tau[v, j]
@@ -141,7 +102,7 @@ def solve_small(parent, initial, transitions, which, population, tau, nu):  # ty
         y = np.ascontiguousarray(half.T)
         log_b = _cholesky_solve(b, x, y)
         if not ok or np.isnan(log_b):
-            return mean, variance, np.nan, means
+            return mean, variance, np.nan if ok else np.inf
         w = np.dot(x, etas[v])
         log_z += 0.5 * np.dot(w, w) - log_b
         xs[v] = x
@@ -168,4 +129,4 @@ def solve_small(parent, initial, transitions, which, population, tau, nu):  # ty
         mean[v] = a
         for j in range(size):
             variance[v, j] = q[j, j]
-    return mean, variance, log_z, means
+    return mean, variance, log_z

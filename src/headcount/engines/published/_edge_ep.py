@@ -40,16 +40,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from headcount.engines._engine import IterativeEngine
-from headcount.engines._settings import number, whole
-from headcount.engines._tilting import Tilts
-from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._laplace import first_sites, gaussian_at
-from headcount.posterior._beliefs import Beliefs
-from headcount.structure import NotPositiveDefinite, TreeStructure
-from headcount.structure._base import selection
-from headcount.structure._gaussian_tree import eliminate
-from headcount.structure._linalg import (
+from headcount._linalg import (
     apply,
     cholesky,
     fortran,
@@ -60,6 +51,15 @@ from headcount.structure._linalg import (
     product,
     threads_for,
 )
+from headcount.engines._engine import IterativeEngine
+from headcount.engines._settings import number, whole
+from headcount.engines._tilting import Tilts
+from headcount.engines.tilted._centre import Centre, Roles
+from headcount.engines.tilted._laplace import first_sites, gaussian_at
+from headcount.posterior._beliefs import Beliefs
+from headcount.structure import NotPositiveDefinite, TreeStructure
+from headcount.structure._base import selection
+from headcount.structure._gaussian_tree import eliminate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -434,10 +434,10 @@ def _first_modes(centre: Centre, frames: list[Coordinates]) -> tuple[Array, ...]
 def _edge(centre: Centre, frames: list[Coordinates], v: int) -> Edge:
     """The edge into v, in minimal coordinates."""
     structure = cast("TreeStructure", centre.structure)
-    step, frame, u = structure.steps[v], frames[v], structure.tree.parents[v]
-    columns = step.gain[:, frame.kept]
+    edge, frame, u = structure.steps[v].edge, frames[v], structure.tree.parents[v]
+    columns = edge.gain[:, frame.kept]
     gain = columns[:0] if u < 0 else columns[frames[u].kept] - columns[frames[u].dropped]
-    return Edge(fortran(gain), fortran(step.noise.matrix[frame.kept]), _likelihood(centre, frame, v))
+    return Edge(fortran(gain), fortran(edge.noise.root[frame.kept]), _likelihood(centre, frame, v))
 
 
 def _sites_of(centre: Centre, v: int) -> Iterator[tuple[int, slice]]:

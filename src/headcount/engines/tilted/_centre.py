@@ -22,16 +22,15 @@ from headcount.engines._tilting import Tilts
 from headcount.engines.map._dual import Dual, Quadratic
 from headcount.engines.map._lbfgs import Search, advance
 from headcount.engines.map._map import Objective
-from headcount.individual import RootedTree
 from headcount.observe import Gaussian
-from headcount.structure import JunctionStructure, Known, Structure, TreeStructure
+from headcount.structure import Known, Structure, structure_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from headcount.individual import Model
+    from headcount.individual import Model, RootedTree
     from headcount.observe import Observation
 
     Array = NDArray[np.float64]
@@ -157,8 +156,7 @@ class Centre:
 
 def _structure(roles: Roles, law: RootedTree | Model, known: Known) -> Structure:
     problem = roles.tilts.problem
-    make = TreeStructure if isinstance(law, RootedTree) else JunctionStructure
-    return make(law, float(problem.population), problem.sites, known)  # type: ignore[arg-type]
+    return structure_for(law, float(problem.population), problem.sites, known)
 
 
 def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Array, float]:

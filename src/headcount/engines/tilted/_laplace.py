@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+INSIDE = 1e-9
+"""How far inside a likelihood's domain Newton starts, relative to the largest expected count: far above rounding (1e-13)."""
+
 
 HALVINGS = 50
 """Of a Newton step: 2⁻⁵⁰ of it is rounding."""
@@ -174,15 +177,16 @@ def first_sites(centre: Centre) -> tuple[Array, Array]:
         n = centre.expected + (np.concatenate(mean) if mean else np.zeros(0))
         out = np.zeros(len(n), bool)
         for index, noise in centre.roles.active_noise:
-            low = noise.domain_low
             with np.errstate(divide="ignore", invalid="ignore"):
-                wrong = ~np.isfinite(noise.log_prob(n[index]))
-            out[index] = wrong
-            at = index[wrong]
-            tau[at] = np.maximum(4.0 * tau[at], 1.0 / np.maximum(centre.expected[at], 1.0))
-            nu[index] = tau[index] * np.where(tau[index] > 0, low + room - centre.expected[index], 0.0)
+                out[index] = ~np.isfinite(noise.log_prob(n[index]))
+            # On the very edge of a domain rounding decides what is finite; a site must bring the mean inside.
+            out[index] |= (tau[index] > 0) & (n[index] - noise.domain_low <= INSIDE * centre.expected.max())
         if not out.any():
             return tau, nu
+        tau[out] = np.maximum(4.0 * tau[out], 1.0 / np.maximum(centre.expected[out], 1.0))
+        for index, noise in centre.roles.active_noise:
+            inside = noise.domain_low + room - centre.expected[index]
+            nu[index] = tau[index] * np.where(tau[index] > 0, inside, 0.0)
         room *= 0.5 if trial > 20 else 1.0
     names = [name for site in tilts.problem.sites for name in site.names]
     message = (
