@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.engines.cases import problem
+from tests.graphs import awkward_models
 
 import headcount as hc
 from headcount.engines import TiltedEP
@@ -37,3 +38,14 @@ def test_draws(graph):
                 two = second.values.sum(axis=tuple(1 + k for k, x in enumerate(b) if x != v))
                 np.testing.assert_allclose(one, two, atol=1e-8 * N)
     assert set(draws) == {tuple(c) for c in model.junction_tree.cliques}
+
+
+def test_draws_of_unconnected_variables():
+    """Draws are keyed by the model's own cliques, also where its rooted tree joins unconnected variables; whole ones add up to N."""
+    model = awkward_models()["isolated variable"]
+    post = hc.infer(hc.Problem(model, 20, [hc.Poisson({"alone": [8.0, 7.0, 5.0]})]), TiltedEP())
+    for integer in (False, True):
+        draws = post.beliefs.sample(3, rng=np.random.default_rng(1), integer=integer)
+        assert set(draws) == set(model.junction_tree.cliques)
+        for table in draws.values():
+            np.testing.assert_allclose(table.reshape(3, -1).sum(axis=1), 20)

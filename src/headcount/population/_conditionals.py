@@ -36,8 +36,8 @@ Array = NDArray[np.float64]
 
 MOST_REFINEMENTS = 4
 """Rounds of refinement of a flow. Two are enough unless clusters of cells are joined by weights below 1e-8 of the others."""
-REFINED = 4e-16
-"""A flow is refined until its margins are right to this, relative to their largest deviation: about two rounding errors."""
+REFINED = 1e-14
+"""A flow is refined until its margins are right to this, relative to their largest deviation: a few rounding errors of a sum."""
 SUPPORT_TOLERANCE = 1e-8
 """How far, relative to N, nodes' counts may contradict the model's support before a flow is refused; kept from an earlier
 experiment, no derivation."""

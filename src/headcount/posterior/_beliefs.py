@@ -146,7 +146,12 @@ class GaussianBeliefs(Beliefs):
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Draws of the Gaussian; as integers, rounded from the root of the junction tree down so that tables still agree."""
         draws = self.field.sample(size, rng=rng)
-        centred = {c: d + self.population * self.model.marginal(c) for c, d in draws.items()}
+        centred = {}
+        for clique in self.model.junction_tree.cliques:
+            # A rooted tree joins unconnected variables by an edge, so its tables may be larger than the model's cliques.
+            scope = next(s for s in draws if set(clique) <= set(s))
+            drawn = self.model.domain(scope).project(draws[scope], clique)
+            centred[clique] = drawn + self.population * self.model.marginal(clique)
         if not integer:
             return centred
         from headcount.posterior._draws import round_consistently

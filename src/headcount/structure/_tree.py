@@ -243,9 +243,10 @@ class TreeStructure(Structure):
         solution, changed = self._solution(tau, nu, keep=True)
         steps = {**dict(enumerate(self.steps)), **changed}
         variables, sizes = self.tree.variables, self.tree.sizes
-        views = [self._view(v, steps[v]) for v in range(1, len(sizes))] or [
-            CliqueView(Domain(variables, sizes), self.means[0], 0, lambda: np.eye(sizes[0]))
-        ]
+        views = [self._view(v, steps[v]) for v in range(1, len(sizes))]
+        if not views:
+            alone = np.vstack([np.eye(sizes[0]), *self.layout.sums[0]])
+            views = [CliqueView(Domain(variables, sizes), self.means[0], 0, lambda: alone)]
         return TreeField(
             solution,
             views,

@@ -1,0 +1,118 @@
+"""Chains and trees: compiled and other solver, hard transitions, the choice of a structure, wrong arguments."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.graphs import awkward_models
+from tests.structure.cases import N, Where
+
+import headcount.structure._tree as tree_module
+from headcount.individual import MarkovChain, ModelError
+from headcount.structure import DenseStructure, JunctionStructure, Known, TreeStructure, structure_for
+
+
+def nearly_cut(thread: float) -> MarkovChain:
+    """Two clusters of two cells, joined by a probability `thread` only."""
+    matrix = np.array(
+        [
+            [0.6, 0.4 - thread, thread, 0.0],
+            [0.3, 0.7, 0.0, 0.0],
+            [0.0, 0.0, 0.5, 0.5],
+            [0.0, thread, 0.2, 0.8 - thread],
+        ]
+    )
+    return MarkovChain([0.3, 0.3, 0.2, 0.2], matrix, length=3)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("thread", [1e-3, 1e-12, 1e-17, 1e-20, 1e-60])
+def test_clusters_joined_by_a_thread(thread, compiled, monkeypatch):
+    """Whatever probability joins two clusters, the law is that of the clusters not joined at all, up to that probability.
+
+    A Cholesky factor of the noise without one cell raised "could not be factored" at 1e-17, or returned a wrong spread.
+    """
+    if not compiled:
+        monkeypatch.setattr(tree_module, "LARGEST_COMPILED", 0)
+    sites = [Where((t,), np.arange(4)) for t in range(3)]
+    rng = np.random.default_rng(1)
+    tau, nu = [rng.gamma(1.0, 0.3, 4) for _ in sites], [rng.normal(size=4) for _ in sites]
+    got = TreeStructure(nearly_cut(thread).rooted(), N, sites).solve(tau, nu)
+    cut = TreeStructure(nearly_cut(0.0).rooted(), N, sites).solve(tau, nu)
+    for a, b in zip((*got.mean, *got.variance), (*cut.mean, *cut.variance), strict=True):
+        np.testing.assert_allclose(a, b, atol=10 * N * thread + 1e-12 * N)
+    assert got.log_z == pytest.approx(cut.log_z, abs=1e3 * thread + 1e-11)
+
+
+@pytest.mark.parametrize("rare", [1e-3, 1e-8, 1e-14, 1e-18])
+def test_flows_of_an_almost_certain_move(rare):
+    """Of cells that almost never change, the flow i → i has the spread of the cell itself, to its own digits.
+
+    The flow is driven by potentials of size 1/√rare; taken as a difference of their squares its variance would be lost.
+    """
+    size = 3
+    matrix = np.full((size, size), rare) + (1 - size * rare) * np.eye(size)
+    chain = MarkovChain([0.5, 0.3, 0.2], matrix, length=2)
+    sites = [Where((0,), np.arange(size))]
+    tau, nu = [np.array([0.1, 0.2, 0.3])], [np.array([1.0, -1.0, 0.5])]
+    field = TreeStructure(chain.rooted(), N, sites).field(tau, nu)
+    stay = np.diagonal(field.variance((0, 1)))
+    np.testing.assert_allclose(stay, field.variance((0,)), rtol=1e-9, atol=10 * N * rare)
+    np.testing.assert_allclose(
+        np.diagonal(field.mean((0, 1))), field.mean((0,)), rtol=1e-9, atol=10 * N * rare
+    )
+    np.testing.assert_allclose(field.variance((1, 0)), field.variance((0, 1)).T)
+    assert (field.variance((0, 1)) >= 0).all()
+
+
+def test_the_compiled_solver_is_the_other_one(monkeypatch):
+    """Means, variances and log Z of the compiled solver are those of the general one to 1e-11 N."""
+    rng = np.random.default_rng(2)
+    matrix = rng.dirichlet(np.ones(5), size=5)
+    matrix[:, 4] = 0.0
+    chain = MarkovChain(rng.dirichlet(np.ones(5)), matrix / matrix.sum(axis=1, keepdims=True), length=4)
+    sites = [Where((t,), np.arange(5)) for t in (0, 2, 2, 3)]
+    tau, nu = [rng.gamma(1.0, 0.3, 5) for _ in sites], [rng.normal(size=5) for _ in sites]
+    compiled = TreeStructure(chain.rooted(), N, sites)
+    assert compiled._compiled_cells is not None
+    monkeypatch.setattr(tree_module, "LARGEST_COMPILED", 0)
+    general = TreeStructure(chain.rooted(), N, sites)
+    assert general._compiled_cells is None
+    a, b = compiled.solve(tau, nu), general.solve(tau, nu)
+    for x, y in zip((*a.mean, *a.variance), (*b.mean, *b.variance), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-11 * N)
+    assert a.log_z == pytest.approx(b.log_z, abs=1e-10)
+
+
+def test_the_structure_is_chosen_by_the_graph():
+    """Trees, given as a model or as a rooted tree, get the tree structure; everything else the junction tree."""
+    for model in awkward_models().values():
+        expected = JunctionStructure if model.rooted() is None else TreeStructure
+        assert type(structure_for(model, N, [])) is expected
+    assert type(structure_for(awkward_models()["chain"].rooted(), N, [])) is TreeStructure
+
+
+@pytest.mark.parametrize("make", [structure_for, DenseStructure, JunctionStructure, TreeStructure])
+@pytest.mark.parametrize("population", [0, -1.0, np.nan, np.inf, "many", None])
+def test_populations_that_are_none_are_refused(make, population):
+    """N is a positive finite number; anything else is an error that says so."""
+    model = awkward_models()["chain"]
+    law = model.rooted() if make is TreeStructure else model
+    with pytest.raises(ModelError, match="population is"):
+        make(law, population, [])
+
+
+@pytest.mark.parametrize("make", [DenseStructure, JunctionStructure, TreeStructure])
+def test_wrong_types_are_named(make):
+    """A law that is none, and known facts that are no mapping, are errors that name the argument."""
+    with pytest.raises(ModelError, match=r"(model|tree) is list"):
+        make([1, 2], N, [])
+    with pytest.raises(ModelError, match="exact is list"):
+        Known([1], {})
+
+
+def test_fractions_are_populations():
+    """Expected sizes of groups need not be whole."""
+    assert TreeStructure(awkward_models()["chain"].rooted(), Fraction(5, 2), []).population == 2.5
