@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 
+import headcount as hc
+from headcount.engines.tilted._projection import make_grid
 from headcount.engines.tilted._whole_law import Context, log_choose, whole_law
 from headcount.engines.tilted._whole_law_kernels import tilted_sums
 
@@ -87,3 +89,44 @@ def test_sums_are_those_of_a_loop():
     np.testing.assert_allclose(log_z, total, rtol=1e-13)
     np.testing.assert_allclose(first, (w * s).sum(axis=1), rtol=1e-12)
     np.testing.assert_allclose(second, (w * s**2).sum(axis=1) - (w * s).sum(axis=1) ** 2, rtol=1e-11)
+
+
+@pytest.mark.parametrize("population", [5.0, 300.0, 1e6, 1e9])
+@pytest.mark.parametrize("mean", [-1e12, -3.0, 0.0, 2.0, 1e12])
+def test_windows_of_summation_lie_on_possible_counts(population, mean):
+    """Whatever mean a sweep proposes, the points it is judged on are counts between 0 and N, and their coefficients are finite."""
+    noise = hc.Poisson(np.array([2.0]))
+    for sd in (0.1, 10.0, 1e5):
+        grid = make_grid(noise, np.array([mean]), np.array([sd]), population, lattice=True)
+        inside = np.isfinite(grid.log_prob)
+        assert inside.any()
+        assert ((grid.points[inside] >= 0) & (grid.points[inside] <= population)).all()
+        assert np.isfinite(grid.coefficient[inside]).all()
+
+
+@pytest.mark.parametrize("expected", [0.4, 3.0, 900.0])
+@pytest.mark.parametrize("cavity", [(-50.0, 4.0), (2e9, 4.0), (500.0, 1e12), (5e8, 1e14), (1e9 - 2, 1e9)])
+def test_laws_of_wild_cavities_are_finite(expected, cavity):
+    """A cavity far outside 0 … N, or much wider than the table of factorials, still has a law: no entry is read from outside it."""
+    mean, variance = cavity
+    law = whole_law(Context(np.array([expected]), np.array([mean]), np.array([variance]), 1e9))
+    for part in law:
+        assert np.isfinite(part).all()
+
+
+def test_coefficients_beside_the_ends_of_a_large_population():
+    """log (N over k) against its reference, from 0 to N, as gammaln has it; a reference outside is refused."""
+    n = 1e7
+    points = np.array([[0.0, 1.0, 7.0, 3e5, 5e6, n - 3e5, n - 1, n]])
+    for reference in (0.0, 12.0, 4e5, n - 3, n):
+        exact = [float(binomial_log(n, k) - binomial_log(n, reference)) for k in points[0]]
+        got = log_choose(points, np.array([reference]), n)[0]
+        np.testing.assert_allclose(got, exact, rtol=1e-9, atol=1e-6)
+    for outside in (-1.0, n + 1):
+        with pytest.raises(FloatingPointError, match="outside"):
+            log_choose(points, np.array([outside]), n)
+
+
+def binomial_log(n, k):
+    """log (n over k)."""
+    return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)

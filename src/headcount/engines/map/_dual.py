@@ -194,10 +194,7 @@ class Inverse(Group):
     def start(self, g: Array | None) -> Array:
         """See :class:`Group`."""
         finite, slope, bend = self.end
-        if g is None:
-            room = np.maximum(self.noise.counts - self.low, 0.0) + 1.0
-            return np.where(finite, np.log1p(room), np.log(room))
-        wanted = g[self.entries]
+        wanted = np.zeros(len(self.entries)) if g is None else g[self.entries]
         room = self._room(np.where(finite, np.minimum(wanted, slope), wanted))
         inner = np.where(finite, np.log1p(room), np.log(np.maximum(room, 1e-300)))
         return np.where(finite & (wanted >= slope), (slope - wanted) / bend, inner)

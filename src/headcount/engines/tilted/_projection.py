@@ -67,11 +67,13 @@ class Grid:
 
 
 def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, lattice: bool) -> Grid:
-    """A grid around each entry's posterior; the wider of the given sd and half a count is used."""
-    sd = np.maximum(sd, 0.5)
+    """A grid around each entry's posterior, for an sd of at least half a count and at most N/2: counts from 0 to N have no larger one."""
+    sd = np.clip(sd, 0.5, max(0.5 * population, 0.5))
     step = np.maximum(np.floor(sd / POINTS_PER_SD), 1.0) if lattice else sd / (4 * POINTS_PER_SD)
-    low = np.maximum(mean - REACH * sd, 0.0)
-    high = np.minimum(np.maximum(mean, 0.0) + REACH * sd + 1.0, population)
+    # A mean may leave [0, N] on the way; the law it stands for cannot, and ends at the nearest count there is.
+    middle = np.clip(mean, 0.0, population)
+    low = np.maximum(middle - REACH * sd, 0.0)
+    high = np.minimum(middle + REACH * sd + 1.0, population)
     low = np.floor(low) if lattice else low
     count = np.floor((high - low) / step).astype(int) + 1
     k = np.arange(int(count.max(initial=1)))

@@ -106,23 +106,26 @@ def whole_law(context: Context, *, reach: float = 7.5) -> Law:
 
 
 def log_choose(points: Array, reference: Array, population: float) -> Array:
-    """log of the binomial coefficient (N over k), less that of the reference: ``(K, P)`` points, ``(K,)`` references."""
+    """log of the binomial coefficient (N over k), less that of the reference: ``(K, P)`` points, ``(K,)`` references.
+
+    Points beyond N are padding and count as N. A reference outside [0, N] has no coefficient.
+    """
+    if not ((reference >= 0) & (reference <= population)).all():
+        raise FloatingPointError("a window of summation lies outside 0 … N")
     k = np.clip(points, 0.0, population)
     r = reference[:, None]
     return -_log_gamma_ratio(k, r) - _log_gamma_ratio(population - k, population - r)
 
 
 def _log_gamma_ratio(x: Array, r: Array) -> Array:
-    """log x! − log r!, by Stirling's formula where each is too large to be subtracted."""
-    large = r > TABLE
-    if not large.any():
-        table = _log_factorials()
+    """log x! − log r!; where both are too large to be subtracted, by the difference of their Stirling series."""
+    large = np.minimum(x, r) > TABLE
+    table = _log_factorials()
+    if not large.any() and x.max(initial=0.0) < len(table) and r.max(initial=0.0) < len(table):
         return table[x.astype(np.intp)] - table[r.astype(np.intp)]
-    far = np.where(large, r, 1.0)
-    d = np.where(large, x - far, 0.0)
+    far, d = np.where(large, r, 1.0), np.where(large, x - r, 0.0)
     series = (far + 0.5) * np.log1p(d / far) + d * (np.log(far + d) - 1.0) + (1 / (far + d) - 1 / far) / 12
-    near = gammaln(np.where(large, 0.0, x) + 1.0) - gammaln(np.where(large, 0.0, r) + 1.0)
-    return np.where(large, series, near)
+    return np.where(large, series, gammaln(x + 1.0) - gammaln(r + 1.0))
 
 
 @cache

@@ -23,13 +23,14 @@ def fit_laws(
     ``table`` holds log k! for small k.
     """
     longest = 1
+    widest = max(0.5 * population, 0.5)  # a count from 0 to N has no larger sd
     for i in range(mean.size):
-        sd = max(np.sqrt(variance[i]), 0.5)
+        sd = min(max(np.sqrt(variance[i]), 0.5), widest)
         longest = max(longest, int(2 * reach * sd / max(np.floor(sd / 3.0), 1.0)) + 4)
     base, s, p, q = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest)
     for i in range(mean.size):
         m, v = mean[i], variance[i]
-        sd = max(np.sqrt(v), 0.5)
+        sd = min(max(np.sqrt(v), 0.5), widest)
         step = max(np.floor(sd / 3.0), 1.0)
         low = min(max(np.floor(m - reach * sd), 0.0), population)
         high = min(max(m, 0.0) + reach * sd + 1.0, population)
@@ -62,10 +63,20 @@ def fit_laws(
 
 
 @bare
+def _log_factorial(x, table):
+    """log x!: looked up, or by Stirling's series beyond the table; NaN below zero, where there is none."""
+    if not x >= 0.0:
+        return np.nan
+    if x < table.size:
+        return table[int(x)]
+    return (x + 0.5) * np.log(x) - x + 0.5 * np.log(2.0 * np.pi) + 1.0 / (12.0 * x)
+
+
+@bare
 def _log_ratio(x, r, table):
-    """log x! − log r!, by Stirling's formula where each is too large to be subtracted."""
-    if r < table.size // 2:
-        return table[int(x)] - table[int(r)]
+    """log x! − log r!; where both are too large to be subtracted, by the difference of their Stirling series."""
+    if not min(x, r) >= table.size // 2:
+        return _log_factorial(x, table) - _log_factorial(r, table)
     d = x - r
     return (r + 0.5) * np.log1p(d / r) + d * (np.log(x) - 1.0) + (1.0 / x - 1.0 / r) / 12.0
 
