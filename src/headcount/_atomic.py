@@ -1,13 +1,32 @@
-"""Whole files or none: write beside the target, flush to the disk, then put it in place by one rename.
+"""Whole files and whole folders or none, and only where nothing of the user's is lost.
 
-A kill, a full disk or an error in between leaves the old file as it was and no rubbish behind.
+A file is written beside its target, flushed to the disk and put in place by one rename. A folder that is not there yet is made
+under another name and renamed. Into a folder that exists the files are renamed one by one, between two states of its manifest: the
+first says that the folder is being filled, the second holds the checksums of what was written. A kill in between leaves the first, and
+`check_manifest` refuses to read a folder that may mix two runs.
 """
 
+import errno
+import hashlib
+import json
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+import signal
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+"""Names the files of the last run that wrote a folder, with their checksums."""
+_KIND = "files written by headcount"
+
+
+class OutputError(ValueError):
+    """A place that cannot be written to, or where something would be lost; nothing was written."""
 
 
 @contextmanager
@@ -23,26 +42,247 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     >>> [p.name for p in folder.iterdir()]
     ['a.txt']
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))
+    check_file(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile: its files are readable by their owner only, and a result should follow the umask.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    try:
-        yield temporary
-        _flush(temporary, os.O_RDWR)
-        os.replace(temporary, target)
-    except BaseException:  # a Ctrl-C too must leave nothing half-written
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
+    with _named(target):
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            yield temporary
+            _flush(temporary, os.O_RDWR)
+            os.replace(temporary, target)
+        except BaseException:  # a Ctrl-C too must leave nothing half-written
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            raise
     with suppress(OSError):  # some systems cannot flush a folder; the rename itself has happened
         _flush(target.parent, os.O_RDONLY)
+
+
+@contextmanager
+def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """An empty temporary folder; the files written there are put into `folder`, all or none, when the block ends well.
+
+    Files of `folder` that were not written by an earlier run, or were changed since, are not overwritten unless `force` is set:
+    that raises `OutputError`. Other files of the folder stay.
+    """
+    target = Path(os.path.realpath(folder))
+    check_folder(target)
+    fresh = not target.exists()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Inside the folder where it exists: it may be a mount, or the folder above it may be closed to us.
+    name = f".headcount.{secrets.token_hex(6)}"
+    stage = target.with_name(f".{target.name}{name}") if fresh else target / name
+    with _named(target):
+        stage.mkdir()
+        try:
+            yield stage
+            names = sorted(path.name for path in stage.iterdir())
+            check_folder(target, names, force=force)
+            made = {name: checksum(stage / name) for name in names}
+            for name in names:
+                _flush(stage / name, os.O_RDWR)
+            with _signals_held():
+                if fresh and not target.exists():
+                    _write_manifest(stage, made, {}, complete=True)
+                    with suppress(OSError):
+                        _flush(stage, os.O_RDONLY)
+                    os.rename(stage, target)
+                else:
+                    earlier = {name: digest for name, digest in _known(target).items() if name not in made}
+                    _write_manifest(target, made, earlier, complete=False)
+                    for name in names:
+                        os.replace(stage / name, target / name)
+                    _write_manifest(target, made, earlier, complete=True)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    with suppress(OSError):
+        _flush(target, os.O_RDONLY)
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a target that is a folder or a device, or whose folder cannot be written."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OutputError(
+            f"{path}: this is {_kind(target)}, and only a regular file is written: give another name"
+        )
+    _check_writable(target.parent, str(path))
+
+
+def check_folder(folder: str | os.PathLike[str], names: Iterable[str] = (), *, force: bool = False) -> None:
+    """Refuse a folder that cannot be written, or in which `names` would replace files that are not ours."""
+    target = Path(os.path.realpath(folder))
+    if target.exists() and not target.is_dir():
+        raise OutputError(
+            f"{folder}: this is {_kind(target)}, and results go into a folder: give another name"
+        )
+    _check_writable(target, str(folder))
+    if not target.exists():
+        return
+    odd = [name for name in (*names, MANIFEST) if _exists(target / name) and not _is_plain(target / name)]
+    if odd:
+        raise OutputError(
+            f"{target / odd[0]}: this is {_kind(target / odd[0])}, and only regular files are replaced"
+        )
+    foreign = [] if force else sorted(_foreign(target, names))
+    if foreign:
+        raise OutputError(
+            f"{folder}: {', '.join(foreign)} {'is' if len(foreign) == 1 else 'are'} there already, and headcount did not write "
+            f"{'it' if len(foreign) == 1 else 'them'}, or it was changed since: give another folder, or overwrite with --force "
+            "(force=True)"
+        )
+
+
+def left_over(folder: str | os.PathLike[str]) -> list[str]:
+    """Files that earlier runs wrote into the folder and the last one did not replace."""
+    earlier = (_manifest(Path(folder)) or {}).get("earlier", {})
+    return sorted(name for name in earlier if _is_plain(Path(folder) / name))
+
+
+def check_manifest(folder: str | os.PathLike[str], name: str) -> None:
+    """Refuse a folder whose last run was killed while its files were put in place, or whose file `name` was damaged since."""
+    held = _manifest(Path(folder))
+    if held is None:
+        return
+    if not held["complete"]:
+        raise OutputError(
+            f"{folder}: the run that wrote this folder was ended while its files were put in place, so that they may be of two "
+            "different runs: run it again"
+        )
+    known = held["files"].get(name)
+    if known is not None and known != checksum(Path(folder) / name):
+        raise OutputError(
+            f"{Path(folder) / name}: the file is damaged, or was changed since it was written: run it again"
+        )
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder; None where there is none of ours."""
+    try:
+        held = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    sound = (
+        isinstance(held, dict)
+        and held.get("kind") == _KIND
+        and isinstance(held.get("complete"), bool)
+        and isinstance(held.get("files"), dict)
+        and isinstance(held.get("earlier"), dict)
+    )
+    return held if sound else None
+
+
+def _known(folder: Path) -> dict[str, str]:
+    """Every file of the folder that a run of ours wrote, with its checksum."""
+    held = _manifest(folder)
+    return {} if held is None else {**held["earlier"], **held["files"]}
+
+
+def _write_manifest(
+    folder: Path, files: Mapping[str, str], earlier: Mapping[str, str], *, complete: bool
+) -> None:
+    held = {"kind": _KIND, "complete": complete, "files": dict(files), "earlier": dict(earlier)}
+    text = json.dumps(held, indent=1) + "\n"
+    with replacing(folder / MANIFEST) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _foreign(folder: Path, names: Iterable[str]) -> set[str]:
+    """Those of `names` that lie in the folder and are not as an earlier run wrote them."""
+    held = _manifest(folder)
+    there = {name for name in names if _exists(folder / name)}
+    if held is None:
+        return there | ({MANIFEST} if _exists(folder / MANIFEST) else set())
+    known = _known(folder)
+    # A run that was killed while its files were put in place leaves files of two runs: all of them ours.
+    return {
+        name
+        for name in there
+        if name not in known or (held["complete"] and known[name] != checksum(folder / name))
+    }
+
+
+def _check_writable(folder: Path, given: str) -> None:
+    """Refuse where neither `folder` nor the nearest folder above it that exists can be written."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if not nearest.is_dir():
+        raise OutputError(
+            f"{given}: {nearest} is {_kind(nearest)}, so that there can be nothing below it: give another name"
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"{given}: {nearest} cannot be written to: give another place, or have its permissions changed"
+        )
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _kind(path: Path) -> str:
+    if path.is_symlink():
+        return "a link"
+    kinds = (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISREG, "a file"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    mode = path.stat().st_mode
+    return next((name for test, name in kinds if test(mode)), "a device")
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Name the target in errors of the system that come without a file: a full disk has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror or os.strerror(error.errno), str(target)) from error
+        raise
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold Ctrl-C and a request to stop back until the files are in place: that takes milliseconds."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    held = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before = signal.getsignal(number)
+        if callable(before):
+            held[number] = signal.signal(number, lambda n, frame: came.append(n))
+    try:
+        yield
+    finally:
+        for number, before in held.items():
+            signal.signal(number, before)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _flush(path: Path, mode: int) -> None:
     handle = os.open(path, mode)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system without fsync
+            raise
     finally:
         os.close(handle)

@@ -40,6 +40,10 @@ _ALWAYS_ALLOWED = 2**24
 _limit: ContextVar[int | None] = ContextVar("headcount_memory_limit", default=None)
 
 
+class TooLargeError(ModelError):
+    """A computation that would take more memory than it may."""
+
+
 @contextmanager
 def limited(size: int | str) -> Iterator[None]:
     """Set the limit for a block of code, in bytes or as text.
@@ -101,14 +105,14 @@ def require(needed: int, what: str, *, limit: int | None = None, remedy: str = "
 
     Raises
     ------
-    ModelError
+    TooLargeError
         With both numbers.
     """
     if limit is None and needed <= _ALWAYS_ALLOWED and _chosen() is None:
         return
     allowed = _allowed() if limit is None else limit
     if needed > allowed:
-        raise ModelError(
+        raise TooLargeError(
             f"{what} would take {readable_bytes(needed)} of memory and the limit is {readable_bytes(allowed)}: "
             f"{remedy}, or raise the limit (memory_limit where there is one, or the environment variable {VARIABLE}=8GB)"
         )

@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headcount.cli._guard import NOT_CONVERGED, TooLargeError
-from headcount.cli._show import show_files, show_notes, show_plan, show_posterior, show_weights
-from headcount.memory import SHARE, free_memory, parse_size, readable_bytes
+from headcount import memory
+from headcount.cli._show import (
+    NOT_CONVERGED,
+    say,
+    show_files,
+    show_notes,
+    show_plan,
+    show_posterior,
+    show_weights,
+    wrote,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
-    from headcount.cli._options import Options
+    from headcount.cli._app import Options
     from headcount.engines import Engine
     from headcount.engines._plan import Plan
     from headcount.io import Case
@@ -37,10 +45,14 @@ class Output:
     format: str
     omx: bool
     keep: bool
+    safe_csv: bool
+    force: bool
 
     def check(self) -> None:
         """Refuse before the work what would fail after it."""
         from importlib.util import find_spec
+
+        from headcount._atomic import check_folder
 
         if not 0 < self.level < 1:
             raise ValueError(f"--level must lie between 0 and 1, got {self.level:g}")
@@ -48,6 +60,22 @@ class Output:
             raise ValueError(f"--format is csv or parquet, got {self.format!r}")
         if self.format == "parquet" and find_spec("pyarrow") is None:
             raise ValueError("writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv")
+        check_folder(self.folder)
+
+    def check_files(self, case: Case, *, fitted: bool) -> None:
+        """Refuse a folder in which files that are not ours would be overwritten."""
+        from headcount._atomic import check_folder
+        from headcount.io import result_names
+
+        places = any(
+            "cell" in found and len(found) > 2 for found in map(_coordinates, case.problem.observations)
+        )
+        names = result_names(format=self.format, omx=self.omx, places=places, fitted=fitted)
+        check_folder(self.folder, names, force=self.force)
+
+
+def _coordinates(observation: Any) -> Any:
+    return getattr(observation.counts, "coords", {})
 
 
 def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
@@ -56,8 +84,9 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
 
     output.check()
     case = read_case(counts, options)
-    engine, plan, limit = planned(case.problem, options)
-    refuse_too_large(plan, limit)
+    output.check_files(case, fitted=False)
+    engine, plan = planned(case.problem, options)
+    refuse_too_large(plan)
     posterior = infer(case.problem, engine, rng=options.seed, strict=False)
     _write_and_show(posterior, output, case.notes, good=posterior.status.good)
 
@@ -75,9 +104,10 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, *, method:
             "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time]"
         )
     case = read_case(counts, options)
+    output.check_files(case, fitted=True)
     engine = named_engine(options)
-    _, plan, limit = planned(case.problem, options)
-    refuse_too_large(plan, limit)
+    _, plan = planned(case.problem, options)
+    refuse_too_large(plan)
     start = None
     if options.weights is not None:
         values = read_weights(parse_weights(options.weights), case.feature_names, encoding=options.encoding)
@@ -132,7 +162,10 @@ def _write_and_show(
             weights=weights,
             ascent=ascent,
             omx=output.omx,
+            safe_csv=output.safe_csv,
+            force=output.force,
         )
+        wrote(output.folder)
         show_posterior(result)
         show_notes(notes)
         show_files(files, good=good)
@@ -147,10 +180,10 @@ def _write_and_show(
 def run_plan(counts: Sequence[Path], options: Options) -> None:
     """Say which engine, how much memory and how long; run nothing."""
     case = read_case(counts, options)
-    _, plan, limit = planned(case.problem, options)
-    show_plan(plan, limit, free_memory())
+    _, plan = planned(case.problem, options)
+    show_plan(plan, memory.limit(), memory.free_memory())
     show_notes(case.notes)
-    refuse_too_large(plan, limit)
+    refuse_too_large(plan)
 
 
 def read_case(counts: Sequence[Path], options: Options) -> Case:
@@ -219,37 +252,27 @@ def named_engine(options: Options) -> Engine | None:
         raise ValueError(f"{made.name}: {error}") from None
 
 
-def planned(problem: Problem, options: Options) -> tuple[Engine, Plan, int | None]:
-    """The engine, named or selected (once), what its run will take, and what it may take (None when the system does not say)."""
+def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
+    """The engine, named or selected (once), and what its run will take."""
     from headcount.engines._infer import chosen
     from headcount.engines._plan import plan
 
     choice = chosen(problem, named_engine(options))
     made = replace(plan(problem, choice.engine), reason=choice.reason)
-    return choice.engine, made, _memory_limit(options)
+    return choice.engine, made
 
 
-def _memory_limit(options: Options) -> int | None:
-    """Bytes that a run may take: as the user says, or a share of what is free."""
-    if options.memory_limit is not None:
-        return parse_size(options.memory_limit)
-    free = free_memory()
-    return None if free is None else int(SHARE * free)
-
-
-def refuse_too_large(plan: Plan, limit: int | None) -> None:
+def refuse_too_large(plan: Plan) -> None:
     """Raise with both numbers when the plan is above the limit."""
-    if limit is not None and plan.peak > limit:
-        raise TooLargeError(
-            f"{plan.engine} would take about {readable_bytes(plan.peak)}, and {readable_bytes(limit)} is the limit. "
-            "Merge cells, take fewer times, use --engine MAP (no uncertainty), or raise --memory-limit."
-        )
+    remedy = "merge cells, take fewer times, use --engine MAP (no uncertainty)"
+    memory.require(plan.peak, plan.engine, remedy=remedy)
 
 
 def run_birds(
-    side: int, weights: str, population: int, *, steps: int, rate: float, seed: int, out: Path
+    side: int, weights: str, population: int, *, steps: int, rate: float, seed: int, out: Path, force: bool
 ) -> None:
     """Simulate the birds and write them."""
+    from headcount._atomic import check_folder
     from headcount.io import write_world
     from headcount.simulate import birds
 
@@ -257,8 +280,9 @@ def run_birds(
         numbers = [float(part) for part in weights.split(",")]
     except ValueError:
         raise ValueError(f"--weights takes four numbers with commas between them, got {weights!r}") from None
+    check_folder(out)
     world = birds(side, numbers, population, steps=steps, rate=rate, rng=seed)
-    show_files(write_world(world, out), good=False)
+    _write_and_show_world(write_world(world, out, force=force), out)
 
 
 def run_chain(
@@ -274,9 +298,11 @@ def run_chain(
     sd: float | None,
     seed: int,
     out: Path,
+    force: bool,
 ) -> None:
     """Simulate individuals that move by the user's own transitions."""
     from headcount import simulate
+    from headcount._atomic import check_folder
     from headcount.io import read_chain, write_world
 
     seen = {
@@ -287,16 +313,37 @@ def run_chain(
     }
     if noise not in seen:
         raise ValueError(f"--noise is one of {', '.join(seen)}, got {noise!r}")
+    check_folder(out)
     observe = seen[noise]()
     chain, places = read_chain(transitions, initial=initial, cells=cells, length=steps)
     world = simulate.population(chain, population, observe=observe, rng=seed)
-    show_files(write_world(world, out, places=places), good=False)
+    _write_and_show_world(write_world(world, out, places=places, force=force), out)
+
+
+def _write_and_show_world(files: Sequence[Path], out: Path) -> None:
+    wrote(out)
+    show_files(files, good=False)
 
 
 def _needed(value: float | None, option: str) -> float:
     if value is None:
         raise ValueError(f"{option} is needed for this noise")
     return value
+
+
+def run_report(results: Path, out: Path | None, *, title: str | None, force: bool) -> None:
+    """Write the page of a finished run and say where it is."""
+    from headcount._atomic import OutputError, check_file
+    from headcount.report import write
+    from headcount.report._write import PAGE_FILE, is_page
+
+    target = out if out is not None else (results if results.is_dir() else results.parent) / PAGE_FILE
+    check_file(target)
+    if target.exists() and not force and not is_page(target):
+        raise OutputError(
+            f"{target}: headcount did not write this file: give another name, or overwrite it with --force"
+        )
+    say(str(write(results, out, title=title)))
 
 
 def parse_weights(text: str | None) -> Any:

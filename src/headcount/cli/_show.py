@@ -1,13 +1,23 @@
-"""What the commands print: status first, then numbers, then what was written."""
+"""What the commands print, and how they end.
+
+Printed are the status first, then numbers, then what was written. Whatever comes from the user (labels, file names, messages that quote
+them) goes through `visible`, so that no control character reaches the terminal. Exit codes: 0 well, 2 bad input, 3 too large, 4 not
+converged, 130 interrupted, 143 stopped, 1 anything else; the reason is printed in one place, on standard error, without a traceback.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from headcount.memory import readable_bytes
+import typer
+
+from headcount.memory import TooLargeError, limited, readable_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -33,166 +43,268 @@ _MEANING = {
     "features.csv.gz": "what the moves depend on",
     "truth_counts": "the true counts",
     "truth_flows": "the true movements",
+    "manifest.json": "checksums of these files",
 }
 
 
-def console() -> Console:
-    """Standard output, without guessing at what to colour."""
+BAD_INPUT, TOO_LARGE, NOT_CONVERGED, INTERRUPTED = 2, 3, 4, 130
+_ASCII = str.maketrans(
+    {
+        "…": "...",
+        "•": "*",
+        "−": "-",
+        "–": "-",
+        "≥": ">=",
+        "≤": "<=",
+        "²": "^2",
+        "½": "1/2",
+        "±": "+-",
+        "→": "->",
+    }
+)
+"""Our own words on a terminal that has no other characters; labels keep theirs as escapes."""
+_SHOWN = 50
+"""Problems that are printed; more are counted."""
+_written: list[Path] = []
+"""Folders that this command has written to, so that what is said of an error afterwards is right."""
+
+
+class _Stream:
+    """Standard output or error that survives a reader who goes away (``| head``) and characters it cannot encode."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._plain = not _encodes(stream, "…")
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text.translate(_ASCII) if self._plain else text)
+        except BrokenPipeError:
+            self._discard()
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._discard()
+
+    def _discard(self) -> None:
+        """Send the rest nowhere: that nobody reads on is no fault, and the files are written all the same."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _encodes(stream: Any, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+@contextmanager
+def terminal() -> Iterator[None]:
+    """Print through `_Stream` inside the block."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def guarded(memory_limit: str | None = None) -> Iterator[None]:
+    """Turn errors that a user can mend into a report and an exit code; others keep their traceback."""
+    _written.clear()
+    try:
+        with nullcontext() if memory_limit is None else limited(memory_limit):
+            yield
+    except KeyboardInterrupt:
+        _refuse(f"Interrupted; {_outcome()}.", INTERRUPTED)
+    except MemoryError:
+        _refuse(f"The machine has no more memory to give: see headcount plan; {_outcome()}.", TOO_LARGE)
+    except TooLargeError as error:
+        _refuse(f"{error}; {_outcome()}.", TOO_LARGE)
+    except OSError as error:
+        _refuse(f"{error.filename or 'The system'}: {error.strerror or error}; {_outcome()}.", 1)
+    except ValueError as error:
+        problems = getattr(error, "problems", None) or (str(error),)
+        count = len(problems)
+        say((f"{count} problem{'s' if count > 1 else ''}; {_outcome()}.", "bold red"), error=True)
+        for problem in problems[:_SHOWN]:
+            say((" • ", "red"), problem, error=True)
+        if count > _SHOWN:
+            say(f"   and {count - _SHOWN} more", error=True)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def _refuse(text: str, code: int) -> NoReturn:
+    say((text, "bold red"), error=True)
+    raise typer.Exit(code) from None
+
+
+def _outcome() -> str:
+    return f"the files in {_written[-1]} were written before" if _written else "nothing was written"
+
+
+def visible(text: str) -> str:
+    """The text with every control, formatting or unknown character as an escape, so that the terminal obeys none of them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def console(*, error: bool = False) -> Console:
+    """Standard output or error, without guessing at what to colour."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(stderr=error, highlight=False)
+
+
+def say(*parts: str | tuple[str, str], error: bool = False) -> None:
+    """Print one line of plain or styled (text, style) parts; line breaks inside the text are kept."""
+    from rich.text import Text
+
+    styled = [(part, "") if isinstance(part, str) else part for part in parts]
+    lines = [("\n".join(visible(line) for line in text.split("\n")), style) for text, style in styled]
+    console(error=error).print(Text.assemble(*lines), soft_wrap=True)
 
 
 def show_posterior(result: Result) -> None:
     """Status, sizes, evidence, and the largest movements."""
-    out, a = console(), result.attributes
-    colour = "green" if result.good else "red"
-    out.print(
-        f"[bold {colour}]{a['status']}[/]  {a['engine']}, {a['iterations']} iterations, {float(a['seconds']):.2g} s, "
+    a = result.attributes
+    say(
+        (a["status"], f"bold {'green' if result.good else 'red'}"),
+        f"  {a['engine']}, {a['iterations']} iterations, {float(a['seconds']):.2g} s, "
         f"residual {float(a['residual']):.2g} (asked: {float(a['tolerance']):.2g})",
-        soft_wrap=True,
     )
     first, second = ("times", "cells") if result.is_chain else ("variables", "states")
     seen = int(result.nodes["observed"].notna().sum())
     noise = ", ".join(a["observations"])
-    out.print(
+    say(
         f"{len(result.times)} {first}, {len(result.cells)} {second}, {seen} counts ({noise}), population {result.population:,}"
-        + ("" if a["log_evidence"] is None else f", log evidence {float(a['log_evidence']):.6g}"),
-        soft_wrap=True,
+        + ("" if a["log_evidence"] is None else f", log evidence {float(a['log_evidence']):.6g}")
     )
     share = result.nodes["reliable"].mean()
     if share < 1:
-        out.print(
-            f"{share:.0%} of the counts' intervals rest on enough individuals to be trusted (column reliable)",
-            soft_wrap=True,
+        say(
+            f"{share:.0%} of the counts' intervals rest on enough individuals to be trusted (column reliable)"
         )
     if result.is_chain and len(result.flows):
         moved = result.flows[result.flows["origin"] != result.flows["dest"]]
-        out.print()
-        out.print(_movements(moved.nlargest(5, "mean"), result.level))
+        _show_largest(moved.nlargest(5, "mean"), result.level)
     elif not result.is_chain:
-        out.print()
-        out.print(_movements(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level))
+        _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level)
 
 
-def _movements(frame: pd.DataFrame, level: float) -> Any:
-    """Rows with their interval, as a table."""
-    from rich.markup import escape
-    from rich.table import Table
-
+def _show_largest(frame: pd.DataFrame, level: float) -> None:
+    """Rows with their mean and interval, as a table."""
     from headcount.posterior._frames import SUMMARY
 
     labels = [c for c in frame.columns if c not in SUMMARY]
-    table = Table(
-        title=f"the largest, with {level:.0%} intervals", title_justify="left", box=None, pad_edge=False
-    )
-    for name in labels:
-        table.add_column(name)
-    for name in ("mean", "median", "interval"):
-        table.add_column(name, justify="right")
-    for row in frame.itertuples(index=False):
-        cells = row._asdict()
-        spread = cells["lower"] == cells["lower"]
-        ends = f"{cells['lower']:.0f} … {cells['upper']:.0f}" if spread else "none"
-        median = f"{cells['median']:.0f}" if spread else "none"
-        table.add_row(*(escape(_label(cells[n])) for n in labels), f"{cells['mean']:.1f}", median, ends)
-    return table
-
-
-def _label(value: Any) -> str:
-    text = str(value)
-    return text.removesuffix(" 00:00:00")
+    rows = []
+    for row in frame.to_dict("records"):
+        spread = row["lower"] == row["lower"]
+        ends = f"{row['lower']:.0f} … {row['upper']:.0f}" if spread else "none"
+        median = f"{row['median']:.0f}" if spread else "none"
+        texts = [str(row[name]).removesuffix(" 00:00:00") for name in labels]
+        rows.append([*texts, f"{row['mean']:.1f}", median, ends])
+    header = [*labels, "mean", "median", "interval"]
+    _show_table(f"the largest, with {level:.0%} intervals", header, len(labels), rows)
 
 
 def show_weights(made: Fit, table: pd.DataFrame, level: float) -> None:
     """How learning went, and every weight with its interval."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    out = console()
-    colour = "green" if made.status.good else "red"
-    out.print(
-        f"[bold {colour}]{made.status.value}[/]  fit by {made.method} with {made.engine}, {made.e_steps} E-steps, "
-        f"{made.seconds:.2g} s, log evidence {made.evidence:.6g}",
-        soft_wrap=True,
+    say(
+        (made.status.value, f"bold {'green' if made.status.good else 'red'}"),
+        f"  fit by {made.method} with {made.engine}, {made.e_steps} E-steps, {made.seconds:.2g} s, log evidence {made.evidence:.6g}",
     )
-    shown = Table(
-        title=f"weights, with {level:.0%} intervals", title_justify="left", box=None, pad_edge=False
-    )
-    for name in ("feature", "weight", "standard error", "interval"):
-        shown.add_column(name, justify="left" if name == "feature" else "right")
-    for row in table.to_dict("records"):
-        shown.add_row(
-            escape(str(row["feature"])),
+    rows = [
+        [
+            str(row["feature"]),
             f"{row['weight']:.4f}",
             f"{row['standard_error']:.4f}",
             f"{row['lower']:.3f} … {row['upper']:.3f}",
-        )
-    out.print()
-    out.print(shown)
-    out.print()
+        ]
+        for row in table.to_dict("records")
+    ]
+    header = ["feature", "weight", "standard error", "interval"]
+    _show_table(f"weights, with {level:.0%} intervals", header, 1, rows)
+    say()
+
+
+def _show_table(title: str | None, header: Sequence[str], labels: int, rows: Sequence[Sequence[str]]) -> None:
+    """A table whose first `labels` columns are texts and the others numbers; no header where it is empty."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=bool(header))
+    for k, name in enumerate(header):
+        table.add_column(Text(visible(name)), justify="left" if k < labels else "right")
+    for row in rows:
+        table.add_row(*(Text(visible(text)) for text in row))
+    say()
+    console().print(table)
 
 
 def show_notes(notes: Sequence[str]) -> None:
     """What was decided for the user."""
-    from rich.markup import escape
-
     said = [n for n in notes if n]
     if said:
-        out = console()
-        out.print()
+        say()
         for note in said:
-            out.print(f"[yellow]note[/] {escape(note)}", soft_wrap=True)
+            say(("note ", "yellow"), note)
 
 
 def show_files(files: Sequence[Path], *, good: bool) -> None:
     """What was written, how large, and what to do next."""
-    from rich.markup import escape
-    from rich.table import Table
+    from headcount._atomic import left_over
 
-    out = console()
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for path in files:
-        meaning = _MEANING.get(path.name, _MEANING.get(path.stem, ""))
-        table.add_row(f"  {path.name}", readable_bytes(path.stat().st_size), meaning)
-    out.print(f"\nwritten to {escape(str(files[0].parent))}", soft_wrap=True)
-    out.print(table)
-    older = sorted(p.name for p in _left_over(files))
-    if older:
-        out.print(
-            f"[yellow]note[/] from an earlier run, and not of this one: {escape(', '.join(older))}",
-            soft_wrap=True,
-        )
-    if good and any(path.name == "posterior.nc" for path in files):
-        out.print(f"\nnext: headcount report {escape(str(files[0].parent))}", soft_wrap=True)
-
-
-def _left_over(files: Sequence[Path]) -> list[Path]:
-    """Files of the names we use that lie in the same folder but were not written now."""
-    names = [name if "." in name else f"{name}.{end}" for name in _MEANING for end in ("csv", "parquet")]
     folder = files[0].parent
-    known = {folder / name for name in (*names, "report.html")}
-    return [path for path in known - set(files) if path.exists()]
+    say(f"\nwritten to {folder}")
+    rows = [
+        [
+            f"  {path.name}",
+            readable_bytes(path.stat().st_size),
+            _MEANING.get(path.name, _MEANING.get(path.stem, "")),
+        ]
+        for path in files
+    ]
+    _show_table(None, [], 3, rows)
+    older = left_over(folder)
+    if older:
+        say(("note ", "yellow"), f"from an earlier run, and not of this one: {', '.join(older)}")
+    if good and any(path.name == "posterior.nc" for path in files):
+        say(f"\nnext: headcount report {folder}")
 
 
-def show_plan(plan: Plan, limit: int | None, free: int | None) -> None:
+def wrote(folder: Path) -> None:
+    """Note that files were written, so that no later message says otherwise."""
+    _written.append(folder)
+
+
+def show_plan(plan: Plan, limit: int, free: int | None) -> None:
     """Engine, memory and time before anything runs."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("engine", f"[bold]{plan.engine}[/]")
-    table.add_row("why", escape(plan.reason))
-    table.add_row(
-        "memory",
-        f"about {readable_bytes(plan.memory)} to infer, {readable_bytes(plan.writing)} to write with all flows",
-    )
-    table.add_row("limit", "none" if limit is None else readable_bytes(limit))
-    table.add_row("free", "unknown" if free is None else readable_bytes(free))
-    table.add_row(
-        "time", "no estimate" if plan.seconds != plan.seconds else f"about {_duration(plan.seconds)}"
-    )
-    console().print(table)
+    rows = [
+        ["engine", plan.engine],
+        ["why", plan.reason],
+        [
+            "memory",
+            f"about {readable_bytes(plan.memory)} to infer, {readable_bytes(plan.writing)} to write with all flows",
+        ],
+        ["limit", readable_bytes(limit)],
+        ["free", "unknown" if free is None else readable_bytes(free)],
+        ["time", "no estimate" if plan.seconds != plan.seconds else f"about {_duration(plan.seconds)}"],
+    ]
+    _show_table(None, [], 2, rows)
 
 
 def _duration(seconds: float) -> str:

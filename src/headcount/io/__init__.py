@@ -7,7 +7,7 @@ from headcount.io._result import Result, load_result
 from headcount.io._source import TableError
 from headcount.io._tables import read_counts
 from headcount.io._world import write_world
-from headcount.io._write import write_results, write_table
+from headcount.io._write import result_names, write_results, write_table
 
 __all__ = [
     "NOISES",
@@ -22,6 +22,7 @@ __all__ = [
     "read_omx",
     "read_problem",
     "read_weights",
+    "result_names",
     "write_flows_omx",
     "write_omx",
     "write_results",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,8 @@ def write_omx(
 
     arrays = {str(name): np.asarray(m, dtype=float) for name, m in matrices.items()}
     shape = _one_shape(arrays, zones)
-    with replacing(path) as temporary, h5py.File(temporary, "w") as stored:
+    memory = io.BytesIO()  # HDF5 never meets a full disk, which it does not survive
+    with h5py.File(memory, "w") as stored:
         stored.attrs["OMX_VERSION"] = np.bytes_(VERSION)
         stored.attrs["SHAPE"] = np.array(shape, dtype=np.int32)
         data, lookup = stored.create_group("data"), stored.create_group("lookup")
@@ -101,6 +103,8 @@ def write_omx(
             data.create_dataset(name, data=array, compression="gzip", compression_opts=1, shuffle=True)
         if zones is not None:
             lookup.create_dataset("zone", data=_stored(zones))
+    with replacing(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
 
 
 def _one_shape(

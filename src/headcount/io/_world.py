@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount._atomic import replacing
+from headcount._atomic import MANIFEST, filling
 from headcount.io._write import put_table
 
 if TYPE_CHECKING:
@@ -21,24 +20,27 @@ if TYPE_CHECKING:
     from headcount.simulate import World
 
 
-def write_world(world: World, folder: str | os.PathLike[str], *, places: Places | None = None) -> list[Path]:
+def write_world(
+    world: World, folder: str | os.PathLike[str], *, places: Places | None = None, force: bool = False
+) -> list[Path]:
     """Write what `read_problem` reads, and the truth; all files or none.
 
     ``counts.csv``, ``transitions.csv``, ``initial.csv``, where there are such ``cells.csv`` and ``features.csv.gz``, and
-    ``truth_counts.csv``, ``truth_flows.csv``. Moves of probability 0, and true flows of 0, have no row.
+    ``truth_counts.csv``, ``truth_flows.csv``; ``manifest.json`` holds their checksums. Moves of probability 0, and true flows of 0,
+    have no row.
 
     Parameters
     ----------
     places
         Where the cells are, if the world does not say.
+    force
+        Overwrite files that an earlier run did not write, or that were changed since; they are refused otherwise.
     """
-    place = Path(folder)
-    files = []
-    with ExitStack() as stack:
-        for name, table in world_tables(world, places).items():
-            files.append(place / name)
-            put_table(table, stack.enter_context(replacing(place / name)), name)
-    return files
+    tables = world_tables(world, places)
+    with filling(folder, force=force) as stage:
+        for name, table in tables.items():
+            put_table(table, stage / name)
+    return [Path(folder) / name for name in (*tables, MANIFEST)]
 
 
 def world_tables(world: World, places: Places | None = None) -> dict[str, pd.DataFrame]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount._atomic import replacing
+from headcount._atomic import MANIFEST, filling, replacing
+from headcount._netcdf import write_tree
 from headcount.io._omx import write_flows_omx
 from headcount.io._result import POSTERIOR_FILE
-from headcount.posterior._dataset import draw_group, tree_of, write_tree
+from headcount.posterior._dataset import draw_group, tree_of
 from headcount.posterior._frames import SUMMARY
 from headcount.posterior._result import Result
 
@@ -28,6 +28,9 @@ FORMATS = ("csv", "parquet")
 SMALLEST_FLOW = 0.5
 """Expected individuals below which a move gets no line; the tables have them all."""
 _DIGITS = "%.10g"
+"""Significant digits of numbers in CSV: enough for what a posterior knows, and short enough to read."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""First characters of a text that spreadsheets run as a formula."""
 
 
 def write_results(
@@ -40,11 +43,13 @@ def write_results(
     weights: pd.DataFrame | None = None,
     ascent: pd.DataFrame | None = None,
     omx: bool = False,
+    safe_csv: bool = False,
+    force: bool = False,
 ) -> tuple[Result, list[Path]]:
     """Write ``posterior.nc``, ``nodes`` and ``flows`` (CSV or Parquet), ``summary.json`` and, with places, ``flows.geojson``.
 
-    Every file is made under a temporary name and all are put in place at the end, so that an error, a full disk or a kill leaves
-    what was there before.
+    Every file is made in a temporary folder and all are put in place at the end, so that an error or a full disk leaves what was
+    there before. ``manifest.json`` holds their checksums; a kill while they are put in place leaves a folder that `load_result` refuses.
 
     Parameters
     ----------
@@ -56,6 +61,10 @@ def write_results(
         What a fit adds (``feature, weight, …``; one row an iteration); they go into the NetCDF and beside it.
     omx
         Write ``flows.omx`` too, for transport tools.
+    safe_csv
+        Put an apostrophe before texts in CSV that a spreadsheet would run as a formula (``=``, ``+``, ``-``, ``@`` in front).
+    force
+        Overwrite files that an earlier run did not write, or that were changed since; they are refused otherwise.
 
     Returns
     -------
@@ -76,24 +85,27 @@ def write_results(
     )
     tree = tree_of(result, draws=draw_group(posterior))
     tables = {"nodes": result.nodes, "flows": result.flows, "weights": weights, "ascent": ascent}
-    files = []
-    with ExitStack() as stack:
-
-        def temporary(name: str) -> Path:
-            files.append(place / name)
-            return stack.enter_context(replacing(place / name))
-
-        write_tree(tree, temporary(POSTERIOR_FILE))
+    with filling(place, force=force) as stage:
+        write_tree(tree, stage / POSTERIOR_FILE)
         for name, table in tables.items():
             if table is not None:
                 whole = table.assign(level=level) if name in {"nodes", "flows"} else table
-                put_table(whole, temporary(f"{name}.{format}"), f"{name}.{format}")
-        _write_json(summary(result), temporary("summary.json"))
+                put_table(whole, stage / f"{name}.{format}", safe=safe_csv)
+        _write_json(summary(result), stage / "summary.json")
         if result.coordinates is not None and result.is_chain:
-            write_lines(flow_lines(result), temporary("flows.geojson"))
+            write_lines(flow_lines(result), stage / "flows.geojson")
         if omx:
-            write_flows_omx(result, temporary("flows.omx"))
-    return result, files
+            write_flows_omx(result, stage / "flows.omx")
+        written = {path.name for path in stage.iterdir()}
+    names = [n for n in result_names(format=format, omx=True, places=True, fitted=True) if n in written]
+    return result, [place / name for name in (*names, MANIFEST)]
+
+
+def result_names(*, format: str, omx: bool, places: bool, fitted: bool) -> list[str]:
+    """Files that `write_results` will write, so that a folder can be checked before the work."""
+    tables = ["nodes", "flows", *(["weights", "ascent"] if fitted else [])]
+    extra = [*(["flows.geojson"] if places else []), *(["flows.omx"] if omx else [])]
+    return [POSTERIOR_FILE, *(f"{name}.{format}" for name in tables), "summary.json", *extra]
 
 
 def summary(result: Result) -> dict[str, Any]:
@@ -118,28 +130,39 @@ def summary(result: Result) -> dict[str, Any]:
     }
 
 
-def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """One table as CSV, compressed CSV or Parquet (by its ending), whole or not at all."""
+def write_table(frame: pd.DataFrame, path: str | os.PathLike[str], *, safe_csv: bool = False) -> None:
+    """One table as CSV, compressed CSV or Parquet (by its ending), whole or not at all; ``safe_csv`` as in `write_results`."""
     with replacing(path) as temporary:
-        put_table(frame, temporary, Path(path).name)
+        put_table(frame, temporary, Path(path).suffix, safe=safe_csv)
 
 
-def put_table(frame: pd.DataFrame, path: Path, name: str) -> None:
-    """Write a table to `path` in the format that `name` ends in."""
-    suffixes = [s.lower() for s in Path(name).suffixes]
-    if suffixes[-1:] in ([".parquet"], [".pq"]):
+def put_table(frame: pd.DataFrame, path: Path, suffix: str | None = None, *, safe: bool = False) -> None:
+    """Write a table to `path` in the format of a `suffix`, its own unless given."""
+    ending = (path.suffix if suffix is None else suffix).lower()
+    if ending in {".parquet", ".pq"}:
         try:
             frame.to_parquet(path, index=False)
         except ImportError:
             message = "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
             raise ValueError(message) from None
-    elif suffixes[-1:] == [".gz"]:
-        text = frame.to_csv(index=False, float_format=_DIGITS, lineterminator="\n")
-        # No name and no time in the header: the same table gives the same bytes.
-        with path.open("wb") as file, gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
-            packed.write(text.encode("utf-8"))
-    else:
-        frame.to_csv(path, index=False, float_format=_DIGITS, lineterminator="\n")
+        return
+    text = (_safe(frame) if safe else frame).to_csv(index=False, float_format=_DIGITS, lineterminator="\n")
+    content = text.encode("utf-8", errors="surrogateescape")
+    if ending == ".gz":
+        content = gzip.compress(
+            content, mtime=0
+        )  # no time in the header: the same table gives the same bytes
+    path.write_bytes(content)
+
+
+def _safe(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with texts that a spreadsheet takes as text: an apostrophe before what would be run as a formula."""
+
+    def shielded(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
+
+    texts = [c for c in frame.columns if frame[c].dtype.kind not in "biufM"]
+    return frame.assign(**{c: frame[c].astype(object).map(shielded) for c in texts})
 
 
 def _share(frame: pd.DataFrame) -> float | None:

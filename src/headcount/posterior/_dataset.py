@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._atomic import replacing
+from headcount._netcdf import write_tree
 from headcount.posterior._frames import COORDINATES, SUMMARY, is_plain_chain, label_array, places_under
 from headcount.posterior._provenance import written
 from headcount.posterior._result import Result
@@ -50,17 +51,6 @@ def save(posterior: Posterior, path: str | os.PathLike[str], *, level: float = 0
     tree = to_xarray(posterior, level=level)
     with replacing(path) as temporary:
         write_tree(tree, temporary)
-
-
-def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
-    """Write any tree as compressed NetCDF."""
-    encoding = {
-        node.path: {
-            n: {"zlib": True, "complevel": 4} for n, v in node.data_vars.items() if v.dtype.kind in "fiu"
-        }
-        for node in tree.subtree
-    }
-    tree.to_netcdf(path, engine="h5netcdf", encoding=encoding)
 
 
 def tree_of(result: Result, *, draws: xr.Dataset) -> xr.DataTree:

@@ -51,6 +51,12 @@ def write(
     return Path(path)
 
 
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that `write` made."""
+    with path.open("rb") as file:
+        return b'<meta name="generator" content="headcount">' in file.read(1000)
+
+
 def render(result: Result, *, title: str | None = None) -> str:
     """The page as one text."""
     data = payload(result)
