@@ -33,6 +33,10 @@ class ModelError(FaultsError):
     """A model, scope, table or file that cannot be right."""
 
 
+class ProblemError(FaultsError):
+    """A population or an observation that cannot be right."""
+
+
 def raise_all(problems: Iterable[str]) -> None:
     """Raise a `ModelError` that names every problem; do nothing when there is none."""
     found = tuple(problems)

@@ -1,16 +1,15 @@
 """What is seen: noise models, and the Problem that binds them to a model and a population."""
 
+from headcount.errors import ProblemError
 from headcount.observe._base import Fault, Observation
 from headcount.observe._binomial import Binomial
-from headcount.observe._errors import ProblemError
 from headcount.observe._exact import Exact
 from headcount.observe._gaussian import Gaussian
 from headcount.observe._laplace import LaplaceNoise
 from headcount.observe._negative_binomial import NegativeBinomial
 from headcount.observe._poisson import Poisson
-from headcount.observe._problem import Problem
+from headcount.observe._problem import Problem, Traits
 from headcount.observe._site import Site
-from headcount.observe._traits import Traits
 
 __all__ = [
     "Binomial",

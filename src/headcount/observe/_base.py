@@ -13,11 +13,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headcount.observe._data import as_data
 from headcount.observe._difference import derivative
+from headcount.observe._labels import as_data
 
 Array = NDArray[np.float64]
-
+Numbers = Any
+"""What holds one number per entry, or one for all: numbers, arrays, pandas and xarray objects, mappings from variables to these."""
+_NUMERIC = {"Numbers", "float", "int"}
+"""Annotations of fields that must hold numbers."""
 _SHARED = ("counts", "on", "sums")
 
 
@@ -54,10 +57,10 @@ class Observation(ABC):
         y: an array, an `xarray.DataArray`, a pandas Series or DataFrame, or a mapping from a variable (or a
         tuple of variables) to such a table. NaN or an absent row is "not observed"; zero is data.
     on
-        Which table was seen: None (every variable; for arrays one row a variable), a variable, or a tuple
+        Which table was seen: None (every variable; for arrays one row per variable), a variable, or a tuple
         of variables.
     sums
-        A 0/1 matrix, one row a count and one column a table entry (or ``{name: [states]}``): each count is
+        A 0/1 matrix, one row per count and one column per table entry (or ``{name: [states]}``): each count is
         then the total of several entries.
 
     Notes
@@ -66,13 +69,14 @@ class Observation(ABC):
     arrays over what was observed. The functions of n take arrays of shape (..., K), the last axis aligned
     with the K counts.
 
-    A field holds one number an entry (it is broadcast to the table's shape) unless its metadata say
-    ``{"per": "pair"}`` (a K × K matrix) or ``{"per": "all"}`` (carried along untouched).
+    A field holds one number per entry (it is broadcast to the table's shape) unless its metadata say
+    ``{"per": "pair"}`` (a K × K matrix) or ``{"per": "all"}`` (carried along untouched). Text, True and False, and functions are
+    settings, refused where the field is annotated ``float`` or ``int``.
     """
 
-    counts: Any
+    counts: Numbers
     on: Any = field(default=None, kw_only=True)
-    sums: Any = field(default=None, kw_only=True)
+    sums: Numbers = field(default=None, kw_only=True)
 
     gaussian: ClassVar[bool] = False
     """Conditioning on it is closed-form: Gaussian and exact noise."""
@@ -88,9 +92,13 @@ class Observation(ABC):
     """`concave_part` is available."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name != "on":
-                object.__setattr__(self, name, as_data(value, f"{type(self).__name__}({name}=...)"))
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if item.name == "on" or (value is None and item.default is None):
+                continue
+            setting = isinstance(value, (str, bool)) or callable(value)
+            if not setting or _is_numeric(item.type):
+                object.__setattr__(self, item.name, as_data(value, f"{type(self).__name__}({item.name}=...)"))
 
     @abstractmethod
     def log_prob(self, n: ArrayLike) -> Array:
@@ -172,12 +180,12 @@ class Observation(ABC):
         return twin
 
     def entry_parameters(self) -> dict[str, Any]:
-        """The parameters that hold one number an entry (or one for all), by name."""
+        """The parameters that hold one number per entry (or one for all), by name."""
         return self._parameters("entry")
 
     @property
     def family(self) -> tuple[Hashable, ...]:
-        """What two noises share that differ in nothing but numbers an entry: only such may be laid end to end."""
+        """Equal for noises that differ only in counts and per-entry parameters: only these can be concatenated."""
         entry = self.entry_parameters()
         rest = [(name, getattr(self, name)) for name, _ in _declared(type(self)) if name not in entry]
         same = [(k, v if isinstance(v, (str, bool, type(None))) else id(v)) for k, v in rest]
@@ -197,14 +205,17 @@ class Observation(ABC):
         return found
 
 
+def _is_numeric(annotation: Any) -> bool:
+    """Whether a field's annotation says that it holds numbers."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    return bool(_NUMERIC & set(text.replace(" ", "").split("|")))
+
+
 @cache
 def _declared(noise: type[Observation]) -> tuple[tuple[str, str], ...]:
-    """The names of a noise's parameters, and what each holds a number for."""
+    """The names of a noise's parameters, and what each holds one number per."""
     return tuple(
         (item.name, item.metadata.get("per", "entry"))
         for item in dataclasses.fields(noise)
         if item.name not in _SHARED
     )
-
-
-Scope = tuple[Hashable, ...]

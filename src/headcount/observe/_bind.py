@@ -1,24 +1,24 @@
-"""Binding an observation to a model: which table, which entries, one parameter an entry."""
+"""Binding an observation to a model: which table, which entries, one parameter per entry."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from headcount.checks import brief
 from headcount.individual import Model
-from headcount.observe._base import Array, Observation, Scope
-from headcount.observe._complaints import Complaints
-from headcount.observe._data import is_labelled
-from headcount.observe._labels import Axis, Misfit, dimension_names, read_table
-from headcount.observe._names import EntryNames
-from headcount.observe._site import Site
+from headcount.observe._base import Array, Observation
+from headcount.observe._checks import Complaints
+from headcount.observe._labels import Axis, Misfit, dimension_names, is_labelled, read_table
+from headcount.observe._site import EntryNames, Site
 from headcount.observe._sums import Sums, read_sums
+from headcount.tables import Domain, Scope
 
 _TIME = ("time", "variable")
 _CELL = ("cell", "state")
@@ -39,7 +39,7 @@ class _Table:
 def bind(
     observation: Observation, model: Model, *, source: int, chain: bool, complaints: Complaints
 ) -> list[Site]:
-    """The sites of one observation: one a table of which something was seen.
+    """The sites of one observation: one per table of which something was seen.
 
     What does not fit is noted in `complaints`, and the table left out.
     """
@@ -59,7 +59,7 @@ def bind(
 
 
 def _tables(observation: Observation, model: Model) -> Iterator[_Table]:
-    """Lay the data out on the tables they speak of."""
+    """The observation as one table of data per scope."""
     counts, on = observation.counts, observation.on
     if isinstance(counts, Mapping):
         if on is not None:
@@ -92,8 +92,12 @@ def _for_key(observation: Observation, key: Hashable, counts: Any) -> Observatio
 
 def _scope(on: Any, model: Model) -> Scope:
     """`on` as a scope inside a clique."""
-    known = on in model.states if isinstance(on, Hashable) else False
-    scope: Scope = (on,) if known or not isinstance(on, (tuple, list)) else tuple(on)
+    try:
+        known = not isinstance(on, list) and on in model.states
+        scope: Scope = (on,) if known or not isinstance(on, (tuple, list)) else tuple(on)
+        hash(scope)
+    except TypeError:
+        raise Misfit(f"on is {brief(on)}: give a variable or a tuple of variables") from None
     unknown = [v for v in scope if v not in model.states]
     if unknown or not scope:
         names = ", ".join(repr(v) for v in model.variables[:8]) + (
@@ -116,56 +120,67 @@ def _one_table(observation: Observation, scope: Scope, model: Model) -> _Table:
     """Data on a table over one scope, axes in the user's order."""
     flow: tuple[tuple[str, ...], ...] = _FLOW if len(scope) == 2 else ((),) * len(scope)
     axes = [Axis((v, *flow[k]), model.states[v]) for k, v in enumerate(scope)]
-    size = math.prod(len(axis.labels) for axis in axes)
-    sums = None if observation.sums is None else read_sums(observation.sums, axes)
-    seen = axes if sums is None else [sums.axis]
-    entry = {
-        name: _named(name, lambda v=value: read_table(_plain(v), seen, partial=True)).ravel()
-        for name, value in observation.entry_parameters().items()
-    }
-    length = size if sums is None else len(sums.axis.labels)
-    pair = {name: _pair(name, value, (), length) for name, value in observation.pair_parameters().items()}
-    counts = _named("counts", lambda: read_table(_plain(observation.counts), seen)).ravel()
-    return _Table(scope, counts, entry, pair, sums)
+    sums = _sums(observation, axes)
+    counts, entry, pair = _read(observation, axes if sums is None else [sums.axis])
+    return _Table(scope, counts.ravel(), {name: value.ravel() for name, value in entry.items()}, pair, sums)
 
 
 def _node_tables(observation: Observation, model: Model) -> Iterator[_Table]:
-    """Data on every variable: a row a variable."""
+    """Data on every variable: one row per variable."""
     variables, states = model.variables, model.states
-    alike = len(set(states.values())) == 1
     labelled = is_labelled(observation.counts)
-    if not alike and observation.sums is not None:
+    cells = Axis(_CELL, _columns(model, labelled=labelled, sums=observation.sums is not None))
+    sums = _sums(observation, [cells])
+    axes = [Axis(_TIME, variables), cells if sums is None else sums.axis]
+    counts, entry, pair = _read(observation, axes, rows=len(variables))
+    place = {label: k for k, label in enumerate(cells.labels)}
+    for row, v in enumerate(variables):
+        keep: Any = slice(None)
+        if labelled and states[v] != cells.labels:
+            keep = np.array([place[label] for label in states[v]])
+            _nothing_outside(counts[row], keep, cells.labels, v)
+        pairs = {name: value[row][keep][:, keep] for name, value in pair.items()}
+        yield _Table((v,), counts[row][keep], {k: e[row][keep] for k, e in entry.items()}, pairs, sums)
+
+
+def _columns(model: Model, *, labelled: bool, sums: bool) -> tuple[Hashable, ...]:
+    """The labels along a row of counts: the states of every variable, or of all together where the counts have labels."""
+    states = list(model.states.values())
+    if all(some == states[0] for some in states):
+        return states[0]
+    if sums:
         raise Misfit(
             "sums over variables with different states: give on=..., or a mapping from variable to counts"
         )
-    if not alike and not labelled and len({len(s) for s in states.values()}) > 1:
+    if labelled:
+        return tuple(dict.fromkeys(label for some in states for label in some))
+    if len({len(some) for some in states}) > 1:
         raise Misfit(
             "the variables have different numbers of states: give on=... or a mapping from variable to counts"
         )
-    union = states[variables[0]]
-    if not alike:
-        union = tuple(dict.fromkeys(label for v in variables for label in states[v])) if labelled else union
-    cells = Axis(_CELL, union)
-    sums = None if observation.sums is None else read_sums(observation.sums, [cells])
-    axes = [Axis(_TIME, variables), cells if sums is None else sums.axis]
-    counts = _named("counts", lambda: read_table(_plain(observation.counts), axes))
+    return states[0]
+
+
+def _sums(observation: Observation, axes: list[Axis]) -> Sums | None:
+    if observation.sums is None:
+        return None
+    sums: Sums = _named("sums", read_sums, observation.sums, axes)
+    return sums
+
+
+def _read(
+    observation: Observation, axes: list[Axis], *, rows: int | None = None
+) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+    """Counts, parameters per entry and parameters per pair over `axes`, the first of which may be the rows of variables."""
+    counts = _named("counts", read_table, observation.counts, axes)
     entry = {
-        name: _named(name, lambda v=value: read_table(_plain(v), axes, partial=True))
+        name: _named(name, read_table, value, axes, partial=True)
         for name, value in observation.entry_parameters().items()
     }
-    width = len(axes[1].labels)
-    pair = {
-        name: _pair(name, value, (len(variables),), width)
-        for name, value in observation.pair_parameters().items()
-    }
-    place = {label: k for k, label in enumerate(union)}
-    for row, v in enumerate(variables):
-        keep: Any = slice(None)
-        if not alike and labelled:
-            keep = np.array([place[label] for label in states[v]])
-            _nothing_outside(counts[row], keep, union, v)
-        pairs = {name: value[row][keep][:, keep] for name, value in pair.items()}
-        yield _Table((v,), counts[row][keep], {k: e[row][keep] for k, e in entry.items()}, pairs, sums)
+    length = math.prod(len(axis.labels) for axis in axes[rows is not None :])
+    lead = () if rows is None else (rows,)
+    pair = {name: _pair(name, value, lead, length) for name, value in observation.pair_parameters().items()}
+    return counts, entry, pair
 
 
 def _nothing_outside(
@@ -178,17 +193,13 @@ def _nothing_outside(
         raise Misfit(f"counts for {stray[0]!r}, which is not a state of {variable!r}")
 
 
-def _plain(value: Any) -> Any:
-    return value if is_labelled(value) else np.asarray(value, dtype=float)
-
-
-def _named(name: str, read: Any) -> Array:
-    """Say which argument did not fit."""
+def _named(name: str, read: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """``read(*arguments, **options)``; an error says which argument of the noise did not fit."""
     try:
-        return read()
+        return read(*arguments, **options)
     except Misfit as misfit:
         raise Misfit(f"{name}: {misfit}") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Misfit(f"{name}: must be numbers, or labelled numbers ({error})") from None
 
 
@@ -196,7 +207,7 @@ def _pair(name: str, value: Any, lead: tuple[int, ...], length: int) -> Array:
     """A (K, K) parameter, broadcast over the variables if there are several."""
     if is_labelled(value):
         raise Misfit(f"{name}: give a plain array, entries in the table's order; labels are not read here")
-    array = np.asarray(value, dtype=float)
+    array = _named(name, np.asarray, value, dtype=float)
     shape = (*lead, length, length)
     if array.shape not in (shape, shape[-2:]):
         raise Misfit(f"{name}: shape {array.shape} where {shape} is needed")
@@ -205,27 +216,16 @@ def _pair(name: str, value: Any, lead: tuple[int, ...], length: int) -> Array:
 
 def _canonical(table: _Table, model: Model) -> _Table:
     """The same table with its axes in the model's order, so that (u, v) and (v, u) give one site."""
-    order = (
-        [int(k) for k in np.argsort([model.variables.index(v) for v in table.scope])]
-        if len(table.scope) > 1
-        else [0]
-    )
-    if order == list(range(len(order))):
+    scope = tuple(sorted(table.scope, key=model.variables.index)) if len(table.scope) > 1 else table.scope
+    if scope == table.scope:
         return table
-    shape = model.size(table.scope)
-    flat = np.arange(math.prod(shape)).reshape(shape).transpose(order).ravel()
-    scope = tuple(table.scope[k] for k in order)
+    flat = Domain(scope, model.size(scope)).positions(table.scope)
     if table.sums is not None:
-        return _Table(
-            scope, table.counts, table.entry, table.pair, Sums(table.sums.weights[:, flat], table.sums.axis)
-        )
-    return _Table(
-        scope,
-        table.counts[flat],
-        {name: value[flat] for name, value in table.entry.items()},
-        {name: value[np.ix_(flat, flat)] for name, value in table.pair.items()},
-        None,
-    )
+        sums = Sums(table.sums.weights[:, flat], table.sums.axis)
+        return replace(table, scope=scope, sums=sums)
+    entry = {name: value[flat] for name, value in table.entry.items()}
+    pair = {name: value[np.ix_(flat, flat)] for name, value in table.pair.items()}
+    return _Table(scope, table.counts[flat], entry, pair, None)
 
 
 def _site(observation: Observation, model: Model, table: _Table, source: int, chain: bool) -> Site:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
 from headcount.numerics import poisson_log_pmf
-from headcount.observe._base import Array, Fault, Observation
+from headcount.observe._base import Array, Fault, Numbers, Observation
 
 _LARGE = 1e6
 
@@ -26,10 +26,10 @@ class Binomial(Observation):
     Parameters
     ----------
     detection
-        p, strictly between 0 and 1; one number or one an entry.
+        p, strictly between 0 and 1; one number, or one per entry.
     """
 
-    detection: Any
+    detection: Numbers
 
     log_concave: ClassVar[bool] = True
     whole: ClassVar[bool] = True

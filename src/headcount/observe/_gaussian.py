@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from headcount.observe._base import Array, Fault, Observation
-from headcount.observe._errors import ProblemError
+from headcount.errors import ProblemError
+from headcount.observe._base import Array, Fault, Numbers, Observation
 
 _HALF_LOG_TWO_PI = 0.5 * np.log(2 * np.pi)
 
@@ -27,15 +27,15 @@ class Gaussian(Observation):
     Parameters
     ----------
     sd
-        Standard deviation > 0; one number or one an entry.
+        Standard deviation > 0; one number, or one per entry.
     covariance
         V, (K, K) over the table's entries in C order (over the sums, if there are sums); with ``on=None``
         one for every variable alike, or (T, K, K). NaN counts are left out of it. Give `sd` or
         `covariance`, not both.
     """
 
-    sd: Any = None
-    covariance: Any = field(default=None, metadata={"per": "pair"})
+    sd: Numbers = None
+    covariance: Numbers = field(default=None, metadata={"per": "pair"})
 
     gaussian: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True

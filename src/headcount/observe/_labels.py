@@ -1,16 +1,18 @@
-"""Labelled data to plain tables: by label, NaN where there is no row, what does not fit refused."""
+"""Counts and parameters as plain tables: arrays as they are, labelled data by label, NaN where there is no row."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Hashable, Iterable, Sequence
+import sys
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.observe._data import is_dataarray, is_frame, is_series
+from headcount.checks import brief, numbers
+from headcount.errors import ModelError, ProblemError
+from headcount.labels import is_dataarray, is_frame, is_series, item, plain
 
 Array = NDArray[np.float64]
 
@@ -28,6 +30,34 @@ class Axis:
 
     names: tuple[Hashable, ...]
     labels: tuple[Hashable, ...]
+
+
+def is_sparse(data: Any) -> bool:
+    """Whether `data` is a scipy sparse matrix or array."""
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(data))
+
+
+def is_labelled(data: Any) -> bool:
+    """Whether `data` carries labels of its own."""
+    return is_dataarray(data) or is_series(data) or is_frame(data)
+
+
+def as_data(value: Any, what: str) -> Any:
+    """Plain numbers as a read-only float array, masked entries NaN; labelled data, mappings and sparse matrices untouched."""
+    if is_labelled(value) or is_sparse(value) or isinstance(value, Mapping):
+        return value
+    if value is None or isinstance(value, (bool, np.bool_)):
+        raise ProblemError(f"{what} is {brief(value)}: give numbers, or labelled data; NaN is not observed")
+    try:
+        if isinstance(value, np.ma.MaskedArray):
+            array = np.ma.filled(np.ma.array(numbers(value.data, what), mask=value.mask), np.nan)
+        else:
+            array = np.array(numbers(value, what))
+    except ModelError as error:
+        raise ProblemError(error.problems) from None
+    array.setflags(write=False)
+    return array
 
 
 def read_table(data: Any, axes: Sequence[Axis], *, partial: bool = False) -> Array:
@@ -53,31 +83,20 @@ def read_table(data: Any, axes: Sequence[Axis], *, partial: bool = False) -> Arr
         data = _stacked(data, axes)
     if is_series(data):
         return _from_series(data, axes, partial)
-    return _from_array(np.asarray(data, dtype=float), axes, partial)
+    return _from_array(numbers(data, "it"), axes, partial)
 
 
 def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) -> NDArray[np.intp]:
     """Where each label stands in `known`; `Misfit` if one is not there."""
     place = {plain(label): k for k, label in enumerate(known)}
     found = [(label, place.get(plain(label))) for label in labels]
-    unknown = list(dict.fromkeys(repr(_item(label)) for label, k in found if k is None))
+    unknown = list(dict.fromkeys(repr(item(label)) for label, k in found if k is None))
     if unknown:
         raise Misfit(
             f"unknown label{'s' if len(unknown) > 1 else ''} {_few(unknown)} along {what!r}: "
             f"the model has {_few([repr(k) for k in known])}"
         )
     return np.array([k for _, k in found if k is not None], dtype=np.intp)
-
-
-def plain(label: Any) -> Hashable:
-    """A form in which equal labels are equal keys: numpy scalars as Python's, every kind of date alike."""
-    if isinstance(label, dt.datetime) and label.tzinfo is not None:
-        return label
-    if isinstance(label, (dt.date, np.datetime64)):
-        return ("date", int(np.array(label, dtype="datetime64[ns]").astype("int64")))
-    if isinstance(label, tuple):
-        return tuple(plain(part) for part in label)
-    return _item(label)
 
 
 def dimension_names(data: Any) -> tuple[Hashable, ...] | None:
@@ -90,10 +109,6 @@ def dimension_names(data: Any) -> tuple[Hashable, ...] | None:
     if is_frame(data) and _COUNT in data.columns:
         return tuple(c for c in data.columns if c != _COUNT)
     return None
-
-
-def _item(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
 
 
 def _few(texts: Sequence[str]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headcount.observe._base import Array, Fault, Observation
+from headcount.observe._base import Array, Fault, Numbers, Observation
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -23,10 +23,10 @@ class LaplaceNoise(Observation):
     Parameters
     ----------
     scale
-        b > 0; one number or one an entry.
+        b > 0; one number, or one per entry.
     """
 
-    scale: Any
+    scale: Numbers
 
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False

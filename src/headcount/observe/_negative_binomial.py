@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from headcount.numerics import poisson_log_pmf
-from headcount.observe._base import Array, Fault, Observation
+from headcount.observe._base import Array, Fault, Numbers, Observation
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,9 +30,9 @@ class NegativeBinomial(Observation):
         Expected counts when nobody is there, ≥ 0.
     """
 
-    dispersion: Any
-    rate: Any = 1.0
-    background: Any = 0.0
+    dispersion: Numbers
+    rate: Numbers = 1.0
+    background: Numbers = 0.0
 
     whole: ClassVar[bool] = True
     poisson_shaped: ClassVar[bool] = True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headcount.numerics import poisson_log_pmf
-from headcount.observe._base import Array, Fault, Observation
+from headcount.observe._base import Array, Fault, Numbers, Observation
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,13 +24,13 @@ class Poisson(Observation):
     Parameters
     ----------
     rate
-        λ > 0: expected counts per individual present; one number or one an entry.
+        λ > 0: expected counts per individual present; one number, or one per entry.
     background
         λ₀ ≥ 0: expected counts when nobody is there.
     """
 
-    rate: Any = 1.0
-    background: Any = 0.0
+    rate: Numbers = 1.0
+    background: Numbers = 0.0
 
     log_concave: ClassVar[bool] = True
     whole: ClassVar[bool] = True

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 
+from headcount.checks import LARGEST_COUNT, brief, whole_number
+from headcount.errors import ModelError, ProblemError
 from headcount.individual import MarkovChain, Model
-from headcount.observe._base import Array, Observation, Scope
+from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
-from headcount.observe._check import check_noise, check_reach
-from headcount.observe._complaints import Complaints
-from headcount.observe._contradictions import check_exact
-from headcount.observe._errors import ProblemError
-from headcount.observe._family import Part, by_family
-from headcount.observe._site import Site
-from headcount.observe._traits import Traits, traits_of
-
-_LARGEST = 2**53
-"""Above it a float no longer counts individuals one by one."""
+from headcount.observe._checks import Complaints, check_noise, check_together
+from headcount.observe._site import Part, Site, by_family
+from headcount.tables import Domain, Scope
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Problem:
     """N individuals, each x ~ p independently; of their count tables n, noisy counts y ~ l(· | n) are seen.
 
@@ -45,28 +40,27 @@ class Problem:
     Raises
     ------
     ProblemError
-        Labels, shapes or scopes the model does not have, counts or parameters that cannot be, exact margins
-        that contradict each other or N. Its ``problems`` has one text a fault.
+        Labels, shapes or scopes the model does not have, counts or parameters that cannot be, counts that contradict each
+        other or N. Its ``problems`` has one text per fault.
     """
 
     model: Model
     population: int
-    observations: tuple[Observation, ...] = ()
-    sites: tuple[Site, ...] = field(init=False, repr=False)
-    """One a table and observation, in the observations' order; scopes in the model's order of variables."""
+    observations: tuple[Observation, ...]
+    sites: tuple[Site, ...] = field(repr=False)
+    """One per table and observation, in the observations' order; scopes in the model's order of variables."""
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, model: Model, population: int, observations: Observation | Iterable[Observation] = ()
+    ) -> None:
         complaints = Complaints()
-        given: Any = self.observations
-        observations = (given,) if isinstance(given, Observation) else _as_tuple(given, complaints)
-        population = _whole(self.population, complaints)
-        model: object = self.model
-        if not isinstance(model, Model):
-            complaints.add("model", f"must be a Model, got {type(model).__name__}")
-            complaints.raise_any()
-        object.__setattr__(self, "observations", observations)
-        object.__setattr__(self, "population", population)
-        object.__setattr__(self, "sites", _bound(self.model, population, observations, complaints))
+        kept = (
+            (observations,) if isinstance(observations, Observation) else _as_tuple(observations, complaints)
+        )
+        number = _whole(population, complaints)
+        _check_model(model, complaints)
+        sites = _bound(model, number, kept, complaints)
+        vars(self).update(model=model, population=number, observations=kept, sites=sites)
 
     @cached_property
     def traits(self) -> Traits:
@@ -75,25 +69,25 @@ class Problem:
 
     @cached_property
     def noises(self) -> tuple[Part, ...]:
-        """All observed entries (flat, site after site) by their noise; sites of one family are one."""
+        """All observed entries (concatenated over sites) by their noise; see `by_family`."""
         return by_family(self.sites)
 
     def with_model(self, model: Model) -> Problem:
         """The same counts under another model of the same variables and states."""
+        _check_model(model, Complaints())
         if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
             return Problem(model, self.population, self.observations)
         complaints = Complaints()
         _check_scopes(model, self.sites, complaints)
         if not complaints:
-            check_reach(self.sites, model, self.population, complaints)
-            check_exact(self.sites, model, self.population, complaints)
+            check_together(self.sites, model, self.population, complaints)
         complaints.raise_any()
         twin = self._twin(model, self.observations, self.sites)
         vars(twin)["noises"] = self.noises
         return twin
 
     def with_noise(self, change: Callable[[Observation], Observation]) -> Problem:
-        """The same counts under other parameters of their noises: ``change`` keeps what was counted, and where."""
+        """The same counts with other parameters of their noises; ``change`` must keep the counts and their scopes."""
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
         return self._twin(self.model, tuple(map(change, self.observations)), sites)
 
@@ -125,50 +119,52 @@ class Problem:
 
 
 def _as_tuple(given: Any, complaints: Complaints) -> tuple[Observation, ...]:
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
-        complaints.add(
-            "observations", f"must be observations such as Poisson(counts), got {type(given).__name__}"
-        )
+    wanted = "observations such as Poisson(counts)"
+    # Arrays and frames can be iterated too, over a thousand things that are no observations.
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or hasattr(given, "shape"):
+        complaints.add("observations", f"must be {wanted}, got {brief(given)}")
         return ()
     kept = []
     for k, item in enumerate(given):
         if isinstance(item, Observation):
             kept.append(item)
         else:
-            text = f"must be an observation such as Poisson(counts), got {type(item).__name__}"
-            complaints.add(f"observations[{k}]", text)
+            complaints.add(
+                f"observations[{k}]", f"must be an observation such as Poisson(counts), got {brief(item)}"
+            )
     return tuple(kept)
+
+
+def _check_model(model: object, complaints: Complaints) -> None:
+    """Nothing else can be checked without a model."""
+    if not isinstance(model, Model):
+        complaints.add("model", f"must be a Model such as MarkovChain(...), got {brief(model)}")
+        complaints.raise_any()
 
 
 def _whole(population: Any, complaints: Complaints) -> int:
     """N as an int; a float that is a whole number will do."""
-    number = (
-        population.item()
-        if isinstance(population, (np.generic, np.ndarray)) and population.size == 1
-        else population
-    )
-    countable = isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
-    if countable and number == int(number) and 1 <= number <= _LARGEST:
-        return int(number)
-    complaints.add("population", f"must be a whole number from 1 to 2**53, got {population!r}")
-    return 1
+    single = isinstance(population, (np.generic, np.ndarray)) and population.size == 1
+    try:
+        return whole_number(population.item() if single else population, "population", least=1)
+    except ModelError as error:
+        complaints.add("population", str(error).removeprefix("population "))
+        return 1
 
 
 def _bound(
     model: Model, population: int, observations: tuple[Observation, ...], complaints: Complaints
 ) -> tuple[Site, ...]:
     """Bind every observation, then check all there is to check; raise if anything was wrong."""
-    right_population = not complaints
+    sound = not complaints
     sites: list[Site] = []
     for k, observation in enumerate(observations):
         sites += bind(
             observation, model, source=k, chain=isinstance(model, MarkovChain), complaints=complaints
         )
-    check_noise(sites, population if right_population else _LARGEST, complaints)
-    sound = not complaints
-    if sound:  # contradictions among counts that are themselves wrong would only repeat it
-        check_reach(sites, model, population, complaints)
-        check_exact(sites, model, population, complaints)
+    check_noise(sites, population if sound else LARGEST_COUNT, complaints)
+    if not complaints:  # contradictions among counts that are themselves wrong would only repeat that
+        check_together(sites, model, population, complaints)
     complaints.raise_any()
     return tuple(sites)
 
@@ -191,7 +187,89 @@ def _looked_up(tables: Mapping[Any, ArrayLike], scope: Scope) -> Array:
         names: tuple[Hashable, ...] = key if isinstance(key, tuple) else (key,)
         if set(scope) <= set(names):
             array = np.asarray(table)
-            summed = array.sum(axis=tuple(k for k, v in enumerate(names) if v not in scope))
-            left = [v for v in names if v in scope]
-            return np.transpose(summed, [left.index(v) for v in scope])
+            return np.asarray(Domain(names, array.shape).project(array, scope))
     raise ProblemError(f"no table covers the observed {scope!r}: give one of it or of a larger scope")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The facts by which an engine is chosen.
+
+    Attributes
+    ----------
+    shape
+        ``"chain"``, ``"tree"`` or ``"junction"``.
+    sparse
+        Whether any transition matrix is sparse.
+    population
+        N.
+    variables, entries
+        How many variables, and how many counts are observed.
+    largest_table
+        Entries of the largest clique table.
+    all_gaussian
+        Every site conditions in closed form (Gaussian or exact; true of no site at all).
+    any_exact
+        Some site is exact.
+    count_noise
+        Some site is neither Gaussian nor exact.
+    log_concave
+        Every site is log-concave in n.
+    poisson_shaped
+        Every site that is not exact has a `concave_part`.
+    correlated
+        Some site's errors depend on each other.
+    nodes, edges, cliques, sums
+        What is observed: single variables, pairs, larger tables; sums of entries of any of them.
+    """
+
+    shape: Literal["chain", "tree", "junction"]
+    sparse: bool
+    population: int
+    variables: int
+    entries: int
+    largest_table: int
+    all_gaussian: bool
+    any_exact: bool
+    count_noise: bool
+    log_concave: bool
+    poisson_shaped: bool
+    correlated: bool
+    nodes: bool
+    edges: bool
+    cliques: bool
+    sums: bool
+
+
+def traits_of(model: Model, population: int, sites: Sequence[Site]) -> Traits:
+    """The traits of a bound problem."""
+    shape, sparse, largest = _shape(model)
+    noises = [site.noise for site in sites]
+    widths = {len(site.scope) for site in sites}
+    return Traits(
+        shape=shape,
+        sparse=sparse,
+        population=population,
+        variables=len(model.variables),
+        entries=sum(len(site) for site in sites),
+        largest_table=largest,
+        all_gaussian=all(noise.gaussian for noise in noises),
+        any_exact=any(noise.exact for noise in noises),
+        count_noise=any(not noise.gaussian for noise in noises),
+        log_concave=all(noise.log_concave for noise in noises),
+        poisson_shaped=all(noise.poisson_shaped or noise.exact for noise in noises),
+        correlated=any(noise.correlated for noise in noises),
+        nodes=1 in widths,
+        edges=2 in widths,
+        cliques=any(width > 2 for width in widths),
+        sums=any(site.weights is not None for site in sites),
+    )
+
+
+def _shape(model: Model) -> tuple[Literal["chain", "tree", "junction"], bool, int]:
+    tree = model.rooted()
+    if tree is None:
+        return "junction", False, max(model.junction_tree.table_sizes)
+    sizes, parents = tree.sizes, tree.parents
+    largest = max(sizes[k] * (sizes[p] if p >= 0 else 1) for k, p in enumerate(parents))
+    return ("chain" if tree.is_chain else "tree"), any(map(issparse, tree.transitions)), largest

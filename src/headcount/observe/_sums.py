@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from headcount.observe._data import is_dataarray, is_frame, is_labelled, is_sparse
-from headcount.observe._labels import Axis, Misfit, positions
+from headcount.labels import is_dataarray, is_frame
+from headcount.observe._labels import Axis, Misfit, is_labelled, is_sparse, positions
 
 ROW_NAMES = ("sum", "region", "cell", "state")
 """Names the axis of sums may have in labelled counts."""

@@ -1,0 +1,298 @@
+"""What cannot be right about a problem: single counts and parameters, and exact counts that contradict each other or N."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+
+from headcount.errors import ProblemError
+from headcount.individual import Model
+from headcount.observe._base import Array, Observation
+from headcount.observe._site import Site, by_family, entry_name
+from headcount.tables import Domain, Scope
+
+_SHOWN = 5
+
+
+@dataclass
+class Complaints:
+    """Faults found so far, in the order found; equal faults of many entries are one line, and `raise_any` raises them all."""
+
+    _found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def add(self, what: str, text: str, entry: str | None = None, value: Any = None) -> None:
+        """Note that `text` holds of `what`, and where: the entry's name and the value met there."""
+        entries = self._found.setdefault((what, text), [])
+        if entry is not None:
+            entries.append(entry if value is None else f"{entry} (got {value:.15g})")
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def lines(self) -> list[str]:
+        """One line per fault: what, where, the first few values, why and the remedy."""
+        lines = []
+        for (what, text), entries in self._found.items():
+            where = "; ".join(entries[:_SHOWN])
+            if len(entries) > _SHOWN:
+                where += f"; and {len(entries) - _SHOWN} more"
+            lines.append(f"{what}: {text}" + (f" [{where}]" if where else ""))
+        return lines
+
+    def raise_any(self) -> None:
+        """Raise a `ProblemError` if there was a fault."""
+        if self._found:
+            raise ProblemError(self.lines())
+
+
+_BACKGROUND = (
+    "probability 0 under the model and no background: pass background=... (a rate of false counts), "
+    "set it to NaN, or correct the model"
+)
+_UNREACHABLE = (
+    "probability 0 under the model, where this count cannot occur: set it to NaN, or correct the model"
+)
+_CERTAIN = (
+    "every individual is there under the model (n = N), where this count cannot occur: "
+    "correct it or the model"
+)
+
+
+def check_noise(sites: Sequence[Site], population: int, complaints: Complaints) -> None:
+    """Note what each noise finds wrong with its own counts and parameters."""
+    for group in _together(sites):
+        noise = _concatenated([site.noise for site in group])
+        lengths = [len(site) for site in group]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        for where, text, values in noise.faults(population):
+            bad = np.broadcast_to(where, (starts[-1],))
+            shown = np.broadcast_to(values, (starts[-1],))
+            for k in np.flatnonzero(bad):
+                home = int(np.searchsorted(starts, k, side="right")) - 1
+                complaints.add(group[home].label, text, group[home].names[int(k - starts[home])], shown[k])
+
+
+def _together(sites: Sequence[Site]) -> list[list[Site]]:
+    """Sites of one observation in one group, so that ten thousand times are checked by one call."""
+    groups: dict[object, list[Site]] = {}
+    for k, site in enumerate(sites):
+        alone = bool(site.noise.pair_parameters())
+        groups.setdefault((k,) if alone else site.source, []).append(site)
+    return list(groups.values())
+
+
+def _concatenated(noises: Sequence[Observation]) -> Observation:
+    """One noise on the entries of several."""
+    if len(noises) == 1:
+        return noises[0]
+    names = ("counts", *noises[0].entry_parameters())
+    return noises[0].replaced({name: np.concatenate([getattr(n, name) for n in noises]) for name in names})
+
+
+def check_reach(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+    """Note counts with l(y | 0) = 0 where mu = 0, and with l(y | N) = 0 where mu = 1."""
+    supports: dict[Scope, Array] = {}
+    for site in sites:
+        if site.scope not in supports:
+            supports[site.scope] = (np.asarray(model.marginal(site.scope)) > 0).ravel().astype(float)
+        support = supports[site.scope]
+        reach = site.margin(support)
+        remedy = _BACKGROUND if "background" in site.noise.entry_parameters() else _UNREACHABLE
+        note_impossible(site, np.flatnonzero(reach == 0), 0.0, remedy, complaints)
+        if not site.noise.exact:  # exact counts that do not add up to N are noted as such
+            everyone = np.flatnonzero(reach == support.sum())
+            note_impossible(site, everyone, float(population), _CERTAIN, complaints)
+
+
+def note_impossible(
+    site: Site, where: NDArray[np.intp], n: float | Array, text: str, complaints: Complaints
+) -> None:
+    """Note the entries `where` whose count has probability zero given the true count `n` there."""
+    if not where.size or site.noise.correlated:
+        return
+    noise: Observation = site.noise.take(where)
+    impossible = _impossible(noise, np.broadcast_to(np.asarray(n, dtype=float), where.shape))
+    for k in np.flatnonzero(impossible):
+        complaints.add(site.label, text, site.names[int(where[k])], noise.counts[k])
+
+
+def _impossible(noise: Observation, n: Array) -> NDArray[np.bool_]:
+    """Where l(y | n) = 0."""
+    with np.errstate(over="ignore"):  # an absurd count may be so far away that its square overflows
+        return np.isneginf(noise.log_prob(n))
+
+
+def check_together(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+    """Note counts that are each possible, but not under this model, beside each other, or for this N."""
+    check_reach(sites, model, population, complaints)
+    check_exact(sites, model, population, complaints)
+    if not complaints:
+        check_needed(sites, model, population, complaints)
+
+
+_KNOWN = "this count cannot occur given the exact counts of the other observations; correct one of them"
+
+
+def check_exact(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+    """Note exact counts that no table of N individuals can have, and other counts they make impossible."""
+    exact = [site for site in sites if site.noise.exact]
+    if not exact:
+        return
+    known = {scope: np.full(model.size(scope), np.nan) for scope in dict.fromkeys(s.scope for s in sites)}
+    for site in exact:
+        if site.index is not None:
+            _fill(known[site.scope].reshape(-1), site, complaints)
+    for scope, table in known.items():
+        table[np.isnan(table) & (np.asarray(model.marginal(scope)) == 0)] = 0.0
+    for scope in dict.fromkeys(site.scope for site in exact):
+        _check_total(scope, known[scope], population, complaints)
+    _check_margins(known, model, complaints)
+    _project(known)
+    for scope in dict.fromkeys(site.scope for site in exact if site.weights is not None):
+        sums = [site for site in exact if site.weights is not None and site.scope == scope]
+        fits = [_sums_fit(site, known[scope].ravel(), complaints) for site in sums]
+        if all(fits):
+            _check_feasible(scope, sums, known[scope].ravel(), population, complaints)
+    for site in sites:
+        if not site.noise.exact:
+            truth = site.margin(known[site.scope].ravel())
+            where = np.flatnonzero(~np.isnan(truth))
+            note_impossible(site, where, truth[where], _KNOWN, complaints)
+
+
+def _fill(flat: Array, site: Site, complaints: Complaints) -> None:
+    """Write a site's exact counts into the known table; two readings of one entry must agree."""
+    before = flat[site.index]
+    for k in np.flatnonzero(~np.isnan(before) & (before != site.noise.counts)):
+        text = f"another exact observation says {before[k]:.15g}; drop one of the two"
+        complaints.add(site.label, text, site.names[int(k)], site.noise.counts[k])
+    flat[site.index] = site.noise.counts
+
+
+def _check_total(scope: Scope, table: Array, population: int, complaints: Complaints) -> None:
+    """All entries known: they sum to N. Some known: they do not exceed it."""
+    total, complete = float(np.nansum(table)), not np.isnan(table).any()
+    what = f"exact counts of {', '.join(map(repr, scope))}"
+    if complete and total != population:
+        text = f"they add up to {total:.15g}, the population is N = {population}; correct one of them"
+        complaints.add(what, text)
+    elif total > population:
+        text = f"they add up to {total:.15g}, above the population N = {population}; correct one of them"
+        complaints.add(what, text)
+
+
+def _check_margins(known: dict[Scope, Array], model: Model, complaints: Complaints) -> None:
+    """Two exact tables must agree on the variables they share, wherever both say what the margin is."""
+    by_variable: dict[Hashable, list[Scope]] = {}
+    for scope in known:
+        for v in scope:
+            by_variable.setdefault(v, []).append(scope)
+    pairs = {
+        (a, b): None for scopes in by_variable.values() for i, a in enumerate(scopes) for b in scopes[i + 1 :]
+    }
+    for a, b in pairs:
+        shared = tuple(v for v in a if v in b)
+        (low_a, all_a), (low_b, all_b) = (_margin(known[scope], scope, shared) for scope in (a, b))
+        clash = (all_a & all_b & (low_a != low_b)) | (all_a & (low_b > low_a)) | (all_b & (low_a > low_b))
+        for k in np.flatnonzero(clash):
+            entry = entry_name(shared, [model.states[v] for v in shared], int(k), chain=False)
+            text = f"the exact counts of {a!r} and {b!r} contradict each other; correct one of the two"
+            against = f"{entry}: {low_a.flat[k]:.15g} against {low_b.flat[k]:.15g}"
+            complaints.add("exact margins", text, against)
+
+
+def _project(known: dict[Scope, Array]) -> None:
+    """Fill in what a larger table says of a smaller one."""
+    by_variable: dict[Hashable, list[Scope]] = {}
+    for scope in known:
+        by_variable.setdefault(scope[0], []).append(scope)
+    for scope, table in known.items():
+        if np.isnan(table).all():
+            continue
+        for smaller in (s for v in scope for s in by_variable.get(v, ()) if set(s) < set(scope)):
+            low, complete = _margin(table, scope, smaller)
+            new = complete & np.isnan(known[smaller])
+            known[smaller][new] = low[new]
+
+
+def _margin(table: Array, scope: Scope, shared: Scope) -> tuple[Array, NDArray[np.bool_]]:
+    """The known part of a margin, and where it is all known."""
+    domain = Domain(scope, table.shape)
+    return domain.project(np.nan_to_num(table), shared), ~domain.project(
+        np.isnan(table), shared, total=np.any
+    )
+
+
+def _sums_fit(site: Site, flat: Array, complaints: Complaints) -> bool:
+    """Exact sums against the exact entries they are made of."""
+    known = site.margin(np.nan_to_num(flat))
+    unknown = site.margin(np.isnan(flat).astype(float))
+    counts = site.noise.counts
+    wrong = np.flatnonzero(((unknown == 0) & (known != counts)) | (known > counts))
+    for k in wrong:
+        text = f"the exact entries in it add up to {known[k]:.15g}; correct the sum or an entry"
+        complaints.add(site.label, text, site.names[int(k)], counts[k])
+    return not wrong.size
+
+
+def _check_feasible(
+    scope: Scope, sums: Sequence[Site], flat: Array, population: int, complaints: Complaints
+) -> None:
+    """Whether some table n ≥ 0 has these sums, these entries and the total N: a linear feasibility problem.
+
+    Overlapping sums have no simpler test. In units of N, so that contradictions below 1e-7 N pass unseen.
+    """
+    unknown = np.flatnonzero(np.isnan(flat))
+    if unknown.size == 0:
+        return  # compared one by one already
+    from scipy.optimize import linprog  # slow to import, and rarely needed
+
+    known = np.nan_to_num(flat)
+    everyone = csr_array(np.ones((1, flat.size)))
+    matrix = csr_array(vstack([everyone, *(site.weights for site in sums)]))[:, unknown]
+    gaps = [site.noise.counts - site.margin(known) for site in sums]
+    right = np.concatenate([[population - known.sum()], *gaps]) / population
+    if linprog(np.zeros(unknown.size), A_eq=matrix, b_eq=right, method="highs").status == 2:
+        what = f"exact sums of {', '.join(map(repr, scope))}"
+        text = f"no table of N = {population} individuals has all of them; correct those that overlap"
+        complaints.add(what, text)
+
+
+def check_needed(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+    """Note counts that need more than N individuals: the sum over a table of the fewest that each count allows.
+
+    A binomial count y needs y individuals, a positive Poisson count without background one, an exact count y.
+    """
+    fewest = np.zeros(sum(map(len, sites)))
+    for positions, noise in by_family(sites):
+        fewest[positions] = _fewest(noise)
+    ends = np.cumsum([len(site) for site in sites])
+    by_scope: dict[Scope, Array] = {}
+    for site, end in zip(sites, ends, strict=True):
+        mine = fewest[end - len(site) : end]
+        table = by_scope.setdefault(site.scope, np.zeros(site.size))
+        if site.index is not None:
+            np.maximum.at(table, site.index, mine)
+        elif mine.max() > population:  # sums may overlap, so they are not added up
+            complaints.add(site.label, _needed_text(float(mine.max()), population))
+    for scope, table in by_scope.items():
+        if (total := float(table.sum())) > population:
+            complaints.add(f"counts of {', '.join(map(repr, scope))}", _needed_text(total, population))
+
+
+def _needed_text(needed: float, population: int) -> str:
+    return f"they need at least {needed:.15g} individuals, the population is N = {population}; correct one of them"
+
+
+def _fewest(noise: Observation) -> Array:
+    """The smallest whole n ≥ 0 with l(y | n) > 0, per entry; 0 where that is not found at once."""
+    if noise.correlated:
+        return np.zeros(noise.counts.shape)
+    start = np.maximum(np.ceil(noise.domain_low), 0.0)
+    start = start + _impossible(noise, start)  # the end of the domain may be excluded
+    return np.where(_impossible(noise, start), 0.0, start)
