@@ -12,38 +12,43 @@ from headcount._compile import kernel
 
 
 @kernel
-def elimination_order(weights):  # type: ignore[no-untyped-def]
-    """Nodes in the order of their elimination, the connected part of each node, and the rank of the Laplacian.
-
-    Nodes to be eliminated come first, in their own order; then the heaviest node of every part, part by part.
-    """
+def connected_parts(weights):  # type: ignore[no-untyped-def]
+    """The part of every node, and the number of parts."""
     size = weights.shape[0]
-    degree = np.zeros(size)
-    for i in range(size):
-        for j in range(size):
-            degree[i] += weights[i, j]
     part = np.full(size, -1)
-    last = np.empty(size, np.intp)
     stack = np.empty(size, np.intp)
     parts = 0
     for start in range(size):
         if part[start] >= 0:
             continue
         part[start] = parts
-        last[parts] = start
         stack[0] = start
         waiting = 1
         while waiting > 0:
             waiting -= 1
             i = stack[waiting]
-            if degree[i] > degree[last[parts]]:
-                last[parts] = i
             for j in range(size):
                 if part[j] < 0 and weights[i, j] > 0:
                     part[j] = parts
                     stack[waiting] = j
                     waiting += 1
         parts += 1
+    return part, parts
+
+
+@kernel
+def elimination_order(weights):  # type: ignore[no-untyped-def]
+    """Nodes in the order of their elimination, the connected part of each node, and the rank of the Laplacian.
+
+    Nodes to be eliminated come first, in their own order; then the heaviest node of every part, part by part.
+    """
+    size = weights.shape[0]
+    part, parts = connected_parts(weights)
+    degree = weights.sum(axis=1)
+    last = np.full(parts, -1)
+    for i in range(size):
+        if last[part[i]] < 0 or degree[i] > degree[last[part[i]]]:
+            last[part[i]] = i
     order = np.empty(size, np.intp)
     rank = size - parts
     found = 0
@@ -51,7 +56,7 @@ def elimination_order(weights):  # type: ignore[no-untyped-def]
         if last[part[i]] != i:
             order[found] = i
             found += 1
-    order[rank:] = last[:parts]
+    order[rank:] = last
     return order, part, rank
 
 

@@ -26,7 +26,7 @@ from scipy import sparse
 
 from headcount.individual import Model, ModelError
 from headcount.population._tables import CountTables, RealTables
-from headcount.tables import Scope
+from headcount.tables import Domain, Scope, dense
 
 Drop = Literal["most probable", "last"] | Mapping[Hashable, int]
 
@@ -58,15 +58,7 @@ class MinimalCoordinates:
             names the state index for every variable.
         """
         if isinstance(drop, Mapping):
-            problems = [f"drop does not say which state of {v!r}" for v in model.variables if v not in drop]
-            problems += [
-                f"drop names state {drop[v]!r} of {v!r}, which has {model.size((v,))[0]}"
-                for v in model.variables
-                if v in drop and drop[v] not in range(model.size((v,))[0])
-            ]
-            if problems:
-                raise ModelError(problems)
-            return cls(model, {v: int(drop[v]) for v in model.variables})
+            return cls(model, _checked_drop(model, drop))
         if drop == "most probable":
             return cls(model, {v: int(np.argmax(model.marginal((v,)))) for v in model.variables})
         if drop == "last":
@@ -132,12 +124,9 @@ class MinimalCoordinates:
             for v, length in zip(outer, self.model.size(outer), strict=True)
         ]
         matrix = reduce(sparse.kron, blocks, sparse.csr_array(np.ones((1, 1))))
-        kept = [v for v in outer if v in inner]
-        shape = [self.model.size((v,))[0] - 1 for v in kept]
-        rows = (
-            np.arange(int(np.prod(shape, dtype=int))).reshape(shape).transpose([kept.index(v) for v in inner])
-        )
-        return sparse.csr_array(matrix)[rows.reshape(-1)]
+        kept = tuple(v for v in outer if v in inner)
+        made = Domain(kept, tuple(self.model.size((v,))[0] - 1 for v in kept))
+        return sparse.csr_array(matrix)[made.part(inner).positions(kept)]
 
     def reduction(self, scope: Sequence[Hashable]) -> Any:
         """T_{A⁺,A}: all T_{D,A} with D ⊆ A, one above the other in the order of `inside`."""
@@ -161,16 +150,15 @@ class MinimalCoordinates:
 
     def _columns(self, grid: NDArray[np.intp], outer: Scope, inner: Scope) -> NDArray[np.intp]:
         taken = grid[tuple(slice(1, None) if v in inner else 0 for v in outer)]
-        kept = [v for v in outer if v in inner]
-        return taken.transpose([kept.index(v) for v in inner]).reshape(-1)
+        return Domain(tuple(v for v in outer if v in inner), taken.shape).project(taken, inner).reshape(-1)
 
     def reduce(self, tables: CountTables | RealTables) -> NDArray[np.float64]:
         """Give z̃ = T z."""
         parts = []
         for d in self.cliques:
-            table = tables.table(d)
-            table = table.toarray() if sparse.issparse(table) else np.asarray(table, dtype=float)
-            parts.append(_kept(table, [self.dropped[v] for v in d]).reshape(-1))
+            parts.append(
+                _kept(dense(tables.table(d)).astype(float), [self.dropped[v] for v in d]).reshape(-1)
+            )
         return np.concatenate(parts) if parts else np.empty(0)
 
     def recover(self, reduced: NDArray[np.float64], population: float) -> RealTables:
@@ -189,6 +177,19 @@ class MinimalCoordinates:
             for d in self.cliques
         ]
         return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _checked_drop(model: Model, drop: Mapping[Hashable, int]) -> dict[Hashable, int]:
+    """One state index per variable."""
+    problems = [f"drop does not say which state of {v!r}" for v in model.variables if v not in drop]
+    problems += [
+        f"drop names state {drop[v]!r} of {v!r}, which has {model.size((v,))[0]}"
+        for v in model.variables
+        if v in drop and drop[v] not in range(model.size((v,))[0])
+    ]
+    if problems:
+        raise ModelError(problems)
+    return {v: int(drop[v]) for v in model.variables}
 
 
 def _recover_one(length: int, dropped: int) -> Any:

@@ -49,6 +49,11 @@ def site_rows(site: SiteLike, table: Domain) -> Array:
     return selection(site, table.part(site.scope).size)[:, table.positions(site.scope)]
 
 
+def margin_rows(table: Domain, onto: Scope) -> Array:
+    """The dense 0/1 matrix that sums a flat table down to the flat table of ``onto``."""
+    return np.eye(table.part(onto).size)[:, table.positions(onto)]
+
+
 @dataclass(frozen=True)
 class Known:
     """What is known before any iteration: exact deviations, and Gaussian readings with a full covariance.

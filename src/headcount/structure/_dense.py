@@ -13,7 +13,15 @@ import numpy as np
 
 from headcount.individual import Model, ModelError
 from headcount.population._moments import covariance
-from headcount.structure._base import Field, Known, Moments, Structure, checked_population, site_rows
+from headcount.structure._base import (
+    Field,
+    Known,
+    Moments,
+    Structure,
+    checked_population,
+    margin_rows,
+    site_rows,
+)
 from headcount.structure._exact import CONTRADICTION, LOG_2PI, Contradiction, independent_rows
 from headcount.structure._gaussian_tree import NotPositiveDefinite
 
@@ -62,8 +70,7 @@ class DenseStructure(Structure):
 
     def margin(self, scope: Scope) -> Array:
         """The linear map from the stacked clique tables to the table of ``scope``."""
-        size = self.model.domain(scope).size
-        return self._stacked(scope, lambda table: np.eye(size)[:, table.positions(scope)])
+        return self._stacked(scope, partial(margin_rows, onto=scope))
 
     def _stacked(self, scope: Scope, rows_on: Callable[[Domain], Array]) -> Array:
         """Rows on the table of a clique that contains a scope, as rows on all clique tables."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from headcount._linalg import fortran, threads_for
 from headcount.individual import ModelError
-from headcount.structure._base import Field
+from headcount.structure._base import Field, margin_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ class CliqueView:
 
     def margin(self, scope: Scope) -> Array:
         """G: the map from the flat clique table to the flat table of ``scope``."""
-        return np.eye(self.domain.part(scope).size)[:, self.domain.positions(scope)]
+        return margin_rows(self.domain, scope)
 
     @cached_property
     def inverse(self) -> Array:

@@ -129,28 +129,16 @@ class GaussianTree:
             mean: list[Array] = []
             variance: list[Array] = []
             covariance: list[Array] = []
-            waiting = self._last_use()
+            last_use = self._last_use()
             for v, (node, up) in enumerate(zip(self.nodes, upward, strict=True)):
-                q = gram(up.x)
-                a = apply(up.x, apply(up.x, up.potential, transpose=True))
-                if node.offset is not None:
-                    a = a + node.offset
-                if node.gain is not None:
-                    gain = _posterior_gain(node, up)
-                    above = covariance[node.parent]
-                    if node.block != slice(None):
-                        above = fortran(above[node.block, node.block])
-                    q = sandwich(gain, above, onto=q)
-                    a = a + apply(gain, mean[node.parent][node.block])
-                if keep:
-                    mirror(q)
+                a, q = _downward(node, up, mean, covariance)
                 mean.append(a)
                 variance.append(np.diagonal(q).copy())
-                covariance.append(q)
-                if not keep and waiting[v] == v:
-                    covariance[v] = _EMPTY
-                if not keep and node.parent >= 0 and waiting[node.parent] == v:
-                    covariance[node.parent] = _EMPTY
+                covariance.append(mirror(q) if keep else q)
+                if not keep:
+                    for u in (v, node.parent):
+                        if u >= 0 and last_use[u] == v:
+                            covariance[u] = _EMPTY
         return Solution(
             self, tuple(mean), tuple(variance), log_z, tuple(upward), tuple(covariance) if keep else None
         )
@@ -227,6 +215,21 @@ def eliminate(factor: Array, lam: Array, eta: Array) -> tuple[Array, Array, Arra
     x = divide_right(np.array(factor, order="F"), c)
     y = divide_right(half, c)
     return x, y, apply(x, eta, transpose=True), float(np.log(np.diagonal(c)).sum())
+
+
+def _downward(node: Node, up: Upward, mean: list[Array], covariance: list[Array]) -> tuple[Array, Array]:
+    """Posterior mean and covariance (lower triangle) of a node, from those of the nodes before it."""
+    q = gram(up.x)
+    a = apply(up.x, apply(up.x, up.potential, transpose=True))
+    if node.offset is not None:
+        a = a + node.offset
+    if node.gain is None:
+        return a, q
+    gain = _posterior_gain(node, up)
+    above = covariance[node.parent]
+    if node.block != slice(None):
+        above = fortran(above[node.block, node.block])
+    return a + apply(gain, mean[node.parent][node.block]), sandwich(gain, above, onto=q)
 
 
 def _posterior_gain(node: Node, up: Upward) -> Array:

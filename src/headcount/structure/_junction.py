@@ -19,7 +19,7 @@ import numpy as np
 from headcount._linalg import fortran
 from headcount.individual import Model, ModelError
 from headcount.population._laplacian import inverse_or_zero
-from headcount.structure._base import Known, Moments, Structure, checked_population, site_rows
+from headcount.structure._base import Known, Moments, Structure, checked_population, margin_rows, site_rows
 from headcount.structure._exact import PlacedSites, Placement
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._gaussian_tree import Node
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headcount._linalg import Array
     from headcount.structure._base import Field, SiteLike
-    from headcount.tables import Scope
+    from headcount.tables import Domain, Scope
 
 
 class JunctionStructure(Structure):
@@ -66,31 +66,36 @@ class JunctionStructure(Structure):
         self.gaussian = self.placed.settle(nodes, scale=self.population)
 
     def _add(self, v: int, placements: dict[int, Placement], blocks: dict[int, slice]) -> Node:
-        """The node of one clique: its children's separators, then its sites; at the root the total comes first."""
+        """The node of one clique, and its view; fills in where its sites and its children's separators are."""
         domain = self.model.domain(self.model.junction_tree.cliques[self.order[v]])
         table = self.population * self.model.marginal(domain.scope).reshape(-1)
-        view = CliqueView(domain, table, v, lambda: np.zeros((0, 0)))
-        root = self.parent[v] < 0
-        # The root's total is a feature too: known, and what ties its entries together when little else is asked of them.
-        features = [np.ones((1, table.size))] if root else []
-        used = len(features)
+        f = self._features(v, domain, placements, blocks)
+        if self.parent[v] < 0:
+            _, factor = _conditional(table, f, np.ones((1, table.size)))
+            self.views.append(CliqueView(domain, table, v, lambda: f))
+            return Node(-1, factor)
+        above = margin_rows(domain, self.separator[v])
+        gain, factor = _conditional(table, f, above)
+        self.views.append(CliqueView(domain, table, v, lambda: np.vstack([above, f])))
+        return Node(self.parent[v], factor, gain=gain, block=blocks[v])
+
+    def _features(
+        self, v: int, domain: Domain, placements: dict[int, Placement], blocks: dict[int, slice]
+    ) -> Array:
+        """F: the clique's total at the root, its children's separators, then its sites, as rows on its flat table."""
+        # The root's total is known, and ties its entries together when little else is asked of them.
+        rows = [np.ones((1 if self.parent[v] < 0 else 0, domain.size))]
+        used = len(rows[0])
         for child in (w for w, u in enumerate(self.parent) if u == v):
-            features.append(view.margin(self.separator[child]))
-            blocks[child] = slice(used, used + len(features[-1]))
-            used += len(features[-1])
+            rows.append(margin_rows(domain, self.separator[child]))
+            blocks[child] = slice(used, used + len(rows[-1]))
+            used += len(rows[-1])
         for k, site in enumerate(self.sites):
             if self._home(site.scope) == v:
-                features.append(site_rows(site, domain))
-                placements[k] = Placement(v, np.arange(used, used + len(features[-1])))
-                used += len(features[-1])
-        f = np.vstack(features) if features else np.zeros((0, table.size))
-        above = np.ones((1, table.size)) if root else view.margin(self.separator[v])
-        gain, factor = _conditional(table, f, above)
-        stacked = f if root else np.vstack([above, f])
-        self.views.append(CliqueView(domain, table, v, lambda: stacked))
-        return Node(
-            self.parent[v], factor, gain=None if root else gain, block=slice(None) if root else blocks[v]
-        )
+                rows.append(site_rows(site, domain))
+                placements[k] = Placement(v, np.arange(used, used + len(rows[-1])))
+                used += len(rows[-1])
+        return np.vstack(rows)
 
     def _home(self, scope: Scope) -> int:
         """The position of the smallest clique that contains a scope."""

@@ -113,11 +113,18 @@ def solve_small(parent, initial, transitions, which, population, tau, nu):  # ty
             left = lam - np.dot(np.ascontiguousarray(y.T), y)
             lams[u] += np.dot(np.dot(p, left), np.ascontiguousarray(p.T))
             etas[u] += np.dot(p, etas[v] - np.dot(w, y))
+    _down(parent, transitions, which, xs, ys, etas, mean, variance)
+    return mean, variance, log_z
+
+
+@kernel
+def _down(parent, transitions, which, xs, ys, etas, mean, variance):  # type: ignore[no-untyped-def]
+    """The way down: fills in means and variances."""
+    count, size = mean.shape
     covariance = np.zeros((count, size, size))
     for v in range(count):
-        x = xs[v]
-        xt = np.ascontiguousarray(x.T)
-        q = np.dot(xt, x)
+        xt = np.ascontiguousarray(xs[v].T)
+        q = np.dot(xt, xs[v])
         a = np.dot(q, etas[v])
         if v > 0:
             u = parent[v]
@@ -129,4 +136,3 @@ def solve_small(parent, initial, transitions, which, population, tau, nu):  # ty
         mean[v] = a
         for j in range(size):
             variance[v, j] = q[j, j]
-    return mean, variance, log_z

@@ -16,7 +16,7 @@ import numpy as np
 from headcount._linalg import apply, fortran, threads_for
 from headcount.individual import ModelError, RootedTree
 from headcount.population import EdgeConditional
-from headcount.structure._base import Known, Moments, Structure, checked_population, selection
+from headcount.structure._base import Known, Moments, Structure, checked_population, margin_rows, selection
 from headcount.structure._exact import PlacedSites, Placement
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._flows import Step
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
+    from headcount.individual._rooted_tree import Place
     from headcount.structure._base import Field, SiteLike
     from headcount.structure._gaussian_tree import Solution
 
@@ -97,14 +98,9 @@ class TreeStructure(Structure):
 
         Sites on single entries of an edge's table need no feature, unless something else is known about that table.
         """
-        tree, known = self.tree, self.known
-        places = [tree.place(site.scope) for site in self.sites]
-        with_features = {
-            place.node
-            for k, (site, place) in enumerate(zip(self.sites, places, strict=True))
-            if site.weights is not None or k in known.exact or k in known.readings
-        }
-        used = list(tree.sizes)
+        places = [self.tree.place(site.scope) for site in self.sites]
+        with_features = self._edges_with_features(places)
+        used = list(self.tree.sizes)
         sums: list[list[Array]] = [[] for _ in used]
         table_sums: list[list[Array]] = [[] for _ in used]
         placements: dict[int, Placement] = {}
@@ -124,8 +120,16 @@ class TreeStructure(Structure):
                     place.node, np.arange(used[place.node], used[place.node] + len(rows))
                 )
                 used[place.node] += len(rows)
-        placed = PlacedSites(tuple(placements[k] for k in range(len(places))), known)
+        placed = PlacedSites(tuple(placements[k] for k in range(len(places))), self.known)
         return Layout(placed, tuple(map(tuple, sums)), tuple(map(tuple, table_sums)))
+
+    def _edges_with_features(self, places: Sequence[Place]) -> set[int]:
+        """Nodes of which a sum, an exact count or a correlated reading is known, on them or on the edge above them."""
+        return {
+            place.node
+            for k, (site, place) in enumerate(zip(self.sites, places, strict=True))
+            if site.weights is not None or k in self.known.exact or k in self.known.readings
+        }
 
     @cached_property
     def gaussian(self) -> GaussianTree:
@@ -260,10 +264,7 @@ class TreeStructure(Structure):
         domain = Domain((variables[self.tree.parents[v]], variables[v]), step.shape)
 
         def features() -> Array:
-            above, own = (
-                np.eye(size)[:, domain.positions((x,))]
-                for x, size in zip(domain.scope, step.shape, strict=True)
-            )
+            above, own = (margin_rows(domain, (variable,)) for variable in domain.scope)
             sums = [rows @ own for rows in self.layout.sums[v]]
             return np.vstack([above, own, *sums, *self.layout.table_sums[v]])
 
