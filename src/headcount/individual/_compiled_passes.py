@@ -1,22 +1,22 @@
 """The passes of ``_tree_passes``, compiled, for trees of equal dense nodes.
 
 At L = 16 a matrix–vector product is faster than the Python call that asks for it, and at L = 144 not much slower, so the whole
-pass is one compiled function. It gives up (returns False) wherever ``_tree_passes`` would have to think: underflow, forbidden states.
+pass is one compiled function. It returns False on underflow and on forbidden states, which only ``_tree_passes`` handles.
 Transitions come as the distinct ones, ``(U, L, L)``, and which of them leads to each node, ``(T,)``.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from headcount._compile import kernel, kernel_sums
 from headcount.individual._tree_passes import DEEPEST, SMALL
 
 _LOOPS = 64
-"""Up to here plain loops beat the call of BLAS."""
+"""Cells up to which plain loops are faster than the call of BLAS (kept from an earlier timing on two cores)."""
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@kernel_sums
 def _product(matrix, vector, out):  # type: ignore[no-untyped-def]
     """out = matrix @ vector; additions may be reordered, so that they use the vector unit."""
     for i in range(matrix.shape[0]):
@@ -26,7 +26,7 @@ def _product(matrix, vector, out):  # type: ignore[no-untyped-def]
         out[i] = total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ends(values):  # type: ignore[no-untyped-def]
     """Smallest and largest; where one is NaN, some comparison with them fails."""
     low = high = values[0]
@@ -38,7 +38,7 @@ def _ends(values):  # type: ignore[no-untyped-def]
     return low, high
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def collect_compiled(parent, initial, transitions, which, potentials, weights, messages):  # type: ignore[no-untyped-def]
     """The upward pass: fills ``weights`` and ``messages`` (T, L); returns whether it held, and the log scale."""
     count, size = potentials.shape
@@ -76,7 +76,7 @@ def collect_compiled(parent, initial, transitions, which, potentials, weights, m
     return True, log_scale + np.log(total)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def beliefs_compiled(parent, initial, transitions, which, weights, messages):  # type: ignore[no-untyped-def]
     """The downward pass: node marginals (T, L)."""
     count, size = weights.shape
@@ -100,7 +100,7 @@ def beliefs_compiled(parent, initial, transitions, which, weights, messages):  #
     return beliefs
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scale(matrix, rows, columns, out):  # type: ignore[no-untyped-def]
     """out = diag(rows) M diag(columns), in one pass over memory."""
     for i in range(matrix.shape[0]):
@@ -108,7 +108,7 @@ def scale(matrix, rows, columns, out):  # type: ignore[no-untyped-def]
             out[i, j] = matrix[i, j] * (rows[i] * columns[j])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tilted_compiled(initial, transitions, which, weights, messages):  # type: ignore[no-untyped-def]
     """Initial law and transitions (T, L, L) of the tilted tree."""
     count, size = weights.shape

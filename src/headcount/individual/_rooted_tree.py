@@ -19,9 +19,9 @@ Matrix = Any
 Packed = tuple[NDArray[np.float64], NDArray[np.intp]]
 """Distinct transitions ``(U, L, L)``, and the one that leads to each node ``(nodes,)``."""
 LARGEST_PACKED = 256
-"""Cells above which the calls cost nothing against the products."""
+"""Cells up to which the compiled passes are used; above, the Python calls cost little beside the matrix products."""
 MOST_PACKED = 8_000_000
-"""Numbers a packed copy may have."""
+"""Entries that a packed copy of the transitions may have: 64 MB, kept beside the matrices themselves."""
 
 
 @dataclass(frozen=True)

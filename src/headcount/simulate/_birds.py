@@ -23,8 +23,8 @@ from headcount.simulate._world import population as simulate_population
 WINDS = ((0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
 """Calm, and the four winds towards ±x and ±y; each night has one, uniformly drawn, for the whole map."""
 
-# Arrays as long as the list of flights that live while features are turned into probabilities.
 _WORKING_ARRAYS = 12
+"""Arrays as long as the list of flights that exist at once while features are turned into probabilities (counted in `_transitions`)."""
 
 
 def birds(
