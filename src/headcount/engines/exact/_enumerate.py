@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.engines._engine import DirectEngine
+from headcount.engines._settings import Rule, whole
 from headcount.engines.exact._count_states import CountStates, count_states_fit
+from headcount.engines.exact._few_individuals import FewIndividuals, few_individuals_fit
 from headcount.observe import ProblemError
 from headcount.population import compositions
 from headcount.posterior import Beliefs, Promises
@@ -36,7 +38,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Enumerate(DirectEngine):
-    """Exact inference for tiny problems; larger 2- and 3-cell chains go to the exact count-state recursion (`CountStates`).
+    """Exact inference for tiny problems; larger ones by recursion: chains of 2 or 3 cells over count states, N ≤ 6 over individuals.
 
     Parameters
     ----------
@@ -52,18 +54,28 @@ class Enumerate(DirectEngine):
     most: int = 60_000_000
 
     name: ClassVar[str] = "Enumerate"
+    rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
-        """List all populations, or run the count-state recursion where that is the larger of the two."""
-        listed = self.entries(problem)
-        if listed <= self.most:
+        """List all populations, or run an exact recursion where the list is too long."""
+        if self.entries(problem) <= self.most:
             return enumerated(problem)
-        misfit = count_states_fit(problem)
-        if misfit is None:
-            return CountStates().solve(problem, rng)
-        raise ProblemError(
-            f"Enumerate would list {listed:.3g} table entries and lists at most {self.most:.3g} (N = {problem.population});"
-            f" the exact count-state recursion does not fit either: {misfit}. Use PathGibbs for a reference answer"
+        misfit = self.misfit(problem)
+        if misfit is not None:
+            raise ProblemError(misfit)
+        engine = CountStates() if count_states_fit(problem) is None else FewIndividuals()
+        return engine.solve(problem, rng)
+
+    def misfit(self, problem: Problem) -> str | None:
+        """Why no exact method can run on a problem; None when one can."""
+        listed = self.entries(problem)
+        reasons = count_states_fit(problem), few_individuals_fit(problem)
+        if listed <= self.most or None in reasons:
+            return None
+        return (
+            f"Enumerate would list {listed:.3g} table entries and lists at most {self.most:.3g} (N = {problem.population}); the exact"
+            f" recursion over count states does not fit either: {reasons[0]}; nor the one over individuals: {reasons[1]}."
+            " Use PathGibbs for a reference answer"
         )
 
     @staticmethod
