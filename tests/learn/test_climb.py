@@ -139,7 +139,8 @@ def test_absorbing_chain_from_totals_alone() -> None:
     assert ((ends["lower"].values <= free) & (ends["upper"].values >= free)).all()
     assert (found.standard_errors.values < 0.05).all()
     assert found.rows[-1]["error"] < 0.05
-    assert found.start.startswith("regression")
+    assert found.start.endswith(", then MAP")
+    assert fit(TabularChain(p > 0), problem, start="regression").evidence == pytest.approx(found.evidence, abs=0.01)
     assert np.array_equal(found.model.transitions[0][2], [0, 0, 1])
 
 

@@ -91,7 +91,10 @@ def test_priors_pull() -> None:
 
 
 def test_a_fit_begins_where_it_is_told() -> None:
-    """By vector, by name and value, or by the name of a start: the first row of the trace is the evidence there."""
+    """By vector, by name and value, or by the name of a start: the first row of the trace is the evidence there.
+
+    Without a start it begins where cheap climbs from all of them ended: no lower than at any.
+    """
     case = CASES["tabular"]
     family = case.parametrisation.bind(case.problem.model)
 
@@ -109,7 +112,7 @@ def test_a_fit_begins_where_it_is_told() -> None:
     assert first("zero") == pytest.approx(evidence([0.0, 0.0]))
     named = {name: first(name) for name in ("zero", "moments", "regression")}
     assert len(set(named.values())) == 3
-    assert first(None) == max(named.values())
+    assert first(None) >= max(named.values())
 
 
 def test_warm_e_steps_are_shorter_and_the_same() -> None:

@@ -92,6 +92,11 @@ class Iteration(ABC):
         """The status of a run that is done."""
         return Status.CONVERGED
 
+    def shown(self, state: Any) -> str | None:
+        """What the progress bar says beside its count; the residual by default."""
+        del state
+        return None
+
 
 class IterativeEngine(Engine, Iteration):
     """An engine as four functions: ``init``, ``step``, ``residual`` and ``finish``. The loop is :func:`iterate`."""
@@ -134,6 +139,7 @@ def iterate(
     gain: float = PROGRESS,
     look_first: bool = False,
     progress: bool | None = False,
+    title: str | None = None,
     began: float | None = None,
 ) -> Iterated:
     """Step ``engine`` from ``state`` until it is done, stuck, stalled or out of budget: the one loop of every iterative method.
@@ -144,6 +150,8 @@ def iterate(
         Iterations without a residual below ``gain`` times the best so far before a run counts as stalled; the engine's own by default.
     look_first
         Whether a state that is done already is left as it is. ``infer`` always takes a step, so that its residual is that of a step.
+    title
+        Of the progress bar; the engine's name by default.
     began
         When the clock of the trace's ``seconds`` started, by ``time.perf_counter``; now by default.
     """
@@ -153,7 +161,7 @@ def iterate(
     if look_first and (engine.done(state) or engine.stuck(state)):
         return Iterated(state, engine.good_status() if engine.done(state) else Status.STALLED, ())
     best, since_best = engine.residual(state) if look_first else math.inf, 0
-    with Progress(engine.name, engine.max_iterations, show=progress) as bar:
+    with Progress(title or engine.name, engine.max_iterations, show=progress) as bar:
         for iteration in range(1, engine.max_iterations + 1):
             state = engine.step(state)
             residual = engine.residual(state)
@@ -161,7 +169,7 @@ def iterate(
             trace.append(
                 {"iteration": iteration, "residual": residual, "seconds": seconds, **engine.report(state)}
             )
-            bar.advance(residual)
+            bar.advance(residual, text=engine.shown(state))
             better = residual < gain * best
             best, since_best = (residual, 0) if better else (best, since_best + 1)
             status = _ended(engine, state, residual, since_best >= patience)

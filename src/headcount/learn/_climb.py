@@ -21,18 +21,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from headcount.engines import Status
-from headcount.engines._progress import Progress
-from headcount.individual import ModelError
+from headcount.engines._engine import Iteration, iterate
 from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._families import relative_error
-from headcount.observe import ProblemError
 
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
@@ -54,6 +51,8 @@ MOST_TRIALS = 15
 """Step lengths tried along one direction: 0.3¹⁵ ≈ 1e-8."""
 EVIDENCE_RULES_WITHIN = 1.5
 """Standard errors from the gradient's zero within which the evidence is believed rather than its gradient."""
+MOST_EXCESS = 100.0
+"""Residual over tolerance above which an E-step says nothing about the evidence: with TiltedEP's 1e-5, counts off by 1e-3."""
 GOOD_ENOUGH = 1e-2
 """Standard errors from the maximum at which a search that can find no better step counts as converged."""
 
@@ -76,6 +75,16 @@ class Climb:
 
 
 @dataclass(frozen=True)
+class Optimum:
+    """A maximum that a climb from one of several starts came near to."""
+
+    start: str
+    working: Array
+    evidence: float
+    """log evidence + log prior there, by the engine of the fit."""
+
+
+@dataclass(frozen=True)
 class ClimbState:
     """A climb with its trace: what a checkpoint holds."""
 
@@ -86,6 +95,12 @@ class ClimbState:
     seconds: float
     start: str
     """Name of the start."""
+    optima: tuple[Optimum, ...] = ()
+    """Distinct maxima that the search for a start found, the best first."""
+    searched: int = 0
+    """MAP E-steps spent on starts other than the one chosen."""
+    engine_at: Array | None = None
+    """Parameters for which the engine was chosen; None where the user named it."""
 
     def moved(self, climb: Climb, expect: Expectation, truth: Array | None, seconds: float) -> ClimbState:
         """The state after a step to ``climb``."""
@@ -124,12 +139,13 @@ def trace_row(
 
 
 @dataclass(frozen=True)
-class Climber:
-    """The settings of a climb."""
+class Climber(Iteration):
+    """A climb of one method to a tolerance."""
 
+    name: ClassVar[str] = "fit"
+    expect: Expectation
     method: Literal["ascent", "em"] = "ascent"
-    budget: int = 100
-    """Iterations, at most."""
+    max_iterations: int = 100
     tolerance: float = 1e-4
     """On the estimated distance from the maximum, in standard errors."""
     truth: Array | None = None
@@ -137,36 +153,50 @@ class Climber:
     """Called after every step."""
     show: bool | None = False
     """Whether to show a progress bar; None decides by itself."""
+    yielding: bool = False
+    """Whether to end where the evidence and its gradient disagree about the way, for the refinement to go on from there."""
 
-    def __call__(
-        self, at: ClimbState, expect: Expectation, *, yielding: bool = False
-    ) -> tuple[ClimbState, Status]:
-        """Iterate to the tolerance: budget, trace, progress and status of every climb live here.
+    def __call__(self, at: ClimbState) -> tuple[ClimbState, Status]:
+        """Climb on from a state; the iterations it has behind it count."""
+        left = replace(self, max_iterations=max(self.max_iterations - (len(at.rows) - 1), 0))
+        # The residual of a climb goes up and down: no patience is too long for the budget.
+        patience, title = self.max_iterations + 1, f"fit ({self.method})"
+        ended = iterate(left, at, look_first=True, patience=patience, progress=self.show, title=title)
+        return ended.state, self.status(ended.state) or Status.BUDGET
 
-        `yielding`: end where the evidence and its gradient disagree about the way, for the refinement to go on from there.
-        """
-        began = time.perf_counter() - at.seconds
-        step = partial(ascent_step, yielding=yielding) if self.method == "ascent" else em_step
-        with Progress(f"fit ({self.method})", self.budget, show=self.show) as bar:
-            while (status := self._status(at, yielding=yielding)) is None:
-                if len(at.rows) > self.budget:
-                    return at, Status.BUDGET
-                climb = step(at.climb, expect)
-                at = at.moved(climb, expect, self.truth, time.perf_counter() - began)
-                if self.save is not None:
-                    self.save(at)
-                bar.advance(text=f"evidence {climb.point.evidence:.6g}  step {climb.step:.2g}")
-        return at, status
+    def step(self, state: ClimbState) -> ClimbState:
+        """See `Iteration`."""
+        began = time.perf_counter() - state.seconds
+        if self.method == "ascent":
+            climb = ascent_step(state.climb, self.expect, yielding=self.yielding)
+        else:
+            climb = em_step(state.climb, self.expect)
+        made = state.moved(climb, self.expect, self.truth, time.perf_counter() - began)
+        if self.save is not None:
+            self.save(made)
+        return made
 
-    def _status(self, at: ClimbState, *, yielding: bool) -> Status | None:
+    def residual(self, state: ClimbState) -> float:
+        """See `Iteration`."""
+        return state.climb.residual
+
+    def done(self, state: ClimbState) -> bool:
+        """See `Iteration`."""
+        return self.status(state) is not None
+
+    def shown(self, state: ClimbState) -> str:
+        """See `Iteration`."""
+        return f"evidence {state.climb.point.evidence:.6g}  step {state.climb.step:.2g}"
+
+    def status(self, state: ClimbState) -> Status | None:
         """How the climb ended; None if it goes on."""
-        climb, point = at.climb, at.climb.point
+        climb, point = state.climb, state.climb.point
         if not np.isfinite(point.gradient).all():
             return Status.NOT_FINITE
         # Before the first step the curvature is that of complete counts, and the distance a guess.
-        if climb.residual <= (self.tolerance if len(at.rows) > 1 else 1e-3 * self.tolerance):
+        if climb.residual <= (self.tolerance if len(state.rows) > 1 else 1e-3 * self.tolerance):
             return Status.CONVERGED if point.status.good else point.status
-        if yielding and climb.contrary:
+        if self.yielding and climb.contrary:
             return point.status
         if climb.stuck:
             good = climb.residual <= GOOD_ENOUGH and point.status.good
@@ -175,11 +205,15 @@ class Climber:
 
 
 def em_step(climb: Climb, evaluate: Evaluate) -> Climb:
-    """One M-step and the E-step after it."""
+    """One M-step and the E-step after it; where that fails, at a point nearer to the old one."""
     old = climb.point
-    x = old.objective.maximise(old.x)
-    new = evaluate(x, old.starts)
-    return Climb(new, (), float(np.abs(x - old.x).max(initial=0.0)), em_residual(new))
+    step = old.objective.maximise(old.x) - old.x
+    for _ in range(MOST_TRIALS):
+        new = tried(evaluate, old.x + step, old)
+        if new is not None:
+            return Climb(new, (), float(np.abs(step).max(initial=0.0)), em_residual(new))
+        step = 0.25 * step
+    return replace(climb, stuck=True)
 
 
 def em_residual(point: Evaluation) -> float:
@@ -275,14 +309,14 @@ def _shorter(new: Evaluation | None, way: Array, slope: float) -> float:
 
 
 def tried(evaluate: Evaluate, x: Array, old: Evaluation) -> Evaluation | None:
-    """The evaluation at x; None where the model cannot have made the data or the engine broke down."""
-    try:
-        new = evaluate(x, old.starts)
-    except (ModelError, ProblemError, FloatingPointError, np.linalg.LinAlgError):
-        return None
-    # An E-step that is far from converged says nothing about the evidence.
-    usable = np.isfinite(new.gradient).all() and new.excess <= max(1e3, 10 * old.excess)
-    return new if usable else None
+    """The evaluation at x; None where the model cannot have made the data, or the E-step failed or stalled far from its answer."""
+    new = evaluate(x, old.starts)
+    return new if usable(new, old) else None
+
+
+def usable(new: Evaluation, old: Evaluation) -> bool:
+    """Whether an E-step says anything: it has an answer, and that is not much further from convergence than the last."""
+    return bool(np.isfinite(new.gradient).all()) and new.excess <= max(MOST_EXCESS, 10 * old.excess)
 
 
 def _arrived(climb: Climb, new: Evaluation, pairs: tuple[tuple[Array, Array], ...]) -> Climb:

@@ -54,8 +54,11 @@ class EStep:
         return Posterior(problem, self.engine, outcome)
 
     def run(self) -> Expected:
-        """Infer, and reduce to statistics."""
-        posterior = self.infer()
+        """Infer, and reduce to statistics; an E-step that cannot be made says why."""
+        try:
+            posterior = self.infer()
+        except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
+            return Expected(failure=str(error) or type(error).__name__)
         negative = 0.0
 
         def tables(scope: Scope) -> Array:
@@ -83,15 +86,17 @@ class EStep:
 class Expected:
     """The result of one E-step."""
 
-    evidence: float
-    statistics: tuple[Any, ...]
-    start: Mapping[str, Array]
-    status: Status
-    excess: float
+    evidence: float = float("nan")
+    statistics: tuple[Any, ...] = ()
+    start: Mapping[str, Array] = field(default_factory=dict)
+    status: Status = Status.NOT_FINITE
+    excess: float = float("inf")
     """Residual over tolerance: ≤ 1 when converged."""
-    negative: float
+    negative: float = 0.0
     """Expected counts below zero, added up: they are left out of the statistics, as no model has them."""
-    posterior: Posterior | None
+    failure: str = ""
+    """Why there is no answer: the model cannot have made the data, or the engine broke down."""
+    posterior: Posterior | None = None
     """None where the E-step ran in another process: only the statistics travel back."""
 
 
@@ -119,6 +124,8 @@ class Evaluation:
     excess: float
     status: Status
     negative: float
+    failure: str = ""
+    """Why there is no evidence here; the gradient is then NaN."""
     posteriors: tuple[Posterior | None, ...] = field(default=(), metadata={"saved": False}, repr=False)
 
     @property
@@ -167,18 +174,21 @@ class Expectation:
     def _join(
         self, x: Array, found: Sequence[Expected], posteriors: tuple[Posterior | None, ...]
     ) -> Evaluation:
+        failure = next((one.failure for one in found if one.failure), "")
         objective = Objective(self.families, [one.statistics for one in found])
-        status = next((one.status for one in found if not one.status.good), found[0].status)
+        bad = sorted((one.status for one in found if not one.status.good), key=Status.NOT_FINITE.__ne__)
+        status = bad[0] if bad else found[0].status
         return Evaluation(
             x=x,
             evidence=sum(one.evidence for one in found),
             log_prior=objective.log_prior(x),
-            gradient=objective.gradient(x) if status is not Status.NOT_FINITE else np.full(len(x), np.nan),
+            gradient=np.full(len(x), np.nan) if status is Status.NOT_FINITE else objective.gradient(x),
             objective=objective,
             starts=tuple(one.start for one in found),
             excess=max(one.excess for one in found),
             status=status,
             negative=sum(one.negative for one in found),
+            failure=failure,
             posteriors=posteriors,
         )
 

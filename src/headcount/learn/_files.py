@@ -156,7 +156,7 @@ class _Packer:
 
 def _classes() -> dict[str, type]:
     """The dataclasses that can be read from a file, by name."""
-    from headcount.learn._climb import Climb, ClimbState
+    from headcount.learn._climb import Climb, ClimbState, Optimum
     from headcount.learn._expect import Evaluation
     from headcount.learn._forecast import LastCounts
     from headcount.learn._information import Direction, Information
@@ -164,7 +164,16 @@ def _classes() -> dict[str, type]:
     from headcount.learn._parametrisation import LearnRate, LogisticChain, LogLinear, TabularChain
     from headcount.learn._result import Fit
 
-    found: tuple[type, ...] = (Climb, ClimbState, Evaluation, LastCounts, Direction, Information, Objective)
+    found: tuple[type, ...] = (
+        Climb,
+        ClimbState,
+        Optimum,
+        Evaluation,
+        LastCounts,
+        Direction,
+        Information,
+        Objective,
+    )
     found += (LearnRate, LogisticChain, LogLinear, TabularChain, Fit)
     return {kind.__name__: kind for kind in found}
 

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headcount.engines import Engine, Status, TiltedEP, select
-from headcount.learn._climb import Climber, ClimbState, dense_inverse, first_state
-from headcount.learn._components import Array
+from headcount.engines import Engine, Status, TiltedEP
+from headcount.learn._climb import Climber, ClimbState, dense_inverse, trace_row
 from headcount.learn._expect import Expectation, running
 from headcount.learn._families import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
@@ -20,7 +19,7 @@ from headcount.learn._information import Information, observed_information
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._refine import LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
-from headcount.learn._starts import begin
+from headcount.learn._starts import begin, choose_engine, rival_notes
 from headcount.observe import Problem, ProblemError
 
 CHECKPOINT_KIND = "headcount checkpoint"
@@ -58,14 +57,16 @@ def fit(
         The data; several problems (years, sites, replicates) share all parameters. What is not learned (an
         initial law, times, cells) is taken from each problem's model.
     engine
-        How to infer expected counts; chosen once for all problems, under the model of the start, when None.
+        How to infer expected counts; when None, chosen once for all problems, for the model near which the search ends
+        (or, where a start is given, for the start).
     method
         ``"ascent"`` (L-BFGS with Fisher's gradient; 10–20 E-steps) or ``"em"`` (hundreds).
     start
         ``{name: value}`` of natural or working parameters, a vector of working parameters, or the name of a
-        start: ``"zero"``, and for a homogeneous `TabularChain` ``"moments"`` and ``"regression"``. None tries
-        what there is and takes the one with the most evidence; ascent with `TiltedEP` then climbs with MAP's
-        cheaper E-steps until it is near.
+        start: ``"zero"``, for chains ``"sticky"``, ``"very sticky"`` and ``"mobile"``, and for a homogeneous
+        `TabularChain` ``"moments"`` and ``"regression"``. None takes all there are: ascent climbs from each with
+        MAP's cheap E-steps, goes on from the best, and reports maxima that the data hardly tell apart (`Fit.optima`);
+        EM begins at the one with the most evidence.
     max_iterations
         100 for ascent and 500 for EM unless given.
     tolerance
@@ -94,37 +95,28 @@ def fit(
     Fit
         Estimates with standard errors, trace, status, notes, final posteriors.
     """
-    problems = (problem,) if isinstance(problem, Problem) else tuple(problem)
-    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
-    settings = settings * len(problems) if len(settings) == 1 else settings
+    settings, problems = _paired(parametrisation, problem)
     families = bind(settings, problems)
-    chosen = engine if engine is not None else choose_engine(families, problems)
-    if chosen.random and rng is None:
-        raise ValueError(f"{chosen.name} is random: give rng, so that the answer can be got again")
-    if method not in DEFAULT_BUDGET:
-        raise ValueError(f'method is {method!r}: give "ascent" or "em"')
-    known = true_values(families[0], truth) if truth is not None else None
+    _check_options(method, engine, rng)
     seed = int(np.random.default_rng(rng).integers(2**31)) if rng is not None else 0
-    checkpoints = None
-    if checkpoint is not None:
-        mark = fingerprint(settings, problems, chosen.name, repr(chosen), method, start, seed, tolerance)
-        checkpoints = _Checkpoints(Path(checkpoint), families, mark)
-    climber = Climber(
-        method,
-        DEFAULT_BUDGET[method] if max_iterations is None else max_iterations,
-        tolerance,
-        known,
-        None if checkpoints is None else checkpoints.write,
-        progress,
-    )
+    mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
+    checkpoints = None if checkpoint is None else _Checkpoints(Path(checkpoint), families, mark)
     with running(problems, client=client, workers=workers) as mapper:
-        expect = Expectation(families, problems, chosen, seed, mapper)
+        expect = Expectation(families, problems, TiltedEP() if engine is None else engine, seed, mapper)
+        climber = Climber(
+            expect,
+            method,
+            DEFAULT_BUDGET[method] if max_iterations is None else max_iterations,
+            tolerance,
+            true_values(families[0], truth) if truth is not None else None,
+            None if checkpoints is None else checkpoints.write,
+            progress,
+        )
         begun = None if checkpoints is None else checkpoints.read(expect)
         if begun is None:
-            begun = _begun(expect, start, climber)
-        ended, status, information = _searched(
-            begun, expect, climber, errors=standard_errors, refine=refine and method == "ascent"
-        )
+            begun = _begun(climber, start, choose=engine is None)
+        refine = refine and method == "ascent"
+        ended, status, information = _searched(begun, climber, errors=standard_errors, refine=refine)
         posteriors = expect.posteriors(ended.climb.point)
     point = ended.climb.point
     made = Fit(
@@ -134,13 +126,15 @@ def fit(
         evidence=point.evidence,
         log_prior=point.log_prior,
         status=status,
-        notes=_notes(ended, information),
+        notes=_notes(ended, information, families[0].names),
         rows=ended.rows,
         information=information,
         method=method,
-        engine=chosen.name,
+        engine=expect.engine.name,
         start=ended.start,
+        optima=ended.optima,
         e_steps=ended.e_steps,
+        searched=ended.searched,
         seconds=ended.seconds,
         data=fingerprint([data_of(p) for p in problems]),
         last=tuple(last_node(p) for p in posteriors),
@@ -149,6 +143,22 @@ def fit(
     if strict and not status.good:
         raise FitNotConvergedError(made, tolerance)
     return made
+
+
+def _paired(
+    parametrisation: Parametrisation | Sequence[Parametrisation], problem: Problem | Sequence[Problem]
+) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
+    """One parametrisation per problem."""
+    problems = (problem,) if isinstance(problem, Problem) else tuple(problem)
+    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
+    return settings * len(problems) if len(settings) == 1 else settings, problems
+
+
+def _check_options(method: str, engine: Engine | None, rng: Any) -> None:
+    if engine is not None and engine.random and rng is None:
+        raise ValueError(f"{engine.name} is random: give rng, so that the answer can be got again")
+    if method not in DEFAULT_BUDGET:
+        raise ValueError(f'method is {method!r}: give "ascent" or "em"')
 
 
 def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tuple[Family, ...]:
@@ -180,15 +190,6 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
     return tuple(families)
 
 
-def choose_engine(families: Sequence[Family], problems: Sequence[Problem], x: Array | None = None) -> Engine:
-    """One engine for all problems: what `select` picks for them at x, `TiltedEP` where it picks several."""
-    at = families[0].start() if x is None else x
-    found = {
-        repr(e): e for e in (select(f.apply(at, p)).engine for f, p in zip(families, problems, strict=True))
-    }
-    return next(iter(found.values())) if len(found) == 1 else TiltedEP()
-
-
 @dataclass(frozen=True)
 class _Checkpoints:
     """The file that holds the state of a climb, so that a killed fit goes on to the same answer."""
@@ -214,38 +215,41 @@ class _Checkpoints:
                 f"start or seed): {remedy}"
             )
         expect.e_steps = at.e_steps
+        if at.engine_at is not None:
+            expect.engine = choose_engine(expect.families, expect.problems, at.engine_at)
         return at
 
 
-def _begun(expect: Expectation, start: Any, climber: Climber) -> ClimbState:
+def _begun(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
     began = time.perf_counter()
-    climb, name = begin(expect, start, climbing=climber.method == "ascent")
-    return first_state(climb, expect, name, truth=climber.truth, seconds=time.perf_counter() - began)
+    state = begin(climber.expect, start, climbing=climber.method == "ascent", choose=choose)
+    seconds = time.perf_counter() - began
+    row = trace_row(state.climb, (), climber.expect, climber.truth, seconds)
+    return replace(state, rows=(row,), e_steps=climber.expect.e_steps, seconds=seconds)
 
 
 def _searched(
-    begun: ClimbState, expect: Expectation, climber: Climber, *, errors: bool, refine: bool
+    begun: ClimbState, climber: Climber, *, errors: bool, refine: bool
 ) -> tuple[ClimbState, Status, Information | None]:
     """Climb to a zero of the gradient, then, where they differ, to the maximum of the evidence."""
     refine = refine and errors
-    ended, status = climber(begun, expect, yielding=refine)
+    ended, status = replace(climber, yielding=refine)(begun)
     if not errors:
         return ended, status, None
-    last, information = _informed(ended, expect, climber.truth, refine=refine and status.good)
+    last, information = _informed(ended, climber, refine=refine and status.good)
     if not (status.good and ended.climb.contrary and last.climb.residual > LEFT_AT_MOST):
         return last, status, information
     if len(last.rows) > len(ended.rows):
         return last, Status.STALLED, information
     # No way up by the evidence's slope either: on to the zero of the gradient.
-    ended, status = climber(ended, expect)
-    last, information = _informed(ended, expect, climber.truth, refine=False)
+    ended, status = climber(ended)
+    last, information = _informed(ended, climber, refine=False)
     return last, status, information
 
 
-def _informed(
-    ended: ClimbState, expect: Expectation, truth: Array | None, *, refine: bool
-) -> tuple[ClimbState, Information]:
+def _informed(ended: ClimbState, climber: Climber, *, refine: bool) -> tuple[ClimbState, Information]:
     """The observed information, and the last steps it makes possible."""
+    expect = climber.expect
     began = time.perf_counter() - ended.seconds
     climb = ended.climb
     # Moves made in all: the scale of what complete counts could say.
@@ -256,14 +260,14 @@ def _informed(
     if refine and not steps and climb.contrary:
         ended = replace(ended, climb=replace(climb, residual=found.discrepancy))
     for step in steps:
-        ended = ended.moved(step.climb, expect, truth, time.perf_counter() - began)
+        ended = ended.moved(step.climb, expect, climber.truth, time.perf_counter() - began)
         ended.rows[-1]["e_steps"] = step.e_steps
     return replace(ended, e_steps=expect.e_steps, seconds=time.perf_counter() - began), found
 
 
-def _notes(at: ClimbState, information: Information | None) -> tuple[str, ...]:
+def _notes(at: ClimbState, information: Information | None, names: Sequence[str]) -> tuple[str, ...]:
     """What a reader of the result should know."""
-    notes = []
+    notes = rival_notes(at.optima, names)
     last = abs(at.rows[-1]["objective"])
     falls = [r for r in at.rows if r["decrease"] > 1e-9 * (1 + last)]
     if falls:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from headcount.learn._climb import usable
 from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._objective import NULL_SHARE, scaled_eigen
@@ -32,6 +33,8 @@ WIDEST = 10.0
 """Largest standard error of something identified, in an individual's standard deviations."""
 LONGEST_STEP = 0.25
 """Longest difference step, in the same unit."""
+SHORTER_STEPS = 3
+"""Lengths tried of a difference step where an E-step fails, each a fifth of the one before."""
 SMALLEST_NAMED = 0.1
 """Smallest share of a direction's largest coefficient that is named."""
 
@@ -157,17 +160,31 @@ def _whitened(complete: Array) -> tuple[Array, list[tuple[Array, str]]]:
 
 
 def _differences(point: Evaluation, expect: Expectation, white: Array, steps: Array) -> tuple[Array, Array]:
-    """WᵀJW, shape (R, R), and the slope of the evidence itself, (R,), by steps along the columns of W."""
-    points = [point.x + sign * h * v for v, h in zip(white.T, steps, strict=True) for sign in (1, -1)]
-    found = expect.several(points, point.starts)
-    columns = [
-        white.T @ (down.gradient - up.gradient) / (2 * h)
-        for up, down, h in zip(found[::2], found[1::2], steps, strict=True)
-    ]
-    rises = [
-        (up.value - down.value) / (2 * h) for up, down, h in zip(found[::2], found[1::2], steps, strict=True)
-    ]
-    return np.array(columns).T.reshape(len(steps), len(steps)), np.array(rises)
+    """WᵀJW, shape (R, R), and the slope of the evidence itself, (R,), by steps along the columns of W.
+
+    Where an E-step fails, the step is taken shorter; where it still fails on one side, from the other alone. A direction
+    along which no step can be made has no information.
+    """
+    lengths = np.asarray(steps, dtype=float).copy()
+    ends: dict[int, tuple[Evaluation, Evaluation]] = {}
+    missing = list(range(len(lengths)))
+    for _ in range(SHORTER_STEPS):
+        sides = [(k, sign) for k in missing for sign in (1, -1)]
+        found = expect.several([point.x + s * lengths[k] * white[:, k] for k, s in sides], point.starts)
+        for (k, _), up, down in zip(sides[::2], found[::2], found[1::2], strict=True):
+            ends[k] = (up, down)
+        missing = [k for k in missing if not all(usable(end, point) for end in ends[k])]
+        if not missing:
+            break
+        lengths[missing] *= 0.2
+    jacobian, rises = np.zeros((len(lengths), len(lengths))), np.zeros(len(lengths))
+    for k, (up, down) in ends.items():
+        high, low = (up if usable(up, point) else point), (down if usable(down, point) else point)
+        span = lengths[k] * ((high is up) + (low is down))
+        if span > 0:
+            jacobian[:, k] = white.T @ (low.gradient - high.gradient) / span
+            rises[k] = (high.value - low.value) / span
+    return jacobian, rises
 
 
 def examine(

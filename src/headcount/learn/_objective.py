@@ -66,14 +66,15 @@ class Objective:
                 found[same] = (found[same][0], summed)
         return found
 
-    def _blocks(self, x: Array) -> Iterator[tuple[_Block, Array]]:
+    def _blocks(self, x: Array) -> Iterator[tuple[Block, Array]]:
         """Every component of all problems, with its part of x."""
         for k, part in enumerate(self.families[0].split(x)):
-            yield _Block([(f.components[k], n[k]) for f, n in self._tables]), part
+            yield Block([(f.components[k], n[k]) for f, n in self._tables]), part
 
     def log_prior(self, x: Array) -> float:
         """log prior(x)."""
-        return sum(block.prior.log_prior(part) for block, part in self._blocks(x))
+        family = self.families[0]
+        return sum(c.log_prior(part) for c, part in zip(family.components, family.split(x), strict=True))
 
     def value(self, x: Array) -> float:
         """Q(x)."""
@@ -104,7 +105,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """One component of every family with its table: functions of that component's parameters alone."""
 
     terms: list[tuple[Component, Any]]
@@ -151,6 +152,8 @@ class _Block:
         value, gradient = self.value(x), self.gradient(x)
         for _ in range(MOST_NEWTON_STEPS):
             information, scale = self.information(x), self.scale(x)
+            # What nothing varies with has no gradient but rounding error, and is not moved.
+            gradient = np.where(np.abs(gradient) <= ROUNDING_SHARE * (scale + np.sqrt(scale)), 0.0, gradient)
             step = pseudo_solve(information + np.diag((damping + NULL_SHARE) * scale), gradient)
             rise = float(gradient @ step - 0.5 * step @ information @ step)
             if not rise > NEWTON_TOLERANCE**2 * max(1.0, abs(value)):

@@ -12,6 +12,7 @@ import numpy as np
 
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
+from headcount.learn._climb import Optimum
 from headcount.learn._components import Array, Natural, Weights
 from headcount.learn._families import ChainFamily, Family, chain_family, interval, standard_errors
 from headcount.learn._files import read, write
@@ -78,6 +79,10 @@ class Fit:
     data: str
     """Fingerprint of the data, so that only fits of the same data are compared."""
     last: tuple[LastCounts | None, ...] = ()
+    optima: tuple[Optimum, ...] = ()
+    """Distinct maxima that the search for a start found, the best first; empty where a start was given."""
+    searched: int = 0
+    """MAP E-steps that the search spent on other starts; they are not among ``e_steps``."""
     posteriors: tuple[Posterior, ...] = field(default=(), repr=False, metadata={"saved": False})
 
     def __repr__(self) -> str:

@@ -15,44 +15,83 @@ one: it is a start, inside, not an answer.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headcount.engines import MAP, TiltedEP
-from headcount.learn._climb import Climb, Climber, em_residual, first_state, tried
+from headcount.engines import MAP, Engine, TiltedEP, select
+from headcount.learn._climb import Climb, Climber, ClimbState, Optimum, em_residual, first_state, tried
 from headcount.learn._components import Array, Rows
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._families import Family, chain_family
+from headcount.learn._families import ChainFamily, Family, chain_family
+from headcount.learn._objective import Block
 from headcount.observe import Binomial, Poisson, Problem, ProblemError
 
 UNIFORM_SHARE = 0.1
 """Share of the uniform distribution in a start, which keeps it off the boundary; any small share would do."""
+STAYING = {"sticky": 0.9, "very sticky": 0.99}
+"""Probabilities of staying put from which a search starts. Counts near the equilibrium of a chain are explained about as well by
+much movement as by little; the likelihood then has one maximum for each, hundreds of nats apart."""
+MOBILE_SHARE = 0.1
+"""Probability of staying put in the mobile start, as a share of that under equal probabilities."""
+RIDGE = 1e-2
+"""Prior precision that keeps the weights of a start finite where features can make staying certain."""
+SCREENING_STEPS = 5
+"""Steps from every start before the worse ones are given up (on 50 worlds with two or more maxima, the best one's climb was
+among the better half by then; see benchmarks)."""
+KEPT = 3
+"""Climbs that go on after the screening."""
 MAP_TOLERANCE = 1.0
 """Standard errors from MAP's maximum at which the engine asked for takes over: its own lies about that far away."""
 MAP_BUDGET = 60
 """Steps that MAP may take to get there."""
+VALLEY = 0.5
+"""Nats by which the evidence must fall between two points for them to be two maxima and not one."""
+RIVAL = 5.0
+"""Nats within which a second maximum is reported: posterior odds of 150."""
 
 
-def begin(expect: Expectation, start: Any, *, climbing: bool) -> tuple[Climb, str]:
-    """The first evaluation, and which start it was."""
-    if start is None and climbing and isinstance(expect.engine, TiltedEP):
-        near = _by_map(expect)
-        if near is not None:
-            return near
-    name, point = _best(expect, _starts(expect, start))
-    return Climb(point, step=0.0, residual=em_residual(point)), name
+def begin(expect: Expectation, start: Any, *, climbing: bool, choose: bool) -> ClimbState:
+    """The state at which the engine of the fit takes over: at the user's start, or near the best of several maxima.
+
+    With ``choose``, the engine is chosen there, once for all problems, and put into ``expect``.
+    """
+    starts = _starts(expect, start)
+    if start is None and climbing:
+        found = _searched(expect, starts, choose=choose)
+        if found is not None:
+            return found
+    at = next(iter(starts.values())) if choose else None
+    if at is not None:
+        expect.engine = choose_engine(expect.families, expect.problems, at)
+    name, point = _best(expect, starts)
+    first = first_state(Climb(point, step=0.0, residual=em_residual(point)), expect, name)
+    return replace(first, engine_at=at)
+
+
+def choose_engine(families: Sequence[Family], problems: Sequence[Problem], x: Array) -> Engine:
+    """One engine for all problems: what `select` picks for them at x, `TiltedEP` where it picks several."""
+    found: dict[str, Engine] = {}
+    for family, problem in zip(families, problems, strict=True):
+        try:
+            fitted = family.apply(x, problem)
+        except ValueError:  # x cannot have made these data
+            fitted = problem
+        engine = select(fitted).engine
+        found[repr(engine)] = engine
+    return next(iter(found.values())) if len(found) == 1 else TiltedEP()
 
 
 def _starts(expect: Expectation, start: Any) -> dict[str, Array]:
     """The starts to try, by name."""
+    if start is not None and not isinstance(start, str):
+        return {"given": working_start(expect.families[0], start)}
     found = candidates(expect.families, expect.problems)
     if start is None:
         return found
-    if not isinstance(start, str):
-        return {"given": working_start(expect.families[0], start)}
     if start not in found:
         raise ValueError(f"start is {start!r}: this parametrisation knows {', '.join(found)}")
     return {start: found[start]}
@@ -60,33 +99,89 @@ def _starts(expect: Expectation, start: Any) -> dict[str, Array]:
 
 def _best(expect: Expectation, starts: Mapping[str, Array]) -> tuple[str, Evaluation]:
     """The start with the most evidence; what was wrong with all of them if none can be evaluated."""
-    best: tuple[str, Evaluation] | None = None
-    failures: list[str] = []
-    for name, x in starts.items():
-        try:
-            point = expect(x, None)
-        except ValueError as error:
-            failures.append(f"start {name!r}: {error}")
-            continue
-        if best is None or not (best[1].value >= point.value):
-            best = (name, point)
-    if best is None:
-        raise ProblemError(failures)
-    return best
+    points = {name: expect(x, None) for name, x in starts.items()}
+    usable = {name: p for name, p in points.items() if not p.failure}
+    if not usable:
+        raise ProblemError([f"start {name!r}: {p.failure}" for name, p in points.items()])
+    best = max(usable, key=lambda name: (np.isfinite(usable[name].value), usable[name].value))
+    return best, usable[best]
 
 
-def _by_map(expect: Expectation) -> tuple[Climb, str] | None:
-    """Near the maximum by MAP's E-steps, with what they told of the curvature; None if the engine cannot go on there."""
-    cheap = replace(expect, engine=MAP())
-    name, point = _best(cheap, _starts(cheap, None))
-    first = first_state(Climb(point, residual=em_residual(point)), cheap, name)
-    ended, _ = Climber(budget=MAP_BUDGET, tolerance=MAP_TOLERANCE)(first, cheap)
-    expect.e_steps = cheap.e_steps
-    climb = ended.climb
-    near = tried(expect, climb.point.x, climb.point)
-    if near is None:
+def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool) -> ClimbState | None:
+    """Near the best maximum by MAP's E-steps, with what they told of the curvature; None if no climb gets anywhere."""
+    cheap = replace(expect, engine=MAP(), e_steps=0)
+    climbs = _climbs(cheap, starts)
+    if choose and climbs:
+        expect.engine = choose_engine(expect.families, expect.problems, climbs[0].climb.point.x)
+    by_map = isinstance(expect.engine, MAP) and repr(expect.engine) == repr(cheap.engine)
+    rivals: list[tuple[ClimbState, Evaluation]] = []
+    for state in climbs:
+        at = state.climb.point
+        if not any(_one_maximum(cheap, other.climb.point, at) for other, _ in rivals):
+            near = at if by_map else tried(expect, at.x, at)
+            rivals += [] if near is None else [(state, near)]
+    if not rivals:
         return None
-    return Climb(near, climb.pairs, 0.0, em_residual(near)), f"{name}, then MAP"
+    # An engine without evidence leaves MAP's order.
+    rivals.sort(key=lambda pair: -pair[1].value if np.isfinite(pair[1].value) else np.inf)
+    chosen, near = rivals[0]
+    expect.e_steps = chosen.e_steps + (0 if by_map else 1)
+    climb = Climb(near, chosen.climb.pairs, 0.0, em_residual(near))
+    return replace(
+        first_state(climb, expect, f"{chosen.start}, then MAP"),
+        optima=tuple(Optimum(state.start, p.x, p.value) for state, p in rivals),
+        searched=cheap.e_steps - chosen.e_steps,
+        engine_at=climbs[0].climb.point.x if choose else None,
+    )
+
+
+def _climbs(cheap: Expectation, starts: Mapping[str, Array]) -> list[ClimbState]:
+    """MAP's climbs, the best first: a few steps from every start, then on with the best."""
+    states = []
+    for name, x in starts.items():
+        own = replace(cheap, e_steps=0)
+        point = own(x, None)
+        if np.isfinite(point.gradient).all():
+            first = first_state(Climb(point, residual=em_residual(point)), own, name)
+            budget = SCREENING_STEPS if len(starts) > KEPT else MAP_BUDGET
+            states.append(_climbed(first, own, budget))
+        cheap.e_steps += own.e_steps
+    ended = []
+    for state in _ranked(states)[:KEPT]:
+        own = replace(cheap, e_steps=state.e_steps)
+        ended.append(_climbed(state, own, MAP_BUDGET))
+        cheap.e_steps += own.e_steps - state.e_steps
+    return _ranked(ended)
+
+
+def _climbed(state: ClimbState, cheap: Expectation, budget: int) -> ClimbState:
+    return Climber(cheap, max_iterations=budget, tolerance=MAP_TOLERANCE)(state)[0]
+
+
+def _ranked(states: Sequence[ClimbState]) -> list[ClimbState]:
+    return sorted(states, key=lambda state: -state.climb.point.value)
+
+
+def _one_maximum(evaluate: Expectation, a: Evaluation, b: Evaluation) -> bool:
+    """Whether the evidence does not fall between two points."""
+    if np.allclose(a.x, b.x):
+        return True
+    between = evaluate(0.5 * (a.x + b.x), a.starts)
+    return bool(between.value > min(a.value, b.value) - VALLEY)
+
+
+def rival_notes(optima: Sequence[Optimum], names: Sequence[str]) -> list[str]:
+    """Maxima that the data hardly tell from the best one."""
+    notes = []
+    for other in optima[1:]:
+        gap = optima[0].evidence - other.evidence
+        if gap < RIVAL:
+            values = ", ".join(f"{n} = {v:.3g}" for n, v in list(zip(names, other.working, strict=True))[:6])
+            notes.append(
+                f"a second maximum, about {gap:.2g} nats lower, lies near {values} (from the start {other.start!r}): "
+                "standard errors describe the best one only; see fit.optima"
+            )
+    return notes
 
 
 def working_start(family: Family, start: Any) -> Array:
@@ -102,21 +197,49 @@ def working_start(family: Family, start: Any) -> Array:
 
 
 def candidates(families: Sequence[Family], problems: Sequence[Problem]) -> dict[str, Array]:
-    """Named starts, the neutral one first."""
+    """Named starts, the neutral one first; those that the parametrisation cannot tell from an earlier one are left out."""
     found = {"zero": families[0].start()}
     chain = chain_family(families[0])
-    if chain is None or not chain.homogeneous or not isinstance(chain.transitions, Rows):
+    if chain is None or len(chain.template.times) < 2:
         return found
+    moved = {name: _staying(chain, share) for name, share in STAYING.items()}
+    moved["mobile"] = _staying(chain, None)
+    if chain.homogeneous and isinstance(chain.transitions, Rows):
+        moved |= _from_totals(chain.transitions, problems)
+    for name, part in moved.items():
+        x = found["zero"].copy()
+        x[: len(part)] = part
+        if np.isfinite(x).all() and not any(np.allclose(x, other, atol=0.05) for other in found.values()):
+            found[name] = x
+    return found
+
+
+def _staying(chain: ChainFamily, share: float | None) -> Array:
+    """Parameters of the transitions nearest, in likelihood, to staying put with this probability (None: hardly ever)."""
+    sizes = [len(s) for s in chain.template.states.values()]
+    steps = []
+    for before, after in itertools.pairwise(sizes):
+        stay = MOBILE_SHARE / after if share is None else share
+        own = np.arange(before)[:, None] == np.arange(after)
+        steps.append(np.where(own, stay, (1 - stay) / max(after - 1, 1)))
+    flows = dict(zip(itertools.pairwise(chain.template.times), steps, strict=True))
+    (table, *_) = chain.statistics(lambda scope: flows[scope] if scope in flows else np.zeros(sizes[0]), None)
+    start = chain.transitions.start()
+    if isinstance(chain.transitions, Rows):
+        return chain.transitions.log_odds(np.where(chain.transitions.free, table, 0.0))
+    possible = np.exp(chain.transitions.transitions.log_transitions(start)).reshape(-1, *table.shape[-2:])
+    table = np.where(possible.reshape(table.shape) > 0, table, 0.0)
+    return Block([(replace(chain.transitions, ridge=chain.transitions.ridge + RIDGE), table)]).maximise(start)
+
+
+def _from_totals(rows: Rows, problems: Sequence[Problem]) -> dict[str, Array]:
+    """The moment and regression estimates of one transition matrix, where every cell is seen at every time."""
     totals = [node_totals(p) for p in problems]
     known = [t for t in totals if t is not None and len(t) >= 3]
     if len(known) < len(problems):
-        return found
-    sizes = [p.population for p in problems]
-    for name, matrix in (("moments", moments(known, sizes)), ("regression", regression(known))):
-        x = found["zero"].copy()
-        x[: len(chain.transitions.names)] = chain.transitions.log_odds(interior(matrix, chain.transitions))
-        found[name] = x
-    return found
+        return {}
+    found = {"moments": moments(known, [p.population for p in problems]), "regression": regression(known)}
+    return {name: rows.log_odds(interior(matrix, rows)) for name, matrix in found.items()}
 
 
 def node_totals(problem: Problem) -> Array | None:
