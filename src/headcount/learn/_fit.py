@@ -237,6 +237,8 @@ def _searched(
     if not errors:
         return ended, status, None
     last, information = _informed(ended, climber, refine=refine and status.good)
+    if status.good and refine and information.saddle and information.discrepancy > LEFT_AT_MOST:
+        return last, Status.STALLED, information  # the evidence still rises, and curves upwards
     if not (status.good and ended.climb.contrary and last.climb.residual > LEFT_AT_MOST):
         return last, status, information
     if len(last.rows) > len(ended.rows):
