@@ -140,7 +140,9 @@ def test_absorbing_chain_from_totals_alone() -> None:
     assert (found.standard_errors.values < 0.05).all()
     assert found.rows[-1]["error"] < 0.05
     assert found.start.endswith(", then MAP")
-    assert fit(TabularChain(p > 0), problem, start="regression").evidence == pytest.approx(found.evidence, abs=0.01)
+    assert fit(TabularChain(p > 0), problem, start="regression").evidence == pytest.approx(
+        found.evidence, abs=0.01
+    )
     assert np.array_equal(found.model.transitions[0][2], [0, 0, 1])
 
 
