@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from headcount.checks import brief
 from headcount.individual import Model
+from headcount.labels import shown
 from headcount.observe._base import Array, Observation
 from headcount.observe._checks import Complaints
 from headcount.observe._labels import Axis, Misfit, dimension_names, is_labelled, read_table
@@ -100,12 +101,8 @@ def _scope(on: Any, model: Model) -> Scope:
         raise Misfit(f"on is {brief(on)}: give a variable or a tuple of variables") from None
     unknown = [v for v in scope if v not in model.states]
     if unknown or not scope:
-        names = ", ".join(repr(v) for v in model.variables[:8]) + (
-            ", ..." if len(model.variables) > 8 else ""
-        )
-        raise Misfit(
-            f"unknown variable {', '.join(repr(v) for v in unknown) or '()'} in on: the model has {names}"
-        )
+        named = ", ".join(map(repr, unknown)) or "()"
+        raise Misfit(f"unknown variable {named} in on: the model has {shown(model.variables)}")
     if len(set(scope)) < len(scope):
         raise Misfit(f"on={on!r} names a variable twice")
     if len(scope) > 1 and model.junction_tree.covering(scope) is None:

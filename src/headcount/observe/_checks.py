@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from headcount.observe._site import Site, by_family, entry_name
 from headcount.tables import Domain, Scope
 
 _SHOWN = 5
+"""Entries that a line lists before it only counts them."""
 
 
 @dataclass
@@ -143,26 +145,34 @@ def check_exact(sites: Sequence[Site], model: Model, population: int, complaints
     exact = [site for site in sites if site.noise.exact]
     if not exact:
         return
-    known = {scope: np.full(model.size(scope), np.nan) for scope in dict.fromkeys(s.scope for s in sites)}
-    for site in exact:
-        if site.index is not None:
-            _fill(known[site.scope].reshape(-1), site, complaints)
-    for scope, table in known.items():
-        table[np.isnan(table) & (np.asarray(model.marginal(scope)) == 0)] = 0.0
-    for scope in dict.fromkeys(site.scope for site in exact):
+    known = _known(sites, model, complaints)
+    for scope in _scopes(exact):
         _check_total(scope, known[scope], population, complaints)
     _check_margins(known, model, complaints)
     _project(known)
-    for scope in dict.fromkeys(site.scope for site in exact if site.weights is not None):
-        sums = [site for site in exact if site.weights is not None and site.scope == scope]
-        fits = [_sums_fit(site, known[scope].ravel(), complaints) for site in sums]
-        if all(fits):
-            _check_feasible(scope, sums, known[scope].ravel(), population, complaints)
+    for scope in _scopes(exact):
+        _check_sums(scope, exact, known[scope].ravel(), population, complaints)
     for site in sites:
         if not site.noise.exact:
             truth = site.margin(known[site.scope].ravel())
             where = np.flatnonzero(~np.isnan(truth))
             note_impossible(site, where, truth[where], _KNOWN, complaints)
+
+
+def _scopes(sites: Iterable[Site]) -> list[Scope]:
+    """The scopes of the sites, each once."""
+    return list(dict.fromkeys(site.scope for site in sites))
+
+
+def _known(sites: Sequence[Site], model: Model, complaints: Complaints) -> dict[Scope, Array]:
+    """The true counts that exact entries, and probabilities of zero, give away; NaN elsewhere."""
+    known = {scope: np.full(model.size(scope), np.nan) for scope in _scopes(sites)}
+    for site in sites:
+        if site.noise.exact and site.index is not None:
+            _fill(known[site.scope].reshape(-1), site, complaints)
+    for scope, table in known.items():
+        table[np.isnan(table) & (np.asarray(model.marginal(scope)) == 0)] = 0.0
+    return known
 
 
 def _fill(flat: Array, site: Site, complaints: Complaints) -> None:
@@ -188,14 +198,7 @@ def _check_total(scope: Scope, table: Array, population: int, complaints: Compla
 
 def _check_margins(known: dict[Scope, Array], model: Model, complaints: Complaints) -> None:
     """Two exact tables must agree on the variables they share, wherever both say what the margin is."""
-    by_variable: dict[Hashable, list[Scope]] = {}
-    for scope in known:
-        for v in scope:
-            by_variable.setdefault(v, []).append(scope)
-    pairs = {
-        (a, b): None for scopes in by_variable.values() for i, a in enumerate(scopes) for b in scopes[i + 1 :]
-    }
-    for a, b in pairs:
+    for a, b in _overlapping(known):
         shared = tuple(v for v in a if v in b)
         (low_a, all_a), (low_b, all_b) = (_margin(known[scope], scope, shared) for scope in (a, b))
         clash = (all_a & all_b & (low_a != low_b)) | (all_a & (low_b > low_a)) | (all_b & (low_a > low_b))
@@ -204,6 +207,15 @@ def _check_margins(known: dict[Scope, Array], model: Model, complaints: Complain
             text = f"the exact counts of {a!r} and {b!r} contradict each other; correct one of the two"
             against = f"{entry}: {low_a.flat[k]:.15g} against {low_b.flat[k]:.15g}"
             complaints.add("exact margins", text, against)
+
+
+def _overlapping(scopes: Iterable[Scope]) -> Iterable[tuple[Scope, Scope]]:
+    """Every two scopes that share a variable, each pair once."""
+    by_variable: dict[Hashable, list[Scope]] = {}
+    for scope in scopes:
+        for v in scope:
+            by_variable.setdefault(v, []).append(scope)
+    return dict.fromkeys(pair for some in by_variable.values() for pair in combinations(some, 2))
 
 
 def _project(known: dict[Scope, Array]) -> None:
@@ -226,6 +238,16 @@ def _margin(table: Array, scope: Scope, shared: Scope) -> tuple[Array, NDArray[n
     return domain.project(np.nan_to_num(table), shared), ~domain.project(
         np.isnan(table), shared, total=np.any
     )
+
+
+def _check_sums(
+    scope: Scope, exact: Sequence[Site], flat: Array, population: int, complaints: Complaints
+) -> None:
+    """Exact sums over one table: each against the entries in it, then all together."""
+    sums = [site for site in exact if site.weights is not None and site.scope == scope]
+    fits = [_sums_fit(site, flat, complaints) for site in sums]  # every one of them is checked
+    if sums and all(fits):
+        _check_feasible(scope, sums, flat, population, complaints)
 
 
 def _sums_fit(site: Site, flat: Array, complaints: Complaints) -> bool:

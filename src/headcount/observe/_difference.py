@@ -1,8 +1,8 @@
 """Derivatives of a log-probability of which only the values are known.
 
-Five-point stencils on a ladder of steps; of every two neighbouring rungs the pair that agrees best is
-believed. One fixed step cannot serve: a Poisson varies over sqrt(n), a sensor of fixed precision over its
-own width, and n runs from 0 to 1e12.
+Five-point stencils with a decreasing series of step sizes; the result is the estimate that differs least from the one with the
+next larger step. One fixed step size cannot serve: a Poisson varies over sqrt(n), a sensor of fixed precision over its own width,
+and n runs from 0 to 1e12.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ Array = NDArray[np.float64]
 # times 1/12.
 _CENTRED = ((-2, -1, 0, 1, 2), (1, -8, 0, 8, -1), (-1, 16, -30, 16, -1))
 _FORWARD = ((0, 1, 2, 3, 4), (-25, 48, -36, 16, -3), (35, -104, 114, -56, 11))
-_RUNGS = 7
+_STEPS = 7
+"""Number of step sizes: from the widest down to 5⁻⁶ of it, where rounding already dominates (kept from an earlier experiment)."""
 _SHRINK = 5.0
+"""Factor between two step sizes; the error of a stencil then falls by 5⁴ = 625 per step (kept from an earlier experiment)."""
+_WIDEST = 0.2
+"""The widest step in units of sqrt(n), the standard deviation of a Poisson count: its density varies little over a fifth of that."""
 
 
 def derivative(log_prob: Callable[[Array], Array], n: Array, low: Array, *, order: int) -> Array:
@@ -38,24 +42,24 @@ def derivative(log_prob: Callable[[Array], Array], n: Array, low: Array, *, orde
         1 or 2.
     """
     n = np.asarray(n, dtype=float)
-    room = n - low
-    widest = 0.2 * np.sqrt(np.maximum(np.abs(n), 1.0))
-    # A quarter of the room keeps the whole centred stencil inside the open domain, where the function may
-    # blow up; at the very end there is no room, and what is computed there is thrown away.
-    step = np.where(room > 0, np.minimum(widest, room / 4), widest)
-    centre = np.where(room > 0, n, n + 2 * widest)
-    best, gap = _ladder(log_prob, centre, step, _CENTRED[0], _CENTRED[order], order)
-    cramped = room < 4 * widest
-    if not cramped.any():
+    distance = n - low
+    widest = _WIDEST * np.sqrt(np.maximum(np.abs(n), 1.0))
+    # A quarter of the distance to the end keeps the centred stencil inside the open domain, at whose end the function may be
+    # infinite. At the end itself the distance is 0: the centred estimate is computed elsewhere and not used.
+    step = np.where(distance > 0, np.minimum(widest, distance / 4), widest)
+    centre = np.where(distance > 0, n, n + 2 * widest)
+    best, gap = _finest(log_prob, centre, step, _CENTRED[0], _CENTRED[order], order)
+    close = distance < 4 * widest
+    if not close.any():
         return best
-    # Near the end a regular function is known better from one side, with steps that need no room.
-    ahead, gap_ahead = _ladder(log_prob, n, widest, _FORWARD[0], _FORWARD[order], order)
+    # Near the end of the domain the one-sided stencil may be better: its steps need not shrink.
+    ahead, gap_ahead = _finest(log_prob, n, widest, _FORWARD[0], _FORWARD[order], order)
     with np.errstate(divide="ignore", invalid="ignore"):
         better = ~(gap / np.abs(best) <= gap_ahead / np.abs(ahead))
-    return np.where((room <= 0) | (cramped & better), ahead, best)
+    return np.where((distance <= 0) | (close & better), ahead, best)
 
 
-def _ladder(
+def _finest(
     log_prob: Callable[[Array], Array],
     n: Array,
     widest: Array,
@@ -63,13 +67,13 @@ def _ladder(
     weights: tuple[int, ...],
     order: int,
 ) -> tuple[Array, Array]:
-    """The estimate of the rung that agrees best with the one before it, and by how much they differ."""
-    rungs = []
-    for k in range(_RUNGS):
+    """The estimate that differs least from the one with the next larger step, and the difference."""
+    estimates = []
+    for k in range(_STEPS):
         step = widest / _SHRINK**k
-        rungs.append(_weighted(log_prob, n, step, offsets, weights) / (12 * step**order))
-    best, least = rungs[0], np.full(n.shape, np.inf)
-    for wide, narrow in pairwise(rungs):
+        estimates.append(_weighted(log_prob, n, step, offsets, weights) / (12 * step**order))
+    best, least = estimates[0], np.full(n.shape, np.inf)
+    for wide, narrow in pairwise(estimates):
         with np.errstate(invalid="ignore"):
             gap = np.abs(wide - narrow)
         closer = gap < least
@@ -84,7 +88,7 @@ def _weighted(
     offsets: tuple[int, ...],
     weights: tuple[int, ...],
 ) -> Array:
-    """The sum over k of w_k log l(y | n + o_k h); a value −inf makes it infinite, and is meant to."""
+    """The sum over k of w_k log l(y | n + o_k h); infinite where a value is −inf."""
     total = np.zeros(n.shape)
     with np.errstate(invalid="ignore"):
         for offset, weight in zip(offsets, weights, strict=True):

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from headcount.checks import brief, numbers
 from headcount.errors import ModelError, ProblemError
-from headcount.labels import is_dataarray, is_frame, is_series, item, plain
+from headcount.labels import is_dataarray, is_frame, is_series, item, plain, shown
 
 Array = NDArray[np.float64]
 
 _COUNT = "count"
+"""The column of a tidy frame that holds the numbers."""
 _SHOWN = 5
+"""Labels that a message lists before it only counts them."""
 
 
 class Misfit(ValueError):
@@ -90,11 +92,11 @@ def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) 
     """Where each label stands in `known`; `Misfit` if one is not there."""
     place = {plain(label): k for k, label in enumerate(known)}
     found = [(label, place.get(plain(label))) for label in labels]
-    unknown = list(dict.fromkeys(repr(item(label)) for label, k in found if k is None))
+    unknown = list(dict.fromkeys(item(label) for label, k in found if k is None))
     if unknown:
         raise Misfit(
-            f"unknown label{'s' if len(unknown) > 1 else ''} {_few(unknown)} along {what!r}: "
-            f"the model has {_few([repr(k) for k in known])}"
+            f"unknown label{'s' if len(unknown) > 1 else ''} {shown(unknown, _SHOWN)} along {what!r}: "
+            f"the model has {shown(known, _SHOWN)}"
         )
     return np.array([k for _, k in found if k is not None], dtype=np.intp)
 
@@ -109,11 +111,6 @@ def dimension_names(data: Any) -> tuple[Hashable, ...] | None:
     if is_frame(data) and _COUNT in data.columns:
         return tuple(c for c in data.columns if c != _COUNT)
     return None
-
-
-def _few(texts: Sequence[str]) -> str:
-    shown = ", ".join(texts[:_SHOWN])
-    return shown if len(texts) <= _SHOWN else f"{shown}, ... ({len(texts)} in all)"
 
 
 def _shape(axes: Sequence[Axis]) -> tuple[int, ...]:
@@ -150,17 +147,7 @@ def _place(names: Sequence[Hashable], axes: Sequence[Axis], partial: bool) -> li
 
 def _from_dataarray(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     place = _place(data.dims, axes, partial)
-    columns: list[NDArray[np.intp]] = []
-    for dim, k in zip(data.dims, place, strict=True):
-        labels = axes[k].labels
-        if dim in data.coords:
-            columns.append(_distinct(positions(list(data.indexes[dim]), labels, dim), labels, dim))
-        elif data.sizes[dim] == len(labels):
-            columns.append(np.arange(len(labels)))
-        else:
-            raise Misfit(
-                f"dimension {dim!r} has no labels and length {data.sizes[dim]} where {len(labels)} are needed"
-            )
+    columns = [along(data, dim, axes[k].labels) for dim, k in zip(data.dims, place, strict=True)]
     shape = [len(axis.labels) if k in place else 1 for k, axis in enumerate(axes)]
     order = np.argsort(place)
     table = np.full(shape, np.nan)
@@ -172,12 +159,23 @@ def _from_dataarray(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     return np.broadcast_to(table, _shape(axes))
 
 
+def along(data: Any, dim: Hashable, labels: Sequence[Hashable]) -> NDArray[np.intp]:
+    """Where the entries of a DataArray along `dim` stand among `labels`: by label, or in order where it has none."""
+    if dim in data.coords:
+        return _distinct(positions(list(data.indexes[dim]), labels, dim), labels, dim)
+    if data.sizes[dim] != len(labels):
+        raise Misfit(
+            f"dimension {dim!r} has no labels and length {data.sizes[dim]} where {len(labels)} are needed"
+        )
+    return np.arange(len(labels))
+
+
 def _distinct(place: NDArray[np.intp], labels: Sequence[Hashable], what: Hashable) -> NDArray[np.intp]:
     kept, times = np.unique(place, return_counts=True)
     if (times > 1).any():
-        again = [repr(labels[k]) for k in kept[times > 1]]
+        again = [labels[k] for k in kept[times > 1]]
         raise Misfit(
-            f"repeated label {_few(again)} along {what!r}: one row each (nothing is added up in silence)"
+            f"repeated label {shown(again, _SHOWN)} along {what!r}: one row each (nothing is added up in silence)"
         )
     return place
 
@@ -187,24 +185,17 @@ def _from_series(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     names = tuple(index.names)
     unnamed = all(name is None for name in names) and index.nlevels == len(axes)
     place = list(range(len(axes))) if unnamed else _place(names, axes, partial)
-    levels = [
-        positions(
-            index.get_level_values(level), axes[k].labels, names[level] if names[level] is not None else k
-        )
-        for level, k in enumerate(place)
-    ]
+    where = [np.zeros(len(data), dtype=np.intp) for _ in axes]
+    for level, k in enumerate(place):
+        what = names[level] if names[level] is not None else k
+        where[k] = positions(index.get_level_values(level), axes[k].labels, what)
     shape = [len(axis.labels) if k in place else 1 for k, axis in enumerate(axes)]
-    where: list[NDArray[np.intp]] = [np.zeros(len(data), dtype=np.intp) for _ in axes]
-    for k, column in zip(place, levels, strict=True):
-        where[k] = column
     flat = np.ravel_multi_index(where, shape) if len(data) else np.zeros(0, dtype=np.intp)
     kept, times = np.unique(flat, return_counts=True)
     if (times > 1).any():
-        again = [
-            repr(tuple(axes[k].labels[i] for k, i in enumerate(np.unravel_index(f, shape)) if k in place))
-            for f in kept[times > 1]
-        ]
-        raise Misfit(f"repeated row {_few(again)}: one row each (nothing is added up in silence)")
+        rows = np.transpose(np.unravel_index(kept[times > 1], shape))
+        again = [tuple(axes[k].labels[row[k]] for k in sorted(place)) for row in rows]
+        raise Misfit(f"repeated row {shown(again, _SHOWN)}: one row each (nothing is added up in silence)")
     table = np.full(int(np.prod(shape)), np.nan)
     table[flat] = data.to_numpy(dtype=float, na_value=np.nan)
     return np.broadcast_to(table.reshape(shape), _shape(axes))
@@ -218,7 +209,7 @@ def _stacked(data: Any, axes: Sequence[Axis]) -> Any:
         return data.set_index(list(tidy))[_COUNT]
     if len(axes) != 2:
         raise Misfit(
-            f"a DataFrame with columns {_few([repr(c) for c in data.columns])} for a table with {len(axes)} "
+            f"a DataFrame with columns {shown(data.columns, _SHOWN)} for a table with {len(axes)} "
             f"ax{'i' if len(axes) == 1 else 'e'}s: give label columns and a column 'count', or a Series"
         )
     rows = _distinct(positions(data.index, axes[0].labels, "the index"), axes[0].labels, "the index")

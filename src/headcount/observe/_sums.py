@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from headcount.labels import is_dataarray, is_frame
-from headcount.observe._labels import Axis, Misfit, is_labelled, is_sparse, positions
+from headcount.observe._labels import Axis, Misfit, along, is_labelled, is_sparse, positions
 
 ROW_NAMES = ("sum", "region", "cell", "state")
 """Names the axis of sums may have in labelled counts."""
@@ -28,8 +28,8 @@ class Sums:
 def read_sums(sums: Any, axes: Sequence[Axis]) -> Sums:
     """`sums` as a 0/1 matrix over the entries of the table with `axes`, in C order.
 
-    Accepted: an array or sparse matrix (K, size), an array (K, *shape), a DataFrame (a row a sum, a column
-    a state), a DataArray (one dimension more than the table, the sums' own), or a mapping from a sum's name
+    Accepted: an array or sparse matrix (K, size), an array (K, *shape), a DataFrame (one row per sum, one
+    column per state), a DataArray (one dimension more than the table, the sums' own), or a mapping from a sum's name
     to the states in it (for larger tables: tuples of states).
 
     Raises
@@ -56,7 +56,7 @@ def read_sums(sums: Any, axes: Sequence[Axis]) -> Sums:
         dense = np.asarray(sums, dtype=float)
         if dense.shape[1:] not in ((size,), shape):
             raise Misfit(
-                f"sums has shape {dense.shape} where (K, {size}) is needed: a row a sum, a column an entry"
+                f"sums has shape {dense.shape} where (K, {size}) is needed: one row per sum, one column per entry"
             )
         matrix = csr_array(dense.reshape(dense.shape[0], size))
         labels = tuple(range(dense.shape[0]))
@@ -92,7 +92,7 @@ def _from_mapping(sums: Mapping[Any, Any], axes: Sequence[Axis], shape: tuple[in
             flat = positions(members, axes[0].labels, f"sum {name!r}")
         else:
             if any(not isinstance(m, tuple) or len(m) != len(axes) for m in members):
-                raise Misfit(f"sum {name!r} must list tuples of {len(axes)} states, one a variable")
+                raise Misfit(f"sum {name!r} must list tuples of {len(axes)} states, one per variable")
             by_axis = [
                 positions([m[k] for m in members], axis.labels, f"sum {name!r}")
                 for k, axis in enumerate(axes)
@@ -113,16 +113,7 @@ def _from_dataarray(sums: Any, axes: Sequence[Axis]) -> tuple[Hashable, tuple[Ha
     shape = tuple(len(axis.labels) for axis in axes)
     dims = [next(d for d in sums.dims if d in names) for names in known]
     block = sums.transpose(own[0], *dims)
-    places = []
-    for dim, axis in zip(dims, axes, strict=True):
-        if dim in sums.coords:
-            places.append(positions(list(sums.indexes[dim]), axis.labels, dim))
-        elif sums.sizes[dim] == len(axis.labels):
-            places.append(np.arange(len(axis.labels)))
-        else:
-            raise Misfit(
-                f"sums: dimension {dim!r} has no labels and length {sums.sizes[dim]}, not {len(axis.labels)}"
-            )
+    places = [along(sums, dim, axis.labels) for dim, axis in zip(dims, axes, strict=True)]
     dense = np.zeros((len(labels), *shape))
     dense[np.ix_(np.arange(len(labels)), *places)] = np.asarray(block.values, dtype=float)
     return own[0], labels, dense.reshape(len(labels), -1)
