@@ -134,3 +134,9 @@ def test_binomial_slope_keeps_its_digits(y, n):
     expected = psi(n + 1) - psi(n - y + 1) + (1 - Decimal(p)).ln()
     got = Binomial([float(y)], detection=p).slope([float(n)])[0]
     assert got == pytest.approx(float(expected), rel=0, abs=5e-15)
+
+
+def test_binomial_draws_refuse_what_no_integer_holds():
+    """1e19 individuals are more than an int64: refused in words, not turned negative."""
+    with pytest.raises(ValueError, match=r"2\*\*53"):
+        Binomial([1.0], detection=0.5).sample([1e19], rng=np.random.default_rng(0))

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from tests.graphs import awkward_models
 
-from headcount.individual import ModelError
+from headcount.individual import MarkovChain, ModelError
 from headcount.population import CGM, CountTables, RealTables
 
 MODELS = awkward_models()
@@ -183,3 +183,25 @@ def test_sparse_edges_turn_and_sum():
     np.testing.assert_array_equal(slim.table((2, 1)).toarray(), n.table((2, 1)))
     np.testing.assert_array_equal(slim.table((4,)), n.table((4,)))
     np.testing.assert_array_equal(slim.to_xarray()["flows"].values, n.to_xarray()["flows"].values)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.array([[2**63 + 5, 1], [1, 1]], dtype=np.uint64),
+        np.full((2, 2), 2**62, dtype=np.int64),
+        np.full((2, 2), 2**52, dtype=np.int64),
+    ],
+    ids=["unsigned", "signed", "sum"],
+)
+def test_integers_too_large_to_add_up_are_refused(table):
+    """Counts are below 2^53 and sum to at most that, whatever integers they come in: nothing wraps round."""
+    model = MarkovChain([0.5, 0.5], [[0.5, 0.5]] * 2, length=2)
+    with pytest.raises(ModelError, match=r"2\*\*53"):
+        CountTables(model, {(0, 1): table})
+
+
+def test_small_integers_do_not_overflow():
+    """Four int8 counts of 100 are 400 individuals."""
+    model = MarkovChain([0.5, 0.5], [[0.5, 0.5]] * 2, length=2)
+    assert CountTables(model, {(0, 1): np.full((2, 2), 100, dtype=np.int8)}).population == 400

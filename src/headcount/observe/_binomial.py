@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
+from headcount.checks import LARGEST_COUNT
 from headcount.numerics import poisson_log_pmf
 from headcount.observe._base import Array, Fault, Numbers, Observation
 
@@ -73,8 +74,10 @@ class Binomial(Observation):
     def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
         """Draw y ~ Bin(n, p); n must be whole."""
         n = np.asarray(n, dtype=float)
-        if (n != np.rint(n)).any() or (n < 0).any():
-            raise ValueError("binomial counts are drawn from whole numbers of individuals ≥ 0: round n first")
+        if (n != np.rint(n)).any() or (n < 0).any() or (n > LARGEST_COUNT).any():
+            raise ValueError(
+                "binomial counts are drawn from whole numbers of individuals from 0 to 2**53: round n first"
+            )
         return rng.binomial(n.astype(np.int64), self.detection).astype(float)
 
     @property

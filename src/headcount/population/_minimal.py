@@ -14,6 +14,7 @@ Wainwright (2013).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -91,7 +92,7 @@ class MinimalCoordinates:
 
     def width(self, scope: Scope) -> int:
         """The number of entries of z̃_D: Π_{v∈D} (L_v − 1)."""
-        return int(np.prod([length - 1 for length in self.model.size(scope)], dtype=int))
+        return math.prod(length - 1 for length in self.model.size(scope))
 
     @cached_property
     def _start(self) -> dict[Scope, int]:

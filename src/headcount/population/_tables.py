@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from headcount.checks import brief, numbers
+from headcount.checks import LARGEST_COUNT, brief, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual import MarkovChain, Model
 from headcount.labels import coordinate
@@ -212,15 +212,16 @@ class CountTables(_Tables):
     def _accept(self, scope: Scope, table: Any) -> Table:
         counts = _shaped(self.model, scope, table)
         entries = counts.data if sparse.issparse(counts) else counts
-        if entries.dtype.kind not in "iu":
-            whole = np.asarray(entries, dtype=float)
-            wrong = ~np.isfinite(whole) | (whole != np.round(whole)) | (np.abs(whole) >= 2.0**53)
-            if wrong.any():
-                raise ModelError(
-                    f"table {scope!r} holds {float(whole[wrong][0])!r}, which is no whole number below "
-                    f"2**53; "
-                    f"counts are integers (RealTables holds real numbers)"
-                )
+        # Integers too: uint64 above 2**63 would turn negative, and sums of larger int64 would overflow.
+        real = np.asarray(entries, dtype=float)
+        wrong = ~np.isfinite(real) | (real != np.round(real)) | (np.abs(real) >= LARGEST_COUNT)
+        if wrong.any():
+            raise ModelError(
+                f"table {scope!r} holds {float(real[wrong][0])!r}, which is no whole number below 2**53; counts are integers"
+                " (RealTables holds real numbers)"
+            )
+        if real.sum() > LARGEST_COUNT:
+            raise ModelError(f"table {scope!r} sums to {real.sum():.6g}; a population is at most 2**53")
         if entries.size and entries.min() < 0:
             raise ModelError(f"table {scope!r} holds the count {entries.min()}; counts are 0 or more")
         return counts.astype(np.int64)

@@ -7,6 +7,7 @@ what was given; ``nodes`` and ``flows`` the summaries, ``trace`` the run. How it
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,7 +194,7 @@ def draw_group(posterior: Posterior) -> xr.Dataset:
     import xarray as xr
 
     model, beliefs = posterior.problem.model, posterior.beliefs
-    entries = sum(int(np.prod(model.size(tuple(clique)))) for clique in model.junction_tree.cliques)
+    entries = sum(math.prod(model.size(tuple(clique))) for clique in model.junction_tree.cliques)
     size = min(DRAWS, DRAWN_ENTRIES // max(entries, 1))
     if size >= FEWEST_DRAWS and beliefs.has_spread:
         whole = posterior.promises.non_negative

@@ -7,6 +7,7 @@ ceiling, in proportion), so it is unbiased, and margins agree by construction.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +54,7 @@ def round_consistently(
         shared = separators[v]
         axes = [1 + clique.index(x) for x in shared]
         front = np.moveaxis(draw, axes, range(1, len(axes) + 1))
-        width = int(np.prod(front.shape[1 : len(axes) + 1], dtype=int))
+        width = math.prod(front.shape[1 : len(axes) + 1])
         rows = front.reshape(size * width, -1).astype(float)
         totals = np.full(size * width, float(population))
         if parent[v] >= 0 and shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,7 @@ def _sparse_flows(posterior: Posterior, scope: Scope) -> Block | None:
 
 def _observed(posterior: Posterior, scope: Scope) -> Array:
     """The counts seen of one table's entries: NaN where nobody looked, the mean where there are several readings."""
-    total = np.zeros(int(np.prod(posterior.problem.model.size(scope))))
+    total = np.zeros(math.prod(posterior.problem.model.size(scope)))
     readings = np.zeros(total.shape)
     for site in posterior.problem.sites:
         if site.scope == scope and site.index is not None:

@@ -7,6 +7,7 @@ single entries of an edge's table are absorbed by changing that step's weights (
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -107,7 +108,7 @@ class TreeStructure(Structure):
         # A node's own sums come before those of the edge above it.
         for k in sorted(range(len(places)), key=lambda k: places[k].edge):
             site, place = self.sites[k], places[k]
-            size = int(np.prod(place.shape))
+            size = math.prod(place.shape)
             if not place.edge and site.weights is None:
                 placements[k] = Placement(place.node, np.asarray(site.index))
             elif place.edge and place.node not in with_features:
