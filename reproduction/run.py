@@ -164,30 +164,36 @@ def compute(
     needed = {need.name: need for task in tasks for need in task.needs.values()}
     rest = [task for task in tasks if task.name not in needed]
     rounds = ([*needed.values()], [t for t in rest if not t.alone], *([t] for t in rest if t.alone))
-    wanted = {task.name for task in tasks}
     found: dict[tuple[Any, ...], Result] = {}
-    failures: dict[str, str] = {}
+    failures: dict[tuple[Any, ...], str] = {}
     say = _progress(sum(map(len, rounds)))
     for some in rounds:
-        ready = [task for task in some if not any(str(n.name) in failures for n in task.needs.values())]
-        calls = (joblib.delayed(_attempt)(task, memory, anew=task.name in anew) for task in ready)
-        try:
-            for name, result in joblib.Parallel(return_as="generator_unordered")(calls):
-                if isinstance(result, str):
-                    failures[str(name)] = result
-                elif name in wanted:
-                    found[name] = result
-                say(name)
-        except BrokenExecutor as error:
-            raise ReproductionError(
-                f"a worker process died ({error}). Finished tasks are kept; the same command continues from there"
-            ) from error
+        ready = [task for task in some if not any(n.name in failures for n in task.needs.values())]
+        for name, result in _in_parallel(ready, memory, anew):
+            if isinstance(result, str):
+                failures[name] = result
+            else:
+                found[name] = result
+            say(name)
     if failures:
-        shown = "; ".join(f"{name}: {text}" for name, text in list(failures.items())[:5])
+        shown = "; ".join(f"{' '.join(map(str, name))}: {text}" for name, text in list(failures.items())[:5])
         raise ReproductionError(
             f"{len(failures)} tasks failed: {shown}. The others are kept; the same command tries only these again"
         )
-    return found
+    return {task.name: found[task.name] for task in tasks}
+
+
+def _in_parallel(
+    tasks: Sequence[Task], memory: joblib.Memory, anew: Collection[tuple[Any, ...]]
+) -> Iterator[tuple[tuple[Any, ...], Result | str]]:
+    """The outcomes of the tasks, as they come."""
+    calls = (joblib.delayed(_attempt)(task, memory, anew=task.name in anew) for task in tasks)
+    try:
+        yield from joblib.Parallel(return_as="generator_unordered")(calls)
+    except BrokenExecutor as error:
+        raise ReproductionError(
+            f"a worker process died ({error}). Finished tasks are kept; the same command continues from there"
+        ) from error
 
 
 def _attempt(task: Task, memory: joblib.Memory, *, anew: bool) -> tuple[tuple[Any, ...], Result | str]:
