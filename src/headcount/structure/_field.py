@@ -201,16 +201,23 @@ class TreeField(Field):
         """Posterior covariance between two nodes, through their nearest common ancestor."""
         assert self.solution.covariance is not None
         nodes = self.solution.tree.nodes
-        left, right = np.eye(nodes[u].size), np.eye(nodes[v].size)
+        left: Array | None = None
+        right: Array | None = None
         while u != v:
             if u > v:  # topological order: the later node is never an ancestor of the earlier
-                u, left = nodes[u].parent, left @ self._wide_gain(u)
+                gain = self._wide_gain(u)
+                u, left = nodes[u].parent, gain if left is None else left @ gain
             else:
-                v, right = nodes[v].parent, right @ self._wide_gain(v)
-        return np.asarray(left @ self.solution.covariance[u] @ right.T)
+                gain = self._wide_gain(v)
+                v, right = nodes[v].parent, gain if right is None else right @ gain
+        found = self.solution.covariance[u]
+        found = found if left is None else left @ found
+        return found if right is None else found @ right.T
 
     def _wide_gain(self, v: int) -> Array:
         node = self.solution.tree.nodes[v]
+        if node.block == slice(None):
+            return self.gain(v)
         wide = np.zeros((node.size, self.solution.tree.nodes[node.parent].size))
         wide[:, node.block] = self.gain(v)
         return wide

@@ -279,11 +279,11 @@ class TiltedEP(IterativeEngine):
 
     def finish(self, state: EPState) -> Beliefs:
         """The Gaussian around the last centre."""
-        evidence = self._evidence(state)
-        if self.centre == "mean" and self.projection == "lattice":
+        evidence: float | None = self._evidence(state)
+        if self.projection == "lattice" and state.centre.roles.exact.any():
             sites, centre = state.sites, state.centre
             probable = unit_mass.log_z(centre, sites.tau + centre.settled_tau, sites.nu + centre.settled_nu)
-            evidence += 0.0 if probable is None else probable - state.log_z
+            evidence = None if probable is None else self._evidence(state) + probable - state.log_z
         tilts = state.centre.roles.tilts
         tau = tilts.split(state.sites.tau + state.centre.settled_tau)
         nu = tilts.split(state.sites.nu + state.centre.settled_nu)
