@@ -20,6 +20,7 @@ CLAIMS = {
     "coverage": "benchmarks.coverage",
     "accuracy": "benchmarks.accuracy",
     "learning": "benchmarks.learning",
+    "starts": "benchmarks.starts",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 
