@@ -22,7 +22,7 @@ NATS = 2.0
 SPREAD = 3.0
 
 
-def world(seed: int) -> tuple[hc.LogisticChain, hc.Problem]:
+def world(seed: int, population: int = POPULATION) -> tuple[hc.LogisticChain, hc.Problem]:
     """The features and the counts of one world."""
     rng = np.random.default_rng(seed)
     place = 4 * rng.random((CELLS, 2))
@@ -31,12 +31,14 @@ def world(seed: int) -> tuple[hc.LogisticChain, hc.Problem]:
     features = np.stack([np.eye(CELLS), distance, np.broadcast_to(habitat, (CELLS, CELLS))])
     initial = np.exp(0.7 * habitat)
     model = hc.individual.LogLinearTransitions(features).chain(WEIGHTS, initial / initial.sum(), length=TIMES)
-    seen = hc.simulate.population(model, POPULATION, observe=hc.simulate.poisson(RATE), rng=seed)
-    problem = hc.Problem(model, POPULATION, hc.Poisson(seen.observed, rate=RATE))
+    seen = hc.simulate.population(model, population, observe=hc.simulate.poisson(RATE), rng=seed)
+    problem = hc.Problem(model, population, hc.Poisson(seen.observed, rate=RATE))
     return hc.LogisticChain(features, names=NAMES), problem
 
 
-def best_of_random_starts(chain: hc.LogisticChain, problem: hc.Problem, count: int, seed: int) -> hc.learn.Fit:
+def best_of_random_starts(
+    chain: hc.LogisticChain, problem: hc.Problem, count: int, seed: int
+) -> hc.learn.Fit:
     """The fit from the best of MAP's climbs."""
     rng = np.random.default_rng([seed, 1])
     climbs = [
@@ -56,7 +58,9 @@ def run(*, quick: bool) -> Report:
         found = hc.fit(chain, problem, strict=False)
         other = best_of_random_starts(chain, problem, starts, seed)
         missed = other.evidence - found.evidence
-        rows.append([seed, found.start, found.status.value, found.evidence, missed, found.e_steps, found.searched])
+        rows.append(
+            [seed, found.start, found.status.value, found.evidence, missed, found.e_steps, found.searched]
+        )
     gaps = np.array([row[4] for row in rows], dtype=float)
     return Report(
         "starts",
@@ -75,7 +79,15 @@ def run(*, quick: bool) -> Report:
         tables=[
             Table(
                 "Fits and the best of random starts",
-                ["seed", "start", "status", "evidence", "nats missed", "E-steps", "MAP E-steps of other starts"],
+                [
+                    "seed",
+                    "start",
+                    "status",
+                    "evidence",
+                    "nats missed",
+                    "E-steps",
+                    "MAP E-steps of other starts",
+                ],
                 rows,
             )
         ],

@@ -10,10 +10,10 @@ import headcount as hc
 from headcount import simulate
 from headcount.engines import MAP, Engine, Enumerate, Outcome, TiltedEP
 from headcount.individual import DiscreteModel, MarkovChain
-from headcount.learn import LogisticChain, LogLinear, TabularChain, fit, fit_complete
+from headcount.learn import LearnRate, LogisticChain, LogLinear, TabularChain, fit, fit_complete
 from headcount.learn._expect import EStep
 from headcount.learn._objective import Objective
-from headcount.observe import Problem
+from headcount.observe import Problem, ProblemError
 from learn.cases import birds, tiny_cases
 
 CASES = tiny_cases()
@@ -113,6 +113,59 @@ def test_a_fit_begins_where_it_is_told() -> None:
     named = {name: first(name) for name in ("zero", "moments", "regression")}
     assert len(set(named.values())) == 3
     assert first(None) >= max(named.values())
+
+
+def test_starts_by_natural_name() -> None:
+    """Rates and probabilities can be given as such: the model at the start has them, other entries share the rest."""
+    case = CASES["rate"]
+    found = fit(
+        LearnRate(TabularChain()),
+        case.problem,
+        MAP(),
+        start={"rate": 2, "P[0→0]": 0.8},
+        max_iterations=0,
+        strict=False,
+        standard_errors=False,
+    )
+    assert found.parameters.sel(parameter="rate") == pytest.approx(2)
+    assert np.allclose(found.model.transitions[0], [[0.8, 0.2], [0.5, 0.5]])
+    for wrong, text in (
+        ({"rate": -1}, "finite number > 0"),
+        ({"P[0→0]": 1.5}, "give a probability"),
+        ({"speed": 1}, "the parameters are"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            fit(LearnRate(TabularChain()), case.problem, MAP(), start=wrong)
+
+
+def test_tables_between_unequal_cells() -> None:
+    """Cells that change from time to time: one rectangular table per step, named by its own cells, and files keep it."""
+    truth = [np.array([[0.7, 0.3], [0.1, 0.9], [0.5, 0.5]]), np.array([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])]
+    cells = [("a", "b", "c"), ("x", "y"), ("p", "q", "r")]
+    chain = MarkovChain([0.5, 0.3, 0.2], truth, times=["race", "party", "vote"], cells=cells)
+    world = simulate.population(chain, 4000, rng=1)
+    pairs = [("race", "party"), ("party", "vote")]
+    flows = [np.asarray(world.tables.table(pair)) for pair in pairs]
+    seen = [hc.Exact(table, on=pair) for pair, table in zip(pairs, flows, strict=True)]
+    problem = hc.Problem(chain, 4000, seen)
+    found = fit(
+        TabularChain(homogeneous=False), problem, TiltedEP(centre="map"), start="zero", standard_errors=False
+    )
+    for counts, matrix in zip(flows, found.model.transitions, strict=True):
+        assert np.allclose(matrix, counts / counts.sum(axis=1, keepdims=True), atol=1e-6)
+    assert "P[a→x]@race" in found.natural.names
+    assert "P[x→p]@party" in found.natural.names
+    assert found.model.states == chain.states
+    with pytest.raises(ProblemError, match="homogeneous=False"):
+        fit(TabularChain(), problem)
+    masked = TabularChain([truth[0] > 0.2, truth[1] > 0.15], homogeneous=False).bind(chain)
+    assert masked.model(masked.start()).transitions[0][1].tolist() == [0, 1]
+    pair = hc.Problem(
+        MarkovChain([0.5, 0.3, 0.2], truth[:1], times=["race", "party"], cells=cells[:2]),
+        100,
+        hc.Exact([40, 60], on="party"),
+    )
+    assert fit(TabularChain(dirichlet=2.0), pair, standard_errors=False).model.transitions[0].shape == (3, 2)
 
 
 def test_warm_e_steps_are_shorter_and_the_same() -> None:

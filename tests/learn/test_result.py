@@ -6,7 +6,7 @@ import xarray as xr
 
 import headcount as hc
 from headcount import simulate
-from headcount.engines import MAP, Enumerate
+from headcount.engines import MAP, Enumerate, Status
 from headcount.individual import MarkovChain, ModelError
 from headcount.learn import Fit, LearnRate, LogisticChain, LogLinear, TabularChain, compare, fit, fit_complete
 from headcount.observe import ProblemError
@@ -158,6 +158,74 @@ def test_comparison_by_evidence(bird_fit) -> None:
         compare([found, foreign])
     with pytest.raises(ValueError, match="MAP and TiltedEP"):
         compare([found, fit(LogisticChain(world.features), problem, MAP(), standard_errors=False)])
+
+
+def test_fits_of_other_complete_counts_are_not_compared() -> None:
+    """Complete counts are data too: fits of different ones are refused, of the same ones not."""
+    model = MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), length=2)
+    one = {(0,): np.array([5.0, 5.0]), (0, 1): np.array([[4.0, 1.0], [2.0, 3.0]])}
+    other = {(0,): np.array([5.0, 5.0]), (0, 1): np.array([[3.0, 2.0], [2.0, 3.0]])}
+    first, again, second = (fit_complete(TabularChain(), model, t) for t in (one, dict(one), other))
+    assert len(compare([first, again])) == 2
+    with pytest.raises(ValueError, match="different data"):
+        compare([first, second])
+
+
+def test_the_maximum_of_complete_counts_is_not_overshot() -> None:
+    """Many cells, staying likely: a plain Newton step from zero ends where the information vanishes; the maximum is log odds."""
+    for cells in (4, 12, 36):
+        p = np.full((cells, cells), 0.11 / (cells - 1))
+        np.fill_diagonal(p, 0.89)
+        model = MarkovChain(np.full(cells, 1 / cells), np.full((cells, cells), 1 / cells), length=2)
+        tables = {(0,): np.full(cells, 1000.0), (0, 1): 1000 * p}
+        found = fit_complete(LogisticChain(np.eye(cells)[None], names=["stay"]), model, tables)
+        assert found.working[0] == pytest.approx(np.log(0.89 / 0.11 * (cells - 1)), abs=1e-8)
+        assert found.status is Status.EXACT
+
+
+def test_weights_without_a_finite_maximum_are_named() -> None:
+    """Everyone stays: the weight of staying grows without end, and the status says that no maximum was reached."""
+    model = MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), length=2)
+    tables = {(0,): np.array([50.0, 50.0]), (0, 1): 50.0 * np.eye(2)}
+    stay = LogisticChain(np.eye(2)[None], names=["stay"])
+    found = fit_complete(stay, model, tables)
+    assert not found.status.good
+    assert any("no finite maximum: stay" in note for note in found.notes)
+    held = fit_complete(LogisticChain(np.eye(2)[None], names=["stay"], ridge=1.0), model, tables)
+    assert held.status is Status.EXACT
+    assert held.notes == ()
+
+
+def test_what_rests_on_the_prior_alone_is_said() -> None:
+    """Counts of one time say nothing of moves: a Dirichlet prior makes an estimate, and a note says whose it is."""
+    model = MarkovChain([0.5, 0.5], [[0.7, 0.3], [0.2, 0.8]], length=3)
+    blind = hc.Problem(model, 100, hc.Poisson([48.0, 53.0], on=0))
+    found = fit(TabularChain(dirichlet=3.0), blind)
+    assert any("the data do not identify 2 of 2 directions" in note for note in found.notes)
+    world = simulate.population(MarkovChain([0.5, 0.5], [[0.7, 0.3], [0.2, 0.8]], length=40), 5000, rng=1)
+    seen = hc.Problem(world.model, 5000, hc.Poisson(world.observed))
+    assert not any("do not identify" in note for note in fit(TabularChain(dirichlet=3.0), seen).notes)
+
+
+def test_forecast_keeps_the_mask() -> None:
+    """A mask of the same moves at every step holds in the future; one that changes must be given for it."""
+    near = np.abs(np.subtract.outer(np.arange(3), np.arange(3))) <= 1
+    mask = np.where(near, 0.0, -np.inf)
+    features = np.stack([np.eye(3), np.broadcast_to(np.arange(3.0), (3, 3))])
+    model = LogisticChain(features, mask=mask).bind(MarkovChain([1, 0, 0], np.full((3, 3), 1 / 3), length=5))
+    world = simulate.population(model.model(np.array([1.0, 0.3])), 500, rng=1)
+    problem = hc.Problem(world.model, 500, hc.Poisson(world.observed))
+    same = fit(LogisticChain(features, mask=np.stack([mask] * 4)), problem, MAP(), standard_errors=False)
+    last = same.last[0].mean
+    p = same.model.transitions[0]
+    assert p[0, 2] == 0
+    assert np.allclose(same.forecast(1, features=features).mean[0], last @ p)
+    opened = np.stack([mask] * 3 + [np.zeros((3, 3))])
+    varied = fit(LogisticChain(features, mask=opened), problem, MAP(), standard_errors=False)
+    with pytest.raises(ValueError, match="give the mask of the future"):
+        varied.forecast(1, features=features)
+    ahead = varied.forecast(2, mask=mask)
+    assert np.allclose(ahead.mean[0], varied.last[0].mean @ varied.model.transitions[0])
 
 
 @pytest.mark.parametrize("name", CASES)

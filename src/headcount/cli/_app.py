@@ -198,6 +198,12 @@ def fit(
     *,
     method: Annotated[str, typer.Option(help="ascent or em.")] = "ascent",
     ridge: Annotated[float, typer.Option(help="Strength of the prior −½ ridge w² on every weight.")] = 0.0,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to start: weights (1,2,2,2 or a table feature, weight), or zero, sticky, mobile. Several starts if not given."
+        ),
+    ] = None,
     out: Out = Path("results"),
     level: Level = 0.9,
     format: Format = "csv",
@@ -217,6 +223,7 @@ def fit(
             Output(out, level, format, omx=omx, keep=keep, safe_csv=safe_csv, force=force),
             method=method,
             ridge=ridge,
+            start=start,
         )
 
 

@@ -91,9 +91,11 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     _write_and_show(posterior, output, case.notes, good=posterior.status.good)
 
 
-def run_fit(counts: Sequence[Path], options: Options, output: Output, *, method: str, ridge: float) -> None:
+def run_fit(
+    counts: Sequence[Path], options: Options, output: Output, *, method: str, ridge: float, start: str | None
+) -> None:
     """Read, plan, learn, say how it went, write."""
-    from headcount.io import TableError, read_weights
+    from headcount.io import TableError
     from headcount.learn import LogisticChain, fit
 
     output.check()
@@ -108,12 +110,9 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, *, method:
     engine = named_engine(options)
     _, plan = planned(case.problem, options)
     refuse_too_large(plan)
-    start = None
-    if options.weights is not None:
-        values = read_weights(parse_weights(options.weights), case.feature_names, encoding=options.encoding)
-        start = dict(zip(case.feature_names, values.tolist(), strict=True))
+    begin, said = _fit_start(start, options, case)
     family = LogisticChain(case.features, names=case.feature_names, mask=case.mask, ridge=ridge)
-    made = fit(family, case.problem, engine, method=method, start=start, rng=options.seed, strict=False)  # type: ignore[arg-type]
+    made = fit(family, case.problem, engine, method=method, start=begin, rng=options.seed, strict=False)  # type: ignore[arg-type]
     table = made.table(level=output.level).rename(columns={"parameter": "feature", "estimate": "weight"})
     table = table.assign(level=output.level)
     facts = {
@@ -127,13 +126,43 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, *, method:
     _write_and_show(
         made.posterior,
         output,
-        [*case.notes, *made.notes],
+        [*case.notes, *said, *made.notes],
         good=made.status.good and made.posterior.status.good,
         causes=made.status.causes,
         attributes={"fit": facts},
         weights=table,
         ascent=made.trace.select_dtypes("number"),
     )
+
+
+def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, list[str]]:
+    """Where a fit starts: the name of a start, weights by feature, or None for several; and what to say about it."""
+    from headcount.io import read_weights
+
+    if start is not None and options.weights is not None:
+        raise ValueError(
+            "--start and --weights are both given: fit learns the weights, so give --start alone"
+        )
+    given = start if start is not None else options.weights
+    if given is None:
+        return None, []
+    if start is not None and "," not in given and not Path(given).exists() and not _is_number(given):
+        return given, []
+    values = read_weights(parse_weights(given), case.feature_names, encoding=options.encoding)
+    said = (
+        []
+        if start is not None
+        else ["the fit starts at --weights and searches from no other start; --start says so"]
+    )
+    return dict(zip(case.feature_names, values.tolist(), strict=True)), said
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _write_and_show(

@@ -10,6 +10,7 @@ import numpy as np
 
 from headcount.engines import Status
 from headcount.individual import Model, ModelError
+from headcount.learn._components import Array
 from headcount.learn._families import Family, Tables, relative_error, true_values
 from headcount.learn._files import fingerprint
 from headcount.learn._information import complete_information
@@ -17,6 +18,11 @@ from headcount.learn._objective import Objective
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._result import Fit
 from headcount.population import CountTables
+
+LARGEST_RESIDUAL = 1e-4
+"""Standard errors from the maximum beyond which Newton's method has not arrived."""
+LARGEST_LOG_ODDS = 15.0
+"""Log-odds of a single weight that no count of individuals can support: e^15 is three million."""
 
 
 def fit_complete(
@@ -64,29 +70,39 @@ def fit_complete(
         t((m.variables[0],)).sum() * max(1, len(m.variables) - 1)
         for t, m in zip(lookups, models, strict=True)
     )
-    known = complete_information(objective.information(x), families[0].names, float(moves))
+    information = objective.information(x)
+    known = complete_information(information, families[0].names, float(moves))
+    endless = _without_maximum(families[0], x, information)
     gradient = objective.gradient(x)
+    residual = float(np.sqrt(max(float(gradient @ objective.solve(x, gradient)), 0.0)))
     row: dict[str, Any] = {
         "iteration": 0,
         "e_steps": 0,
         "evidence": float("nan"),
         "objective": float("nan"),
         "step": 0.0,
-        "residual": float(np.sqrt(max(float(gradient @ objective.solve(x, gradient)), 0.0))),
+        "residual": residual,
         "decrease": 0.0,
         "negative": 0.0,
         "seconds": time.perf_counter() - began,
     }
     if truth is not None:
         row["error"] = relative_error(families[0], x, true_values(families[0], truth))
+    notes = [f"not identified: {d}" for d in known.unidentified]
+    if endless:
+        notes.append(
+            f"there is no finite maximum: {', '.join(endless)} would grow without end (some moves are always or never made); "
+            "give a ridge, or leave the feature out"
+        )
+    reached = not endless and residual <= LARGEST_RESIDUAL
     return Fit(
         parametrisations=settings,
         templates=models,
         working=x,
         evidence=float("nan"),
         log_prior=objective.log_prior(x),
-        status=Status.EXACT,
-        notes=tuple(f"not identified: {d}" for d in known.unidentified),
+        status=Status.EXACT if reached else Status.STALLED,
+        notes=tuple(notes),
         rows=(row,),
         information=known,
         method="complete counts",
@@ -96,6 +112,13 @@ def fit_complete(
         seconds=row["seconds"],
         data=fingerprint([list(s) for s in statistics]),
     )
+
+
+def _without_maximum(family: Family, x: Array, information: Array) -> list[str]:
+    """Names of weights that grow without end: large log-odds, of which the counts leave nothing to learn."""
+    reach = np.concatenate([c.reach(p) for c, p in zip(family.components, family.split(x), strict=True)])
+    weak = np.diagonal(information) * x**2 < 1.0  # a standard error larger than the weight itself
+    return [n for n, far in zip(family.names, (reach > LARGEST_LOG_ODDS) & weak, strict=True) if far]
 
 
 def _lookup(tables: Any) -> Tables:

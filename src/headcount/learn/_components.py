@@ -107,6 +107,10 @@ class Component(ABC):
         """(information + prior information)⁻¹ v; None where it takes a dense solve."""
         return None
 
+    def reach(self, x: Array) -> Array:
+        """The largest log-odds that each parameter makes, shape (K,); zero where an infinite one is a proper maximum."""
+        return np.zeros_like(x)
+
     def alike(self, other: Component) -> bool:
         """Whether l is the same function, so that tables of the other component can be added to this one's."""
         return other is self
@@ -167,6 +171,11 @@ class Weights(_Ridge):
         moved = n.reshape(-1, *n.shape[-2:]).sum(axis=2)
         moved = moved.sum(axis=0, keepdims=True) if len(p) == 1 else moved
         return np.einsum("ti,tij,tkij->k", moved, p, self.transitions.features**2)
+
+    def reach(self, x: Array) -> Array:
+        """|w| times the range of f within the moves from one cell."""
+        f = self.transitions.features
+        return np.abs(x) * (f.max(axis=3) - f.min(axis=3)).max(axis=(0, 2))
 
     def alike(self, other: Component) -> bool:
         """The same features."""
@@ -467,6 +476,11 @@ class Potentials(_Ridge):
     def scale(self, x: Array, n: Array) -> Array:
         """N E_w F²."""
         return np.diagonal(self.information(x, n)) + n[-1] * self._mean(self.model(x)) ** 2
+
+    def reach(self, x: Array) -> Array:
+        """|w| times the range of f."""
+        ranges = [np.ptp(f.reshape(len(f), -1), axis=1) for f in self.features.values()]
+        return np.abs(x) * np.max(ranges, axis=0)
 
     def _mean(self, model: Model) -> Array:
         return self.totals({s: model.marginal(s) for s in self.features})

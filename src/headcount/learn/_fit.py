@@ -15,7 +15,7 @@ from headcount.learn._climb import Climber, ClimbState, dense_inverse, trace_row
 from headcount.learn._expect import Expectation, running
 from headcount.learn._families import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
-from headcount.learn._information import Information, observed_information
+from headcount.learn._information import Information, observed_information, prior_note
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._refine import LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
@@ -285,4 +285,10 @@ def _notes(at: ClimbState, information: Information | None, names: Sequence[str]
         )
     if at.climb.point.excess > 1:
         notes.append(f"the last E-step missed its tolerance by a factor of {at.climb.point.excess:.2g}")
-    return (*notes, *([] if information is None else information.notes()))
+    if information is not None:
+        point = at.climb.point
+        notes += [
+            *information.notes(),
+            *prior_note(information, point.objective.prior_information(point.x), names),
+        ]
+    return tuple(notes)

@@ -36,6 +36,8 @@ LONGEST_STEP = 0.25
 CURVATURE_ERROR = 0.3
 """Relative difference between Fisher's and the evidence's own curvature that is put down to the tolerance of E-steps: 1e-4 nats in
 a second difference of 0.01 are 4 %, and their squares vary."""
+PRIOR_SHARE = 0.9
+"""Share of the information along a direction above which the prior, not the data, makes the estimate."""
 SHORTER_STEPS = 3
 """Lengths tried of a difference step where an E-step fails, each a fifth of the one before."""
 SMALLEST_NAMED = 0.1
@@ -103,6 +105,24 @@ class Information:
                 f"the gradient's Jacobian is asymmetric by {self.asymmetry:.2g}: standard errors are rough"
             )
         return notes
+
+
+def prior_note(information: Information, prior: Array, names: Sequence[str]) -> list[str]:
+    """What rests on the prior alone: directions along which it holds more than `PRIOR_SHARE` of the information."""
+    if not np.any(prior):
+        return []
+    share, vectors = np.linalg.eigh(0.5 * (information.inverse + information.inverse.T))
+    root = vectors * np.sqrt(np.maximum(share, 0.0))
+    held, turned = np.linalg.eigh(root.T @ prior @ root)
+    alone = held > PRIOR_SHARE
+    if not alone.any():
+        return []
+    weight = np.sqrt(np.sum((root @ turned[:, alone]) ** 2, axis=1))
+    most = [names[k] for k in np.argsort(-weight, kind="stable")[:3]]
+    return [
+        f"the data do not identify {int(alone.sum())} of {len(names)} directions: there the prior holds more than "
+        f"{PRIOR_SHARE:.0%} of the information, most of all for {', '.join(most)}; estimates and standard errors are the prior's"
+    ]
 
 
 def observed_information(
@@ -175,7 +195,8 @@ def _differences(point: Evaluation, expect: Expectation, white: Array, steps: Ar
     lengths = np.asarray(steps, dtype=float).copy()
     ends: dict[int, tuple[Evaluation, Evaluation]] = {}
     missing = list(range(len(lengths)))
-    for _ in range(SHORTER_STEPS):
+    for trial in range(SHORTER_STEPS):
+        lengths[missing] *= 1.0 if trial == 0 else 0.2
         sides = [(k, sign) for k in missing for sign in (1, -1)]
         found = expect.several([point.x + s * lengths[k] * white[:, k] for k, s in sides], point.starts)
         for (k, _), up, down in zip(sides[::2], found[::2], found[1::2], strict=True):
@@ -183,7 +204,6 @@ def _differences(point: Evaluation, expect: Expectation, white: Array, steps: Ar
         missing = [k for k in missing if not all(usable(end, point) for end in ends[k])]
         if not missing:
             break
-        lengths[missing] *= 0.2
     jacobian, rises = np.zeros((len(lengths), len(lengths))), np.zeros(len(lengths))
     curvature = np.full(len(lengths), np.nan)
     for k, (up, down) in ends.items():

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from headcount.learn._components import Array, Component
 from headcount.learn._families import Family
@@ -76,6 +77,12 @@ class Objective:
         family = self.families[0]
         return sum(c.log_prior(part) for c, part in zip(family.components, family.split(x), strict=True))
 
+    def prior_information(self, x: Array) -> Array:
+        """−∂² log prior/∂x², shape (K, K)."""
+        family = self.families[0]
+        parts = zip(family.components, family.split(x), strict=True)
+        return block_diag(*(c.prior_information(part) for c, part in parts))
+
     def value(self, x: Array) -> float:
         """Q(x)."""
         return sum(block.value(part) for block, part in self._blocks(x))
@@ -86,13 +93,7 @@ class Objective:
 
     def information(self, x: Array) -> Array:
         """The information of complete counts, shape (K, K), block diagonal."""
-        total = np.zeros((len(x), len(x)))
-        at = 0
-        for block, part in self._blocks(x):
-            end = at + len(part)
-            total[at:end, at:end] = block.information(part)
-            at = end
-        return total
+        return block_diag(*(block.information(part) for block, part in self._blocks(x)))
 
     def solve(self, x: Array, v: Array) -> Array:
         """information⁺ v."""

@@ -186,6 +186,7 @@ class Fit:
         steps: int | None = None,
         *,
         features: Any = None,
+        mask: Any = None,
         times: Sequence[Hashable] | None = None,
         sequence: int = 0,
         parameters: bool = True,
@@ -198,6 +199,8 @@ class Fit:
             How many, for a homogeneous chain.
         features
             Future features ``(H, K, L, L)`` of a logistic chain whose features change with time.
+        mask
+            Log offset of future moves, ``(L, L)`` or one per step; needed where that of the past changes with time.
         times
             Names of the future times; counted on from the last when that is a number.
         sequence
@@ -209,7 +212,7 @@ class Fit:
         last = self.last[sequence] if self.last else None
         if inner is None or last is None:
             raise ValueError("only a Markov chain whose last counts were inferred can be forecast")
-        ahead, make = _future(inner, self.parametrisations[sequence], steps, features)
+        ahead, make = _future(inner, self.parametrisations[sequence], steps, features, mask)
         spread = self.information.covariance if parameters and self.information is not None else None
         values, variances = forecast(last, make, self.working, spread)
         known = inner.template.times
@@ -272,20 +275,36 @@ def last_node(posterior: Posterior) -> LastCounts | None:
     return LastCounts(mean, np.asarray(covariance, dtype=float), posterior.problem.population)
 
 
+def _future_mask(past: Any, given: Any) -> Any:
+    """The mask of future steps: as given, else the past's where that is the same at all steps."""
+    if given is not None or past is None or np.ndim(past) < 3:
+        return past if given is None else given
+    tables = np.asarray(past, dtype=float)
+    if not (tables == tables[0]).all():
+        raise ValueError(
+            "which moves are possible changed from step to step: give the mask of the future, mask=(L, L) or (H, L, L)"
+        )
+    return tables[0]
+
+
 def _future(
-    family: ChainFamily, setting: Parametrisation, steps: int | None, features: Any
+    family: ChainFamily, setting: Parametrisation, steps: int | None, features: Any, mask: Any
 ) -> tuple[int, Any]:
     """How many steps, and the matrices of the future by parameters."""
     inner = without_rate(setting)
     size = len(family.transitions.names)
+    if (
+        features is None
+        and mask is not None
+        and isinstance(inner, LogisticChain)
+        and inner.features.ndim == 3
+    ):
+        features = inner.features
     if features is not None:
         if not isinstance(inner, LogisticChain):
             raise ValueError("only a LogisticChain has features")
         future = LogisticChain(
-            features,
-            names=inner.names,
-            mask=None if np.ndim(inner.mask) == 3 else inner.mask,
-            fixed=inner.fixed,
+            features, names=inner.names, mask=_future_mask(inner.mask, mask), fixed=inner.fixed
         )
         weights: Weights = future._weights  # type: ignore[attr-defined]
         count = weights.transitions.steps
