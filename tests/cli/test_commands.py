@@ -93,6 +93,38 @@ def test_fit_learns_and_writes(tmp_path: Path) -> None:
     )
 
 
+def test_fit_starts_where_it_is_told(tmp_path: Path) -> None:
+    """--start takes weights or a name; --weights is a start too and says so; both at once and unknown names are refused."""
+    run("simulate", "birds", "--side", 2, "--population", 60, "--steps", 4, "--seed", 2, "--out", tmp_path)
+    common = [
+        "fit",
+        tmp_path / "counts.csv",
+        "--features",
+        tmp_path / "features.csv.gz",
+        "--population",
+        60,
+        "--engine",
+        "MAP",
+    ]
+    evidences = {}
+    for name, words in {
+        "numbers": ["--start", "1,2,2,2"],
+        "name": ["--start", "sticky"],
+        "weights": ["--weights", "1,2,2,2"],
+    }.items():
+        code, said = run(*common, *words, "--out", tmp_path / name)
+        assert code == 0, said
+        evidences[name] = pd.read_csv(tmp_path / name / "weights.csv")["weight"].tolist()
+        assert ("starts at --weights" in " ".join(said.split())) == (name == "weights")
+    assert evidences["numbers"] == evidences["weights"]
+    code, said = run(*common, "--start", "1,2,2,2", "--weights", "1,2,2,2", "--out", tmp_path / "both")
+    assert code == 2
+    assert "--start alone" in " ".join(said.split())
+    code, said = run(*common, "--start", "anywhere", "--out", tmp_path / "unknown")
+    assert code == 2
+    assert "this parametrisation knows zero, sticky" in " ".join(said.split())
+
+
 def test_fit_says_what_is_missing(small: list[object], tmp_path: Path) -> None:
     """Without features there is nothing to learn: exit code 2 and what to give."""
     code, said = run("fit", *small)
