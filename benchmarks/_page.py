@@ -19,6 +19,7 @@ TITLES = {
     "scaling": "Scaling",
     "limits": "Against the machine's limits",
     "learning": "Learning",
+    "starts": "Several maxima",
 }
 
 HEAD = """# Benchmarks
