@@ -70,7 +70,7 @@ def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     """
     target = Path(os.path.realpath(folder))
     check_folder(target)
-    fresh = not target.exists()
+    fresh = not os.path.exists(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Inside the folder where it exists: it may be a mount, or the folder above it may be closed to us.
     name = f".headcount.{secrets.token_hex(6)}"
@@ -85,7 +85,7 @@ def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[
             for name in names:
                 _flush(stage / name, os.O_RDWR)
             with _signals_held():
-                if fresh and not target.exists():
+                if fresh and not os.path.exists(target):
                     _write_manifest(stage, made, {}, complete=True)
                     with suppress(OSError):
                         _flush(stage, os.O_RDONLY)
@@ -105,7 +105,7 @@ def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[
 def check_file(path: str | os.PathLike[str]) -> None:
     """Refuse a target that is a folder or a device, or whose folder cannot be written."""
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not target.is_file():
         raise OutputError(
             f"{path}: this is {_kind(target)}, and only a regular file is written: give another name"
         )
@@ -115,12 +115,12 @@ def check_file(path: str | os.PathLike[str]) -> None:
 def check_folder(folder: str | os.PathLike[str], names: Iterable[str] = (), *, force: bool = False) -> None:
     """Refuse a folder that cannot be written, or in which `names` would replace files that are not ours."""
     target = Path(os.path.realpath(folder))
-    if target.exists() and not target.is_dir():
+    if os.path.exists(target) and not target.is_dir():
         raise OutputError(
             f"{folder}: this is {_kind(target)}, and results go into a folder: give another name"
         )
     _check_writable(target, str(folder))
-    if not target.exists():
+    if not os.path.exists(target):
         return
     odd = [name for name in (*names, MANIFEST) if _exists(target / name) and not _is_plain(target / name)]
     if odd:
@@ -213,7 +213,9 @@ def _foreign(folder: Path, names: Iterable[str]) -> set[str]:
 
 def _check_writable(folder: Path, given: str) -> None:
     """Refuse where neither `folder` nor the nearest folder above it that exists can be written."""
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    nearest = next(
+        place for place in (folder, *folder.parents) if os.path.exists(place)
+    )  # Path.exists raises where it may not look
     if not nearest.is_dir():
         raise OutputError(
             f"{given}: {nearest} is {_kind(nearest)}, so that there can be nothing below it: give another name"

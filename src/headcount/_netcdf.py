@@ -6,12 +6,17 @@ attribute ``checksums`` holds one digest per array (its name, dimensions, kind, 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+from headcount import memory
 
 if TYPE_CHECKING:
     import os
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 CHECKSUMS = "checksums"
+T = TypeVar("T")
 
 
 class DamagedFileError(ValueError):
@@ -49,23 +55,45 @@ def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
     """
     import xarray as xr
 
-    try:
+    def read() -> tuple[xr.DataTree, Any, dict[str, str]]:
         with xr.open_datatree(path, engine="h5netcdf") as held:
+            # The arrays, the tidy tables made of them, and the bytes whose checksum is taken.
+            memory.require(3 * held.nbytes, Path(path).name, remedy="read it on a larger machine")
             tree = held.load()
-        stored = json.loads(tree.attrs.pop(CHECKSUMS))
-        found = checksums(tree)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        reason = (
-            "it has no checksums" if isinstance(error, KeyError) else next(iter(str(error).splitlines()), "")
-        )
-        raise DamagedFileError(reason or type(error).__name__) from error
+        stored = json.loads(tree.attrs.pop(CHECKSUMS, "null"))
+        return tree, stored, checksums(tree)
+
+    tree, stored, found = parsed(read)
+    if stored is None:
+        raise DamagedFileError("it has no checksums")
     if stored != found:
         names = set(stored) | set(found) if isinstance(stored, dict) else set(found)
         changed = sorted(n for n in names if not isinstance(stored, dict) or stored.get(n) != found.get(n))
         raise DamagedFileError(f"{', '.join(changed[:3])} is not what was written: the file is damaged")
     return tree
+
+
+def parsed(read: Callable[[], T]) -> T:
+    """What `read` gives, whose parsers of foreign bytes may raise anything.
+
+    Raises
+    ------
+    DamagedFileError
+        Whatever a parser raised, in one line. A missing file and too little memory keep their errors.
+    """
+    # h5netcdf's finaliser fails on a file that could not be opened, which Python would print: it is freed here, unheard.
+    heard, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        try:
+            return read()
+        except (FileNotFoundError, PermissionError, ImportError, memory.TooLargeError):
+            raise
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        gc.collect()
+    finally:
+        sys.unraisablehook = heard
+    raise DamagedFileError(reason)
 
 
 def checksums(tree: xr.DataTree) -> dict[str, str]:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount import memory
 from headcount._atomic import replacing
-from headcount.io._source import TableError, first_line
+from headcount._netcdf import DamagedFileError, parsed
+from headcount.io._source import MEMORY_PER_ENTRY, TableError
 
 if TYPE_CHECKING:
     import os
@@ -72,12 +74,18 @@ def _stored_arrays(
     """What lies under ``/data`` and ``/lookup``."""
     import h5py
 
-    try:
+    def read() -> tuple[dict[str, NDArray[np.float64]], dict[str, tuple[Hashable, ...]]]:
         with h5py.File(file, "r") as stored:
+            size = sum(8 * table.size for table in stored.get("data", {}).values())
+            memory.require(MEMORY_PER_ENTRY * size, file.name, remedy="split it")
             data = {name: np.asarray(table, dtype=float) for name, table in stored.get("data", {}).items()}
             lookup = {name: _labels(table[...]) for name, table in stored.get("lookup", {}).items()}
-    except Exception as error:
-        text = f"{file.name}: this is not an HDF5 file ({first_line(error)}): export it again as OMX"
+        return data, lookup
+
+    try:
+        data, lookup = parsed(read)
+    except DamagedFileError as error:
+        text = f"{file.name}: this is not an HDF5 file ({error}): export it again as OMX"
         raise TableError(text) from None
     if not data:
         raise TableError(
