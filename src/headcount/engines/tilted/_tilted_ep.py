@@ -191,7 +191,7 @@ class TiltedEP(IterativeEngine):
         """
         centre = state.centre
         still = float(np.abs(state.mean).max(initial=0.0)) <= ROUNDING * centre.roles.tilts.problem.population
-        if self.centre != "mean" or not centre.roles.active.any() or still:
+        if self.centre != "mean" or still:
             return np.zeros_like(centre.g)
         tau, nu = state.sites.tau + centre.settled_tau, state.sites.nu + centre.settled_nu
         pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean + centre.correlated_pull(state.mean))
@@ -248,7 +248,7 @@ class TiltedEP(IterativeEngine):
             furthest = max(furthest, change)
             grids.append(grid)
         residual = furthest
-        if self.centre == "mean" and centre.roles.active.any():
+        if self.centre == "mean":
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
             exact = centre.roles.exact
             floor = 10 * np.where(exact, CLOSE_MARGIN, ROUNDING) * tilts.problem.population
@@ -287,15 +287,12 @@ class TiltedEP(IterativeEngine):
         tilts = state.centre.roles.tilts
         tau = tilts.split(state.sites.tau + state.centre.settled_tau)
         nu = tilts.split(state.sites.nu + state.centre.settled_nu)
-        roles = state.centre.roles
-        settled = (self.centre == "mean" and roles.active.any()) or not (
-            roles.active.any() or roles.exact.any() or roles.gaussian.any()
-        )
+        settled = self.centre == "mean" or not tilts.problem.sites
         return GaussianBeliefs(
             state.centre.model(),
             tilts.problem.population,
             lambda: state.centre.structure.field(tau, nu),
-            settled=bool(settled),
+            settled=settled,
             log_evidence=evidence,
             diagnostics={
                 "g": state.centre.g,
