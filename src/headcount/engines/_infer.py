@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount import memory
 from headcount.engines._auto import Auto, Choice, select
+from headcount.engines._cost import memory_of
 from headcount.engines._engine import Engine
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.map._map import MAP
@@ -90,6 +92,9 @@ def infer(
     if run.random and rng is None:
         message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)
+    memory.require(
+        memory_of(problem, run), run.name, remedy="merge cells, take fewer times or use MAP (no uncertainty)"
+    )
     outcome = run.run(problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
     outcome.info["chosen"] = choice
     if isinstance(rng, (int, np.integer)):

@@ -1,0 +1,129 @@
+"""The automatic choice: which engine, why, and that what it answers is right where data and model disagree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount import memory
+from headcount.engines import MAP, ClosedForm, Enumerate, TiltedEP, select
+from headcount.memory import TooLargeError
+
+STICKY = np.array([[0.97, 0.02, 0.01], [0.02, 0.97, 0.01], [0.01, 0.02, 0.97]])
+SEEN = np.array([[0.40, 0.30, 0.30], [0.36, 0.32, 0.32]])
+
+
+def sticky(population, noise):
+    """Three cells whose counts changed more than the model expects."""
+    return hc.Problem(hc.MarkovChain(SEEN[0], STICKY, length=2), population, noise(population * SEEN))
+
+
+def lowest(posterior):
+    """The smallest expected count or flow."""
+    cliques = [tuple(c) for c in posterior.problem.model.junction_tree.cliques]
+    return min(float(posterior.beliefs.mean(c).min()) for c in cliques)
+
+
+def test_gaussian_readings_that_disagree_with_the_prior():
+    """Everyone moves over, which the prior thinks impossible: the answer is the exact one, where the closed form's is an sd off."""
+    model = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=4)
+    problem = hc.Problem(model, 200, hc.Gaussian(np.linspace([190, 10], [10, 190], 4), sd=2.0))
+    got, exact, closed = (hc.infer(problem, e) for e in (None, Enumerate(), ClosedForm()))
+    for t in range(4):
+        np.testing.assert_allclose(got.beliefs.mean((t,)), exact.beliefs.mean((t,)), atol=0.05)
+        np.testing.assert_allclose(got.node(t).sd, exact.node(t).sd, rtol=0.02)
+    assert got.log_evidence == pytest.approx(exact.log_evidence, abs=0.05)
+    assert lowest(got) == pytest.approx(lowest(exact), abs=0.05)
+    assert lowest(closed) < -1
+    assert abs(closed.log_evidence - exact.log_evidence) > 3
+
+
+@pytest.mark.parametrize("noise", [hc.Exact, lambda y: hc.Gaussian(y, sd=10.0)], ids=["exact", "gaussian"])
+def test_flows_between_large_counts_that_disagree_with_the_prior(noise):
+    """A flow of about twenty is not minus thirty."""
+    post = hc.infer(sticky(10_000, noise))
+    assert post.promises.non_negative
+    flow = float(post.edge(0, 1).mean[1, 0])
+    assert flow == pytest.approx(19.2 if noise is hc.Exact else 25.1, abs=0.3)
+    assert lowest(post) > 5
+
+
+def test_the_evidence_of_sixty_million():
+    """By Laplace's method it differs from the optimal value by logarithms of N; a Gaussian made at the prior is 35 000 nats off."""
+    problem = sticky(60_000_000, lambda y: hc.Gaussian(y, sd=1000.0))
+    post, best = hc.infer(problem), hc.infer(problem, MAP())
+    assert abs(post.log_evidence - best.log_evidence) < 100
+    np.testing.assert_allclose(post.beliefs.mean((0, 1)), best.beliefs.mean((0, 1)), rtol=1e-4)
+    assert abs(hc.infer(problem, ClosedForm()).log_evidence - best.log_evidence) > 10_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_automatic_choice_gives_negative_counts(seed):
+    """Exact, Gaussian and correlated readings, right and shuffled, of few and of many: means of counts and flows are ≥ 0."""
+    rng = np.random.default_rng(seed)
+    cells, population = int(rng.integers(2, 5)), int(10 ** rng.integers(1, 7))
+    steps = rng.dirichlet(np.full(cells, 0.3), size=(3, cells)) * 0.99 + 0.01 / cells
+    model = hc.MarkovChain(rng.dirichlet(np.ones(cells)), steps)
+    n = np.array([np.bincount(x, minlength=cells) for x in model.sample(population, rng=rng).T], dtype=float)
+    n = rng.permuted(n, axis=1) if seed % 2 else n
+    sd = float(rng.choice([0.5, 3.0, 30.0]))
+    covariance = sd**2 * (0.5 * np.eye(cells) + 0.5)
+    noises = [
+        hc.Exact(n),
+        hc.Gaussian(n + rng.normal(0, sd, n.shape), sd=sd),
+        *(hc.Gaussian(n[t] + rng.normal(0, sd, cells), covariance=covariance, on=t) for t in (0, 2)),
+    ]
+    for observations in ([noises[0]], [noises[1]], noises[2:]):
+        post = hc.infer(hc.Problem(model, population, observations))
+        assert post.promises.non_negative
+        assert lowest(post) >= 0
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_evidence_of_exactly_seen_counts(seed):
+    """log P(y) of whole and partly seen tables of a few individuals is within one nat of the listed sum."""
+    rng = np.random.default_rng(seed)
+    cells, population = 3, int(rng.integers(2, 6))
+    model = hc.MarkovChain(rng.dirichlet(np.ones(cells)), rng.dirichlet(np.ones(cells), size=(2, cells)))
+    y = np.array([np.bincount(x, minlength=cells) for x in model.sample(population, rng=rng).T], dtype=float)
+    y[rng.random(y.shape) < 0.3] = np.nan
+    problem = hc.Problem(model, population, hc.Exact(y))
+    got, exact = hc.infer(problem, TiltedEP()), hc.infer(problem, Enumerate())
+    assert got.log_evidence is None or got.log_evidence == pytest.approx(exact.log_evidence, abs=1.0)
+
+
+def test_a_handful_of_individuals_is_answered_exactly():
+    """Up to five individuals, on chains too long to list: an exact recursion, quickly; six go to the default."""
+    rng = np.random.default_rng(1)
+    model = hc.MarkovChain(rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), size=4), length=9)
+    counts = np.array([np.bincount(x, minlength=4) for x in model.sample(5, rng=rng).T], dtype=float)
+    few, more = (hc.Problem(model, n, hc.Poisson(counts)) for n in (5, 6))
+    assert isinstance(select(few).engine, Enumerate)
+    assert select(more).engine == TiltedEP()
+    post = hc.infer(few)
+    assert post.status.value == "exact"
+    assert post.outcome.seconds < 20
+
+
+def test_unlikely_data_are_answered():
+    """A count of 690 at rate 100 beside two individuals is unlikely, not impossible."""
+    model = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=3)
+    post = hc.infer(hc.Problem(model, 2, hc.Poisson([[690.0, 0], [0, 690], [1, 1]], rate=100.0)))
+    assert post.status.good
+    np.testing.assert_allclose(post.node(0).mean, [2, 0], atol=1e-6)
+
+
+def test_no_engine_is_picked_that_does_not_fit():
+    """Where covariances are too large MAP is picked, and where MAP is too large nothing is; both numbers are said."""
+    world = hc.simulate.birds(side=6, population=300, steps=4, rng=1)
+    problem = hc.Problem(world.model, 300, hc.Poisson(world.observed))
+    with memory.limited("200kB"):
+        choice = select(problem)
+        assert choice.engine == MAP()
+        assert "373 kB" in choice.reason
+        assert "200 kB" in choice.reason
+        with pytest.raises(TooLargeError, match=r"TiltedEP would take 373 kB .* limit is 200 kB"):
+            hc.infer(problem, TiltedEP())
+    with memory.limited("2kB"), pytest.raises(TooLargeError, match=r"MAP.* would take .* limit is 2"):
+        select(problem)
