@@ -1,5 +1,6 @@
 """The documentation as a whole: formulas convert, pages are reachable, pictures can be made again, links lead somewhere."""
 
+import ast
 import importlib.util
 import logging
 import re
@@ -97,6 +98,26 @@ def test_links_lead_somewhere(page: Path) -> None:
     """Relative links and pictures exist; the README is read where there is no site."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     missing = [target for target in LINK.findall(text) if not (page.parent / target).exists()]
+    assert not missing
+
+
+def defined(path: Path) -> set[str]:
+    """Functions, classes and methods of a module, by their qualified names."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, ast.FunctionDef)}
+    return names
+
+
+def test_the_walk_through_names_what_exists() -> None:
+    """Every function of the inference in the architecture page is defined in the file beside it."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.]+)` \| `([\w./]+\.py)` \|", text, re.M)
+    assert len(rows) > 25
+    missing = [(name, file) for name, file in rows if name not in defined(ROOT / "src" / "headcount" / file)]
     assert not missing
 
 
