@@ -86,6 +86,12 @@ def finite_number(
     return number
 
 
+def instance(value: Any, kind: type | tuple[type, ...], what: str, *, expected: str) -> None:
+    """Refuse a value of another type."""
+    if not isinstance(value, kind):
+        raise ModelError(f"{what} is {brief(value)}: give {expected}")
+
+
 def is_sequence(value: Any) -> bool:
     """Whether `value` is a list, a tuple, a range or an array of at least one axis (a string is none)."""
     return isinstance(value, (list, tuple, range)) or (hasattr(value, "__array__") and np.ndim(value) > 0)

@@ -8,7 +8,15 @@ from tests.graphs import awkward_models
 from tests.population.oracle import joint, stacked
 
 from headcount.individual import MarkovChain, Model, ModelError
-from headcount.population import CGM, GCGM, RealTables
+from headcount.population import (
+    CGM,
+    GCGM,
+    EdgeConditional,
+    LaplacianFactor,
+    MinimalCoordinates,
+    RealTables,
+    star_weights,
+)
 
 MODELS = awkward_models()
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -327,3 +335,43 @@ def test_factors_are_of_edges_and_of_trees():
         GCGM(MODELS["four-cycle"], N).tree_factor("a", "b")
     with pytest.raises(ModelError, match="needs a tree"):
         GCGM(MODELS["four-cycle"], N).node_log_density({})
+
+
+WRONG = [
+    None,
+    3,
+    "x",
+    [1, 2],
+    {},
+    np.nan,
+    np.array([["a"]]),
+    object(),
+    [[1, -1], [0, 1]],
+    [[np.nan, 1], [1, 0]],
+    b"x",
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_wrong_arguments_are_errors_of_ours(wrong):
+    """Whatever is passed for a model, a population, a scope, tables or counts: a ModelError."""
+    law = GCGM(MODELS["chain"], N)
+    edge = law.conditional_edge("mon", "tue")
+    for call in (
+        lambda: GCGM(wrong, 5),
+        lambda: law.mean(wrong),
+        lambda: law.covariance(wrong),
+        lambda: law.coordinates(wrong),
+        lambda: law.tree_factor(wrong, "tue"),
+        lambda: law.conditional_node("tue", given=wrong),
+        lambda: law.conditional_edge("mon", wrong),
+        lambda: law.node_log_density(wrong),
+        lambda: law.log_density(wrong),
+        lambda: MinimalCoordinates(law.model, wrong),
+        lambda: EdgeConditional(wrong),
+        lambda: edge.mean(wrong, wrong),
+        lambda: LaplacianFactor(wrong),
+        lambda: star_weights(wrong),
+    ):
+        with pytest.raises(ModelError):
+            call()

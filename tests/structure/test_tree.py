@@ -107,8 +107,16 @@ def test_populations_that_are_none_are_refused(make, population):
 @pytest.mark.parametrize("make", [DenseStructure, JunctionStructure, TreeStructure])
 def test_wrong_types_are_named(make):
     """A law that is none, and known facts that are no mapping, are errors that name the argument."""
-    with pytest.raises(ModelError, match=r"(model|tree) is list"):
+    with pytest.raises(ModelError, match=r"(model|tree) is \[1, 2\] \(list\)"):
         make([1, 2], N, [])
+    model = awkward_models()["chain"]
+    law = model.rooted() if make is TreeStructure else model
+    with pytest.raises(ModelError, match="sites is 3"):
+        make(law, N, 3)
+    with pytest.raises(ModelError, match="known is 'x'"):
+        make(law, N, [], "x")
+    with pytest.raises(ModelError, match="law is None"):
+        structure_for(None, N, [])
     with pytest.raises(ModelError, match="exact is list"):
         Known([1], {})
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount import memory
+from headcount.checks import brief
 from headcount.errors import ModelError, raise_all
 from headcount.labels import repeated, shown
 from headcount.tables import Domain
@@ -120,12 +121,21 @@ def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> S
             f"a scope is a tuple of variables, got {scope!r}: write ({scope!r},) for one variable"
         )
     names = tuple(scope)
+    raise_all(f"{brief(v)} cannot be the name of a variable" for v in names if not _hashable(v))
     problems = [f"unknown variable {v!r}: the model has {shown(known)}" for v in names if v not in known]
     problems += [
         f"variable {v!r} appears twice in the scope {names!r}: name it once" for v in repeated(names)
     ]
     raise_all(problems)
     return names
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def draw_given(law: Callable[[int], Table], given: NDArray[np.intp], uniform: Table) -> NDArray[np.intp]:

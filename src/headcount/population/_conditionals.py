@@ -27,8 +27,15 @@ from scipy import sparse
 
 from headcount import memory
 from headcount._linalg import fortran, product
+from headcount.checks import numbers
 from headcount.individual import ModelError
-from headcount.population._laplacian import LaplacianFactor, inverse_or_zero, laplacian, star_weights
+from headcount.population._laplacian import (
+    LaplacianFactor,
+    inverse_or_zero,
+    laplacian,
+    matrix_of,
+    star_weights,
+)
 from headcount.tables import dense
 
 Vector = NDArray[np.float64]
@@ -81,6 +88,7 @@ class NodeConditional:
 
 def node_conditional(table: Any, gain: Any = None) -> NodeConditional:
     """The law of z_v given z_u from M = Nμ_uv, dense or sparse; pass the `gain` if the model knows it."""
+    table = table if sparse.issparse(table) else matrix_of(table, "table")
     inverse = inverse_or_zero(np.asarray(table.sum(axis=1)).reshape(-1))
     if not sparse.issparse(table):
         return NodeConditional(
@@ -112,14 +120,16 @@ class EdgeConditional:
     gain: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     def __post_init__(self) -> None:
-        table = _checked_table(self.table)
+        table = fortran(matrix_of(self.table, "table"))
         object.__setattr__(self, "table", table)
-        if self.gain.size == 0:
-            object.__setattr__(self, "gain", fortran(self.over_rows[:, None] * table))
-        elif self.gain.shape != table.shape:
-            raise ModelError(
-                f"gain has shape {self.gain.shape} and table {table.shape}; give one gain per entry"
-            )
+        gain: Any = self.gain
+        if isinstance(gain, np.ndarray) and gain.size == 0:
+            gain = fortran(self.over_rows[:, None] * table)
+        elif not isinstance(gain, np.ndarray):
+            gain = fortran(matrix_of(gain, "gain"))
+        if gain.shape != table.shape:
+            raise ModelError(f"gain has shape {gain.shape} and table {table.shape}; give one gain per entry")
+        object.__setattr__(self, "gain", gain)
 
     @cached_property
     def over_rows(self) -> Vector:
@@ -139,8 +149,12 @@ class EdgeConditional:
         ModelError
             If no table on the model's support has these margins.
         """
-        a = np.asarray(first, dtype=float) - self.table.sum(axis=1)
-        b = np.asarray(second, dtype=float) - self.table.sum(axis=0)
+        z_u, z_v = numbers(first, "first"), numbers(second, "second")
+        if z_u.shape != self.table.shape[:1] or z_v.shape != self.table.shape[1:]:
+            raise ModelError(
+                f"first has shape {z_u.shape} and second {z_v.shape}; give the counts of {self.table.shape} states"
+            )
+        a, b = z_u - self.table.sum(axis=1), z_v - self.table.sum(axis=0)
         self._require_possible(a, b)
         return self.table + self.flow(a, b)
 
@@ -220,16 +234,3 @@ class EdgeConditional:
         driven = incidence * self.table.reshape(-1)
         through = driven.T @ np.concatenate(self.potentials(driven[:rows], driven[rows:]))
         return np.diag(self.table.reshape(-1)) - 0.5 * (through + through.T)
-
-
-def _checked_table(table: Any) -> Array:
-    """An expected table as Fortran-ordered floats."""
-    try:
-        found = fortran(table)
-    except (TypeError, ValueError):
-        found = np.empty(0)
-    if found.ndim != 2 or not np.isfinite(found).all() or not (found >= 0).all():
-        raise ModelError(
-            f"table has shape {np.shape(table)}; give a (L_u, L_v) array of finite expected counts, 0 or more"
-        )
-    return found

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from headcount import memory
+from headcount.checks import instance, numbers
 from headcount.individual import Model, ModelError
 from headcount.population import _moments, _sampling
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
@@ -58,6 +59,7 @@ class GCGM:
     population: int
 
     def __post_init__(self) -> None:
+        instance(self.model, Model, "model", expected="a Model, for example a MarkovChain")
         object.__setattr__(self, "population", _moments.checked_population(self.population))
 
     @cached_property
@@ -153,6 +155,7 @@ class GCGM:
         (any root), the product is the joint law of the node counts. Parts of a model that are not connected
         are joined by edges whose rows of P are all equal.
         """
+        u, v = self.model.scope((u, v))
         rooted = self.model.rooted()
         if rooted is None:
             raise ModelError(
@@ -167,7 +170,7 @@ class GCGM:
     def conditional_node(self, variable: Hashable, *, given: Hashable) -> NodeConditional:
         """Give p(z_v | z_u) for any two variables of any model."""
         rooted = self.model.rooted()
-        pair = (given, variable)
+        pair = self.model.scope((given, variable))
         gain = None
         if rooted is not None and pair in rooted.edge_of:
             gain = rooted.transitions[rooted.edge_of[pair]]
@@ -186,10 +189,18 @@ class GCGM:
         rooted = self.model.rooted()
         if rooted is None:
             raise ModelError("node_log_density needs a tree; log_density takes the tables of any model")
+        instance(nodes, Mapping, "nodes", expected="a mapping from variables to their counts")
         missing = [f"no counts for the node {v!r}" for v in rooted.variables if v not in nodes]
         if missing:
             raise ModelError(missing)
-        z = {v: np.asarray(nodes[v], dtype=float) for v in rooted.variables}
+        z = {v: numbers(nodes[v], f"the counts of {v!r}") for v in rooted.variables}
+        wrong = [
+            f"the counts of {v!r} have shape {z[v].shape}; give {size} numbers"
+            for v, size in zip(rooted.variables, rooted.sizes, strict=True)
+            if z[v].shape != (size,)
+        ]
+        if wrong:
+            raise ModelError(wrong)
         root = rooted.variables[0]
         value = node_conditional(self.mean((root,))[None, :]).log_density(
             z[root], np.array([float(self.population)])
@@ -226,6 +237,7 @@ class GCGM:
         """
         if form not in ("pearson", "reduced"):
             raise ModelError(f"form is {form!r}; choose 'pearson' or 'reduced'")
+        instance(tables, (CountTables, RealTables), "tables", expected="CountTables or RealTables")
         slack = tolerance * self.population
         if abs(tables.population - self.population) > slack or tables.disagreements(tolerance=slack):
             return -np.inf

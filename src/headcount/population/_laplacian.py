@@ -12,12 +12,13 @@ joined by a weight below 1e-16 of the others. S is singular along the indicator 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headcount._linalg import BLOCK, fortran, forward_solve, gram, mirror, subtract_product
+from headcount.checks import brief, numbers
 from headcount.individual import ModelError
 
 Array = NDArray[np.float64]
@@ -35,6 +36,7 @@ def star_weights(table: Array) -> Array:
     Its Laplacian is the noise of a step, Q = diag(Mᵀ1) − Mᵀ diag(1/m) M = Σ_i m_i (diag p_i − p_i p_iᵀ), p_i = M_i / m_i.
     A root is a table of one row.
     """
+    table = matrix_of(table, "table")
     rows = np.asarray(table.sum(axis=1))
     weights = mirror(gram(fortran(np.sqrt(inverse_or_zero(rows))[:, None] * table), left=True))
     np.fill_diagonal(weights, 0.0)
@@ -43,8 +45,8 @@ def star_weights(table: Array) -> Array:
 
 def laplacian(weights: Array) -> Array:
     """diag(W1) − W: rows sum to zero and no diagonal entry comes from a difference."""
-    matrix = -weights
-    np.fill_diagonal(matrix, weights.sum(axis=1))
+    matrix = -_checked_weights(weights)
+    np.fill_diagonal(matrix, -matrix.sum(axis=1))
     return matrix
 
 
@@ -127,18 +129,18 @@ class LaplacianFactor:
         return np.where(self._part[:, None] == self._part[None, :], found, np.inf)
 
 
+def matrix_of(values: Any, what: str) -> Array:
+    """A matrix of finite numbers, 0 or more, as floats."""
+    found = np.asarray(values) if isinstance(values, np.ndarray) else numbers(values, what)
+    if found.dtype != np.float64:
+        found = numbers(found, what)
+    if found.ndim != 2 or not np.isfinite(found).all() or not (found >= 0).all():
+        raise ModelError(f"{what} is {brief(values)}: give a matrix of finite numbers, 0 or more")
+    return found
+
+
 def _checked_weights(weights: Array) -> Array:
-    try:
-        found = np.asarray(weights, dtype=float)
-    except (TypeError, ValueError):
-        found = np.empty(0)
-    if (
-        found.ndim != 2
-        or found.shape[0] != found.shape[1]
-        or not (found >= 0).all()
-        or not np.isfinite(found).all()
-    ):
-        raise ModelError(
-            f"weights has shape {np.shape(weights)}; give a symmetric (n, n) array of finite numbers 0 or more"
-        )
+    found = matrix_of(weights, "weights")
+    if found.shape[0] != found.shape[1]:
+        raise ModelError(f"weights has shape {found.shape}: give a symmetric (n, n) matrix")
     return found

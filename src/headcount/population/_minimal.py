@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.population._tables import CountTables, RealTables
 from headcount.tables import Domain, Scope, dense
@@ -47,6 +48,11 @@ class MinimalCoordinates:
     model: Model
     dropped: Mapping[Hashable, int]
 
+    def __post_init__(self) -> None:
+        instance(self.model, Model, "model", expected="a Model")
+        instance(self.dropped, Mapping, "dropped", expected="a mapping of variables to state indices")
+        object.__setattr__(self, "dropped", _checked_drop(self.model, self.dropped))
+
     @classmethod
     def of(cls, model: Model, drop: Drop = "most probable") -> MinimalCoordinates:
         """Choose what each variable drops.
@@ -58,11 +64,12 @@ class MinimalCoordinates:
             "most probable" keeps the covariance well conditioned; "last" is the paper's choice; a mapping
             names the state index for every variable.
         """
+        instance(model, Model, "model", expected="a Model")
         if isinstance(drop, Mapping):
-            return cls(model, _checked_drop(model, drop))
-        if drop == "most probable":
+            return cls(model, drop)
+        if isinstance(drop, str) and drop == "most probable":
             return cls(model, {v: int(np.argmax(model.marginal((v,)))) for v in model.variables})
-        if drop == "last":
+        if isinstance(drop, str) and drop == "last":
             return cls(model, {v: model.size((v,))[0] - 1 for v in model.variables})
         raise ModelError(
             f"drop is {drop!r}; choose 'most probable', 'last', or a mapping of variables to state indices"

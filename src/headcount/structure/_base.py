@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from headcount.checks import brief, finite_number, instance
 from headcount.individual import ModelError
 
 if TYPE_CHECKING:
@@ -126,12 +127,14 @@ class Structure(ABC):
         """The whole posterior under the same sites."""
 
 
-def checked_population(population: float) -> float:
-    """N as a positive, finite number."""
-    try:
-        value = float(population)
-    except (TypeError, ValueError):
-        value = np.nan
-    if not 0 < value < np.inf:
-        raise ModelError(f"population is {population!r}; give a positive number of individuals")
-    return value
+def checked_arguments(
+    population: float, sites: Sequence[SiteLike], known: Known | None
+) -> tuple[float, tuple[SiteLike, ...], Known]:
+    """N as a positive number, the sites as a tuple, and what is known (nothing if left out)."""
+    size = finite_number(population, "population", expected="a positive number of individuals")
+    if size <= 0:
+        raise ModelError(f"population is {brief(population)}: give a positive number of individuals")
+    instance(sites, Sequence, "sites", expected="a sequence of sites, for example problem.sites")
+    known = Known.nothing() if known is None else known
+    instance(known, Known, "known", expected="a Known, or None")
+    return size, tuple(sites), known

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headcount.individual import RootedTree
+from headcount.checks import instance
+from headcount.individual import Model, RootedTree
 from headcount.structure._junction import JunctionStructure
 from headcount.structure._tree import TreeStructure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headcount.individual import Model
     from headcount.structure._base import Known, SiteLike, Structure
 
 
@@ -31,6 +31,7 @@ def structure_for(
     known
         Exact counts and correlated Gaussian readings among the sites.
     """
+    instance(law, (RootedTree, Model), "law", expected="a Model or a RootedTree")
     tree = law if isinstance(law, RootedTree) else law.rooted()
     if tree is not None:
         return TreeStructure(tree, population, sites, known)

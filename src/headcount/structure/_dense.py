@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.population._moments import covariance
 from headcount.structure._base import (
@@ -18,7 +19,7 @@ from headcount.structure._base import (
     Known,
     Moments,
     Structure,
-    checked_population,
+    checked_arguments,
     margin_rows,
     site_rows,
 )
@@ -57,10 +58,9 @@ class DenseStructure(Structure):
     def __init__(
         self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
     ) -> None:
-        if not isinstance(model, Model):
-            raise ModelError(f"model is {type(model).__name__}; give a Model")
-        self.model, self.population = model, checked_population(population)
-        self.known = Known.nothing() if known is None else known
+        instance(model, Model, "model", expected="a Model")
+        self.model = model
+        self.population, self.sites, self.known = checked_arguments(population, sites, known)
         self.cliques = tuple(model.junction_tree.cliques)
         self.covariance_matrix = np.block(
             [[covariance(model, self.population, a, b) for b in self.cliques] for a in self.cliques]

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount._linalg import fortran
+from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.population._laplacian import inverse_or_zero
-from headcount.structure._base import Known, Moments, Structure, checked_population, margin_rows, site_rows
+from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, site_rows
 from headcount.structure._exact import PlacedSites, Placement
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._gaussian_tree import Node
@@ -50,10 +51,9 @@ class JunctionStructure(Structure):
     def __init__(
         self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
     ) -> None:
-        if not isinstance(model, Model):
-            raise ModelError(f"model is {type(model).__name__}; give a Model")
-        self.model, self.population, self.sites = model, checked_population(population), tuple(sites)
-        self.known = Known.nothing() if known is None else known
+        instance(model, Model, "model", expected="a Model")
+        self.model = model
+        self.population, self.sites, self.known = checked_arguments(population, sites, known)
         self.order, self.parent, self.separator = zip(*model.junction_tree.steps, strict=True)
         self.views: list[CliqueView] = []
         placements: dict[int, Placement] = {}

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount._linalg import apply, fortran, threads_for
-from headcount.individual import ModelError, RootedTree
+from headcount.checks import instance
+from headcount.individual import RootedTree
 from headcount.population import EdgeConditional
-from headcount.structure._base import Known, Moments, Structure, checked_population, margin_rows, selection
+from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, selection
 from headcount.structure._exact import PlacedSites, Placement
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._flows import Step
@@ -68,10 +69,9 @@ class TreeStructure(Structure):
     def __init__(
         self, tree: RootedTree, population: float, sites: Sequence[SiteLike], known: Known | None = None
     ) -> None:
-        if not isinstance(tree, RootedTree):
-            raise ModelError(f"tree is {type(tree).__name__}; give a RootedTree, for example model.rooted()")
-        self.tree, self.population, self.sites = tree, checked_population(population), tuple(sites)
-        self.known = Known.nothing() if known is None else known
+        instance(tree, RootedTree, "tree", expected="a RootedTree, for example model.rooted()")
+        self.tree = tree
+        self.population, self.sites, self.known = checked_arguments(population, sites, known)
 
     @cached_property
     def steps(self) -> list[Step]:
