@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 _SHOWN = 20
+"""Problems that a message lists; the rest is counted."""
+_PLACES = 5
+"""Places that one line lists; the rest is counted."""
 
 
 class FaultsError(ValueError):
@@ -35,6 +40,44 @@ class ModelError(FaultsError):
 
 class ProblemError(FaultsError):
     """A population or an observation that cannot be right."""
+
+
+@dataclass
+class Faults:
+    """Faults found so far, in the order found; equal faults of many entries are one line, and `raise_any` raises them all.
+
+    Parameters
+    ----------
+    error
+        The kind of error that is raised.
+    """
+
+    error: type[FaultsError] = ModelError
+    _found: dict[tuple[str, str], list[str]] = field(default_factory=dict, init=False)
+
+    def add(self, what: str, text: str = "", entry: str | None = None, value: Any = None) -> None:
+        """Note that `text` holds of `what`, and where: the entry's name and the value met there."""
+        entries = self._found.setdefault((what, text), [])
+        if entry is not None:
+            entries.append(entry if value is None else f"{entry} (got {value:.15g})")
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def lines(self) -> list[str]:
+        """One line per fault: what, why and the remedy, the first few places and values."""
+        lines = []
+        for (what, text), entries in self._found.items():
+            where = "; ".join(entries[:_PLACES])
+            if len(entries) > _PLACES:
+                where += f"; and {len(entries) - _PLACES} more"
+            lines.append(what + (f": {text}" if text else "") + (f" [{where}]" if where else ""))
+        return lines
+
+    def raise_any(self) -> None:
+        """Raise the error if there was a fault."""
+        if self._found:
+            raise self.error(self.lines())
 
 
 def raise_all(problems: Iterable[str]) -> None:

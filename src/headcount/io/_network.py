@@ -93,7 +93,7 @@ def _model(network: Any, findings: Findings) -> Model | None:
         findings.problem(str(path), f"it cannot be read ({error.strerror or error}): check the path")
     except ValueError as error:
         for text in getattr(error, "problems", (str(error),)):
-            findings.problems.append(text if text.startswith(path.name) else f"{path.name}: {text}")
+            findings.add(text if text.startswith(path.name) else f"{path.name}: {text}")
     return None
 
 
@@ -127,7 +127,7 @@ def _observation(
     empty = np.empty(0, dtype=object)
     table = CountTable(source, empty, empty, count, columns)
     given = noise_parameters(kind, parameters, table, name=noise, findings=findings)
-    if where is None or findings.problems:
+    if where is None or findings:
         return None
 
     def laid_out(values: Any) -> Any:

@@ -185,18 +185,18 @@ def read_problem(
     numbers = noise_parameters(kind, parameters, table, name=noise, findings=findings)
     _check_population(population, table, numbers, findings)
     if table is None or moves is None or (cells is not None and known is None):
-        raise TableError(findings.problems)
+        raise TableError(findings.lines())
     names, places = _cells(moves, known)
     times = _times(table, moves, names, uneven=uneven, findings=findings)
     first = None
-    if not findings.problems:
+    if not findings:
         values, given = _arrays(table, numbers, times, names)
         first = table, times.texts[0], expected(values, given)[0]
     law = _initial_law(initial, start, names, findings, first)
     made = _transitions(moves, names, times, weights, reader, normalise=normalise)
     seen = _flow_observation(flows, flow_noise, flow_parameters, names, times, reader)
-    if findings.problems or made is None or kind is None or population is None:
-        raise TableError(findings.problems)
+    if findings or made is None or kind is None or population is None:
+        raise TableError(findings.lines())
     labels = plain_labels(names)
     chain = MarkovChain(law, made.matrices, times=times.labels, cells=labels)
     cube = labelled_counts(values, times.labels, labels, names, places or table.places)
@@ -347,7 +347,7 @@ def _times(
     times = order_times(texts, table.source.name, uneven=uneven, findings=findings)
     cell_positions(table.source, table.cell, cells, "cell", findings)
     if times is None:
-        raise TableError(findings.problems)
+        raise TableError(findings.lines())
     return times
 
 
@@ -409,7 +409,7 @@ def _initial_law(
         return np.full(len(cells), 1 / len(cells))
     if first is not None and isinstance(given, str) and given in {"counts", "smoothed"}:
         return _law_from_counts(*first, smooth=given == "smoothed", findings=findings)
-    if not findings.problems:
+    if not findings:
         text = f"give uniform or a table (cell, probability) where there are no counts, got {given!r}"
         findings.problem("initial", text)
     return None
@@ -697,7 +697,7 @@ def _flow_observation(
         findings.problem(
             table.source.name, f"{text}: the time of a flow is that of its departure", table.source.at(late)
         )
-    if findings.problems:
+    if findings:
         return []
     values = laid_out(table, table.count, times.texts, cells)
     pairs = zip(times.labels, times.labels[1:], strict=False)

@@ -20,7 +20,7 @@ import numpy as np
 
 from headcount import memory
 from headcount._netcdf import DamagedFileError, parsed
-from headcount.errors import FaultsError
+from headcount.errors import Faults, FaultsError
 from headcount.memory import readable_bytes
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class TableError(FaultsError):
 
 
 @dataclass
-class Findings:
+class Findings(Faults):
     """What was found so far: problems, which end the reading once all are known, and notes, which are only reported."""
 
-    problems: list[str] = field(default_factory=list)
+    error: type[FaultsError] = TableError
     notes: list[str] = field(default_factory=list)
 
     def problem(
@@ -56,17 +56,12 @@ class Findings:
         """Something that cannot be right: `text` says what and the remedy; many rows make one line."""
         where = f"{file}, {_rows(rows)}" if rows is not None and len(rows) else file
         shown = "" if values is None else f" (got {listed([repr(v) for v in values])})"
-        self.problems.append(f"{where}: {text}{shown}")
+        self.add(where, f"{text}{shown}")
 
     def note(self, text: str) -> None:
         """Something that was decided for the user, or that looks odd; the same note is kept once."""
         if text not in self.notes:
             self.notes.append(text)
-
-    def raise_any(self) -> None:
-        """Raise a `TableError` if there is a problem."""
-        if self.problems:
-            raise TableError(self.problems)
 
 
 def _rows(rows: Sequence[int]) -> str:
@@ -302,7 +297,8 @@ def _from_omx(path: Path, findings: Findings) -> Source | None:
     try:
         return _numbered(path.name, omx_table(path))
     except TableError as error:
-        findings.problems.extend(error.problems)
+        for problem in error.problems:
+            findings.add(problem)
         return None
 
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from headcount.checks import brief
+from headcount.errors import Faults
 from headcount.individual import Model
 from headcount.labels import shown
 from headcount.observe._base import Array, Observation
-from headcount.observe._checks import Complaints
 from headcount.observe._labels import Axis, Misfit, dimension_names, is_labelled, read_table
 from headcount.observe._site import EntryNames, Site
 from headcount.observe._sums import Sums, read_sums
@@ -37,12 +37,10 @@ class _Table:
     sums: Sums | None
 
 
-def bind(
-    observation: Observation, model: Model, *, source: int, chain: bool, complaints: Complaints
-) -> list[Site]:
+def bind(observation: Observation, model: Model, *, source: int, chain: bool, faults: Faults) -> list[Site]:
     """The sites of one observation: one per table of which something was seen.
 
-    What does not fit is noted in `complaints`, and the table left out.
+    What does not fit is noted in `faults`, and the table left out.
     """
     what = f"observations[{source}] ({type(observation).__name__})"
     sites = []
@@ -52,10 +50,10 @@ def bind(
             if seen.size:
                 sites.append(_site(observation, model, _canonical(table, model), source, chain))
     except Misfit as misfit:
-        complaints.add(what, str(misfit))
+        faults.add(what, str(misfit))
         return []
     if not sites:
-        complaints.add(what, "nothing is observed: every count is NaN or absent; leave the observation out")
+        faults.add(what, "nothing is observed: every count is NaN or absent; leave the observation out")
     return sites
 
 

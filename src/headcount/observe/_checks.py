@@ -3,54 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from headcount.errors import ProblemError
+from headcount.errors import Faults
 from headcount.individual import Model
 from headcount.observe._base import Array, Observation
 from headcount.observe._site import Site, by_family, entry_name
 from headcount.tables import Domain, Scope
-
-_SHOWN = 5
-"""Entries that a line lists before it only counts them."""
-
-
-@dataclass
-class Complaints:
-    """Faults found so far, in the order found; equal faults of many entries are one line, and `raise_any` raises them all."""
-
-    _found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-
-    def add(self, what: str, text: str, entry: str | None = None, value: Any = None) -> None:
-        """Note that `text` holds of `what`, and where: the entry's name and the value met there."""
-        entries = self._found.setdefault((what, text), [])
-        if entry is not None:
-            entries.append(entry if value is None else f"{entry} (got {value:.15g})")
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def lines(self) -> list[str]:
-        """One line per fault: what, where, the first few values, why and the remedy."""
-        lines = []
-        for (what, text), entries in self._found.items():
-            where = "; ".join(entries[:_SHOWN])
-            if len(entries) > _SHOWN:
-                where += f"; and {len(entries) - _SHOWN} more"
-            lines.append(f"{what}: {text}" + (f" [{where}]" if where else ""))
-        return lines
-
-    def raise_any(self) -> None:
-        """Raise a `ProblemError` if there was a fault."""
-        if self._found:
-            raise ProblemError(self.lines())
-
 
 _BACKGROUND = (
     "probability 0 under the model and no background: pass background=... (a rate of false counts), "
@@ -65,7 +28,7 @@ _CERTAIN = (
 )
 
 
-def check_noise(sites: Sequence[Site], population: int, complaints: Complaints) -> None:
+def check_noise(sites: Sequence[Site], population: int, faults: Faults) -> None:
     """Note what each noise finds wrong with its own counts and parameters."""
     for group in _together(sites):
         noise = _concatenated([site.noise for site in group])
@@ -76,7 +39,7 @@ def check_noise(sites: Sequence[Site], population: int, complaints: Complaints) 
             shown = np.broadcast_to(values, (starts[-1],))
             for k in np.flatnonzero(bad):
                 home = int(np.searchsorted(starts, k, side="right")) - 1
-                complaints.add(group[home].label, text, group[home].names[int(k - starts[home])], shown[k])
+                faults.add(group[home].label, text, group[home].names[int(k - starts[home])], shown[k])
 
 
 def _together(sites: Sequence[Site]) -> list[list[Site]]:
@@ -96,7 +59,7 @@ def _concatenated(noises: Sequence[Observation]) -> Observation:
     return noises[0].replaced({name: np.concatenate([getattr(n, name) for n in noises]) for name in names})
 
 
-def check_reach(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+def check_reach(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
     """Note counts with l(y | 0) = 0 where mu = 0, and with l(y | N) = 0 where mu = 1."""
     supports: dict[Scope, Array] = {}
     for site in sites:
@@ -105,22 +68,20 @@ def check_reach(sites: Sequence[Site], model: Model, population: int, complaints
         support = supports[site.scope]
         reach = site.margin(support)
         remedy = _BACKGROUND if "background" in site.noise.entry_parameters() else _UNREACHABLE
-        note_impossible(site, np.flatnonzero(reach == 0), 0.0, remedy, complaints)
+        note_impossible(site, np.flatnonzero(reach == 0), 0.0, remedy, faults)
         if not site.noise.exact:  # exact counts that do not add up to N are noted as such
             everyone = np.flatnonzero(reach == support.sum())
-            note_impossible(site, everyone, float(population), _CERTAIN, complaints)
+            note_impossible(site, everyone, float(population), _CERTAIN, faults)
 
 
-def note_impossible(
-    site: Site, where: NDArray[np.intp], n: float | Array, text: str, complaints: Complaints
-) -> None:
+def note_impossible(site: Site, where: NDArray[np.intp], n: float | Array, text: str, faults: Faults) -> None:
     """Note the entries `where` whose count has probability zero given the true count `n` there."""
     if not where.size or site.noise.correlated:
         return
     noise: Observation = site.noise.take(where)
     impossible = _impossible(noise, np.broadcast_to(np.asarray(n, dtype=float), where.shape))
     for k in np.flatnonzero(impossible):
-        complaints.add(site.label, text, site.names[int(where[k])], noise.counts[k])
+        faults.add(site.label, text, site.names[int(where[k])], noise.counts[k])
 
 
 def _impossible(noise: Observation, n: Array) -> NDArray[np.bool_]:
@@ -129,34 +90,34 @@ def _impossible(noise: Observation, n: Array) -> NDArray[np.bool_]:
         return np.isneginf(noise.log_prob(n))
 
 
-def check_together(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+def check_together(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
     """Note counts that are each possible, but not under this model, beside each other, or for this N."""
-    check_reach(sites, model, population, complaints)
-    check_exact(sites, model, population, complaints)
-    if not complaints:
-        check_needed(sites, model, population, complaints)
+    check_reach(sites, model, population, faults)
+    check_exact(sites, model, population, faults)
+    if not faults:
+        check_needed(sites, model, population, faults)
 
 
 _KNOWN = "this count cannot occur given the exact counts of the other observations; correct one of them"
 
 
-def check_exact(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+def check_exact(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
     """Note exact counts that no table of N individuals can have, and other counts they make impossible."""
     exact = [site for site in sites if site.noise.exact]
     if not exact:
         return
-    known = _known(sites, model, complaints)
+    known = _known(sites, model, faults)
     for scope in _scopes(exact):
-        _check_total(scope, known[scope], population, complaints)
-    _check_margins(known, model, complaints)
+        _check_total(scope, known[scope], population, faults)
+    _check_margins(known, model, faults)
     _project(known)
     for scope in _scopes(exact):
-        _check_sums(scope, exact, known[scope].ravel(), population, complaints)
+        _check_sums(scope, exact, known[scope].ravel(), population, faults)
     for site in sites:
         if not site.noise.exact:
             truth = site.margin(known[site.scope].ravel())
             where = np.flatnonzero(~np.isnan(truth))
-            note_impossible(site, where, truth[where], _KNOWN, complaints)
+            note_impossible(site, where, truth[where], _KNOWN, faults)
 
 
 def _scopes(sites: Iterable[Site]) -> list[Scope]:
@@ -164,39 +125,39 @@ def _scopes(sites: Iterable[Site]) -> list[Scope]:
     return list(dict.fromkeys(site.scope for site in sites))
 
 
-def _known(sites: Sequence[Site], model: Model, complaints: Complaints) -> dict[Scope, Array]:
+def _known(sites: Sequence[Site], model: Model, faults: Faults) -> dict[Scope, Array]:
     """The true counts that exact entries, and probabilities of zero, give away; NaN elsewhere."""
     known = {scope: np.full(model.size(scope), np.nan) for scope in _scopes(sites)}
     for site in sites:
         if site.noise.exact and site.index is not None:
-            _fill(known[site.scope].reshape(-1), site, complaints)
+            _fill(known[site.scope].reshape(-1), site, faults)
     for scope, table in known.items():
         table[np.isnan(table) & (np.asarray(model.marginal(scope)) == 0)] = 0.0
     return known
 
 
-def _fill(flat: Array, site: Site, complaints: Complaints) -> None:
+def _fill(flat: Array, site: Site, faults: Faults) -> None:
     """Write a site's exact counts into the known table; two readings of one entry must agree."""
     before = flat[site.index]
     for k in np.flatnonzero(~np.isnan(before) & (before != site.noise.counts)):
         text = f"another exact observation says {before[k]:.15g}; drop one of the two"
-        complaints.add(site.label, text, site.names[int(k)], site.noise.counts[k])
+        faults.add(site.label, text, site.names[int(k)], site.noise.counts[k])
     flat[site.index] = site.noise.counts
 
 
-def _check_total(scope: Scope, table: Array, population: int, complaints: Complaints) -> None:
+def _check_total(scope: Scope, table: Array, population: int, faults: Faults) -> None:
     """All entries known: they sum to N. Some known: they do not exceed it."""
     total, complete = float(np.nansum(table)), not np.isnan(table).any()
     what = f"exact counts of {', '.join(map(repr, scope))}"
     if complete and total != population:
         text = f"they add up to {total:.15g}, the population is N = {population}; correct one of them"
-        complaints.add(what, text)
+        faults.add(what, text)
     elif total > population:
         text = f"they add up to {total:.15g}, above the population N = {population}; correct one of them"
-        complaints.add(what, text)
+        faults.add(what, text)
 
 
-def _check_margins(known: dict[Scope, Array], model: Model, complaints: Complaints) -> None:
+def _check_margins(known: dict[Scope, Array], model: Model, faults: Faults) -> None:
     """Two exact tables must agree on the variables they share, wherever both say what the margin is."""
     for a, b in _overlapping(known):
         shared = tuple(v for v in a if v in b)
@@ -206,7 +167,7 @@ def _check_margins(known: dict[Scope, Array], model: Model, complaints: Complain
             entry = entry_name(shared, [model.states[v] for v in shared], int(k), chain=False)
             text = f"the exact counts of {a!r} and {b!r} contradict each other; correct one of the two"
             against = f"{entry}: {low_a.flat[k]:.15g} against {low_b.flat[k]:.15g}"
-            complaints.add("exact margins", text, against)
+            faults.add("exact margins", text, against)
 
 
 def _overlapping(scopes: Iterable[Scope]) -> Iterable[tuple[Scope, Scope]]:
@@ -240,17 +201,15 @@ def _margin(table: Array, scope: Scope, shared: Scope) -> tuple[Array, NDArray[n
     )
 
 
-def _check_sums(
-    scope: Scope, exact: Sequence[Site], flat: Array, population: int, complaints: Complaints
-) -> None:
+def _check_sums(scope: Scope, exact: Sequence[Site], flat: Array, population: int, faults: Faults) -> None:
     """Exact sums over one table: each against the entries in it, then all together."""
     sums = [site for site in exact if site.weights is not None and site.scope == scope]
-    fits = [_sums_fit(site, flat, complaints) for site in sums]  # every one of them is checked
+    fits = [_sums_fit(site, flat, faults) for site in sums]  # every one of them is checked
     if sums and all(fits):
-        _check_feasible(scope, sums, flat, population, complaints)
+        _check_feasible(scope, sums, flat, population, faults)
 
 
-def _sums_fit(site: Site, flat: Array, complaints: Complaints) -> bool:
+def _sums_fit(site: Site, flat: Array, faults: Faults) -> bool:
     """Exact sums against the exact entries they are made of."""
     known = site.margin(np.nan_to_num(flat))
     unknown = site.margin(np.isnan(flat).astype(float))
@@ -258,13 +217,11 @@ def _sums_fit(site: Site, flat: Array, complaints: Complaints) -> bool:
     wrong = np.flatnonzero(((unknown == 0) & (known != counts)) | (known > counts))
     for k in wrong:
         text = f"the exact entries in it add up to {known[k]:.15g}; correct the sum or an entry"
-        complaints.add(site.label, text, site.names[int(k)], counts[k])
+        faults.add(site.label, text, site.names[int(k)], counts[k])
     return not wrong.size
 
 
-def _check_feasible(
-    scope: Scope, sums: Sequence[Site], flat: Array, population: int, complaints: Complaints
-) -> None:
+def _check_feasible(scope: Scope, sums: Sequence[Site], flat: Array, population: int, faults: Faults) -> None:
     """Whether some table n ≥ 0 has these sums, these entries and the total N: a linear feasibility problem.
 
     Overlapping sums have no simpler test. In units of N, so that contradictions below 1e-7 N pass unseen.
@@ -282,10 +239,10 @@ def _check_feasible(
     if linprog(np.zeros(unknown.size), A_eq=matrix, b_eq=right, method="highs").status == 2:
         what = f"exact sums of {', '.join(map(repr, scope))}"
         text = f"no table of N = {population} individuals has all of them; correct those that overlap"
-        complaints.add(what, text)
+        faults.add(what, text)
 
 
-def check_needed(sites: Sequence[Site], model: Model, population: int, complaints: Complaints) -> None:
+def check_needed(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
     """Note counts that need more than N individuals: the sum over a table of the fewest that each count allows.
 
     A binomial count y needs y individuals, a positive Poisson count without background one, an exact count y.
@@ -301,10 +258,10 @@ def check_needed(sites: Sequence[Site], model: Model, population: int, complaint
         if site.index is not None:
             np.maximum.at(table, site.index, mine)
         elif mine.max() > population:  # sums may overlap, so they are not added up
-            complaints.add(site.label, _needed_text(float(mine.max()), population))
+            faults.add(site.label, _needed_text(float(mine.max()), population))
     for scope, table in by_scope.items():
         if (total := float(table.sum())) > population:
-            complaints.add(f"counts of {', '.join(map(repr, scope))}", _needed_text(total, population))
+            faults.add(f"counts of {', '.join(map(repr, scope))}", _needed_text(total, population))
 
 
 def _needed_text(needed: float, population: int) -> str:

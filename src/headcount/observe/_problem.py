@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 from headcount.checks import LARGEST_COUNT, brief, whole_number
-from headcount.errors import ModelError, ProblemError
+from headcount.errors import Faults, ModelError, ProblemError
 from headcount.individual import MarkovChain, Model
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
-from headcount.observe._checks import Complaints, check_noise, check_together
+from headcount.observe._checks import check_noise, check_together
 from headcount.observe._site import Part, Site, by_family
 from headcount.tables import Domain, Scope
 
@@ -53,13 +53,11 @@ class Problem:
     def __init__(
         self, model: Model, population: int, observations: Observation | Iterable[Observation] = ()
     ) -> None:
-        complaints = Complaints()
-        kept = (
-            (observations,) if isinstance(observations, Observation) else _as_tuple(observations, complaints)
-        )
-        number = _whole(population, complaints)
-        _check_model(model, complaints)
-        sites = _bound(model, number, kept, complaints)
+        faults = Faults(ProblemError)
+        kept = (observations,) if isinstance(observations, Observation) else _as_tuple(observations, faults)
+        number = _whole(population, faults)
+        _check_model(model, faults)
+        sites = _bound(model, number, kept, faults)
         vars(self).update(model=model, population=number, observations=kept, sites=sites)
 
     @cached_property
@@ -74,14 +72,14 @@ class Problem:
 
     def with_model(self, model: Model) -> Problem:
         """The same counts under another model of the same variables and states."""
-        _check_model(model, Complaints())
+        _check_model(model, Faults(ProblemError))
         if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
             return Problem(model, self.population, self.observations)
-        complaints = Complaints()
-        _check_scopes(model, self.sites, complaints)
-        if not complaints:
-            check_together(self.sites, model, self.population, complaints)
-        complaints.raise_any()
+        faults = Faults(ProblemError)
+        _check_scopes(model, self.sites, faults)
+        if not faults:
+            check_together(self.sites, model, self.population, faults)
+        faults.raise_any()
         twin = self._twin(model, self.observations, self.sites)
         vars(twin)["noises"] = self.noises
         return twin
@@ -118,63 +116,59 @@ class Problem:
         return total
 
 
-def _as_tuple(given: Any, complaints: Complaints) -> tuple[Observation, ...]:
+def _as_tuple(given: Any, faults: Faults) -> tuple[Observation, ...]:
     wanted = "observations such as Poisson(counts)"
     # Arrays and frames can be iterated too, over a thousand things that are no observations.
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or hasattr(given, "shape"):
-        complaints.add("observations", f"must be {wanted}, got {brief(given)}")
+        faults.add("observations", f"must be {wanted}, got {brief(given)}")
         return ()
     kept = []
     for k, item in enumerate(given):
         if isinstance(item, Observation):
             kept.append(item)
         else:
-            complaints.add(
+            faults.add(
                 f"observations[{k}]", f"must be an observation such as Poisson(counts), got {brief(item)}"
             )
     return tuple(kept)
 
 
-def _check_model(model: object, complaints: Complaints) -> None:
+def _check_model(model: object, faults: Faults) -> None:
     """Nothing else can be checked without a model."""
     if not isinstance(model, Model):
-        complaints.add("model", f"must be a Model such as MarkovChain(...), got {brief(model)}")
-        complaints.raise_any()
+        faults.add("model", f"must be a Model such as MarkovChain(...), got {brief(model)}")
+        faults.raise_any()
 
 
-def _whole(population: Any, complaints: Complaints) -> int:
+def _whole(population: Any, faults: Faults) -> int:
     """N as an int; a float that is a whole number will do."""
     single = isinstance(population, (np.generic, np.ndarray)) and population.size == 1
     try:
         return whole_number(population.item() if single else population, "population", least=1)
     except ModelError as error:
-        complaints.add("population", str(error).removeprefix("population "))
+        faults.add("population", str(error).removeprefix("population "))
         return 1
 
 
 def _bound(
-    model: Model, population: int, observations: tuple[Observation, ...], complaints: Complaints
+    model: Model, population: int, observations: tuple[Observation, ...], faults: Faults
 ) -> tuple[Site, ...]:
     """Bind every observation, then check all there is to check; raise if anything was wrong."""
-    sound = not complaints
+    sound = not faults
     sites: list[Site] = []
     for k, observation in enumerate(observations):
-        sites += bind(
-            observation, model, source=k, chain=isinstance(model, MarkovChain), complaints=complaints
-        )
-    check_noise(sites, population if sound else LARGEST_COUNT, complaints)
-    if not complaints:  # contradictions among counts that are themselves wrong would only repeat that
-        check_together(sites, model, population, complaints)
-    complaints.raise_any()
+        sites += bind(observation, model, source=k, chain=isinstance(model, MarkovChain), faults=faults)
+    check_noise(sites, population if sound else LARGEST_COUNT, faults)
+    if not faults:  # contradictions among counts that are themselves wrong would only repeat that
+        check_together(sites, model, population, faults)
+    faults.raise_any()
     return tuple(sites)
 
 
-def _check_scopes(model: Model, sites: tuple[Site, ...], complaints: Complaints) -> None:
+def _check_scopes(model: Model, sites: tuple[Site, ...], faults: Faults) -> None:
     for scope in dict.fromkeys(site.scope for site in sites):
         if len(scope) > 1 and model.junction_tree.covering(scope) is None:
-            complaints.add(
-                "model", f"the observed variables {scope!r} are not together in one of its cliques"
-            )
+            faults.add("model", f"the observed variables {scope!r} are not together in one of its cliques")
 
 
 def _looked_up(tables: Mapping[Any, ArrayLike], scope: Scope) -> Array:
