@@ -40,7 +40,12 @@ class Beliefs(ABC):
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
     has_spread: ClassVar[bool] = True
-    """Whether there are variances, covariances and draws."""
+    """Whether there are variances, covariances and (unless `has_draws` says no) draws."""
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether `sample` can answer: a sampler that kept no configurations has a spread but no draws."""
+        return self.has_spread
 
     @abstractmethod
     def mean(self, scope: Scope) -> Array:

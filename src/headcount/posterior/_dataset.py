@@ -196,7 +196,7 @@ def draw_group(posterior: Posterior) -> xr.Dataset:
     model, beliefs = posterior.problem.model, posterior.beliefs
     entries = sum(math.prod(model.size(tuple(clique))) for clique in model.junction_tree.cliques)
     size = min(DRAWS, DRAWN_ENTRIES // max(entries, 1))
-    if size >= FEWEST_DRAWS and beliefs.has_spread:
+    if size >= FEWEST_DRAWS and beliefs.has_draws:
         whole = posterior.promises.non_negative
         tables = beliefs.sample(size, rng=np.random.default_rng(0), integer=whole)
         values = {v: _margin(tables, v) for v in model.variables}

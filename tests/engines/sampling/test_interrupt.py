@@ -12,9 +12,13 @@ import pytest
 from headcount.engines.sampling._sampler import in_threads
 
 LIMIT = 2.0
-"""Seconds from the signal to the end of the process."""
+"""Seconds from the signal to the end of the process, beyond what an idle process takes on this machine as it is now."""
 
-SCRIPT = """
+LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""A test that runs in the background inherits a SIGINT that is ignored."""
+SCRIPT = (
+    LISTEN
+    + """
 import numpy as np, headcount as hc
 world = hc.simulate.birds(side={side}, population={people}, steps=6, rng=1)
 problem = hc.Problem(world.model, {people}, [hc.Poisson(world.observed)])
@@ -22,6 +26,7 @@ problem = hc.Problem(world.model, {people}, [hc.Poisson(world.observed)])
 print("ready", flush=True)
 hc.infer(problem, hc.engines.{long}, rng=1, strict=False)
 """
+)
 
 PATHS = (
     "PathGibbs(burn_in=6, sweeps=20, chains=1, batches=2)",
@@ -54,12 +59,19 @@ def interrupted(command, number, after, **environment):
             process.kill()
 
 
+@pytest.fixture(scope="module")
+def idle():
+    """Seconds that a process with NumPy loaded that only sleeps takes to end, so that a busy machine does not fail the tests."""
+    code = LISTEN + "import numpy, time; print('ready', flush=True); time.sleep(60)"
+    return interrupted([sys.executable, "-c", code], signal.SIGINT, 0.2)[1]
+
+
 @pytest.mark.parametrize(
     ("engine", "chains", "workers"),
     [(PATHS, 4, 2), (PATHS, 1, 1), (TABLES, 4, 2)],
     ids=["paths", "one chain", "tables"],
 )
-def test_an_interrupt_ends_a_compiled_run(engine, chains, workers):
+def test_an_interrupt_ends_a_compiled_run(engine, chains, workers, idle):
     """SIGINT raises KeyboardInterrupt in the caller within two seconds, whatever the number of chains and threads."""
     short, long = engine
     code = SCRIPT.format(
@@ -71,10 +83,10 @@ def test_an_interrupt_ends_a_compiled_run(engine, chains, workers):
     returned, seconds, errors = interrupted([sys.executable, "-c", code], signal.SIGINT, 0.5)
     assert returned == -signal.SIGINT
     assert "KeyboardInterrupt" in errors
-    assert seconds < LIMIT
+    assert seconds < LIMIT + 2 * idle
 
 
-def test_an_interrupt_ends_one_long_sweep():
+def test_an_interrupt_ends_one_long_sweep(idle):
     """One sweep of two million individuals takes longer than the limit; its loops look at the flag too."""
     code = SCRIPT.format(
         side=5,
@@ -84,21 +96,21 @@ def test_an_interrupt_ends_one_long_sweep():
     )
     returned, seconds, _ = interrupted([sys.executable, "-c", code], signal.SIGINT, 3.0)
     assert returned == -signal.SIGINT
-    assert seconds < LIMIT
+    assert seconds < LIMIT + 2 * idle
 
 
-def test_an_interrupt_does_not_wait_for_the_compiler(tmp_path):
+def test_an_interrupt_does_not_wait_for_the_compiler(tmp_path, idle):
     """On the first run of all the kernels are compiled, which takes longer than the limit and cannot be interrupted itself."""
     code = SCRIPT.format(side=3, people=50, warm="", long="PathGibbs(sweeps=10**8)")
     returned, seconds, _ = interrupted(
         [sys.executable, "-c", code], signal.SIGINT, 1.5, NUMBA_CACHE_DIR=str(tmp_path)
     )
     assert returned in {-signal.SIGINT, 128 + signal.SIGINT}
-    assert seconds < LIMIT
+    assert seconds < LIMIT + 2 * idle
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_the_command_line(tmp_path, number, code):
+def test_signals_end_the_command_line(tmp_path, number, code, idle):
     """130 after Ctrl-C, 143 after SIGTERM, and no results."""
     counts, moves, out = tmp_path / "counts.csv", tmp_path / "moves.csv", tmp_path / "out"
     counts.write_text(
@@ -106,14 +118,14 @@ def test_signals_end_the_command_line(tmp_path, number, code):
         encoding="utf-8",
     )
     moves.write_text("origin,dest,probability\na,a,.9\na,b,.1\nb,a,.2\nb,b,.8\n", encoding="utf-8")
-    command = (
+    command = LISTEN + (
         "import headcount.engines.sampling._path_moves, headcount.cli as c, sys; print('ready', flush=True); "
         f"sys.argv = ['headcount', 'infer', {str(counts)!r}, '--transitions', {str(moves)!r}, '--population', '2000', '--noise', 'poisson',"
         f" '--engine', 'PathGibbs', '--set', 'sweeps=100000000', '--seed', '1', '--out', {str(out)!r}]; c.main()"
     )
     returned, seconds, errors = interrupted([sys.executable, "-c", command], number, 4.0)
     assert returned == code, errors
-    assert seconds < LIMIT
+    assert seconds < LIMIT + 2 * idle
     assert not out.exists()
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
+from headcount.engines import infer
 from headcount.engines.exact._count_states import CountStates
 from headcount.engines.exact._enumerate import enumerated
 from headcount.engines.sampling import _arrays
@@ -215,6 +216,36 @@ def test_smoothing_beats_counting():
     assert np.mean(smooth) < 0.5 * np.mean(counted)
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        PathGibbs(burn_in=30, sweeps=60, batches=3, draws=0),
+        Gibbs(burn_in=4000, moves=3000, batches=3, draws=100, configurations=0),
+    ],
+    ids=["paths", "tables"],
+)
+def test_a_run_without_configurations_still_gives_its_tables(engine, tmp_path):
+    """Frames, intervals and files come from moments and node draws; only joint draws are refused, in words."""
+    problem = CASES["three cells"]
+    found = infer(problem, engine, rng=1, strict=False)
+    for kind in ("nodes", "flows"):
+        frame = found.to_frame(kind)
+        assert (frame["lower"] <= frame["upper"]).all()
+        assert frame["upper"].max() > 0
+    found.save(tmp_path / "posterior.nc")
+    assert (tmp_path / "posterior.nc").stat().st_size > 0
+    with pytest.raises(ValueError, match="no whole configurations were kept"):
+        found.sample(2, rng=1)
+
+
+def test_too_few_draws_for_r_hat_are_not_called_mixed():
+    """Three draws per chain: R-hat is unknown, so the status is not "sampled" and the residual is infinite."""
+    outcome = run(PathGibbs(burn_in=12, sweeps=3, batches=2), CASES["three cells"])
+    assert outcome.status is Status.BUDGET
+    assert np.isnan(outcome.beliefs.diagnostics["r_hat"])
+    assert outcome.residual == np.inf
+
+
 @pytest.mark.parametrize("engine", [PathGibbs(), Gibbs()], ids=["paths", "tables"])
 def test_refusals_say_what_and_why(engine):
     """Loops in the graph and correlated errors are refused by name; all reasons at once."""
@@ -246,7 +277,7 @@ def test_no_possible_state_is_an_error_that_names_the_counts():
     """Too short a burn-in to reach the data raises, with the counts still impossible and what to do."""
     absorbing = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
     chain = MarkovChain([1.0, 0.0, 0.0], absorbing, length=3)
-    problem = Problem(chain, 1, [Poisson([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), Poisson([1.0, 0.0, 0.0], on=2)])
+    problem = Problem(chain, 1, [Poisson([[1, 0, 0], [0, 1, 0], [1, 0, 0]])])  # nobody comes back
     with pytest.raises(ProblemError, match=r"found no state .*burn_in = 12;.*raise burn_in"):
         run(PathGibbs(burn_in=12, sweeps=20), problem)
 

@@ -84,6 +84,11 @@ class SampleBeliefs(Beliefs):
         return np.asarray(table.reshape(self.mean(scope).shape), dtype=float)
 
     @property
+    def has_draws(self) -> bool:
+        """Whether whole configurations were kept."""
+        return bool(self.snapshots)
+
+    @property
     def promises(self) -> Promises:
         """Averages of counts: ≥ 0, consistent, summing to N."""
         consistent = self.diagnostics.get("raking_residual", 0.0) <= 1e-9
@@ -107,11 +112,11 @@ class SampleBeliefs(Beliefs):
 
     def _configurations(self, which: Iterable[int]) -> tuple[Array, Array]:
         """Node and edge tables of some of the configurations kept, (number, cells) and (number, entries)."""
-        pairs = [self.tables(self.snapshots[k]) for k in which]
-        return (
-            np.array([nodes for nodes, _ in pairs], dtype=float).reshape(len(pairs), self.arrays.cells),
-            np.array([edges for _, edges in pairs], dtype=float).reshape(len(pairs), self.arrays.entries),
-        )
+        rows = list(which)
+        nodes, edges = np.empty((len(rows), self.arrays.cells)), np.empty((len(rows), self.arrays.entries))
+        for row, k in enumerate(rows):
+            nodes[row], edges[row] = self.tables(self.snapshots[k])
+        return nodes, edges
 
 
 def sample_beliefs(
