@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headcount.individual import RootedTree
-from headcount.individual._rooted_model import RootedModel, node_marginals
+from headcount.individual._rooted_model import node_marginals
 from headcount.individual._tree_passes import node_beliefs, tilted
 from headcount.tables import dense
 
@@ -83,9 +83,6 @@ class Tilts:
     def model(self, g: Array) -> tuple[Model, float]:
         """The tilted model and A(θ+g) − A(θ)."""
         model = self.problem.model
-        if isinstance(model, RootedModel):
-            law, gain = self.law(g)
-            return type(model).from_rooted(cast("RootedTree", law), model.states), gain
         potentials: dict[tuple, Array] = {}
         for site, values in zip(self.problem.sites, self.split(g), strict=True):
             table = model.domain(site.scope).table(site.spread(values))
