@@ -265,6 +265,10 @@ SUMS = {
     "columns": ([[1, 1]], "sums has shape (1, 2) where (K, 3) is needed"),
     "weights": ([[1, 0.5, 0]], "sums must hold 0 and 1 only, got 0.5"),
     "not a number": ([[1, NAN, 0]], "sums must hold 0 and 1 only, got nan"),
+    "not a number, labelled": (
+        xr.DataArray([[1, NAN, 0]], dims=("region", "mon")),
+        "sums must hold 0 and 1 only, got nan",
+    ),
     "empty": ([[0, 0, 0]], "sum 0 has no entries"),
     "unknown state": ({"all": ["a", "x"]}, "unknown label 'x' along \"sum 'all'\""),
     "a state twice": ({"all": ["a", "a"]}, "sums must hold 0 and 1 only, got 2"),

@@ -91,12 +91,7 @@ def _for_key(observation: Observation, key: Hashable, counts: Any) -> Observatio
 
 def _scope(on: Any, model: Model) -> Scope:
     """`on` as a scope inside a clique."""
-    try:
-        known = not isinstance(on, list) and on in model.states
-        scope: Scope = (on,) if known or not isinstance(on, (tuple, list)) else tuple(on)
-        hash(scope)
-    except TypeError:
-        raise Misfit(f"on is {brief(on)}: give a variable or a tuple of variables") from None
+    scope = _as_tuple(on, model)
     unknown = [v for v in scope if v not in model.states]
     if unknown or not scope:
         named = ", ".join(map(repr, unknown)) or "()"
@@ -109,6 +104,16 @@ def _scope(on: Any, model: Model) -> Scope:
             "observe tables inside a clique, or add a factor over them to the model"
         )
     return scope
+
+
+def _as_tuple(on: Any, model: Model) -> Scope:
+    """A variable as a tuple of one; a tuple may be the name of a variable too."""
+    try:
+        scope: Scope = tuple(on) if isinstance(on, (tuple, list)) else (on,)
+        hash(scope)
+    except TypeError:
+        raise Misfit(f"on is {brief(on)}: give a variable or a tuple of variables") from None
+    return (on,) if isinstance(on, tuple) and on in model.states else scope
 
 
 def _one_table(observation: Observation, scope: Scope, model: Model) -> _Table:

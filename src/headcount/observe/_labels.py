@@ -133,7 +133,7 @@ def _place(names: Sequence[Hashable], axes: Sequence[Axis], partial: bool) -> li
     """Which axis each named dimension is."""
     if len(names) == len(axes) == 1:
         return [0]
-    expected = " × ".join(" or ".join(repr(name) for name in axis.names) for axis in axes)
+    expected = " × ".join(" or ".join(map(repr, axis.names)) for axis in axes)
     place = []
     for name in names:
         found = [k for k, axis in enumerate(axes) if name in axis.names and k not in place]
@@ -147,7 +147,7 @@ def _place(names: Sequence[Hashable], axes: Sequence[Axis], partial: bool) -> li
 
 def _from_dataarray(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     place = _place(data.dims, axes, partial)
-    columns = [along(data, dim, axes[k].labels) for dim, k in zip(data.dims, place, strict=True)]
+    columns = [_along(data, dim, axes[k].labels) for dim, k in zip(data.dims, place, strict=True)]
     shape = [len(axis.labels) if k in place else 1 for k, axis in enumerate(axes)]
     order = np.argsort(place)
     table = np.full(shape, np.nan)
@@ -159,7 +159,7 @@ def _from_dataarray(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     return np.broadcast_to(table, _shape(axes))
 
 
-def along(data: Any, dim: Hashable, labels: Sequence[Hashable]) -> NDArray[np.intp]:
+def _along(data: Any, dim: Hashable, labels: Sequence[Hashable]) -> NDArray[np.intp]:
     """Where the entries of a DataArray along `dim` stand among `labels`: by label, or in order where it has none."""
     if dim in data.coords:
         return _distinct(positions(list(data.indexes[dim]), labels, dim), labels, dim)
@@ -183,7 +183,7 @@ def _distinct(place: NDArray[np.intp], labels: Sequence[Hashable], what: Hashabl
 def _from_series(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     index = data.index
     names = tuple(index.names)
-    unnamed = all(name is None for name in names) and index.nlevels == len(axes)
+    unnamed = set(names) == {None} and index.nlevels == len(axes)
     place = list(range(len(axes))) if unnamed else _place(names, axes, partial)
     where = [np.zeros(len(data), dtype=np.intp) for _ in axes]
     for level, k in enumerate(place):
@@ -191,14 +191,21 @@ def _from_series(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
         where[k] = positions(index.get_level_values(level), axes[k].labels, what)
     shape = [len(axis.labels) if k in place else 1 for k, axis in enumerate(axes)]
     flat = np.ravel_multi_index(where, shape) if len(data) else np.zeros(0, dtype=np.intp)
-    kept, times = np.unique(flat, return_counts=True)
-    if (times > 1).any():
-        rows = np.transpose(np.unravel_index(kept[times > 1], shape))
-        again = [tuple(axes[k].labels[row[k]] for k in sorted(place)) for row in rows]
-        raise Misfit(f"repeated row {shown(again, _SHOWN)}: one row each (nothing is added up in silence)")
+    _refuse_repeated(flat, shape, [axes[k].labels if k in place else () for k in range(len(axes))])
     table = np.full(int(np.prod(shape)), np.nan)
     table[flat] = data.to_numpy(dtype=float, na_value=np.nan)
     return np.broadcast_to(table.reshape(shape), _shape(axes))
+
+
+def _refuse_repeated(
+    flat: NDArray[np.intp], shape: Sequence[int], labels: Sequence[Sequence[Hashable]]
+) -> None:
+    """Two rows for one entry of the table."""
+    kept, times = np.unique(flat, return_counts=True)
+    if (times > 1).any():
+        rows = np.transpose(np.unravel_index(kept[times > 1], shape))
+        again = [tuple(names[k] for names, k in zip(labels, row, strict=True) if names) for row in rows]
+        raise Misfit(f"repeated row {shown(again, _SHOWN)}: one row each (nothing is added up in silence)")
 
 
 def _stacked(data: Any, axes: Sequence[Axis]) -> Any:

@@ -240,22 +240,23 @@ def traits_of(model: Model, population: int, sites: Sequence[Site]) -> Traits:
     shape, sparse, largest = _shape(model)
     noises = [site.noise for site in sites]
     widths = {len(site.scope) for site in sites}
+    all_gaussian = all(noise.gaussian for noise in noises)
     return Traits(
         shape=shape,
         sparse=sparse,
         population=population,
         variables=len(model.variables),
-        entries=sum(len(site) for site in sites),
+        entries=sum(map(len, sites)),
         largest_table=largest,
-        all_gaussian=all(noise.gaussian for noise in noises),
+        all_gaussian=all_gaussian,
         any_exact=any(noise.exact for noise in noises),
-        count_noise=any(not noise.gaussian for noise in noises),
+        count_noise=not all_gaussian,
         log_concave=all(noise.log_concave for noise in noises),
         poisson_shaped=all(noise.poisson_shaped or noise.exact for noise in noises),
         correlated=any(noise.correlated for noise in noises),
         nodes=1 in widths,
         edges=2 in widths,
-        cliques=any(width > 2 for width in widths),
+        cliques=max(widths, default=0) > 2,
         sums=any(site.weights is not None for site in sites),
     )
 

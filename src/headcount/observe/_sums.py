@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from headcount.checks import numbers
 from headcount.labels import is_dataarray, is_frame
-from headcount.observe._labels import Axis, Misfit, along, is_labelled, is_sparse, positions
+from headcount.observe._labels import Axis, Misfit, is_labelled, is_sparse, positions, read_table
 
 ROW_NAMES = ("sum", "region", "cell", "state")
 """Names the axis of sums may have in labelled counts."""
@@ -104,18 +105,16 @@ def _from_mapping(sums: Mapping[Any, Any], axes: Sequence[Axis], shape: tuple[in
 
 
 def _from_dataarray(sums: Any, axes: Sequence[Axis]) -> tuple[Hashable, tuple[Hashable, ...], Any]:
-    known = [axis.names for axis in axes]
-    own = [dim for dim in sums.dims if not any(dim in names for names in known)]
+    """The dimension of the sums, their labels, and the matrix; states that a DataArray does not name are in no sum."""
+    known = {name for axis in axes for name in axis.names}
+    own = [dim for dim in sums.dims if dim not in known]
     if len(own) != 1 or len(sums.dims) != len(axes) + 1:
-        expected = " × ".join(repr(names[0]) for names in known)
+        expected = " × ".join(repr(axis.names[0]) for axis in axes)
         raise Misfit(f"sums has dimensions {tuple(sums.dims)!r}: one for the sums and {expected} are needed")
+    if np.isnan(numbers(sums.values, "it")).any():
+        raise Misfit("sums must hold 0 and 1 only, got nan: a count is a total of entries, each once")
     labels = tuple(sums.indexes[own[0]]) if own[0] in sums.coords else tuple(range(sums.sizes[own[0]]))
-    shape = tuple(len(axis.labels) for axis in axes)
-    dims = [next(d for d in sums.dims if d in names) for names in known]
-    block = sums.transpose(own[0], *dims)
-    places = [along(sums, dim, axis.labels) for dim, axis in zip(dims, axes, strict=True)]
-    dense = np.zeros((len(labels), *shape))
-    dense[np.ix_(np.arange(len(labels)), *places)] = np.asarray(block.values, dtype=float)
+    dense = np.nan_to_num(read_table(sums, [Axis((own[0],), labels), *axes]))
     return own[0], labels, dense.reshape(len(labels), -1)
 
 
