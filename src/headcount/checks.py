@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headcount.errors import ModelError
+
+Made = TypeVar("Made")
 
 LARGEST_COUNT = 2**53
 """Doubles count one by one up to here; nothing larger is a count."""
@@ -90,6 +93,49 @@ def instance(value: Any, kind: type | tuple[type, ...], what: str, *, expected: 
     """Refuse a value of another type."""
     if not isinstance(value, kind):
         raise ModelError(f"{what} is {brief(value)}: give {expected}")
+
+
+def attempt(problems: list[str], check: Callable[..., Made], *args: Any, **kwargs: Any) -> Made | None:
+    """What a check makes of its arguments, or None with its complaints added to `problems`: so that all are reported at once."""
+    try:
+        return check(*args, **kwargs)
+    except ModelError as error:
+        problems += error.problems
+        return None
+
+
+def mapping(value: Any, what: str, expected: str) -> Mapping[Any, Any]:
+    """`value`, if it is a mapping."""
+    if not isinstance(value, Mapping):
+        raise ModelError(f"{what} is {brief(value)}: give {expected}")
+    return value
+
+
+def label(value: Any, what: str) -> Hashable:
+    """`value`, if it can name something: text, a number, a date, a tuple of those."""
+    try:
+        hash(value)
+        if bool(value == value):
+            return value
+    except (TypeError, ValueError):
+        pass
+    raise ModelError(f"{what} is {brief(value)}: give a name (text, a number, a date, or a tuple of those)")
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """The random generator that a seed or generator stands for. None is refused: a result must be repeatable."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, np.random.SeedSequence | np.random.BitGenerator):
+        return np.random.default_rng(rng)
+    return np.random.default_rng(
+        whole_number(
+            rng,
+            "rng",
+            most=2**128,
+            expected="a numpy.random.Generator, or a seed: a whole number of 0 or more",
+        )
+    )
 
 
 def is_sequence(value: Any) -> bool:

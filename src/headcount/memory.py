@@ -12,8 +12,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+from headcount.checks import brief, whole_number
 from headcount.errors import ModelError
 
 _UNITS = {
@@ -55,7 +58,7 @@ def limited(size: int | str) -> Iterator[None]:
     ...     memory.limit()
     1000000
     """
-    token = _limit.set(parse_size(size) if isinstance(size, str) else int(size))
+    token = _limit.set(checked_limit(size))
     try:
         yield
     finally:
@@ -89,6 +92,18 @@ def _chosen() -> int | None:
         raise ModelError(f"the environment variable {VARIABLE}: {error}") from None
 
 
+def checked_limit(value: Any) -> int | None:
+    """A limit as bytes: a whole number, text such as "8GB", or None for the module's own."""
+    if value is None:
+        return None
+    try:
+        return parse_size(value) if isinstance(value, str) else whole_number(value, "memory_limit")
+    except ValueError as error:
+        raise ModelError(
+            f"memory_limit is {brief(value)}: give bytes, or text such as 8GB ({error})"
+        ) from None
+
+
 def require(needed: int, what: str, *, limit: int | None = None, remedy: str = "make it smaller") -> None:
     """Refuse, before anything is allocated, what takes more bytes than the limit.
 
@@ -110,7 +125,7 @@ def require(needed: int, what: str, *, limit: int | None = None, remedy: str = "
     """
     if limit is None and needed <= _ALWAYS_ALLOWED and _chosen() is None:
         return
-    allowed = _allowed() if limit is None else limit
+    allowed = _allowed() if limit is None else int(checked_limit(limit) or 0)
     if needed > allowed:
         raise TooLargeError(
             f"{what} would take {readable_bytes(needed)} of memory and the limit is {readable_bytes(allowed)}: "
@@ -129,7 +144,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.match(text)
     if match is None:
         raise ValueError(f"a size is a number and a unit, such as 8GB or 500MB; got {text!r}")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return int(Fraction(match[1]) * _UNITS[match[2].upper()])
 
 
 def readable_bytes(size: float) -> str:

@@ -9,7 +9,9 @@ properties are skipped.
 from __future__ import annotations
 
 import gzip
+import os
 import re
+import zlib
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,11 +21,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount import memory
+from headcount.checks import brief
 from headcount.errors import ModelError, raise_all
 from headcount.labels import repeated, shown
 
 Cpts = dict[str, tuple[tuple[str, ...], NDArray[np.float64]]]
 
+_PART = 2**22
+"""Bytes unpacked at a time: 4 MiB."""
+_BYTES_PER_LETTER = 24
+"""Bytes of memory that one byte of text takes when it is cut into words: short words of a few letters, each a Python string."""
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"]*"|[^\s,|;{}()\[\]"]+|[;{}()\[\]]', re.DOTALL)
 
 
@@ -40,13 +48,37 @@ class _Block:
 
 def read_bif(path: str | Path) -> tuple[dict[str, tuple[str, ...]], Cpts]:
     """``{variable: labels}`` and ``{child: (parents, P[parents..., child])}`` of a .bif or .bif.gz file."""
-    content = Path(path).read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelError(f"path is {brief(path)}: give the path of a .bif or .bif.gz file")
     try:
-        return parse_bif(content.decode("utf-8"))
+        return parse_bif(_text(Path(path)))
     except ModelError as error:
         raise ModelError(f"{Path(path).name}: {problem}" for problem in error.problems) from None
+
+
+def _text(path: Path) -> str:
+    """The text of a file, unpacked if it is packed; refused before it takes more memory than there may be."""
+    content = bytearray()
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.open(raw) if packed else raw as source:
+                while part := source.read(_PART):
+                    content += part
+                    memory.require(
+                        _BYTES_PER_LETTER * len(content), "reading its text", remedy="give a smaller file"
+                    )
+        return content.decode("utf-8")
+    except FileNotFoundError:
+        problem = "there is no such file: check the path"
+    except UnicodeDecodeError:
+        problem = "the network is not UTF-8 text: save it as UTF-8"
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        problem = f"the compressed file is damaged ({error}): compress it again"
+    except OSError as error:
+        problem = f"it cannot be read ({error.strerror or error}): check the path"
+    raise ModelError(problem)
 
 
 def parse_bif(text: str) -> tuple[dict[str, tuple[str, ...]], Cpts]:

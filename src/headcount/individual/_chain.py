@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 from scipy import sparse
 
+from headcount import memory
 from headcount.checks import brief, is_sequence, numbers, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import Variable
@@ -22,6 +23,9 @@ from headcount.individual._validate import (
     unit_rows,
 )
 from headcount.labels import label_tuple, repeated, shown, split_labels, take_in_order
+
+_BYTES_PER_TIME = 200
+"""Bytes of Python objects that a chain keeps per time (names, labels, references), whatever its matrices are."""
 
 
 @final
@@ -161,6 +165,7 @@ def _time_names(given: Sequence[Any], length: Any, times: Any, *, single: bool) 
         raise ModelError(
             f"a chain has one number of times, at least 1; these differ ({said}): make them agree"
         )
+    memory.require(_BYTES_PER_TIME * count, f"a chain of {count:,} times", remedy="take fewer times")
     return tuple(range(count)) if names is None else names
 
 

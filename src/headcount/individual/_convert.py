@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.errors import raise_all
+from headcount.checks import brief, finite_number, is_sequence, mapping, numbers
+from headcount.errors import ModelError, raise_all
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
+from headcount.labels import label_tuple
 
 if TYPE_CHECKING:
     from headcount.individual._model import Model, Variable
@@ -29,27 +31,44 @@ def factors_from_cpts(
     rounding: float = ROW_TOLERANCE,
 ) -> Factors:
     """Theta = log P(x_child | x_parents) for every ``cpts[child] = (parents, P[parents..., child])``."""
+    rounding = finite_number(
+        rounding, "rounding", least=0.0, expected="how far rows may be from one, 0 or more"
+    )
     problems: list[str] = []
     factors: Factors = []
-    for child, (parents, values) in cpts.items():
-        scope = (*parents, child)
-        table = np.asarray(values, dtype=np.float64)
-        unknown = [v for v in scope if v not in states]
-        problems += [
-            f"the table of {child!r} names {v!r}, which has no states: add it to states" for v in unknown
-        ]
-        if not unknown:
-            labels = [states[v] for v in scope]
-            wrong = row_problems(table, labels, f"P({child!r} | {tuple(parents)!r})", tolerance=rounding)
-            problems += wrong
-            if not wrong:
-                with np.errstate(divide="ignore"):
-                    factors.append((scope, np.log(unit_rows(table))))
+    given = mapping(cpts, "cpts", "{child: (parents, table)}")
+    for child, entry in given.items():
+        try:
+            factors.append(_conditional_factor(states, child, entry, rounding))
+        except ModelError as error:
+            problems += error.problems
     problems += [
-        f"{v!r} has no conditional table: give cpts[{v!r}] = ((), law)" for v in states if v not in cpts
+        f"{v!r} has no conditional table: give cpts[{v!r}] = ((), law)" for v in states if v not in given
     ]
     raise_all(problems)
     return factors
+
+
+def _conditional_factor(
+    states: Mapping[Variable, Sequence[Hashable]], child: Variable, entry: Any, rounding: float
+) -> tuple[tuple[Variable, ...], Any]:
+    """log P(x_child | x_parents) over (parents..., child), from ``(parents, P)``."""
+    if not isinstance(entry, (tuple, list)) or len(entry) != 2 or not is_sequence(entry[0]):
+        raise ModelError(
+            f"cpts[{child!r}] is {brief(entry)}: give (parents, table), ((), law) without parents"
+        )
+    parents = label_tuple(entry[0], f"the parents of {child!r}")
+    scope = (*parents, child)
+    what = f"P({child!r} | {parents!r})"
+    table = numbers(entry[1], what)
+    raise_all(
+        f"the table of {child!r} names {v!r}, which has no states: add it to states"
+        for v in scope
+        if v not in states
+    )
+    raise_all(row_problems(table, [states[v] for v in scope], what, tolerance=rounding))
+    with np.errstate(divide="ignore"):
+        return scope, np.log(unit_rows(table))
 
 
 def from_networkx(graph: Any) -> tuple[States, Factors]:
@@ -59,6 +78,8 @@ def from_networkx(graph: Any) -> tuple[States, Factors]:
     itself), another node or an edge (over its ``scope``; an edge of a directed graph is over (from, to)
     unless it says otherwise).
     """
+    if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
+        raise ModelError(f"graph is {brief(graph)}: give a networkx graph")
     states = {v: data["states"] for v, data in graph.nodes(data=True) if "states" in data}
     factors: Factors = []
     problems: list[str] = []
@@ -111,6 +132,8 @@ def _add_edge(
 
 def from_pgmpy(model: Any) -> tuple[States, Factors]:
     """States and factors of a pgmpy Bayesian network (conditional tables) or Markov network (factors)."""
+    if not hasattr(model, "nodes") or not (hasattr(model, "get_cpds") or hasattr(model, "get_factors")):
+        raise ModelError(f"model is {brief(model)}: give a pgmpy Bayesian or Markov network")
     conditional = getattr(model, "get_cpds", None)
     tables = conditional() if conditional is not None else model.get_factors()
     found = _states_of_tables(tables)

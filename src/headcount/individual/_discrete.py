@@ -9,12 +9,24 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from headcount import memory
+from headcount.checks import brief, generator, label, mapping, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual import _convert
 from headcount.individual._bif import read_bif
 from headcount.individual._junction_tree import JunctionTree, build_junction_tree
-from headcount.individual._model import Model, Scope, Table, Variable, checked_scope, draw_given
+from headcount.individual._model import (
+    Model,
+    Scope,
+    Table,
+    Variable,
+    checked_model,
+    checked_scope,
+    draw_given,
+    sample_size,
+)
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._sum_product import Calibration, calibrate, log_marginal
 from headcount.individual._validate import (
@@ -24,7 +36,7 @@ from headcount.individual._validate import (
     frozen,
     log_table_problems,
 )
-from headcount.labels import label_tuple, repeated
+from headcount.labels import label_tuple, repeated, shown
 from headcount.tables import dense
 
 
@@ -72,11 +84,10 @@ class DiscreteModel(Model):
         memory_limit: int | None = None,
     ) -> None:
         self._states = named_states(states)
-        pairs = factors.items() if isinstance(factors, Mapping) else factors
-        self._factors = checked_factors(pairs, self._states)
-        self._memory_limit = memory_limit
+        self._factors = checked_factors(factors, self._states)
+        self._memory_limit = memory.checked_limit(memory_limit)
         if junction_tree is not None:
-            self.__dict__["junction_tree"] = junction_tree
+            self.__dict__["junction_tree"] = _fitting(junction_tree, self._sizes)
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -120,7 +131,7 @@ class DiscreteModel(Model):
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
         """Draw individuals clique by clique down the junction tree, each given its separator."""
-        rng = np.random.default_rng(rng)
+        size, rng = sample_size(size, len(self._states)), generator(rng)
         drawn: dict[Variable, NDArray[np.intp]] = {}
         for clique, _, separator in self.junction_tree.steps:
             self._draw_clique(clique, separator, size, rng, drawn)
@@ -172,6 +183,7 @@ class DiscreteModel(Model):
     @classmethod
     def from_model(cls, model: Model, *, memory_limit: int | None = None) -> DiscreteModel:
         """Any model (a chain, a tree, an enumeration) as a discrete model with the same factors."""
+        model = checked_model(model)
         return cls(model.states, model.factors, memory_limit=memory_limit)
 
     @classmethod
@@ -222,37 +234,75 @@ class DiscreteModel(Model):
         return cls.from_cpts(states, cpts, rounding=rounding, memory_limit=memory_limit)
 
 
+def _fitting(tree: Any, sizes: Mapping[Variable, int]) -> JunctionTree:
+    """A junction tree given by the user, if it is one of these variables."""
+    if not isinstance(tree, JunctionTree):
+        raise ModelError(f"junction_tree is {brief(tree)}: give a JunctionTree, or leave it out")
+    if dict(tree.sizes) != dict(sizes):
+        raise ModelError(
+            f"junction_tree is over {shown(tree.sizes.items())}, the model over {shown(sizes.items())}: they must agree"
+        )
+    return tree
+
+
 def named_states(states: Mapping[Variable, Sequence[Hashable] | int]) -> dict[Variable, tuple[Hashable, ...]]:
     """Labels of every variable, checked: at least one, none twice."""
-    made = {
-        v: tuple(range(s)) if isinstance(s, (int, np.integer)) else label_tuple(s) for v, s in states.items()
-    }
-    problems = [] if made else ["the model has no variables: give at least one"]
+    problems: list[str] = []
+    made: dict[Variable, tuple[Hashable, ...]] = {}
+    for v, given in mapping(states, "states", "{variable: labels, or their number}").items():
+        try:
+            made[label(v, "a variable")] = _state_labels(given, v)
+        except ModelError as error:
+            problems += error.problems
+    problems += [] if made or problems else ["the model has no variables: give at least one"]
     problems += [
         f"variable {v!r} has no states: give at least one" for v, labels in made.items() if not labels
     ]
     problems += [
-        f"variable {v!r} has the state {label!r} twice: labels must differ"
+        f"variable {v!r} has the state {name!r} twice: labels must differ"
         for v, labels in made.items()
-        for label in repeated(labels)
+        for name in repeated(labels)
     ]
     raise_all(problems)
     return made
 
 
+_BYTES_OF_A_LABEL = 36
+"""Bytes of one integer label: a pointer and a Python integer."""
+
+
+def _state_labels(given: Any, v: Variable) -> tuple[Hashable, ...]:
+    """The labels of a variable's states, from labels or their number."""
+    if not isinstance(given, (int, np.integer)):
+        return label_tuple(given, f"states[{v!r}]")
+    count = whole_number(given, f"states[{v!r}]")
+    memory.require(_BYTES_OF_A_LABEL * count, f"the labels of {count:,} states of {v!r}")
+    return tuple(range(count))
+
+
 def checked_factors(
-    pairs: Iterable[tuple[Scope, Any]], states: Mapping[Variable, tuple[Hashable, ...]]
+    factors: Any, states: Mapping[Variable, tuple[Hashable, ...]]
 ) -> tuple[tuple[Scope, Table], ...]:
     """Factors with known scopes and log tables of the right shape, read-only; all problems at once."""
+    expected = "{scope: log table}, or a sequence of (scope, log table)"
+    pairs = list(factors.items()) if isinstance(factors, Mapping) else factors
+    try:
+        pairs = list(pairs)
+    except TypeError:
+        raise ModelError(f"factors is {brief(factors)}: give {expected}") from None
     made: list[tuple[Scope, Table]] = []
     problems: list[str] = []
-    for given, values in pairs:
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            problems.append(f"factors holds {brief(pair)}: give {expected}")
+            continue
         try:
-            scope = checked_scope(given, states)
+            scope = checked_scope(pair[0], states)
+            values = pair[1].toarray() if sparse.issparse(pair[1]) else pair[1]
+            table = frozen(values, f"the log table over {scope!r}")
         except ModelError as error:
             problems += error.problems
             continue
-        table = frozen(values, f"the log table over {scope!r}")
         problems += log_table_problems(table, scope, tuple(len(states[v]) for v in scope))
         made.append((scope, table))
     raise_all(problems)

@@ -9,10 +9,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.checks import generator
 from headcount.errors import ModelError
 from headcount.individual._discrete import checked_factors, named_states
 from headcount.individual._junction_tree import JunctionTree, build_junction_tree
-from headcount.individual._model import Model, Scope, Table, Variable, draw
+from headcount.individual._model import Model, Scope, Table, Variable, checked_model, draw, sample_size
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._sum_product import NO_LAW, log_sum_exp
 from headcount.individual._validate import checked_potentials
@@ -36,8 +37,7 @@ class Enumeration(Model):
         factors: Mapping[Scope, Any] | Iterable[tuple[Scope, Any]] = (),
     ) -> None:
         self._states = named_states(states)
-        pairs = factors.items() if isinstance(factors, Mapping) else factors
-        self._factors = checked_factors(pairs, self._states)
+        self._factors = checked_factors(factors, self._states)
         count = self.domain(self.variables).size
         if count > _MOST:
             raise ModelError(
@@ -48,6 +48,7 @@ class Enumeration(Model):
     @classmethod
     def from_model(cls, model: Model) -> Enumeration:
         """The enumeration of any other model."""
+        model = checked_model(model)
         return cls(model.states, model.factors)
 
     @property
@@ -95,7 +96,7 @@ class Enumeration(Model):
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
         """Draw configurations from the joint table."""
-        flat = draw(self.joint.ravel(), np.random.default_rng(rng).random(size))
+        flat = draw(self.joint.ravel(), generator(rng).random(sample_size(size, len(self._states))))
         return np.stack(np.unravel_index(flat, self.joint.shape), axis=1)
 
     def rooted(self) -> RootedTree | None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headcount import memory
+from headcount.checks import brief
+from headcount.errors import raise_all
+from headcount.labels import shown
 from headcount.tables import Domain
 
 _BYTES = 8
@@ -36,6 +39,9 @@ class JunctionTree:
     sizes: Mapping[Hashable, int]
     cliques: tuple[tuple[Hashable, ...], ...]
     edges: tuple[tuple[int, int, tuple[Hashable, ...]], ...]
+
+    def __post_init__(self) -> None:
+        raise_all(_form_problems(self) or _law_problems(self))
 
     @cached_property
     def separators(self) -> dict[tuple[Hashable, ...], int]:
@@ -105,6 +111,68 @@ class JunctionTree:
             limit=limit,
             remedy="merge states, drop variables",
         )
+
+
+def _form_problems(tree: JunctionTree) -> list[str]:
+    """What is wrong with the types: sizes by name, cliques of names, edges of two clique numbers and names."""
+    problems = []
+    if not isinstance(tree.sizes, Mapping) or not all(_is_count(size) for size in tree.sizes.values()):
+        problems.append(f"sizes is {brief(tree.sizes)}: give {{variable: number of states}}")
+    if not _all_tuples(tree.cliques) or not tree.cliques:
+        problems.append(
+            f"cliques is {brief(tree.cliques)}: give a tuple of tuples of variables, at least one"
+        )
+    if not _all_tuples(tree.edges) or not all(
+        len(edge) == 3 and _is_count(edge[0]) and _is_count(edge[1]) and isinstance(edge[2], tuple)
+        for edge in tree.edges
+    ):
+        problems.append(f"edges is {brief(tree.edges)}: give (clique, clique, separator) for each")
+    return problems
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _all_tuples(values: object) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, tuple) for value in values)
+
+
+def _law_problems(tree: JunctionTree) -> list[str]:
+    """What makes it no junction tree: unknown variables, no tree from clique 0 down, separators that are not what two cliques share."""
+    found: dict[str, None] = {}
+    for clique in (*tree.cliques, *(separator for _, _, separator in tree.edges)):
+        unknown = [v for v in clique if not isinstance(v, Hashable) or v not in tree.sizes]
+        if unknown:
+            found[f"the clique {clique!r} names {shown(unknown)}, which has no size"] = None
+    if found:
+        return list(found)
+    reached = {0}
+    for a, b, separator in tree.edges:
+        if a not in reached or b in reached or b >= len(tree.cliques):
+            found[
+                f"the edge {(a, b)!r} does not lead from a clique above to a new one: order edges from clique 0 down"
+            ] = None
+        elif set(separator) != set(tree.cliques[a]) & set(tree.cliques[b]):
+            found[f"the separator {separator!r} of cliques {a} and {b} is not what they share"] = None
+        reached.add(b)
+    if len(reached) != len(tree.cliques) and not found:
+        found[
+            f"{len(tree.edges)} edges do not join {len(tree.cliques)} cliques: every clique but the first needs one"
+        ] = None
+    return list(found) or _running_intersection_problems(tree)
+
+
+def _running_intersection_problems(tree: JunctionTree) -> list[str]:
+    """The cliques that hold a variable must be joined: all but the topmost reach it through their separator."""
+    tops: dict[Hashable, int] = dict.fromkeys(tree.cliques[0], 0)
+    problems = [f"{v!r} is in no clique" for v in set(tree.sizes) - {v for c in tree.cliques for v in c}]
+    for _, b, separator in tree.edges:
+        for v in set(tree.cliques[b]) - set(separator):
+            if v in tops:
+                problems.append(f"cliques {tops[v]} and {b} hold {v!r}, and a clique between them does not")
+            tops[v] = b
+    return problems
 
 
 def build_junction_tree(sizes: Mapping[Hashable, int], scopes: Iterable[Sequence[Hashable]]) -> JunctionTree:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount import memory
-from headcount.checks import brief
+from headcount.checks import brief, label, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.labels import repeated, shown
 from headcount.tables import Domain
@@ -116,12 +116,9 @@ class Model(ABC):
 
 def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> Scope:
     """`scope` as a tuple of distinct, known variables."""
-    if isinstance(scope, str) or not isinstance(scope, (tuple, list)):
-        raise ModelError(
-            f"a scope is a tuple of variables, got {scope!r}: write ({scope!r},) for one variable"
-        )
-    names = tuple(scope)
-    raise_all(f"{brief(v)} cannot be the name of a variable" for v in names if not _hashable(v))
+    if not isinstance(scope, (tuple, list)):
+        raise ModelError(f"a scope is a tuple of variables, got {brief(scope)}: write (v,) for one variable")
+    names = tuple(label(v, "a variable of the scope") for v in scope)
     problems = [f"unknown variable {v!r}: the model has {shown(known)}" for v in names if v not in known]
     problems += [
         f"variable {v!r} appears twice in the scope {names!r}: name it once" for v in repeated(names)
@@ -130,12 +127,22 @@ def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> S
     return names
 
 
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+def checked_model(model: Any) -> Model:
+    """`model`, if it is one."""
+    if not isinstance(model, Model):
+        raise ModelError(f"model is {brief(model)}: give a Model, such as MarkovChain, Tree or DiscreteModel")
+    return model
+
+
+def sample_size(size: Any, variables: int) -> int:
+    """The number of individuals to draw, if their states fit into memory."""
+    count = whole_number(size, "size")
+    memory.require(
+        8 * count * variables,
+        f"the states of {count:,} individuals",
+        remedy="draw fewer, or counts with CGM.sample",
+    )
+    return count
 
 
 def draw_given(law: Callable[[int], Table], given: NDArray[np.intp], uniform: Table) -> NDArray[np.intp]:

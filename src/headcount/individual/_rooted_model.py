@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount.checks import generator
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._junction_tree import JunctionTree
-from headcount.individual._model import Model, Scope, Table, Variable, draw, draw_given
+from headcount.individual._model import Model, Scope, Table, Variable, draw, draw_given, sample_size
 from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._tree_passes import tilted
 from headcount.individual._validate import checked_potentials
@@ -150,7 +151,7 @@ def log_factors(tree: RootedTree) -> tuple[tuple[Scope, Table], ...]:
 
 def sample(tree: RootedTree, size: int, rng: np.random.Generator | int) -> NDArray[np.intp]:
     """Draw individuals from the root down; a column per node of the tree."""
-    rng = np.random.default_rng(rng)
+    size, rng = sample_size(size, len(tree.parents)), generator(rng)
     drawn = np.empty((size, len(tree.parents)), dtype=np.intp)
     drawn[:, 0] = draw(tree.initial, rng.random(size))
     for v in range(1, len(tree.parents)):

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from headcount.checks import brief
+from headcount.checks import brief, label
 from headcount.errors import ModelError, raise_all
 from headcount.individual._discrete import named_states
 from headcount.individual._model import Variable
@@ -122,6 +122,7 @@ def _checked_edges(edges: Any) -> Edges:
 
 def _topological(edges: Edges, root: Variable | None) -> tuple[Variable, ...]:
     """All variables with the root first and parents before children."""
+    root = None if root is None else label(root, "root")
     if not edges:
         return (0 if root is None else root,)
     children: dict[Variable, list[Variable]] = {}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.checks import numbers
+from headcount.checks import mapping, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import Scope, checked_scope
 
@@ -156,17 +156,26 @@ def checked_potentials(potentials: Mapping[Scope, Any], sizes: Mapping[Hashable,
     """Log tables as float arrays (sparse kept) of the right shape, no NaN or +inf; all problems at once."""
     made: dict[Scope, Any] = {}
     problems: list[str] = []
-    for given, g in potentials.items():
+    for given, g in mapping(potentials, "potentials", "{scope: log table}").items():
         try:
             scope = checked_scope(given, sizes)
+            table = _log_table(g, scope)
         except ModelError as error:
             problems += error.problems
             continue
-        table = g if sparse.issparse(g) else numbers(g, f"the log table over {scope!r}")
         problems += log_table_problems(table, scope, tuple(sizes[v] for v in scope))
         made[scope] = table
     raise_all(problems)
     return made
+
+
+def _log_table(values: Any, scope: Scope) -> Any:
+    what = f"the log table over {scope!r}"
+    if not sparse.issparse(values):
+        return numbers(values, what)
+    if values.dtype.kind not in "biuf":
+        raise ModelError(f"{what} is a sparse matrix of {values.dtype}: give numbers")
+    return sparse.csr_array(values)
 
 
 def log_table_problems(table: Any, scope: Scope, shape: tuple[int, ...]) -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.individual import DiscreteModel
+from headcount.individual import DiscreteModel, ModelError
 from headcount.io._columns import Reader, label_text, read_labels, read_numbers
 from headcount.io._problem import Case, noise_kind, noise_parameters
 from headcount.io._source import Findings, listed
@@ -83,17 +82,9 @@ def _model(network: Any, findings: Findings) -> Model | None:
     path = Path(network)
     try:
         return DiscreteModel.from_bif(path)
-    except FileNotFoundError:
-        findings.problem(str(path), "there is no such file: check the path")
-    except UnicodeDecodeError:
-        findings.problem(path.name, "the network is not UTF-8 text: save it as UTF-8")
-    except (EOFError, zlib.error) as error:
-        findings.problem(path.name, f"the compressed file is damaged ({error}): compress it again")
-    except OSError as error:
-        findings.problem(str(path), f"it cannot be read ({error.strerror or error}): check the path")
-    except ValueError as error:
-        for text in getattr(error, "problems", (str(error),)):
-            findings.add(text if text.startswith(path.name) else f"{path.name}: {text}")
+    except ModelError as error:
+        for text in error.problems:
+            findings.add(text)
     return None
 
 

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount.checks import brief, finite_number, generator
 from headcount.individual import Model, ModelError
+from headcount.individual._model import checked_model
 from headcount.numerics import log_factorial, poisson_log_pmf
 from headcount.population import _moments, _sampling, _support
 from headcount.population._tables import CountTables, Table
@@ -56,6 +58,7 @@ class CGM:
     population: int
 
     def __post_init__(self) -> None:
+        checked_model(self.model)
         object.__setattr__(self, "population", _moments.checked_population(self.population))
 
     @cached_property
@@ -90,8 +93,8 @@ class CGM:
             and stays accurate when N is huge; "potentials" subtracts log-factorials and loses about 1e-16 ·
             N log N nats.
         """
-        if form not in ("marginals", "potentials"):
-            raise ModelError(f"form is {form!r}; choose 'marginals' or 'potentials'")
+        if not isinstance(form, str) or form not in ("marginals", "potentials"):
+            raise ModelError(f"form is {brief(form)}; choose 'marginals' or 'potentials'")
         if self._impossible(tables):
             return -np.inf
         if form == "potentials":
@@ -133,17 +136,20 @@ class CGM:
         ModelError
             If there may be more than `limit`, with both numbers.
         """
+        limit = finite_number(
+            limit, "limit", least=0.0, expected="how many tables may be listed, a finite number"
+        )
         for tables in _support.enumerate_support(self.model, self._means, self.population, limit=limit):
             yield CountTables(self.model, tables)
 
     def sample(self, *, rng: np.random.Generator | int) -> CountTables:
         """Draw one set of tables by multinomials down the junction tree; the cost does not depend on N."""
-        generator = np.random.default_rng(rng)
-        return CountTables(
-            self.model, _sampling.sample_tables(self.model, self._means, self.population, rng=generator)
-        )
+        drawn = _sampling.sample_tables(self.model, self._means, self.population, rng=generator(rng))
+        return CountTables(self.model, drawn)
 
     def _impossible(self, tables: CountTables) -> bool:
+        if not isinstance(tables, CountTables):
+            raise ModelError(f"tables is {brief(tables)}: give CountTables")
         return tables.population != self.population or bool(tables.disagreements())
 
     def _log_potentials(self, tables: CountTables) -> float:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from headcount import memory
-from headcount.checks import instance, numbers
+from headcount.checks import generator, instance, numbers
 from headcount.individual import Model, ModelError
 from headcount.population import _moments, _sampling
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
@@ -267,8 +267,7 @@ class GCGM:
 
     def sample(self, *, rng: np.random.Generator | int) -> RealTables:
         """Draw one set of real tables down the junction tree; no matrix is factored."""
-        generator = np.random.default_rng(rng)
-        return RealTables(self.model, _sampling.sample_gaussian(self.model, self._means, rng=generator))
+        return RealTables(self.model, _sampling.sample_gaussian(self.model, self._means, rng=generator(rng)))
 
 
 def _on_support(table: Table, means: Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

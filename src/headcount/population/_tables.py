@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from headcount.checks import LARGEST_COUNT, brief, numbers
+from headcount.checks import LARGEST_COUNT, brief, finite_number, is_sequence, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual import MarkovChain, Model
-from headcount.labels import coordinate
+from headcount.individual._model import checked_model
+from headcount.labels import coordinate, shown
 from headcount.tables import Scope, dense
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class _Tables(ABC):
             for scope in given
             if frozenset(scope) not in known
         ]
-        named = {frozenset(scope) for scope in self.tables}
+        named = {frozenset(scope) for scope in self.tables if isinstance(scope, (tuple, list))}
         problems += [
             f"no table for the clique {clique!r}, of shape {self.model.size(clique)}; every clique of "
             f"model.junction_tree.cliques needs one"
@@ -104,6 +105,7 @@ class _Tables(ABC):
         Every separator's table must be the margin of both its cliques (the empty separator's is the total),
         and every clique's table must sum to the same N. Differences up to `tolerance` are let pass.
         """
+        tolerance = finite_number(tolerance, "tolerance", least=0.0, expected="a finite number of 0 or more")
         tree = self.model.junction_tree
         first = tree.cliques[0]
         population = self.tables[first].sum()
@@ -242,7 +244,12 @@ class CountTables(_Tables):
         samples : array_like, shape (N, number of variables)
             State indices, as `Model.sample` returns them.
         """
-        x = np.asarray(samples)
+        model = checked_model(model)
+        model.junction_tree.require_memory()
+        try:
+            x = np.asarray(samples)
+        except ValueError:
+            raise ModelError(f"samples is {brief(samples)}: give a rectangular array of integers") from None
         if x.ndim != 2 or x.shape[1] != len(model.variables) or x.dtype.kind not in "iu":
             raise ModelError(
                 f"samples must be integers of shape (N, {len(model.variables)}), one column per variable; "
@@ -286,6 +293,7 @@ class CountTables(_Tables):
         ModelError
             Listing every table that is missing or misshapen and every entry where nodes and edges disagree.
         """
+        model = checked_model(model)
         wide = [c for c in model.junction_tree.cliques if len(c) > 2]
         if wide:
             raise ModelError(
@@ -363,13 +371,16 @@ def entry_name(model: Model, scope: Scope, index: Iterable[int]) -> str:
 
 def _shaped(model: Model, scope: Scope, table: Any) -> Table:
     """The table as an array or csr matrix of the scope's shape."""
-    given = sparse.csr_array(table) if sparse.issparse(table) else np.asarray(table)
+    try:
+        given = sparse.csr_array(table) if sparse.issparse(table) else np.asarray(table)
+    except ValueError:
+        raise ModelError(f"table {scope!r} is {brief(table)}: give numbers in a rectangular array") from None
+    if given.dtype.kind not in "iuf":
+        raise ModelError(f"table {scope!r} holds {given.dtype}; give numbers")
     if given.shape != model.size(scope):
         raise ModelError(
             f"table {scope!r} has shape {given.shape}; its variables' states make it {model.size(scope)}"
         )
-    if given.dtype.kind not in "iuf":
-        raise ModelError(f"table {scope!r} holds {given.dtype}; give numbers")
     return given
 
 
@@ -379,6 +390,8 @@ def _by_scope(given: Any, order: Sequence[Scope], *, what: str) -> dict[Scope, A
         return {}
     if isinstance(given, Mapping):
         return {key if what == "edges" else (key,): table for key, table in given.items()}
+    if not is_sequence(given) or sparse.issparse(given):
+        raise ModelError(f"{what} is {brief(given)}: give a mapping, or one table for each of {shown(order)}")
     if len(given) not in (0, len(order)):
         raise ModelError(
             f"{len(given)} {what} were given, the model has {len(order)} in sequence; pass a mapping to "

@@ -5,7 +5,6 @@ P_t(j | i) = softmax_j(w·f_t(i, j)),      x_0 = cell 0,      y_t ~ Poisson(rate
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,8 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from headcount import memory
+from headcount.checks import attempt, brief, finite_number, generator, numbers, whole_number
 from headcount.individual import MarkovChain, ModelError
-from headcount.simulate._features import NAMES, Features, cell_coordinates, pair_features
+from headcount.simulate._features import NAMES, Features, FloatArray, cell_coordinates, pair_features
 from headcount.simulate._world import World, poisson
 from headcount.simulate._world import population as simulate_population
 
@@ -79,12 +79,11 @@ def birds(
     >>> world.counts.sum(axis=1)
     array([480, 480, 480, 480, 480])
     """
-    _check(side, weights, steps, rate, max_distance, sparse)
-    generator = np.random.default_rng(rng)
-    blown = _winds(winds, steps, generator)
-    coordinates = cell_coordinates(side)
+    side, coefficients, steps, max_distance = _check(side, weights, steps, max_distance, sparse)
+    noise, source = poisson(rate), generator(rng)
     cells = side * side
-    kept = len(np.unique(blown, axis=0)) + steps - 1  # matrices of transitions and of flows
+    winds_at_most = len(WINDS) if winds is None else steps - 1
+    kept = min(winds_at_most, steps - 1) + steps - 1  # matrices of transitions and of flows
     entries = cells * min(cells, _most_neighbours(side, max_distance)) if sparse else cells**2
     memory.require(
         8 * entries * ((2 if sparse else 1) * kept + _WORKING_ARRAYS),
@@ -92,14 +91,16 @@ def birds(
         limit=memory_limit,
         remedy="take a smaller map, fewer steps, or sparse=True",
     )
+    blown = _winds(winds, steps, source)
+    coordinates = cell_coordinates(side)
     origin, dest = flights(side, max_distance)
     initial = np.zeros(cells)
     initial[0] = 1.0
-    matrices = _transitions(coordinates, blown, np.asarray(weights, dtype=float), origin, dest)
+    matrices = _transitions(coordinates, blown, coefficients, origin, dest)
     if not sparse:
         matrices = {wind: matrix.toarray() for wind, matrix in matrices.items()}
     model = MarkovChain(initial, [matrices[tuple(wind)] for wind in blown.tolist()])
-    world = simulate_population(model, population, observe=poisson(rate), rng=generator)
+    world = simulate_population(model, population, observe=noise, rng=source)
     mask = None
     if max_distance is not None and not sparse:
         mask = np.full((cells, cells), -np.inf)
@@ -156,32 +157,42 @@ def _transitions(
 def _winds(winds: ArrayLike | None, steps: int, rng: np.random.Generator) -> NDArray[np.float64]:
     if winds is None:
         return np.array(WINDS)[rng.integers(len(WINDS), size=steps - 1)]
-    given = np.array(winds, dtype=float)
+    given = np.array(numbers(winds, "winds"))
     if given.shape != (steps - 1, 2) or not np.isfinite(given).all():
         raise ModelError(
-            f"winds has shape {given.shape}; give one finite vector (x, y) for each of the {steps - 1} "
-            f"flights"
+            f"winds has shape {given.shape}; give one finite vector (x, y) for each of the {steps - 1} flights"
         )
     return given
 
 
 def _check(
-    side: int, weights: Sequence[float], steps: int, rate: float, max_distance: float | None, sparse: bool
-) -> None:
-    problems = []
-    if side < 1:
-        problems.append(f"side is {side}; a map has at least one cell")
-    if len(weights) != len(NAMES) or not all(math.isfinite(w) for w in weights):
-        problems.append(
-            f"weights is {tuple(weights)!r}; give one finite number for each of {', '.join(NAMES)}"
+    side: Any, weights: Any, steps: Any, max_distance: Any, sparse: Any
+) -> tuple[int, FloatArray, int, float | None]:
+    """The numbers as numbers; everything that is wrong with them at once."""
+    problems: list[str] = []
+    found = attempt(problems, numbers, weights, "weights")
+    if found is not None and (found.shape != (len(NAMES),) or not np.isfinite(found).all()):
+        problems.append(f"weights is {brief(weights)}: give one finite number for each of {', '.join(NAMES)}")
+    cells = attempt(
+        problems, whole_number, side, "side", least=1, expected="a whole number: a map has at least one cell"
+    )
+    times = attempt(
+        problems, whole_number, steps, "steps", least=1, expected="a whole number: there is at least one time"
+    )
+    farthest = None
+    if max_distance is not None:
+        farthest = attempt(
+            problems,
+            finite_number,
+            max_distance,
+            "max_distance",
+            least=0.0,
+            expected="a distance of 0 or more, or leave it out",
         )
-    if steps < 1:
-        problems.append(f"steps is {steps}; there is at least one time")
-    if not (math.isfinite(rate) and rate >= 0):
-        problems.append(f"rate is {rate!r}; give a finite number, 0 or more")
-    if max_distance is not None and not max_distance >= 0:
-        problems.append(f"max_distance is {max_distance!r}; give a distance of 0 or more, or leave it out")
-    if sparse and max_distance is None:
+    if not isinstance(sparse, (bool, np.bool_)):
+        problems.append(f"sparse is {brief(sparse)}: give True or False")
+    elif sparse and max_distance is None:
         problems.append("sparse is True without max_distance: every flight is allowed; give a limit")
-    if problems:
+    if problems or cells is None or times is None or found is None:
         raise ModelError(problems)
+    return cells, found, times, farthest

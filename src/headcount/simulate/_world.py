@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount import memory
-from headcount.individual import MarkovChain, Model, ModelError
+from headcount.checks import LARGEST_COUNT, brief, finite_number, generator, whole_number
+from headcount.errors import ModelError, raise_all
+from headcount.individual import MarkovChain, Model
+from headcount.individual._model import checked_model
 from headcount.labels import coordinate
 from headcount.population import CGM, CountTables
 from headcount.simulate._features import Features
@@ -106,16 +109,31 @@ class World:
 
 def poisson(rate: float = 1.0, *, background: float = 0.0) -> Noise:
     """Y ~ Poisson(rate·n + background), entry by entry."""
-    return lambda counts, rng: rng.poisson(rate * counts + background)
+    rate = finite_number(rate, "rate", least=0.0, expected="a finite number, 0 or more")
+    background = finite_number(background, "background", least=0.0, expected="a finite number, 0 or more")
+
+    def draw(counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[Any]:
+        mean = rate * counts + background
+        if mean.max(initial=0.0) > LARGEST_COUNT:
+            raise ModelError(
+                f"the expected observations go up to {mean.max():.3g}, and counts to 2**53: take a smaller rate"
+            )
+        return rng.poisson(mean)
+
+    return draw
 
 
 def binomial(probability: float) -> Noise:
     """Y ~ Binomial(n, probability): each individual is seen or not."""
-    return lambda counts, rng: rng.binomial(counts, probability)
+    chance = finite_number(probability, "probability", least=0.0, expected="a probability, 0 to 1")
+    if chance > 1:
+        raise ModelError(f"probability is {probability!r}: give a probability, 0 to 1")
+    return lambda counts, rng: rng.binomial(counts, chance)
 
 
 def gaussian(sd: float) -> Noise:
     """Y ~ Normal(n, sd²)."""
+    sd = finite_number(sd, "sd", least=0.0, expected="a standard deviation, finite and 0 or more")
     return lambda counts, rng: rng.normal(counts, sd)
 
 
@@ -154,14 +172,19 @@ def population(
     >>> int(world.observations[("b",)].sum())
     1000
     """
-    generator = np.random.default_rng(rng)
-    tables = CGM(model, size).sample(rng=generator)
+    source = generator(rng)
+    tables = CGM(checked_model(model), whole_number(size, "size", least=1)).sample(rng=source)
     noise = poisson() if observe is None else observe
     seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
+    raise_all(
+        f"observe is {brief(look)} for {scope!r}: give a function of (counts, generator), such as simulate.poisson()"
+        for scope, look in seen.items()
+        if not callable(look) or isinstance(look, type)
+    )
     observations = {}
     for scope, look in seen.items():
         counts = dense(tables.table(scope))
-        values = np.asarray(look(counts, generator))
+        values = np.asarray(look(counts, source))
         if values.shape != counts.shape:
             raise ModelError(
                 f"the observations of {scope!r} have shape {values.shape}, its counts {counts.shape}; "
