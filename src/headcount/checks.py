@@ -77,14 +77,19 @@ def _written(most: int) -> str:
 
 
 def finite_number(
-    value: Any, what: str, *, least: float = -np.inf, expected: str = "a finite number"
+    value: Any,
+    what: str,
+    *,
+    least: float = -np.inf,
+    most: float = np.finfo(float).max,
+    expected: str = "a finite number",
 ) -> float:
-    """`value` as a finite float, at least `least`."""
+    """`value` as a float from `least` to `most`; finite unless `most` is infinite."""
     number = np.nan
     if not isinstance(value, (bool, np.bool_, str, bytes, complex)):
         with suppress(TypeError, ValueError, OverflowError):
             number = float(value)
-    if not (np.isfinite(number) and number >= least):
+    if not max(least, -np.finfo(float).max) <= number <= most:
         raise ModelError(f"{what} is {brief(value)}: give {expected}")
     return number
 

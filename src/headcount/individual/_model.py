@@ -117,7 +117,10 @@ class Model(ABC):
 def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> Scope:
     """`scope` as a tuple of distinct, known variables."""
     if not isinstance(scope, (tuple, list)):
-        raise ModelError(f"a scope is a tuple of variables, got {brief(scope)}: write (v,) for one variable")
+        example = f"({scope!r},)" if isinstance(scope, (str, int)) else "(v,)"
+        raise ModelError(
+            f"a scope is a tuple of variables, got {brief(scope)}: write {example} for one variable"
+        )
     names = tuple(label(v, "a variable of the scope") for v in scope)
     problems = [f"unknown variable {v!r}: the model has {shown(known)}" for v in names if v not in known]
     problems += [

@@ -137,7 +137,7 @@ class CGM:
             If there may be more than `limit`, with both numbers.
         """
         limit = finite_number(
-            limit, "limit", least=0.0, expected="how many tables may be listed, a finite number"
+            limit, "limit", least=0.0, most=np.inf, expected="how many tables may be listed"
         )
         for tables in _support.enumerate_support(self.model, self._means, self.population, limit=limit):
             yield CountTables(self.model, tables)

@@ -79,7 +79,7 @@ def birds(
     >>> world.counts.sum(axis=1)
     array([480, 480, 480, 480, 480])
     """
-    side, coefficients, steps, max_distance = _check(side, weights, steps, max_distance, sparse)
+    side, coefficients, steps, max_distance = _check(side, weights, steps, rate, max_distance, sparse)
     noise, source = poisson(rate), generator(rng)
     cells = side * side
     winds_at_most = len(WINDS) if winds is None else steps - 1
@@ -166,7 +166,7 @@ def _winds(winds: ArrayLike | None, steps: int, rng: np.random.Generator) -> NDA
 
 
 def _check(
-    side: Any, weights: Any, steps: Any, max_distance: Any, sparse: Any
+    side: Any, weights: Any, steps: Any, rate: Any, max_distance: Any, sparse: Any
 ) -> tuple[int, FloatArray, int, float | None]:
     """The numbers as numbers; everything that is wrong with them at once."""
     problems: list[str] = []
@@ -179,6 +179,7 @@ def _check(
     times = attempt(
         problems, whole_number, steps, "steps", least=1, expected="a whole number: there is at least one time"
     )
+    attempt(problems, poisson, rate)
     farthest = None
     if max_distance is not None:
         farthest = attempt(
@@ -187,6 +188,7 @@ def _check(
             max_distance,
             "max_distance",
             least=0.0,
+            most=np.inf,
             expected="a distance of 0 or more, or leave it out",
         )
     if not isinstance(sparse, (bool, np.bool_)):

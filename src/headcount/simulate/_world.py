@@ -125,9 +125,7 @@ def poisson(rate: float = 1.0, *, background: float = 0.0) -> Noise:
 
 def binomial(probability: float) -> Noise:
     """Y ~ Binomial(n, probability): each individual is seen or not."""
-    chance = finite_number(probability, "probability", least=0.0, expected="a probability, 0 to 1")
-    if chance > 1:
-        raise ModelError(f"probability is {probability!r}: give a probability, 0 to 1")
+    chance = finite_number(probability, "probability", least=0.0, most=1.0, expected="a probability, 0 to 1")
     return lambda counts, rng: rng.binomial(counts, chance)
 
 
