@@ -7,6 +7,7 @@ this order: what the caller passes; `limited` (a block of code); the environment
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from headcount.checks import brief, whole_number
 from headcount.errors import ModelError
 
 _UNITS = {
@@ -93,15 +93,18 @@ def _chosen() -> int | None:
 
 
 def checked_limit(value: Any) -> int | None:
-    """A limit as bytes: a whole number, text such as "8GB", or None for the module's own."""
+    """A limit as bytes: a whole number of 0 or more, text such as "8GB", or None for the module's own."""
     if value is None:
         return None
     try:
-        return parse_size(value) if isinstance(value, str) else whole_number(value, "memory_limit")
-    except ValueError as error:
+        size = parse_size(value) if isinstance(value, str) else operator.index(value)
+    except (TypeError, ValueError):
+        size = -1
+    if size < 0 or isinstance(value, bool):
         raise ModelError(
-            f"memory_limit is {brief(value)}: give bytes, or text such as 8GB ({error})"
-        ) from None
+            f"memory_limit is {str(value)[:80]!r} ({type(value).__name__}): give bytes, or text such as 8GB"
+        )
+    return size
 
 
 def require(needed: int, what: str, *, limit: int | None = None, remedy: str = "make it smaller") -> None:
