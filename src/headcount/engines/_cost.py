@@ -1,30 +1,65 @@
-r"""Sizes of a problem's tables, and the memory each engine takes for them.
+r"""Memory and time of each engine, from the sizes of a problem's tables; nothing large is allocated.
 
-A Gaussian engine on a chain or tree holds about a dozen :math:`L_u \times L_v` matrices per edge; on a junction tree the same per clique's
-features, and the map from the clique's table to them. MAP holds a few tables of possible moves. A path sampler holds N·V states per
-chain. The constants were measured at L = 100 … 400; expect a factor of two.
+With one table of :math:`L_u \times L_v` entries per edge, :math:`W = \max(L_u, L_v)`, N individuals and V variables:
+
+* Gaussian engines hold a number of :math:`W \times W` matrices per edge, and a grid of likelihoods per observed count; a sweep takes
+  about :math:`16 (L_u L_v W + 150 W^2)` operations per edge: products, and passes over matrices. On a junction tree the same holds of
+  every clique's features, and of the map from the clique's table to them.
+* MAP passes over every possible move a few times per iteration.
+* The path sampler holds N·V states per chain and per kept configuration, weighs L states to draw one, and keeps about fourteen sums per
+  flow; the table sampler walks about :math:`\bar n / (\sqrt{\bar n} + 3)` hops per move, :math:`\bar n` the mean flow.
+* Writing holds a number of columns as long as the tables, or the joint draws that go into the file.
+
+The constants come from ``benchmarks/plan.py``, which holds predictions against runs.
 """
 
 from __future__ import annotations
 
-from math import prod
+from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headcount.observe import Poisson
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine
     from headcount.observe import Problem
 
 BYTES = 8
-GAUSSIAN = frozenset({"TiltedEP", "Laplace", "EdgeEP", "ClosedForm"})
-"""Engines that hold a Gaussian's matrices."""
-POINT = frozenset({"MAP", "NLBP"})
-"""Engines that hold tables of possible moves only."""
-HELD_MATRICES = 12
-"""Matrices per edge that a Gaussian engine holds at once."""
-HELD_TABLES = 4
-"""Tables of possible moves that a point estimate holds at once."""
+"""Per number."""
+SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 400, "ClosedForm": 1}
+"""Sweeps that a Gaussian engine usually needs; of EdgeEP and ClosedForm not measured again."""
+HELD_MATRICES = {"TiltedEP": 15, "Laplace": 8, "EdgeEP": 15, "ClosedForm": 8}
+"""Matrices per edge held at once. Measured: TiltedEP 14 to 18, Laplace 6 to 8.2, at L = 36 … 324; the others as their likes."""
+GRID = {"TiltedEP": 350}
+"""Numbers per observed count in all grids together. Measured: 160 to 400."""
+PRODUCTS, PASSES = 16, 150
+"""Operations per edge and sweep: PRODUCTS (L³ + PASSES L²). Fitted at L = 36, 100, 196, 324 to 25 %."""
+SWEEP_OVERHEAD, ITERATION_OVERHEAD = 8e-5, 3e-5
+"""Seconds per edge and sweep (Gaussian) or iteration (MAP) that small tables cost all the same."""
+ITERATIONS = {"MAP": 30, "NLBP": 200}
+"""Iterations that a point estimate usually needs; of NLBP not measured again."""
+DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.5e-9
+"""Seconds per iteration and possible move of belief propagation. Measured: L = 225, 576 dense; L = 3600 sparse."""
+HELD_TABLES, HELD_PER_CELL = 1.3, 40
+"""Tables, and numbers per cell, held by a point estimate. Fitted to seven runs, dense and sparse, to 40 %."""
+STATE_DRAWN, STATE_WEIGHED = 1.3e-7, 1e-9
+"""Seconds per individual, variable and sweep of the path sampler: fixed, and per state of the variable. Fitted at L = 36 and 100."""
+MOVE_PICKED, MOVE_HOP = 1.5e-7, 2.4e-6
+"""Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at six mean flows from 0.8 to 60 000 to 30 %."""
+SUMS_PER_FLOW, SUMS_PER_CELL = 14, 20
+"""Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
+SAMPLER_BYTES = 12_000_000
+"""What R-hat, effective size and compiled code take beside that. Measured: about 12 MB left over at L = 36."""
+KEPT_BYTES, KEPT_DRAWS = 256_000_000, 1000
+"""The samplers' own limits on kept configurations (bytes) and node tables per chain."""
+RATIO_ENTRIES = 8_000_000
+"""Up to here the samplers tabulate Poisson's likelihood ratios too."""
 OTHER_TABLES = 3
-"""Tables that any other engine holds at once."""
+"""Tables that any other engine holds at once; not measured."""
+COLUMNS, SPARSE_COLUMNS, DRAWN_COPIES = 32, 4, 4
+"""While results are written: numbers per table entry (measured: 24 to 40), per move of a sparse table, copies of the joint draws."""
+FILE_DRAWS, FEWEST_FILE_DRAWS, FILE_ENTRIES = 100, 10, 4_000_000
+"""Joint draws that go into a file: at most, at least, and table entries in all (``posterior/_dataset.py``)."""
 
 
 class Sizes(NamedTuple):
@@ -69,19 +104,79 @@ def _junction_sizes(problem: Problem) -> Sizes:
     return Sizes(tables, squares, cubes)
 
 
+def is_sparse(problem: Problem) -> bool:
+    """Whether some transition is a sparse matrix."""
+    tree = problem.model.rooted()
+    return tree is not None and any(hasattr(m, "nnz") for m in tree.transitions)
+
+
+def _cells(problem: Problem) -> int:
+    return sum(len(states) for states in problem.model.states.values())
+
+
+def _edges(problem: Problem) -> int:
+    return max(len(problem.model.junction_tree.cliques), 1)
+
+
 def memory_of(problem: Problem, engine: Engine) -> int:
     """Bytes an engine takes at the peak of inference, about."""
     found, run = sizes(problem), _as_any(engine)
-    if run.name in GAUSSIAN:
-        return BYTES * HELD_MATRICES * found.squares
-    if run.name in POINT:
-        return BYTES * HELD_TABLES * found.tables
-    entries = OTHER_TABLES * found.tables
+    if run.name in SWEEPS:
+        seen = sum(len(site) for site in problem.sites)
+        return BYTES * (HELD_MATRICES[run.name] * found.squares + GRID.get(run.name, 0) * seen)
+    if run.name in ITERATIONS:
+        return int(BYTES * (HELD_TABLES * found.tables + HELD_PER_CELL * _cells(problem)))
     if run.name == "PathGibbs":
-        entries += run.chains * (problem.population * len(problem.model.variables) // 2 + 2 * found.tables)
-    elif run.name == "Gibbs":
-        entries += run.chains * 2 * found.tables
-    return BYTES * entries
+        states = 2 * run.chains * problem.population * len(problem.model.variables)
+        kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
+        return _sampler_memory(problem, run, min(KEPT_DRAWS, run.sweeps)) + states + kept
+    if run.name == "Gibbs":
+        kept = min(4 * run.chains * run.configurations * found.tables, KEPT_BYTES)
+        return _sampler_memory(problem, run, run.draws) + kept
+    return BYTES * OTHER_TABLES * found.tables
+
+
+def _sampler_memory(problem: Problem, run: Any, drawn: int) -> int:
+    """What both samplers hold: likelihood ratios, sums, and so many node tables per chain (4 bytes per count, and one copy)."""
+    counts, rows = sum(len(site) for site in problem.sites), problem.population + 1
+    tabulated = counts
+    if counts * rows > RATIO_ENTRIES:
+        tabulated = sum(len(s) for s in problem.sites if not isinstance(s.noise, Poisson))
+    cells = _cells(problem)
+    sums = SUMS_PER_FLOW * sizes(problem).tables + SUMS_PER_CELL * cells
+    return BYTES * (tabulated * rows + run.chains * (sums + drawn * cells)) + SAMPLER_BYTES
+
+
+def writing_memory(problem: Problem, engine: Engine) -> int:
+    """Bytes that writing the results takes beside what inference holds, about."""
+    tables = sizes(problem).tables
+    drawn = 0 if engine.name in ITERATIONS else min(FILE_DRAWS * tables, FILE_ENTRIES)
+    if drawn < FEWEST_FILE_DRAWS * tables:
+        drawn = 0
+    columns = SPARSE_COLUMNS if is_sparse(problem) else COLUMNS
+    return BYTES * max(columns * tables, DRAWN_COPIES * drawn)
+
+
+def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
+    """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
+    found, run, edges = sizes(problem), _as_any(engine), _edges(problem)
+    if run.name in SWEEPS:
+        operations = PRODUCTS * (found.cubes + PASSES * found.squares)
+        return float(SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * edges))
+    if run.name in ITERATIONS:
+        each = SPARSE_MOVE if is_sparse(problem) else DENSE_MOVE
+        return float(ITERATIONS[run.name] * (each * found.tables + ITERATION_OVERHEAD * edges))
+    if run.name == "PathGibbs":
+        states, widest = len(problem.model.variables), max(len(s) for s in problem.model.states.values())
+        work = (run.burn_in + run.sweeps) * problem.population * states
+        return float(
+            run.chains * work * (STATE_DRAWN + STATE_WEIGHED * widest) / min(run.workers, run.chains)
+        )
+    if run.name == "Gibbs":
+        flow = problem.population * edges / found.tables
+        each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
+        return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
+    return float("nan")
 
 
 def _as_any(engine: Engine) -> Any:

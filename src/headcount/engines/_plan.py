@@ -1,37 +1,20 @@
-r"""What a run will take, before it takes it: memory (see ``_cost``) and time from the sizes of the tables.
-
-A Gaussian engine spends about :math:`30\, L_u L_v \max(L_u, L_v)` operations per edge and sweep. MAP touches every possible move a few
-times per iteration. A sampler's sweep draws N·V states from rows of L. The constants were measured at L = 100 … 400; expect a
-factor of two.
-"""
+"""What a run will take, before it takes it: memory and time from the formulas in ``_cost``, for this machine as it is now."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headcount._linalg import threads_for
-from headcount.engines._cost import BYTES, memory_of, sizes
+from headcount.engines._cost import memory_of, seconds_of, writing_memory
 from headcount.engines._infer import chosen
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine
     from headcount.observe import Problem
-
-_GAUSSIAN_SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 400, "ClosedForm": 1}
-"""Sweeps that an engine usually needs (medians over the benchmark's problems)."""
-_POINT_ITERATIONS = {"MAP": 30, "NLBP": 200}
-_WRITTEN_TABLES = 40
-"""Tables of possible moves held while a results folder is written."""
-_DENSE_MOVE, _SPARSE_MOVE = 1e-8, 8e-8
-"""Seconds per iteration and possible move that belief propagation takes."""
-_PATH_STATE, _TABLE_MOVE = 6e-9, 4e-7
-"""Seconds per state that a path sampler weighs, and per move of the table sampler."""
-_EDGE_OVERHEAD = 2e-4
-"""Fixed cost per edge per sweep, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +28,7 @@ class Plan:
     memory
         Bytes at the peak of inference.
     writing
-        Bytes at the peak of writing the results with flows and intervals.
+        Bytes at the peak of writing the results with flows and intervals, or the page.
     seconds
         Of inference, on this machine as it is now; NaN for an engine without a formula.
     """
@@ -70,7 +53,7 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
     engine
         What ``infer`` would pick when None.
     rate
-        Floating-point operations a second; measured in a few milliseconds when None.
+        Floating-point operations per second; measured in a few milliseconds when None.
 
     Examples
     --------
@@ -82,31 +65,8 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
     choice = chosen(problem, engine)
     speed = operations_per_second() if rate is None else rate
     memory = memory_of(problem, choice.engine)
-    writing = memory + BYTES * _WRITTEN_TABLES * sizes(problem).tables
-    return Plan(choice.engine.name, choice.reason, memory, writing, _seconds(problem, choice.engine, speed))
-
-
-def _seconds(problem: Problem, run: Any, speed: float) -> float:
-    """Seconds of inference; NaN for an engine without a formula."""
-    tables, _, cubes = sizes(problem)
-    edges = max(len(problem.model.junction_tree.cliques), 1)
-    if run.name in _GAUSSIAN_SWEEPS:
-        return _GAUSSIAN_SWEEPS[run.name] * (30 * cubes / speed + _EDGE_OVERHEAD * edges)
-    if run.name in _POINT_ITERATIONS:
-        each = _SPARSE_MOVE if _is_sparse(problem) else _DENSE_MOVE
-        return _POINT_ITERATIONS[run.name] * (each * tables + _EDGE_OVERHEAD * edges)
-    if run.name == "PathGibbs":
-        widest = max(len(s) for s in problem.model.states.values())
-        states = problem.population * len(problem.model.variables) * widest
-        return float(run.chains * (run.burn_in + run.sweeps) * states * _PATH_STATE / run.workers)
-    if run.name == "Gibbs":
-        return float(run.chains * (run.burn_in + run.moves) * _TABLE_MOVE / run.workers)
-    return float("nan")
-
-
-def _is_sparse(problem: Problem) -> bool:
-    tree = problem.model.rooted()
-    return tree is not None and any(hasattr(m, "nnz") for m in tree.transitions)
+    writing = memory + writing_memory(problem, choice.engine)
+    return Plan(choice.engine.name, choice.reason, memory, writing, seconds_of(problem, choice.engine, speed))
 
 
 def operations_per_second(size: int = 192, *, seconds: float = 0.02) -> float:
