@@ -135,32 +135,48 @@ def _is_count(value: object) -> bool:
 
 
 def _all_tuples(values: object) -> bool:
-    return isinstance(values, tuple) and all(isinstance(value, tuple) for value in values)
+    """Whether this is a tuple of tuples of names or numbers."""
+    return isinstance(values, tuple) and all(isinstance(v, tuple) and _is_hashable(v) for v in values)
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _law_problems(tree: JunctionTree) -> list[str]:
     """What makes it no junction tree: unknown variables, no tree from clique 0 down, separators that are not what two cliques share."""
-    found: dict[str, None] = {}
-    for clique in (*tree.cliques, *(separator for _, _, separator in tree.edges)):
-        unknown = [v for v in clique if not isinstance(v, Hashable) or v not in tree.sizes]
-        if unknown:
-            found[f"the clique {clique!r} names {shown(unknown)}, which has no size"] = None
-    if found:
-        return list(found)
+    unknown = {
+        v: None
+        for scope in (*tree.cliques, *(separator for _, _, separator in tree.edges))
+        for v in scope
+        if v not in tree.sizes
+    }
+    if unknown:
+        return [f"cliques and separators name {shown(unknown)}, which have no size"]
+    return _edge_problems(tree) or _running_intersection_problems(tree)
+
+
+def _edge_problems(tree: JunctionTree) -> list[str]:
+    """Edges that do not make a tree from clique 0 down, and separators that are not what their two cliques share."""
+    problems = []
     reached = {0}
     for a, b, separator in tree.edges:
         if a not in reached or b in reached or b >= len(tree.cliques):
-            found[
+            problems.append(
                 f"the edge {(a, b)!r} does not lead from a clique above to a new one: order edges from clique 0 down"
-            ] = None
+            )
         elif set(separator) != set(tree.cliques[a]) & set(tree.cliques[b]):
-            found[f"the separator {separator!r} of cliques {a} and {b} is not what they share"] = None
+            problems.append(f"the separator {separator!r} of cliques {a} and {b} is not what they share")
         reached.add(b)
-    if len(reached) != len(tree.cliques) and not found:
-        found[
+    if len(reached) != len(tree.cliques) and not problems:
+        problems.append(
             f"{len(tree.edges)} edges do not join {len(tree.cliques)} cliques: every clique but the first needs one"
-        ] = None
-    return list(found) or _running_intersection_problems(tree)
+        )
+    return problems
 
 
 def _running_intersection_problems(tree: JunctionTree) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount import memory
 from headcount.checks import generator
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._junction_tree import JunctionTree
@@ -18,6 +19,9 @@ from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._tree_passes import tilted
 from headcount.individual._validate import checked_potentials
 from headcount.tables import dense
+
+_PAIR_COPIES = 2
+"""Tables of the result's size that exist at once while a joint table is made: the dense transition and the result."""
 
 
 class RootedModel(Model):
@@ -83,6 +87,11 @@ class RootedModel(Model):
         if len(names) == 1:
             return self._node_marginals[index[names[0]]].copy()
         if len(names) == 2:
+            memory.require(
+                _PAIR_COPIES * 8 * self.domain(names).size,
+                f"the joint table of {names[0]!r} and {names[1]!r}",
+                remedy="ask for single variables, or sample",
+            )
             return pair_marginal(self._tree, self._node_marginals, index[names[0]], index[names[1]])
         return self._general.marginal(names)
 
@@ -142,6 +151,8 @@ def _product_down(tree: RootedTree, path: Sequence[int]) -> Matrix | None:
 
 def log_factors(tree: RootedTree) -> tuple[tuple[Scope, Table], ...]:
     """(root,): log pi, and (parent, child): log P, so that A(theta) = 0."""
+    tables = (tree.sizes[tree.parents[v]] * tree.sizes[v] for v in range(1, len(tree.parents)))
+    memory.require(8 * sum(tables), "the factors as tables", remedy="use the transitions themselves")
     with np.errstate(divide="ignore"):
         factors: list[tuple[Scope, Table]] = [((tree.variables[0],), np.log(tree.initial))]
         for edge, v in tree.edge_of.items():

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount import memory
 from headcount.checks import mapping, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import Scope, checked_scope
@@ -132,7 +133,11 @@ def frozen(values: Any, what: str = "the array") -> NDArray[np.float64]:
     given = numbers(values, what)
     if given.flags.writeable:
         made_here = isinstance(values, (list, tuple)) or not np.may_share_memory(given, np.asarray(values))
-        given = given if made_here else given.copy()
+        if not made_here:
+            memory.require(
+                given.nbytes, f"a copy of {what}", remedy="give a sparse matrix, or one that is read-only"
+            )
+            given = given.copy()
         given.flags.writeable = False
     return given
 

@@ -66,6 +66,12 @@ def table_means(model: Model, population: float) -> dict[tuple[Hashable, ...], T
     """
     tree = model.junction_tree
     rooted = model.rooted()
+    if rooted is None or not any(rooted.is_sparse):
+        memory.require(
+            8 * sum(tree.table_sizes),
+            "the expected tables of all cliques",
+            remedy="give sparse transitions or merge states",
+        )
     means: dict[tuple[Hashable, ...], Table] = {}
     for scope in dict.fromkeys([*tree.cliques, *tree.separators]):
         place = rooted.find(scope) if rooted is not None else None
