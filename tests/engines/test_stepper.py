@@ -1,9 +1,11 @@
 """Step control of TiltedEP: damping, mixing, and the trust radius."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from headcount.engines.tilted._stepper import SETTINGS, Iterate, StepControl, mixed
+from headcount.engines.tilted._stepper import SETTINGS, Iterate, StepControl, mixed, next_state
 
 
 def test_mixing_stays_within_the_trust_radius():
@@ -69,3 +71,17 @@ def test_the_step_size_has_a_floor():
     for _ in range(200):
         control = control.after_plain(2.0, before=1.0)
     assert control.step_size == control.ceiling == SETTINGS.smallest
+
+
+def test_tilts_change_by_at_most_one_nat_per_step():
+    """A mixed step that would lead to the root ten nats away is cut to one nat, in all coordinates alike."""
+    x = np.array([[10.0, 20.0], [9.9, 19.8]])
+    past, here = (Iterate(row, -0.01 * row) for row in x)
+    control = StepControl(1.0, 1.0, history=(past,), radius=1e3)
+    state = SimpleNamespace(change=0.05, residual=0.05)
+
+    def evaluate(new):
+        return SimpleNamespace(x=new, change=0.01, residual=0.01)
+
+    new, _ = next_state(control, state, here, slice(0, 1), lambda r: r, evaluate)
+    assert new.x - here.x == pytest.approx([-1.0, -2.0])
