@@ -84,13 +84,13 @@ def provenance(*, quick: bool, seconds: float) -> dict[str, Any]:
     """Commit, versions, machine, date: what is needed to read a number, or to get it again."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "modified": bool(_git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks")),
+        "commit": git("rev-parse", "HEAD"),
+        "modified": bool(git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks")),
         "command": f"python -m benchmarks{' --quick' if quick else ''}",
         "quick": quick,
         "seconds": round(seconds, 1),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
         "threads": os.environ.get("OMP_NUM_THREADS", "the library's own choice"),
         **machine(),
     }
@@ -151,7 +151,7 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _git(*words: str) -> str:
+def git(*words: str) -> str:
     try:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError:
@@ -159,7 +159,7 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import joblib
+from benchmarks._report import git, machine, version
 from threadpoolctl import threadpool_limits
 
 from headcount._atomic import replacing
@@ -361,12 +360,10 @@ def manifest(
         }
     made_with = {
         "headcount": __version__,
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
-        "hardware": hardware(),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "hardware": machine(),
     }
-    if (
-        not last_run["tasks_computed"] and earlier["runs"]
-    ):  # only drawn again: the numbers were made with the old ones
+    if not last_run["tasks_computed"] and earlier["runs"]:  # only drawn again
         made_with = {name: earlier[name] for name in made_with}
     return {
         "scale": scale,
@@ -395,35 +392,5 @@ def sections(module: ModuleType) -> dict[str, str]:
 
 def commit() -> str:
     """The commit of the source, with a plus if the code differs from it; "unknown" outside a repository."""
-
-    def git(*arguments: str) -> str:
-        root = Path(__file__).parents[1]
-        return subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True
-        ).stdout
-
-    try:
-        changed = git("status", "--porcelain", "--", "src", "reproduction/*.py")
-        return git("rev-parse", "HEAD").strip() + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def hardware() -> dict[str, Any]:
-    """Processor, cores and memory."""
-    model, memory = platform.processor() or platform.machine(), None
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (OSError, StopIteration, ValueError, AttributeError):
-        pass  # not Linux
-    system = f"{platform.system()} {platform.machine()}"
-    return {"processor": model, "cores": os.cpu_count(), "memory_gib": memory, "system": system}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "absent"
+    changed = git("status", "--porcelain", "src", "reproduction/*.py")
+    return (git("rev-parse", "HEAD") or "unknown") + ("+" if changed else "")
