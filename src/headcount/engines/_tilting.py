@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount.individual import RootedTree
-from headcount.individual._rooted_model import node_marginals
-from headcount.individual._tree_passes import node_beliefs, tilted
+from headcount.individual._tree_passes import node_beliefs, node_marginals, tilted
 from headcount.tables import dense
 
 if TYPE_CHECKING:

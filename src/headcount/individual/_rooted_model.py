@@ -16,7 +16,7 @@ from headcount.individual._discrete import DiscreteModel
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._model import Model, Scope, Table, Variable, draw, draw_given, sample_size
 from headcount.individual._rooted_tree import Matrix, RootedTree
-from headcount.individual._tree_passes import tilted
+from headcount.individual._tree_passes import node_marginals, tilted
 from headcount.individual._validate import checked_potentials
 from headcount.tables import dense
 
@@ -116,15 +116,6 @@ class RootedModel(Model):
     @cached_property
     def _general(self) -> DiscreteModel:
         return DiscreteModel.from_model(self)
-
-
-def node_marginals(tree: RootedTree) -> tuple[Table, ...]:
-    """mu_v = P_vᵀ mu_u, from the root down."""
-    found = [tree.initial]
-    for v in range(1, len(tree.parents)):
-        matrix, above = tree.transitions[v], found[tree.parents[v]]
-        found.append(matrix.T @ above if tree.is_sparse[v] else above @ matrix)
-    return tuple(found)
 
 
 def pair_marginal(tree: RootedTree, nodes: Sequence[Table], a: int, b: int) -> Table:

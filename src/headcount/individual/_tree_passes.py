@@ -40,6 +40,15 @@ class _UnderflowError(Exception):
     """The linear domain cannot hold these messages."""
 
 
+def node_marginals(tree: RootedTree) -> tuple[NDArray[np.float64], ...]:
+    """mu_v = P_vᵀ mu_u, from the root down."""
+    found = [tree.initial]
+    for v in range(1, len(tree.parents)):
+        matrix, above = tree.transitions[v], found[tree.parents[v]]
+        found.append(matrix.T @ above if tree.is_sparse[v] else above @ matrix)
+    return tuple(found)
+
+
 def node_beliefs(
     tree: RootedTree, potentials: Potentials = None, *, edge_potentials: Sequence[Matrix | None] | None = None
 ) -> tuple[float, Sequence[Vector] | NDArray[np.float64]]:

@@ -15,7 +15,7 @@ Laplace              x                           y                              
 any log-concave      its slope at :math:`n^*`    :math:`\text{low} + e^x`                           none
 ===================  ==========================  ================================================  ====================
 
-Where log ℓ is linear (a Poisson zero) g is its slope, for good; an exact zero is :math:`g = -\infty`. A noise that is not
+Where log ℓ is linear (a Poisson zero) g is fixed at its slope; an exact zero is :math:`g = -\infty`. A noise that is not
 log-concave is replaced by a Poisson-shaped surrogate below it, renewed as the search goes on.
 """
 
@@ -93,7 +93,7 @@ class PoissonShape(Group):
     def start(self, g: Array | None) -> Array:
         """See :class:`Group`."""
         pull = self.b if g is None else g[self.entries] + self.b
-        some = pull > 0  # without a pull n* is nowhere; start where the shape is good
+        some = pull > 0  # otherwise no finite n* has this tilt: start where the shape touches the noise
         return np.where(some, np.log(self.a / np.where(some, pull, 1.0)), np.log(self.at + self.s))
 
     def terms(self, x: Array) -> Terms:

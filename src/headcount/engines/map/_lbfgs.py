@@ -72,7 +72,7 @@ class Memory:
 
     @property
     def pairs(self) -> tuple[Array, Array, Array]:
-        """Steps, changes and ρ, a row a pair."""
+        """Steps, changes and ρ, one row per pair."""
         return tuple(kept[self.start : self.stop] for kept in (self.steps, self.changes, self.rho))  # type: ignore[return-value]
 
     def push(self, old: Point, new: Point) -> Memory:

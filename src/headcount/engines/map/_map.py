@@ -1,4 +1,4 @@
-"""The most probable counts, by the convex dual (see ``_dual``): one belief propagation an iteration, any shape, dense or sparse."""
+"""The most probable counts, by the convex dual (see ``_dual``): one belief propagation per iteration, any shape, dense or sparse."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ DEAD = 1e-14
 """Variance, in units of the expected count, below which a count is known outright."""
 FLAT = 1e-10
 """Share of a precision that must be left to have a Gaussian."""
-TINY = 1e-300
+LEAST_VARIANCE = 1e-290
+"""Variance below which a count is known outright whatever is expected: its inverse would overflow at 5e-309."""
 SETTLED = 1e-4
 """Variance below which a count is one whole number: it changes by individuals, and the width of its Gaussian does not matter."""
 NARROW = 1.0
@@ -164,7 +165,7 @@ class _Cavity(NamedTuple):
 
 def _cavity(here: Entries) -> _Cavity:
     """1/v_c = 1/v − τ, m_c = v_c (m/v − ν)."""
-    live = here.variance > DEAD * np.maximum(here.expected, TINY)
+    live = here.variance > np.maximum(DEAD * here.expected, LEAST_VARIANCE)
     v = np.where(live, here.variance, 1.0)
     precision = 1.0 / v - here.tau
     usable = live & (precision > FLAT / v)
