@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from headcount.individual import MarkovChain, ModelError
+from headcount.learn._families import with_transitions
 
 THIRDS = np.full((3, 3), 1 / 3)
 HALF = [[0.5, 0.5], [0.5, 0.5]]
@@ -108,3 +109,11 @@ def test_every_step_of_an_array_is_its_own_matrix() -> None:
     chain = MarkovChain([0.2, 0.3, 0.5], steps)
     for made, given in zip(chain.transitions, steps, strict=True):
         np.testing.assert_allclose(made, given, rtol=1e-12)
+
+
+def test_a_fit_keeps_the_labels_of_every_time() -> None:
+    """A learned chain has its template's cells, per time and named by tuples too, where both could be confused."""
+    names = {0: (("a", "b"), ("c", "d")), 1: (("e", "f"), ("g", "h"))}
+    chain = MarkovChain([0.5, 0.5], [HALF], cells=names)
+    made = with_transitions(chain, [0.3, 0.7], [HALF])
+    assert dict(made.states) == names

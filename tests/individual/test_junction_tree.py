@@ -130,3 +130,24 @@ def test_a_limit_can_be_chosen() -> None:
     assert DiscreteModel({"a": 4, "b": 4}, factors, memory_limit=128).marginal(("a",)) == pytest.approx(0.25)
     with pytest.raises(ModelError, match="16 entries"):
         DiscreteModel({"a": 4, "b": 4}, factors, memory_limit=127).marginal(("a",))
+
+
+@pytest.mark.parametrize(
+    ("cliques", "edges", "message"),
+    [
+        ((("a", "b"), ("b", "z")), ((0, 1, ("b",)),), "'z', which have no size"),
+        ((("a", "b"), ("b", "c")), (), "0 edges do not join 2 cliques"),
+        ((("a", "b"), ("b", "c")), ((1, 0, ("b",)),), "does not lead from a clique above"),
+        ((("a", "b"), ("b", "c")), ((0, 1, ("a",)),), "is not what they share"),
+        (
+            (("a", "b"), ("b", "c"), ("a", "c")),
+            ((0, 1, ("b",)), (1, 2, ("c",))),
+            "hold 'a', and a clique between",
+        ),
+        ((("a", "b"),), (), "'c' is in no clique"),
+    ],
+)
+def test_what_is_no_junction_tree_is_refused(cliques, edges, message) -> None:
+    """Unknown variables, missing or upward edges, wrong separators and a broken running intersection are named."""
+    with pytest.raises(ModelError, match=message):
+        JunctionTree({"a": 2, "b": 2, "c": 2}, cliques, edges)

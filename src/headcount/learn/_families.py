@@ -146,9 +146,7 @@ class ChainFamily(Family):
 
 def with_transitions(template: MarkovChain, initial: Any, matrices: Any) -> MarkovChain:
     """A chain with the template's times and cells."""
-    labels = list(template.states.values())
-    cells = labels[0] if all(names == labels[0] for names in labels) else labels
-    return MarkovChain(initial, matrices, times=template.times, cells=cells)
+    return MarkovChain(initial, matrices, times=template.times, cells=template.states)
 
 
 @dataclass(frozen=True, eq=False)

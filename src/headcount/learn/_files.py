@@ -211,7 +211,7 @@ def _template(initial: Any, states: Mapping[Any, tuple[Any, ...]]) -> MarkovChai
     uniform = [np.full((len(a), len(b)), 1 / len(b)) for a, b in itertools.pairwise(cells)]
     same = all(names == cells[0] for names in cells)
     matrices = np.full((len(cells[0]), len(cells[0])), 1 / len(cells[0])) if same else uniform
-    return MarkovChain(initial, matrices, times=tuple(states), cells=cells[0] if same else cells)
+    return MarkovChain(initial, matrices, times=tuple(states), cells=states)
 
 
 def _object_array(shape: Sequence[int], values: Sequence[Any]) -> Any:
