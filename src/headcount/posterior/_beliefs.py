@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount.individual import Model
+    from headcount.observe import Problem
     from headcount.structure import Field
 
     Array = NDArray[np.float64]
@@ -123,12 +124,18 @@ class GaussianBeliefs(Beliefs):
     """
 
     model: Model
-    population: int
+    """The tilted law whose expected counts are the centre."""
+    problem: Problem
     make_field: Callable[[], Field]
     """Builds the Gaussian posterior; called once, when something besides the settled means is asked for."""
     settled: bool
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def population(self) -> int:
+        """N."""
+        return self.problem.population
 
     @cached_property
     def field(self) -> Field:
@@ -149,19 +156,13 @@ class GaussianBeliefs(Beliefs):
         return self.field.covariance(a, b)
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """Draws of the Gaussian; as integers, rounded from the root of the junction tree down so that tables still agree."""
-        draws = self.field.sample(size, rng=rng)
-        centred = {}
-        for clique in self.model.junction_tree.cliques:
-            # A rooted tree joins unconnected variables by an edge, so its tables may be larger than the model's cliques.
-            scope = next(s for s in draws if set(clique) <= set(s))
-            drawn = self.model.domain(scope).project(draws[scope], clique)
-            centred[clique] = drawn + self.population * self.model.marginal(clique)
-        if not integer:
-            return centred
-        from headcount.posterior._draws import round_consistently
+        """Draws of the Gaussian; as whole numbers, by :func:`headcount.posterior._draws.whole_draws`."""
+        if integer:
+            from headcount.posterior._draws import whole_draws
 
-        return round_consistently(centred, self.model, self.population, rng=rng)
+            return whole_draws(self, size, rng=rng)
+        draws = self.field.sample(size, rng=rng)
+        return {c: d + self.population * self.model.marginal(c) for c, d in draws.items()}
 
     @cached_property
     def promises(self) -> Promises:

@@ -14,6 +14,7 @@ import numpy as np
 
 from headcount._atomic import replacing
 from headcount._netcdf import write_tree
+from headcount.posterior._draws import DrawError
 from headcount.posterior._frames import COORDINATES, SUMMARY, is_plain_chain, label_array, places_under
 from headcount.posterior._provenance import written
 from headcount.posterior._result import Result
@@ -196,14 +197,19 @@ def draw_group(posterior: Posterior) -> xr.Dataset:
     model, beliefs = posterior.problem.model, posterior.beliefs
     entries = sum(math.prod(model.size(tuple(clique))) for clique in model.junction_tree.cliques)
     size = min(DRAWS, DRAWN_ENTRIES // max(entries, 1))
+    note: dict[str, Any] = {"draws": 0, "note": "no draws were made: the only entry along draw is the mean"}
+    values = None
     if size >= FEWEST_DRAWS and beliefs.has_draws:
         whole = posterior.promises.non_negative
-        tables = beliefs.sample(size, rng=np.random.default_rng(0), integer=whole)
-        values = {v: _margin(tables, v) for v in model.variables}
-        note: dict[str, Any] = {"draws": size, "draws_seed": 0, "whole_numbers": int(whole)}
-    else:
+        try:
+            tables = beliefs.sample(size, rng=np.random.default_rng(0), integer=whole)
+        except DrawError as error:
+            note["note"] += f" ({error})"
+        else:
+            values = {v: _margin(tables, v) for v in model.variables}
+            note = {"draws": size, "draws_seed": 0, "whole_numbers": int(whole)}
+    if values is None:
         values = {v: beliefs.mean((v,))[None] for v in model.variables}
-        note = {"draws": 0, "note": "no draws were made: the only entry along draw is the mean"}
     return xr.Dataset(_draw_arrays(model, values), attrs=note)
 
 

@@ -39,7 +39,7 @@ class ClosedForm(DirectEngine):
         log_z = centre.structure.solve(tau, nu).log_z
         return GaussianBeliefs(
             problem.model,
-            problem.population,
+            problem,
             lambda: centre.structure.field(tau, nu),
             settled=not problem.sites,
             log_evidence=centre.gain + centre.constant + log_z,

@@ -154,7 +154,7 @@ def _gaussian(state: NewtonState) -> GaussianBeliefs:
     sites = float((-0.5 * state.tau * state.delta**2 + state.nu * state.delta)[active].sum())
     return GaussianBeliefs(
         centre.model(),
-        centre.roles.tilts.problem.population,
+        centre.roles.tilts.problem,
         lambda: centre.structure.field(tau, nu),
         settled=not centre.roles.tilts.problem.sites,
         log_evidence=centre.gain + centre.constant + log_z + state.value - sites,

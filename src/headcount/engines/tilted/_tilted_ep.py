@@ -293,7 +293,7 @@ class TiltedEP(IterativeEngine):
         settled |= not tilts.problem.sites
         return GaussianBeliefs(
             state.centre.model(),
-            tilts.problem.population,
+            tilts.problem,
             lambda: state.centre.structure.field(tau, nu),
             settled=settled,
             log_evidence=evidence,
