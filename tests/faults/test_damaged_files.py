@@ -157,6 +157,10 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path: Path) -> 
     """A gzip bomb is refused with both numbers before it is unpacked, also where it states a small size."""
     table = gzip.compress(b"time,cell,count\n" + b"0,pond,1\n" * 2_000_000, mtime=0)
     path = tmp_path / "counts.csv.gz"
+    network = tmp_path / "large.bif.gz"
+    network.write_bytes(table)
+    with memory.limited("64MB"), pytest.raises(FaultsError, match=r"large\.bif\.gz.*limit is 64 MB"):
+        as_network(network)
     for content in (table, table[:-4] + b"\x10\x00\x00\x00"):
         path.write_bytes(content)
         with (

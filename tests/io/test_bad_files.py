@@ -150,6 +150,9 @@ def test_many_bad_rows_make_one_line(tmp_path: Path) -> None:
         ({"population": None}, r"population.*missing.*come to about 58"),
         ({"noise": "binomial"}, r"binomial noise needs detection.*--detection"),
         ({"parameters": {"sd": 2.0}}, r"poisson noise takes no sd"),
+        ({"parameters": {"rate": 0.0}}, r"rate must be a finite number above 0 \(got 0\.0\)"),
+        ({"parameters": {"background": -1.0}}, r"background must be a finite number ≥ 0"),
+        ({"parameters": {"rate": float("nan")}, "population": None}, r"rate must be a finite number above 0"),
         ({"initial": "nowhere"}, r"initial: give counts, smoothed, uniform or a table"),
         ({"transitions": "none.csv"}, r"none\.csv: there is no such file"),
         (

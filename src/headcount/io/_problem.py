@@ -288,13 +288,29 @@ def noise_parameters(
     for parameter in sorted(set(kind.needed) - set(options) - set(columns)):
         text = f"{name} noise needs {parameter}: give it ({parameter}=…, --{parameter} …) or a column {parameter} beside the counts"
         findings.problem("noise", text)
-    return {p: v for p, v in (columns | options).items() if p in takes}
+    chosen = {p: v for p, v in (columns | options).items() if p in takes}
+    for parameter, value in chosen.items():
+        _check_size(parameter, value, findings)
+    return chosen
+
+
+def _check_size(parameter: str, value: Any, findings: Findings) -> None:
+    """A background is ≥ 0, every other parameter of a noise above 0; an empty entry of a column is read elsewhere."""
+    numbers = np.atleast_1d(np.asarray(value, dtype=float))
+    low = numbers < 0 if parameter == "background" else numbers <= 0
+    wrong = low | np.isinf(numbers) | (np.isnan(numbers) & (np.ndim(value) == 0))
+    if wrong.any():
+        least = "≥ 0" if parameter == "background" else "above 0"
+        findings.problem(
+            "noise", f"{parameter} must be a finite number {least}", values=numbers[wrong].tolist()
+        )
 
 
 def expected(counts: Any, parameters: Mapping[str, Any]) -> Any:
     """Expected individuals behind the counts, (y − background)/(rate · detection), entry by entry."""
     rate = np.asarray(parameters.get("rate", 1.0)) * np.asarray(parameters.get("detection", 1.0))
-    return (counts - np.asarray(parameters.get("background", 0.0))) / rate
+    with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 0 is reported where it is read
+        return (counts - np.asarray(parameters.get("background", 0.0))) / rate
 
 
 def _check_population(

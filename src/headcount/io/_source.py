@@ -128,7 +128,7 @@ def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source |
             with path.open("rb"):  # one report of what is missing or forbidden, whatever the format
                 pass
             return read(path, findings)
-        content = _unpacked(path, findings)
+        content = unpacked(path, findings)
     except FileNotFoundError:
         findings.problem(str(path), "there is no such file: check the path")
         return None
@@ -141,7 +141,7 @@ def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source |
     return None if text is None else _from_text(path.name, text, findings)
 
 
-def _unpacked(path: Path, findings: Findings) -> bytes | None:
+def unpacked(path: Path, findings: Findings) -> bytes | None:
     """The bytes of a file, unpacked where they are compressed; refused as soon as they are known not to fit the memory.
 
     Raises
@@ -163,13 +163,13 @@ def _unpacked(path: Path, findings: Findings) -> bytes | None:
     )
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-            unpacked = packed.read(most + 1)
+            text = packed.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         findings.problem(path.name, f"the compressed file is damaged ({error}): compress it again")
         return None
-    what = f"{path.name}, unpacked to {readable_bytes(len(unpacked))} or more,"
-    memory.require(MEMORY_PER_BYTE * len(unpacked), what, remedy=remedy)
-    return unpacked
+    what = f"{path.name}, unpacked to {readable_bytes(len(text))} or more,"
+    memory.require(MEMORY_PER_BYTE * len(text), what, remedy=remedy)
+    return text
 
 
 def _decoded(name: str, content: bytes, encoding: str | None, findings: Findings) -> str | None:
