@@ -6,6 +6,7 @@ from headcount.learn._families import Family
 from headcount.learn._fit import fit
 from headcount.learn._forecast import Forecast
 from headcount.learn._information import Direction, Information
+from headcount.learn._initial import LearnInitial, infer_initial
 from headcount.learn._parametrisation import (
     LearnRate,
     LogisticChain,
@@ -23,6 +24,7 @@ __all__ = [
     "FitNotConvergedError",
     "Forecast",
     "Information",
+    "LearnInitial",
     "LearnRate",
     "LogLinear",
     "LogisticChain",
@@ -32,4 +34,5 @@ __all__ = [
     "compare",
     "fit",
     "fit_complete",
+    "infer_initial",
 ]

@@ -160,6 +160,7 @@ def _classes() -> dict[str, type]:
     from headcount.learn._expect import Evaluation
     from headcount.learn._forecast import LastCounts
     from headcount.learn._information import Direction, Information
+    from headcount.learn._initial import LearnInitial
     from headcount.learn._objective import Objective
     from headcount.learn._parametrisation import LearnRate, LogisticChain, LogLinear, TabularChain
     from headcount.learn._result import Fit
@@ -174,7 +175,7 @@ def _classes() -> dict[str, type]:
         Information,
         Objective,
     )
-    found += (LearnRate, LogisticChain, LogLinear, TabularChain, Fit)
+    found += (LearnInitial, LearnRate, LogisticChain, LogLinear, TabularChain, Fit)
     return {kind.__name__: kind for kind in found}
 
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headcount.engines import Engine, Status, TiltedEP
+from headcount.engines import Auto, Engine, Status, TiltedEP
+from headcount.engines._infer import as_engine
 from headcount.learn._climb import Climber, ClimbState, dense_inverse, trace_row
 from headcount.learn._expect import Expectation, running
 from headcount.learn._families import Family, true_values
@@ -30,7 +31,7 @@ DEFAULT_BUDGET = {"ascent": 100, "em": 500}
 def fit(
     parametrisation: Parametrisation | Sequence[Parametrisation],
     problem: Problem | Sequence[Problem],
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     *,
     method: Literal["ascent", "em"] = "ascent",
     start: Any = None,
@@ -97,6 +98,7 @@ def fit(
     """
     settings, problems = _paired(parametrisation, problem)
     families = bind(settings, problems)
+    engine = None if engine is None or isinstance(as_engine(engine), Auto) else as_engine(engine)
     _check_options(method, engine, rng)
     seed = int(np.random.default_rng(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)

@@ -396,10 +396,15 @@ def _initial(chain: MarkovChain, initial: Any) -> tuple[MarkovChain, Rows | None
     if isinstance(initial, str):
         if initial != "learned":
             raise ModelError(f'initial is {initial!r}: give None, probabilities, or "learned"')
-        labels = np.array([[f"initial[{cell}]" for cell in chain.states[chain.times[0]]]], dtype=object)
-        free = (np.asarray(chain.initial) > 0)[None]
-        return chain, Rows(labels, free, np.zeros(free.shape))
+        return chain, initial_rows(chain)
     return with_transitions(chain, initial, chain.transitions), None
+
+
+def initial_rows(chain: MarkovChain, *, dirichlet: float = 1.0) -> Rows:
+    """The initial distribution as a component, over the cells to which the chain gives some probability."""
+    labels = np.array([[f"initial[{cell}]" for cell in chain.states[chain.times[0]]]], dtype=object)
+    free = (np.asarray(chain.initial) > 0)[None]
+    return Rows(labels, free, np.zeros(free.shape), dirichlet)
 
 
 def _features(given: Any) -> tuple[Array, Sequence[Any] | None, tuple[Hashable, ...] | None]:

@@ -1,0 +1,204 @@
+r"""Inference where nobody knows how the population was spread at the first time.
+
+The initial distribution π has the flat prior Dirichlet(1, …, 1), with which every way to spread N individuals over the cells is
+equally probable. π is found by maximising the evidence and then integrated out to second order. With θ = log π and n₀ the first
+counts, log p(n | π) is linear in θ, so that
+
+.. math::
+
+    J = (N + L)(\operatorname{diag} π − ππᵀ) − \operatorname{cov}(n_0 | y, π̂)          \qquad\text{(observed information of θ)}
+
+    \operatorname{cov}(n_A, n_B | y) = \operatorname{cov}(n_A, n_B | y, π̂)
+        + \operatorname{cov}(n_A, n_0 | y, π̂)\, J^{-1} \operatorname{cov}(n_0, n_B | y, π̂)
+
+(the law of total covariance). For a Gaussian posterior this removes the prior that n₀ ~ Multinomial(N, π̂) would have brought, so no
+count is used twice: as data and as the initial distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from headcount.engines import Engine, Posterior
+from headcount.individual import MarkovChain, Model, ModelError
+from headcount.learn._components import Array, Component, Rows
+from headcount.learn._families import Family, Tables, with_transitions
+from headcount.learn._fit import fit
+from headcount.learn._parametrisation import Parametrisation, initial_rows
+from headcount.observe import Problem
+from headcount.posterior import Beliefs, Promises
+from headcount.tables import Scope, dense
+
+FLAT = 2.0
+"""The exponent α of `Rows` that stands for Dirichlet(1): in log-odds coordinates its density is Π π, one count more per cell."""
+SMALLEST_SHARE = 1e-9
+"""Floor of the information about π as a share of that of complete counts, against rounding."""
+
+
+@dataclass(frozen=True)
+class LearnInitial(Parametrisation):
+    """The initial distribution of a chain whose transitions are known; flat prior."""
+
+    def bind(self, model: Model) -> InitialFamily:
+        """See `Parametrisation`."""
+        if not isinstance(model, MarkovChain):
+            raise ModelError(
+                f"only a Markov chain has an initial distribution, the model is a {type(model).__name__}"
+            )
+        return InitialFamily(model, initial_rows(model, dirichlet=FLAT))
+
+
+@dataclass(frozen=True, eq=False)
+class InitialFamily(Family):
+    """A chain by its initial distribution."""
+
+    template: MarkovChain
+    initial: Rows
+
+    @property
+    def components(self) -> tuple[Component, ...]:  # type: ignore[override]
+        """The one component."""
+        return (self.initial,)
+
+    def model(self, x: Array) -> MarkovChain:
+        """The chain."""
+        return with_transitions(
+            self.template, self.initial.probabilities(x)[0], _shared(self.template.transitions)
+        )
+
+    def statistics(self, tables: Tables, problem: Problem | None) -> tuple[Array, ...]:
+        """The first time's counts."""
+        del problem
+        return (np.asarray(dense(tables((self.template.times[0],))), dtype=float)[None],)
+
+
+def _shared(matrices: list[Any]) -> Any:
+    """The one matrix of a homogeneous chain, which then stays one object, or all of them."""
+    return matrices[0] if len({id(m) for m in matrices}) == 1 else matrices
+
+
+def infer_initial(
+    problem: Problem,
+    engine: Engine | str | None = None,
+    *,
+    rng: np.random.Generator | int | None = None,
+    strict: bool = True,
+    progress: bool | None = None,
+) -> Posterior:
+    """Infer with an unknown initial distribution: flat prior, learned from all counts, its uncertainty included.
+
+    Parameters
+    ----------
+    problem
+        A chain; its initial distribution only says (by zeros) where nobody can start.
+    engine, rng, strict, progress
+        As for `infer`.
+
+    Returns
+    -------
+    Posterior
+        Its problem has the learned initial distribution; ``outcome.info["initial"]`` says so. An engine without spread (`MAP`)
+        gives the most probable counts under it.
+
+    Examples
+    --------
+    >>> import headcount as hc
+    >>> chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=3)
+    >>> counts = [[float("nan"), float("nan")], [62, 38], [60, 41]]
+    >>> problem = hc.Problem(chain, 100, hc.Poisson(counts))
+    >>> found = infer_initial(problem)
+    >>> bool(found.node(0).sd[0] > hc.infer(problem).node(0).sd[0])
+    True
+    """
+    found = fit(
+        LearnInitial(), problem, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
+    )
+    posterior = found.posterior
+    posterior.outcome.info["initial"] = "learned from all counts under a flat prior"
+    (family,) = found.families
+    if not posterior.beliefs.has_spread or not isinstance(family, InitialFamily):
+        return posterior
+    beliefs = _integrated(posterior, family.initial, found.working)
+    posterior.outcome.info["initial"] += ", its uncertainty included"
+    return Posterior(posterior.problem, posterior.settings, replace(posterior.outcome, beliefs=beliefs))
+
+
+def _integrated(posterior: Posterior, rows: Rows, x: Array) -> IntegratedBeliefs:
+    """The beliefs at π̂, with the covariance of log π and the evidence integrated over it."""
+    first = (posterior.problem.model.variables[0],)
+    free = rows.place[1]
+    complete = rows.information(x, np.full(rows.free.shape, posterior.problem.population / rows.free.sum()))
+    complete += rows.prior_information(x)
+    hidden = np.asarray(posterior.beliefs.covariance(first, first))[np.ix_(free, free)]
+    lower = np.linalg.cholesky(complete)
+    half = np.linalg.solve(lower, np.linalg.solve(lower, 0.5 * (hidden + hidden.T)).T)
+    share, vectors = np.linalg.eigh(np.eye(len(free)) - 0.5 * (half + half.T))
+    share = np.maximum(share, SMALLEST_SHARE)
+    root = np.linalg.solve(lower.T, vectors / np.sqrt(share))  # root rootᵀ = J⁻¹
+    evidence = posterior.log_evidence
+    if evidence is not None:
+        log_det = 2 * float(np.log(np.diagonal(lower)).sum()) + float(np.log(share).sum())
+        prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))
+        evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
+    return IntegratedBeliefs(
+        posterior.beliefs, posterior.problem.model, first, free, root, evidence, posterior.diagnostics
+    )
+
+
+@dataclass(frozen=True)
+class IntegratedBeliefs(Beliefs):
+    """Beliefs at an estimated initial distribution, with the uncertainty of that estimate."""
+
+    base: Beliefs
+    model: Model
+    first: Scope
+    """The first time."""
+    free: NDArray[np.intp]
+    """Its cells whose log-odds were learned."""
+    root: Array
+    """A square root of the covariance of these log-odds, shape (K, K)."""
+    log_evidence: float | None
+    diagnostics: Mapping[str, Any]
+
+    def mean(self, scope: Scope) -> Array:
+        """As at the estimate: exact to first order."""
+        return self.base.mean(scope)
+
+    def _response(self, scope: Scope) -> Array:
+        """Change of the table's mean per standard deviation of the estimate, shape (entries, K)."""
+        return np.asarray(self.base.covariance(scope, self.first))[:, self.free] @ self.root
+
+    def variance(self, scope: Scope) -> Array | None:
+        """That at the estimate, and that of the estimate."""
+        known = self.base.variance(scope)
+        if known is None:
+            return None
+        extra = np.einsum("ak,ak->a", *[self._response(scope)] * 2)
+        return np.asarray(dense(known), dtype=float) + extra.reshape(np.shape(known))
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """That at the estimate, and that of the estimate."""
+        return np.asarray(self.base.covariance(a, b)) + self._response(a) @ self._response(b).T
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Draws at the estimate, moved by draws of the estimate; as integers, rounded so that tables still agree."""
+        draws = self.base.sample(size, rng=rng, integer=False)
+        moves = rng.normal(size=(size, self.root.shape[1]))
+        moved = {s: t + (moves @ self._response(s).T).reshape(t.shape) for s, t in draws.items()}
+        if not integer:
+            return moved
+        from headcount.posterior._draws import round_consistently
+
+        total = round(float(np.asarray(self.mean(self.first)).sum()))
+        return round_consistently(moved, self.model, total, rng=rng)
+
+    @property
+    def promises(self) -> Promises:
+        """As at the estimate."""
+        return self.base.promises
