@@ -44,11 +44,11 @@ class Options:
     initial: Annotated[
         str,
         _option(
-            "Where they start: counts (shares of the first), smoothed, uniform, or a table cell, probability.",
+            "Where they start: learned (from all counts), counts (shares of the first), smoothed, uniform, or a table cell, probability.",
             _TABLES,
-            show="counts",
+            show="learned",
         ),
-    ] = "counts"
+    ] = "learned"
     cells: Annotated[Path | None, _option("All cells: cell[, x, y] or cell[, lon, lat].", _TABLES)] = None
     flows: Annotated[Path | None, _option("Observed flows: time, origin, dest, count.", _TABLES)] = None
     network: Annotated[

@@ -81,13 +81,17 @@ def _coordinates(observation: Any) -> Any:
 def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     """Read, plan, infer, say how it went, write."""
     from headcount.engines import infer
+    from headcount.learn import infer_initial
 
     output.check()
     case = read_case(counts, options)
     output.check_files(case, fitted=False)
     engine, plan = planned(case.problem, options)
     refuse_too_large(plan)
-    posterior = infer(case.problem, engine, rng=options.seed, strict=False)
+    if case.learns_initial:
+        posterior = infer_initial(case.problem, named_engine(options), rng=options.seed, strict=False)
+    else:
+        posterior = infer(case.problem, engine, rng=options.seed, strict=False)
     _write_and_show(posterior, output, case.notes, good=posterior.status.good)
 
 
@@ -114,7 +118,7 @@ def run_fit(
     family = LogisticChain(case.features, names=case.feature_names, mask=case.mask, ridge=ridge)
     made = fit(family, case.problem, engine, method=method, start=begin, rng=options.seed, strict=False)  # type: ignore[arg-type]
     table = made.table(level=output.level).rename(columns={"parameter": "feature", "estimate": "weight"})
-    table = table.assign(level=output.level)
+    table = table[table["feature"].isin(case.feature_names)].assign(level=output.level)
     facts = {
         "status": made.status.value,
         "method": made.method,

@@ -19,6 +19,7 @@ from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.individual import MarkovChain
 from headcount.posterior._outcome import NotConvergedError
 from headcount.posterior._posterior import Posterior
 
@@ -87,6 +88,11 @@ def infer(
     Posterior
         Labelled means, spreads and draws, with the status of the run.
     """
+    if isinstance(problem.model, MarkovChain) and not problem.model.initial_known:
+        raise ValueError(
+            "the model's initial distribution is unknown: headcount.learn.infer_initial(problem) learns it and includes its "
+            "uncertainty; or give one, MarkovChain(initial, ...)"
+        )
     choice = chosen(problem, engine)
     run = choice.engine
     if run.random and rng is None:

@@ -37,6 +37,7 @@ class MarkovChain(RootedModel):
     initial
         pi, the law of the cell at the first time, shape ``(L,)``. Labelled (pandas, xarray) inputs are put
         in the order of `cells`, or of the first labels met.
+        None: unknown (see `headcount.learn.infer_initial`).
     transitions
         One matrix for all steps (then `length` or `times` says how many), or a sequence of T − 1 matrices (an
         array of shape ``(T − 1, L, L)`` is one), each dense or scipy.sparse; ``[i, j]`` is the probability of
@@ -83,6 +84,10 @@ class MarkovChain(RootedModel):
         given = (
             [transitions] if single else _as_list(transitions, "transitions", "one matrix, or one per step")
         )
+        self.initial_known = initial is not None
+        """Whether the initial distribution was given; if not, it is uniform here, and `headcount.learn.infer_initial` learns it."""
+        if initial is None:
+            initial = _uniform(given)
         law, law_axes = split_labels(initial)
         law = numbers(law, "initial", expected="one probability per cell, a 1-D array")
         raise_all(shape_problems(law, 1, "initial", "one probability per cell, a 1-D array"))
@@ -176,6 +181,14 @@ def _first_labels(
     axes = (split_labels(values)[1] for values in (initial, *given))
     first = next((found for labels in axes for found in labels if found is not None), None)
     return None if first is None else dict.fromkeys(times, first)
+
+
+def _uniform(given: Sequence[Any]) -> Any:
+    """The uniform distribution over the origins of the first step."""
+    if not given:
+        raise ModelError("initial is None and there is no transition matrix: give one of them")
+    rows = given[0].shape[0] if hasattr(given[0], "shape") else len(given[0])
+    return np.full(rows, 1 / max(rows, 1))
 
 
 def _columns(matrix: Any, step: int, *, single: bool) -> int:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 _DENSE_CELLS = 1500
 """Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: 18 MB each."""
-_INITIAL_LAWS = ("counts", "smoothed", "uniform")
+_INITIAL_LAWS = ("counts", "smoothed", "uniform", "learned")
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,12 @@ class Case:
     mask: Array | None = None
     feature_names: tuple[str, ...] = ()
 
+    @property
+    def learns_initial(self) -> bool:
+        """Whether the initial distribution is unknown, so that `headcount.learn.infer_initial` is to learn it."""
+        model = self.problem.model
+        return isinstance(model, MarkovChain) and not model.initial_known
+
 
 def read_problem(
     counts: Any,
@@ -145,8 +151,9 @@ def read_problem(
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
     initial
-        ``"counts"`` (shares of the first counts), ``"smoothed"`` (the same, half an individual more in every cell),
-        ``"uniform"``, or a table ``cell, probability``.
+        ``"counts"`` (shares of the first counts, which are then used twice), ``"smoothed"`` (the same, half an individual more in
+        every cell), ``"uniform"``, a table ``cell, probability``, or ``"learned"``: unknown, for `headcount.learn.infer_initial`
+        and `fit` to learn under a flat prior.
     cells
         ``cell[, x, y]``: all the cells, their order and their places.
     flows
@@ -192,7 +199,12 @@ def read_problem(
     if not findings:
         values, given = _arrays(table, numbers, times, names)
         first = table, times.texts[0], expected(values, given)[0]
-    law = _initial_law(initial, start, names, findings, first)
+    learned = isinstance(initial, str) and initial == "learned"
+    law = None if learned else _initial_law(initial, start, names, findings, first)
+    if learned:
+        findings.note(
+            "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
+        )
     made = _transitions(moves, names, times, weights, reader, normalise=normalise)
     seen = _flow_observation(flows, flow_noise, flow_parameters, names, times, reader)
     if findings or made is None or kind is None or population is None:
@@ -400,7 +412,7 @@ def _initial_table(given: Any, reader: Reader) -> InitialTable | None:
     if isinstance(given, str) and given in _INITIAL_LAWS:
         return None
     if isinstance(given, str) and not (os.path.exists(given) or "." in given):
-        text = f"give counts, smoothed, uniform or a table (cell, probability), got {given!r}"
+        text = f"give learned, counts, smoothed, uniform or a table (cell, probability), got {given!r}"
         reader.findings.problem("initial", text)
         return None
     return initial_table(given, reader)
@@ -440,7 +452,7 @@ def _law_from_counts(
     if missing:
         text = (
             f"the initial law cannot be read off the counts of {label}, the first time: {missing} of {len(first)} cells have none; "
-            "give it (initial='uniform' or a table, --initial uniform or --initial FILE with cell, probability)"
+            "take it as unknown (initial='learned', --initial learned) or give it (--initial FILE with cell, probability)"
         )
         findings.problem(name, text)
         return None

@@ -124,7 +124,8 @@ class _Packer:
         if isinstance(value, list):
             return [self.pack(part) for part in value]
         if isinstance(value, MarkovChain):  # its transitions are learned, or part of the parametrisation
-            return {"chain": [self.pack(value.initial), self.pack(dict(value.states))]}
+            initial = value.initial if value.initial_known else None
+            return {"chain": [self.pack(initial), self.pack(dict(value.states))]}
         if isinstance(value, Model):
             return {"model": self.pack(dict(value.states))}
         if isinstance(value, Problem):

@@ -17,6 +17,7 @@ from headcount.learn._expect import Expectation, running
 from headcount.learn._families import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
+from headcount.learn._initial import integrated
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._refine import LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
@@ -119,8 +120,9 @@ def fit(
             begun = _begun(climber, start, choose=engine is None)
         refine = refine and method == "ascent"
         ended, status, information = _searched(begun, climber, errors=standard_errors, refine=refine)
-        posteriors = expect.posteriors(ended.climb.point)
-    point = ended.climb.point
+        point = ended.climb.point
+        pairs = zip(expect.posteriors(point), families, strict=True)
+        posteriors = tuple(integrated(posterior, family, point.x) for posterior, family in pairs)
     made = Fit(
         parametrisations=settings,
         templates=tuple(p.model for p in problems),

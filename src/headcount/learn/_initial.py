@@ -28,15 +28,12 @@ from scipy.special import gammaln
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._components import Array, Component, Rows
-from headcount.learn._families import Family, Tables, with_transitions
-from headcount.learn._fit import fit
-from headcount.learn._parametrisation import Parametrisation, initial_rows
+from headcount.learn._families import Family, Tables, chain_family, with_transitions
+from headcount.learn._parametrisation import FLAT, Parametrisation, initial_rows
 from headcount.observe import Problem
 from headcount.posterior import Beliefs, Promises
 from headcount.tables import Scope, dense
 
-FLAT = 2.0
-"""The exponent α of `Rows` that stands for Dirichlet(1): in log-odds coordinates its density is Π π, one count more per cell."""
 SMALLEST_SHARE = 1e-9
 """Floor of the information about π as a share of that of complete counts, against rounding."""
 
@@ -96,7 +93,7 @@ def infer_initial(
     Parameters
     ----------
     problem
-        A chain; its initial distribution only says (by zeros) where nobody can start.
+        A chain; an initial distribution that its model has is not used.
     engine, rng, strict, progress
         As for `infer`.
 
@@ -116,15 +113,27 @@ def infer_initial(
     >>> bool(found.node(0).sd[0] > hc.infer(problem).node(0).sd[0])
     True
     """
+    from headcount.learn._fit import fit  # which integrates over every initial distribution that is unknown
+
+    blank = problem
+    if isinstance(problem.model, MarkovChain) and problem.model.initial_known:
+        blank = problem.with_model(with_transitions(problem.model, None, _shared(problem.model.transitions)))
     found = fit(
-        LearnInitial(), problem, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
+        LearnInitial(), blank, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
     )
-    posterior = found.posterior
-    posterior.outcome.info["initial"] = "learned from all counts under a flat prior"
-    (family,) = found.families
-    if not posterior.beliefs.has_spread or not isinstance(family, InitialFamily):
+    return found.posterior
+
+
+def integrated(posterior: Posterior, family: Family, x: Array) -> Posterior:
+    """The posterior at an estimated initial distribution, with the uncertainty of that estimate where the engine gives any."""
+    chain = family if isinstance(family, InitialFamily) else chain_family(family)
+    if chain is None or chain.initial is None or chain.template.initial_known:
         return posterior
-    beliefs = _integrated(posterior, family.initial, found.working)
+    posterior.outcome.info["initial"] = "learned from all counts under a flat prior"
+    if not posterior.beliefs.has_spread:
+        return posterior
+    where = [k for k, c in enumerate(family.components) if c is chain.initial]
+    beliefs = _integrated(posterior, chain.initial, family.split(x)[where[0]])
     posterior.outcome.info["initial"] += ", its uncertainty included"
     return Posterior(posterior.problem, posterior.settings, replace(posterior.outcome, beliefs=beliefs))
 

@@ -18,6 +18,9 @@ from headcount.learn._families import ChainFamily, Family, PotentialFamily, Rate
 from headcount.observe import Poisson, Problem
 from headcount.tables import Scope
 
+FLAT = 2.0
+"""The exponent α of `Rows` that stands for Dirichlet(1): in log-odds coordinates its density is Π π, one count more per cell."""
+
 
 class Parametrisation(ABC):
     """Settings of a family of models; `bind` makes the family for one problem's variables and states."""
@@ -59,8 +62,9 @@ class LogisticChain(Parametrisation):
     ridge
         Strength of the prior −½ ridge w² on every weight, one number or one per feature.
     initial
-        The distribution of the first cell: None (the problem's model has it), an array, or ``"learned"`` (over the
-        cells to which the problem's model gives some probability).
+        The distribution of the first cell: None (the problem's model has it; where that is unknown it is learned under a
+        flat prior), an array, or ``"learned"`` (without prior, over the cells to which the problem's model gives some
+        probability).
 
     Examples
     --------
@@ -392,7 +396,7 @@ def _chain(model: Model, what: str) -> MarkovChain:
 def _initial(chain: MarkovChain, initial: Any) -> tuple[MarkovChain, Rows | None]:
     """The chain with the fixed initial distribution, or the component that learns it."""
     if initial is None:
-        return chain, None
+        return chain, None if chain.initial_known else initial_rows(chain, dirichlet=FLAT)
     if isinstance(initial, str):
         if initial != "learned":
             raise ModelError(f'initial is {initial!r}: give None, probabilities, or "learned"')

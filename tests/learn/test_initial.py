@@ -1,0 +1,107 @@
+"""An unknown initial distribution: learned under a flat prior, its uncertainty included, no count used twice."""
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount import simulate
+from headcount.engines import MAP, Enumerate
+from headcount.individual import MarkovChain
+from headcount.learn import LogisticChain, fit, infer_initial
+
+STAY = [[0.85, 0.15], [0.25, 0.75]]
+
+
+def by_quadrature(counts: np.ndarray, population: int) -> tuple[float, float, float]:
+    """Mean and variance of the first cell's first count and the log evidence, with π ~ Uniform(0, 1) integrated numerically."""
+    grid = (np.arange(200) + 0.5) / 200
+    found = [
+        hc.infer(
+            hc.Problem(MarkovChain([p, 1 - p], STAY, length=2), population, hc.Poisson(counts)), Enumerate()
+        )
+        for p in grid
+    ]
+    log_weight = np.array([f.log_evidence for f in found])
+    weight = np.exp(log_weight - log_weight.max())
+    mean = np.array([f.beliefs.mean((0,))[0] for f in found])
+    square = np.array([f.beliefs.variance((0,))[0] for f in found]) + mean**2
+    first = weight @ mean / weight.sum()
+    evidence = log_weight.max() + np.log(weight.mean())
+    return first, weight @ square / weight.sum() - first**2, evidence
+
+
+@pytest.mark.parametrize(
+    "first", [[np.nan, np.nan], [14.0, 18.0]], ids=["first counts missing", "first counts seen"]
+)
+def test_moments_are_those_under_a_flat_prior(first: list[float]) -> None:
+    """Mean, variance and evidence are those of the integral over all initial distributions, first counts seen or not."""
+    counts = np.array([first, [17.0, 11.0]])
+    mean, variance, evidence = by_quadrature(counts, 30)
+    problem = hc.Problem(MarkovChain(None, STAY, length=2), 30, hc.Poisson(counts))
+    found = infer_initial(problem, Enumerate())
+    assert found.node(0).mean[0] == pytest.approx(mean, abs=0.2 * np.sqrt(variance))
+    assert found.node(0).sd[0] == pytest.approx(np.sqrt(variance), rel=0.1)
+    assert found.log_evidence == pytest.approx(evidence, abs=0.15)
+    assert "flat prior, its uncertainty included" in found.outcome.info["initial"]
+
+
+def test_tables_still_agree() -> None:
+    """Flows and nodes have one covariance: sums of an edge's covariance are the nodes', and draws have these moments."""
+    problem = hc.Problem(
+        MarkovChain(None, STAY, length=3), 500, hc.Poisson([[np.nan] * 2, [280, 215], [270, 240]])
+    )
+    found = infer_initial(problem).beliefs
+    edge = found.covariance((0, 1), (0, 1)).reshape(2, 2, 2, 2)
+    assert np.allclose(edge.sum(axis=(1, 3)), found.covariance((0,), (0,)), rtol=1e-6)
+    assert np.allclose(np.diagonal(found.covariance((0, 1), (0, 1))).reshape(2, 2), found.variance((0, 1)))
+    draws = infer_initial(problem).sample(4000, rng=1, integer=True)[(0, 1)]
+    first = draws.sum("1").values if "1" in draws.dims else draws.sum(draws.dims[-1]).values
+    assert np.allclose(first.std(axis=0), np.sqrt(found.variance((0,))), rtol=0.05)
+    assert np.allclose(draws.values.sum(axis=(1, 2)), 500)
+
+
+def test_first_counts_that_are_missing_are_covered() -> None:
+    """First week missing, initial distributions drawn from the flat prior: 90 % intervals hold the truth in 90 % of cells."""
+    inside, uniform = [], []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        transitions = 0.8 * np.eye(6) + 0.2 * rng.dirichlet(np.ones(6), size=6)
+        initial = rng.dirichlet(np.ones(6))
+        world = simulate.population(
+            MarkovChain(initial / initial.sum(), transitions, length=6), 2000, rng=seed
+        )
+        counts = np.array(world.observed.values, dtype=float)
+        counts[0] = np.nan
+        truth = np.asarray(world.counts)[0]
+        for kept, law, verb in ((inside, None, infer_initial), (uniform, np.full(6, 1 / 6), hc.infer)):
+            found = verb(hc.Problem(MarkovChain(law, transitions, length=6), 2000, hc.Poisson(counts)))
+            ends = found.node(0).interval(0.9)
+            kept += ((ends["lower"].values <= truth) & (truth <= ends["upper"].values)).tolist()
+    assert 0.82 < np.mean(inside) < 0.97  # 72 cells: a binomial standard error of 0.035
+    assert np.mean(uniform) < 0.3
+
+
+def test_infer_does_not_take_an_unknown_distribution_for_uniform() -> None:
+    """`infer` refuses in words; a known distribution is not used by `infer_initial`; MAP gives a point."""
+    counts = hc.Poisson([[np.nan] * 2, [280, 215]])
+    blank, skewed = (hc.Problem(MarkovChain(p, STAY, length=2), 500, counts) for p in (None, [0.99, 0.01]))
+    with pytest.raises(ValueError, match=r"initial distribution is unknown: headcount\.learn\.infer_initial"):
+        hc.infer(blank)
+    assert np.allclose(infer_initial(skewed).node(0).mean, infer_initial(blank).node(0).mean)
+    point = infer_initial(blank, MAP())
+    assert not point.beliefs.has_spread
+    assert point.outcome.info["initial"] == "learned from all counts under a flat prior"
+
+
+def test_fit_learns_it_beside_the_weights() -> None:
+    """A chain with an unknown initial distribution: fit learns it without being asked, and its posterior includes it."""
+    features = np.stack([np.eye(3), np.broadcast_to(np.arange(3.0), (3, 3))])
+    truth = LogisticChain(features).bind(MarkovChain([0.6, 0.3, 0.1], np.full((3, 3), 1 / 3), length=12))
+    world = simulate.population(truth.model(np.array([2.0, 0.2])), 3000, rng=1)
+    problem = hc.Problem(
+        MarkovChain(None, np.full((3, 3), 1 / 3), length=12), 3000, hc.Poisson(world.observed)
+    )
+    found = fit(LogisticChain(features, names=["stay", "uphill"]), problem)
+    assert {"stay", "uphill", "initial[0]"} <= set(found.natural.names)
+    assert (np.abs(found.working[:2] - [2.0, 0.2]) < 4 * found.standard_errors.values[:2]).all()
+    assert "uncertainty included" in found.posterior.outcome.info["initial"]
