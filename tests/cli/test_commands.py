@@ -314,6 +314,8 @@ def test_an_interruption_leaves_nothing(
     words = [
         "infer",
         *map(str, small),
+        "--initial",
+        "counts",
         "--engine",
         "PathGibbs",
         "--set",

@@ -153,7 +153,7 @@ def test_many_bad_rows_make_one_line(tmp_path: Path) -> None:
         ({"parameters": {"rate": 0.0}}, r"rate must be a finite number above 0 \(got 0\.0\)"),
         ({"parameters": {"background": -1.0}}, r"background must be a finite number ≥ 0"),
         ({"parameters": {"rate": float("nan")}, "population": None}, r"rate must be a finite number above 0"),
-        ({"initial": "nowhere"}, r"initial: give counts, smoothed, uniform or a table"),
+        ({"initial": "nowhere"}, r"initial: give learned, counts, smoothed, uniform or a table"),
         ({"transitions": "none.csv"}, r"none\.csv: there is no such file"),
         (
             {"columns": {"count": "birds"}},
