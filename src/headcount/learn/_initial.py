@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from headcount.engines import Engine, Posterior
+from headcount.engines import Engine, Posterior, select
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._components import Array, Component, Rows
 from headcount.learn._families import Family, Tables, chain_family, with_transitions
@@ -121,7 +121,13 @@ def infer_initial(
     found = fit(
         LearnInitial(), blank, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
     )
-    return found.posterior
+    posterior = found.posterior
+    chosen = select(posterior.problem) if engine is None else None
+    if chosen is not None and chosen.engine.name == posterior.engine:
+        posterior.outcome.info["chosen"] = chosen
+    if isinstance(rng, (int, np.integer)):
+        posterior.outcome.info["seed"] = int(rng)
+    return posterior
 
 
 def integrated(posterior: Posterior, family: Family, x: Array) -> Posterior:
