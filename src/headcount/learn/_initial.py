@@ -162,7 +162,7 @@ def _integrated(posterior: Posterior, rows: Rows, x: Array) -> IntegratedBeliefs
         prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
     return IntegratedBeliefs(
-        posterior.beliefs, posterior.problem.model, first, free, root, evidence, posterior.diagnostics
+        posterior.beliefs, posterior.problem, first, free, root, evidence, posterior.diagnostics
     )
 
 
@@ -171,7 +171,7 @@ class IntegratedBeliefs(Beliefs):
     """Beliefs at an estimated initial distribution, with the uncertainty of that estimate."""
 
     base: Beliefs
-    model: Model
+    problem: Problem
     first: Scope
     """The first time."""
     free: NDArray[np.intp]
@@ -180,6 +180,16 @@ class IntegratedBeliefs(Beliefs):
     """A square root of the covariance of these log-odds, shape (K, K)."""
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
+
+    @property
+    def model(self) -> Model:
+        """The model with the estimated initial distribution."""
+        return self.problem.model
+
+    @property
+    def population(self) -> int:
+        """N."""
+        return self.problem.population
 
     def mean(self, scope: Scope) -> Array:
         """As at the estimate: exact to first order."""
@@ -203,15 +213,14 @@ class IntegratedBeliefs(Beliefs):
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Draws at the estimate, moved by draws of the estimate; as integers, rounded so that tables still agree."""
+        if integer:
+            from headcount.posterior._draws import whole_draws
+
+            like_gaussian: Any = self  # it has all that rounding asks of Gaussian beliefs
+            return whole_draws(like_gaussian, size, rng=rng, sweep=False)
         draws = self.base.sample(size, rng=rng, integer=False)
         moves = rng.normal(size=(size, self.root.shape[1]))
-        moved = {s: t + (moves @ self._response(s).T).reshape(t.shape) for s, t in draws.items()}
-        if not integer:
-            return moved
-        from headcount.posterior._draws import round_consistently
-
-        total = round(float(np.asarray(self.mean(self.first)).sum()))
-        return round_consistently(moved, self.model, total, rng=rng)
+        return {s: t + (moves @ self._response(s).T).reshape(t.shape) for s, t in draws.items()}
 
     @property
     def promises(self) -> Promises:

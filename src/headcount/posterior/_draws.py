@@ -58,12 +58,17 @@ class DrawError(ValueError):
     """Whole-number draws that honour the exact observations were not found."""
 
 
-def whole_draws(beliefs: GaussianBeliefs, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
-    """Whole-number tables of all cliques, ``(size, *table)``: they agree with each other, sum to N and honour exact observations."""
+def whole_draws(
+    beliefs: GaussianBeliefs, size: int, *, rng: np.random.Generator, sweep: bool = True
+) -> dict[Scope, Array]:
+    """Whole-number tables of all cliques, ``(size, *table)``: they agree with each other, sum to N and honour exact observations.
+
+    ``sweep=False`` leaves out step 3, where the beliefs are wider than the posterior under the problem's own model.
+    """
     drawn = beliefs.sample(size, rng=rng, integer=False)
     tables = _rounded(beliefs, drawn, rng)
     _restore_exact(beliefs.problem, tables)
-    return _swept(beliefs.problem, tables, rng)
+    return _swept(beliefs.problem, tables, rng) if sweep else tables
 
 
 def _rounded(
