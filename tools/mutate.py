@@ -59,9 +59,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "draws are rounded at a fixed point instead of a random one",
-        "src/headcount/posterior/_draws.py",
-        "start = rng.random(len(rows))[:, None]",
-        "start = np.full(len(rows), 0.5)[:, None]",
+        "src/headcount/posterior/_draw_kernels.py",
+        "step = up if _uniform(random) * (up + down) < down else -down",
+        "step = up",
         ("tests/posterior/test_draws.py",),
     ),
     Mutation(

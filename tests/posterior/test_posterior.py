@@ -8,7 +8,7 @@ from tests.engines.cases import problem
 from tests.engines.test_promises import several
 
 import headcount as hc
-from headcount.engines import MAP, Laplace, TiltedEP
+from headcount.engines import MAP, ClosedForm, Enumerate, Laplace, TiltedEP
 
 N = 60
 
@@ -33,6 +33,44 @@ def test_every_part_of_a_posterior():
     assert both.sd == pytest.approx(0.0, abs=1e-4)
     assert len(post.trace) == post.outcome.iterations
     assert "TiltedEP" in repr(post)
+
+
+def test_a_total_of_one_entry_is_that_entry():
+    """The total of one entry has the entry's own mean, median and interval, for every kind of engine."""
+    for engine in (TiltedEP(), Enumerate(), Laplace()):
+        post = hc.infer(problem("chain", "poisson", 5), engine)
+        node = post.node("tue")
+        for k in range(3):
+            total = post.total({"tue": np.eye(3)[k]}, level=0.8)
+            ends = node.interval(0.8)
+            assert total.mean == pytest.approx(float(node.mean[k]))
+            assert (total.median, total.lower, total.upper) == (
+                node.median[k],
+                ends["lower"][k],
+                ends["upper"][k],
+            )
+
+
+def test_a_total_stays_within_what_its_weights_allow():
+    """Sums of counts lie between 0 and N and are whole; half of one between 0 and N/2; a difference may be negative."""
+    post = hc.infer(problem("chain", "poisson", 5), TiltedEP())
+    whole = post.total({"tue": [1, 1, 0]}, level=0.999)
+    assert 0 <= whole.lower <= whole.median <= whole.upper <= 5
+    assert whole.lower == round(whole.lower)
+    half = post.total({"tue": [0.5, 0.5, 0]}, level=0.999)
+    assert 0 <= half.lower <= half.upper <= 2.5
+    assert post.total({"tue": [1, -1, 0]}, level=0.999).lower < 0
+    assert post.total({"tue": [1, 1, 1]}).lower == post.total({"tue": [1, 1, 1]}).upper == 5
+
+
+def test_nothing_is_reliable_where_a_promise_fails():
+    """A negative mean is never reliable, and nothing beside it: the Gaussian does not hold there."""
+    model = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=2)
+    far = [[950.0, 50.0], [50.0, 950.0]]
+    post = hc.infer(hc.Problem(model, 1000, [hc.Gaussian(far, sd=1.0)]), ClosedForm())
+    assert float(post.edge(0, 1).mean.min()) < 0
+    assert not post.edge(0, 1).reliable.any()
+    assert not post.node(0).reliable.any()
 
 
 def test_where_the_gaussian_cannot_promise_it_says_so():

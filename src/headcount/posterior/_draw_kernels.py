@@ -138,60 +138,65 @@ def _settle(i, j, part, fraction):
 
 
 @bare
-def _cancel(i, j, part, fraction, row_seen, column_seen, path_row, path_column, random):
-    """Find a cycle of fractions from (i, j) on and make at least one of them whole."""
-    height, width = part.shape
+def _next(line, here, seen):
+    """Another fraction of a row or column, one that the walk has met before if there is one; −1 if there is none."""
+    found = -1
+    for k in range(line.size):
+        if k != here and line[k] > 0.0 and (found < 0 or seen[k] >= 0):
+            found = k
+    return found
+
+
+@bare
+def _walk(i, j, fraction, row_seen, column_seen, path_row, path_column):
+    """Walk over fractions, along rows and columns by turns, until a row or column comes again.
+
+    Returns the first and the last step of the cycle so found and where the walk ended; −1 for the first where there is no cycle. Step k
+    leaves row r_k at (r_k, c_k) and enters row r_{k+1} at (r_{k+1}, c_k).
+    """
     row_seen[:] = -1
     column_seen[:] = -1
-    length, row, column, begin = 0, i, j, -1
+    length, row, column = 0, i, j
     while True:
-        # at (row, column), which is fractional: this is the entry where the walk leaves the row
         path_row[length], path_column[length] = row, column
         row_seen[row] = length
-        if column_seen[column] >= 0:  # the walk came through this column before: it closes there
-            begin = column_seen[column] + 1
-            break
+        if column_seen[column] >= 0:
+            return column_seen[column] + 1, length, row, column
         column_seen[column] = length
-        length += 1
-        down = -1
-        for k in range(height):
-            if k != row and fraction[k, column] > 0.0 and (down < 0 or row_seen[k] >= 0):
-                down = k
+        down = _next(fraction[:, column], row, row_seen)
         if down < 0:
-            break
+            return -1, length, row, column
         row = down
         if row_seen[row] >= 0:
-            begin = row_seen[row]
-            length -= 1
-            break
-        right = -1
-        for k in range(width):
-            if k != column and fraction[row, k] > 0.0 and (right < 0 or column_seen[k] >= 0):
-                right = k
+            return row_seen[row], length, row, column
+        right = _next(fraction[row], column, column_seen)
         if right < 0:
-            break
+            return -1, length, row, column
         column = right
+        length += 1
+
+
+@bare
+def _cancel(i, j, part, fraction, row_seen, column_seen, path_row, path_column, random):
+    """Find a cycle of fractions from (i, j) on and make at least one of them whole."""
+    begin, end, row, column = _walk(i, j, fraction, row_seen, column_seen, path_row, path_column)
     if begin < 0:
         # The walk ended at the only fraction of its row or column, which is not quite whole because that one's sum is not.
         if fraction[row, column] > 0.5:
             part[row, column] += 1.0
         fraction[row, column] = 0.0
         return
-    # The cycle's entries: (r_k, c_k) go up, (r_{k+1}, c_k) go down, k = begin … length, r_{length+1} = r_begin.
-    up = down_by = 1.0
-    for k in range(begin, length + 1):
-        r, c = path_row[k], path_column[k]
-        n = path_row[k + 1] if k < length else path_row[begin]
-        up = min(up, 1.0 - fraction[r, c], fraction[n, c])
-        down_by = min(down_by, fraction[r, c], 1.0 - fraction[n, c])
-    step = up if _uniform(random) * (up + down_by) < down_by else -down_by
-    for k in range(begin, length + 1):
-        r, c = path_row[k], path_column[k]
-        n = path_row[k + 1] if k < length else path_row[begin]
-        fraction[r, c] += step
-        fraction[n, c] -= step
-        _settle(r, c, part, fraction)
-        _settle(n, c, part, fraction)
+    path_row[end + 1] = path_row[begin]
+    up = down = 1.0  # how far (r_k, c_k) can rise while (r_{k+1}, c_k) fall, and the other way round
+    for k in range(begin, end + 1):
+        leaves, enters = fraction[path_row[k], path_column[k]], fraction[path_row[k + 1], path_column[k]]
+        up, down = min(up, 1.0 - leaves, enters), min(down, leaves, 1.0 - enters)
+    step = up if _uniform(random) * (up + down) < down else -down
+    for k in range(begin, end + 1):
+        fraction[path_row[k], path_column[k]] += step
+        fraction[path_row[k + 1], path_column[k]] -= step
+        _settle(path_row[k], path_column[k], part, fraction)
+        _settle(path_row[k + 1], path_column[k], part, fraction)
 
 
 @bare

@@ -140,6 +140,24 @@ def _positive(beliefs: GaussianBeliefs, scope: Scope, draws: Array) -> Array:
 
 def _restore_exact(problem: Problem, tables: dict[Scope, Array]) -> None:
     """Replace, in place, draws that miss an exact observation (or have an individual where none can be) by the nearest that do not."""
+    wrong = _contradictory(problem, tables)
+    if not wrong.any():
+        return
+    unknowns = sum(t[0].size for t in tables.values())
+    if unknowns > MOST_UNKNOWNS:
+        message = (
+            f"{int(wrong.sum())} of {len(wrong)} whole-number draws miss an exact observation, and {unknowns} table entries are too "
+            "many to search for ones that do not: ask for draws with integer=False, or use PathGibbs"
+        )
+        raise DrawError(message)
+    program = _Program(problem)
+    for d in np.flatnonzero(wrong):
+        for clique, nearest in program.nearest({s: t[d] for s, t in tables.items()}).items():
+            tables[clique][d] = nearest
+
+
+def _contradictory(problem: Problem, tables: dict[Scope, Array]) -> NDArray[np.bool_]:
+    """Draws that miss an exact observation, have individuals where none can be, or differ on a separator."""
     model = problem.model
     wrong = np.zeros(len(next(iter(tables.values()))), bool)
     for site in problem.sites:
@@ -154,18 +172,7 @@ def _restore_exact(problem: Problem, tables: dict[Scope, Array]) -> None:
             for s in (tuple(model.junction_tree.cliques[k]) for k in (a, b))
         ]
         wrong |= (ends[0] != ends[1]).reshape(len(wrong), -1).any(axis=1)
-    if wrong.any():
-        unknowns = sum(t[0].size for t in tables.values())
-        if unknowns > MOST_UNKNOWNS:
-            message = (
-                f"{int(wrong.sum())} of {len(wrong)} whole-number draws miss an exact observation, and {unknowns} table entries are too "
-                "many to search for ones that do not: ask for draws with integer=False, or use PathGibbs"
-            )
-            raise DrawError(message)
-        program = _Program(problem)
-        for d in np.flatnonzero(wrong):
-            for clique, nearest in program.nearest({s: t[d] for s, t in tables.items()}).items():
-                tables[clique][d] = nearest
+    return wrong
 
 
 def _margin(tables: dict[Scope, Array], scope: Scope) -> Array:
@@ -263,19 +270,24 @@ def _summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
     )
 
 
+def _affordable_sweeps(problem: Problem, size: int) -> int:
+    """Sweeps per draw within the budget; none where likelihoods are correlated or too many to tabulate."""
+    observed = sum(len(site) for site in problem.sites)
+    if observed * (problem.population + 1) > LIKELIHOOD_ENTRIES or any(
+        s.noise.correlated for s in problem.sites
+    ):
+        return 0
+    return min(MOST_SWEEPS, MOVES // max(1, size * problem.population * len(problem.model.variables)))
+
+
 def _swept(problem: Problem, tables: dict[Scope, Array], rng: np.random.Generator) -> dict[Scope, Array]:
     """Step 3."""
     from headcount.posterior._draw_kernels import sweep_individuals
 
     model = problem.model
     size = len(next(iter(tables.values())))
-    sweeps = min(MOST_SWEEPS, MOVES // max(1, size * problem.population * len(model.variables)))
-    observed = sum(len(site) for site in problem.sites)
-    if (
-        sweeps == 0
-        or observed * (problem.population + 1) > LIKELIHOOD_ENTRIES
-        or any(site.noise.correlated for site in problem.sites)
-    ):
+    sweeps = _affordable_sweeps(problem, size)
+    if sweeps == 0:
         return tables
     arrays = _arrays(problem)
     random = rng.integers(1, 2**63, size=1, dtype=np.uint64)

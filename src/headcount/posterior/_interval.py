@@ -40,6 +40,21 @@ def tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
+def quantiles(
+    mean: Array, variance: Array, probabilities: Sequence[float], *, bound: float | None, whole: bool
+) -> tuple[Array, ...]:
+    """Quantiles of counts between 0 and ``bound``, as whole numbers or of a continuous law.
+
+    Without a bound they are Gaussian, for engines whose means may be negative: that hides nothing.
+    """
+    if bound is not None and whole:
+        return whole_quantiles(mean, variance, bound, probabilities)
+    if bound is not None:
+        return tuple(count_quantile(np.maximum(mean, 0.0), variance, bound, q) for q in probabilities)
+    plain = (gaussian_quantile(mean, variance, q) for q in probabilities)
+    return tuple(nearest_whole(table) if whole else table for table in plain)
+
+
 def whole_quantiles(
     mean: Array, variance: Array, population: float, probabilities: Sequence[float]
 ) -> tuple[Array, ...]:
@@ -88,5 +103,5 @@ def count_quantile(mean: Array, variance: Array, population: float, level: float
 
 
 def gaussian_quantile(mean: Array, variance: Array, level: float) -> Array:
-    """Plain Gaussian quantile, for engines whose means may be negative: it hides nothing."""
+    """Plain Gaussian quantile."""
     return mean + ndtri(level) * np.sqrt(np.maximum(variance, 0.0))

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.posterior._interval import (
-    count_quantile,
-    gaussian_quantile,
-    nearest_whole,
-    tails,
-    whole_quantiles,
-)
+from headcount.posterior._interval import quantiles, tails
 from headcount.posterior._outcome import Status
 
 if TYPE_CHECKING:
@@ -239,17 +233,17 @@ class Posterior:
         if len(entries) == 1 and sum(float(w.sum()) for _, w in parts) == 1.0:
             scope, k = entries[0]
             return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
-        m, v = np.array([mean]), np.array([variance])
-        whole = all((w == np.rint(w)).all() for _, w in parts)
-        if not self.promises.non_negative:
-            ends = [gaussian_quantile(m, v, q) for q in probabilities]
-            return [float((nearest_whole(e) if whole else e)[0]) for e in ends]
         low, high = (self.problem.population * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
         if high == low:
             return [low for _ in probabilities]
-        if whole:
-            return [low + float(e[0]) for e in whole_quantiles(m - low, v, high - low, probabilities)]
-        return [low + float(count_quantile(m - low, v, high - low, q)[0]) for q in probabilities]
+        ends = quantiles(
+            np.array([mean - low]),
+            np.array([variance]),
+            probabilities,
+            bound=high - low if self.promises.non_negative else None,
+            whole=all((w == np.rint(w)).all() for _, w in parts),
+        )
+        return [low + float(end[0]) for end in ends]
 
     def sample(
         self, size: int, *, rng: np.random.Generator | int, integer: bool = False
@@ -299,13 +293,8 @@ class Posterior:
         known = [self.beliefs.quantile(scope, q) for q in probabilities] if whole else []
         if known and known[0] is not None:
             return tuple(table for table in known if table is not None)
-        if not self.promises.non_negative:
-            plain = [gaussian_quantile(mean, variance, q) for q in probabilities]
-            return tuple(nearest_whole(table) if whole else table for table in plain)
-        population = float(self.problem.population)
-        if whole:
-            return whole_quantiles(mean, variance, population, probabilities)
-        return tuple(count_quantile(np.maximum(mean, 0.0), variance, population, q) for q in probabilities)
+        bound = float(self.problem.population) if self.promises.non_negative else None
+        return quantiles(mean, variance, probabilities, bound=bound, whole=whole)
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
         """Where intervals can be trusted, without labels: nowhere if a promise about the means does not hold."""
