@@ -188,7 +188,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "src/headcount/engines/_engine.py",
         "return self.residual(state) <= self.tolerance",
         "return self.residual(state) <= 0.1",
-        ("tests/engines/test_promises.py", "tests/engines/test_progress.py"),
+        ("tests/engines/test_engine.py",),
     ),
     Mutation(
         "NLBP's objective forgets the tilts",

@@ -32,6 +32,14 @@ def test_adaptive_damping_finds_its_own_pace():
     np.testing.assert_allclose(means(post), means(hc.infer(asked, MAP())), atol=1e-6 * 300)
 
 
+def test_its_value_is_that_of_the_map():
+    """N [A(θ+g) − A(θ)] + Σ [log l(y | n) − g n] at the fixed point is the optimum of MAP."""
+    asked = problem("chain", "poisson", 40)
+    assert hc.infer(asked, NLBP()).log_evidence == pytest.approx(
+        hc.infer(asked, MAP()).log_evidence, abs=1e-6
+    )
+
+
 def test_it_gives_a_point_and_says_so():
     """No spread, no draws; the promises of a law hold."""
     post = hc.infer(problem("chain", "poisson", 40), NLBP())

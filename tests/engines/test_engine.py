@@ -1,0 +1,66 @@
+"""The loop of every iterative engine: when it ends, how it says so, and what it writes down."""
+
+import math
+
+import pytest
+
+from headcount.engines._engine import PROGRESS, Iteration, iterate
+from headcount.posterior import Status
+
+
+class Falling(Iteration):
+    """The state is the number of steps taken; the residual is given for each."""
+
+    name = "Falling"
+    patience = 5
+
+    def __init__(self, residuals, *, tolerance=1e-3, max_iterations=100, stuck_at=None):
+        self.residuals, self.tolerance, self.max_iterations = residuals, tolerance, max_iterations
+        self.stuck_at = stuck_at
+
+    def step(self, state):
+        return state + 1
+
+    def residual(self, state):
+        return math.inf if state == 0 else self.residuals(state)
+
+    def stuck(self, state):
+        return state == self.stuck_at
+
+
+@pytest.mark.parametrize("tolerance", [0.3, 1e-3, 1e-8])
+def test_it_stops_at_the_first_residual_within_the_tolerance(tolerance: float) -> None:
+    """No step earlier and none later; the trace has one row per step, the last within the tolerance."""
+    found = iterate(Falling(lambda k: 0.5**k, tolerance=tolerance), 0)
+    needed = math.ceil(math.log(tolerance) / math.log(0.5))
+    assert found.status is Status.CONVERGED
+    assert found.state == len(found.trace) == needed
+    assert [row["residual"] for row in found.trace] == [0.5**k for k in range(1, needed + 1)]
+    assert [row["iteration"] for row in found.trace] == list(range(1, needed + 1))
+
+
+@pytest.mark.parametrize(
+    ("engine", "status", "steps"),
+    [
+        (Falling(lambda k: 0.5**k, tolerance=0.0, max_iterations=7), Status.BUDGET, 7),
+        (Falling(lambda k: 1.0), Status.STALLED, 1 + Falling.patience),
+        (Falling(lambda k: (1 - 0.1 * (1 - PROGRESS)) ** k), Status.STALLED, 6),
+        (Falling(lambda k: (2 * PROGRESS - 1) ** k, tolerance=0.9), Status.CONVERGED, 53),
+        (Falling(lambda k: math.nan if k == 3 else 1 / k), Status.NOT_FINITE, 3),
+        (Falling(lambda k: 1 / k, stuck_at=4), Status.STALLED, 4),
+    ],
+    ids=["budget", "plateau", "too slow", "slow", "not finite", "stuck"],
+)
+def test_how_it_ends(engine: Falling, status: Status, steps: int) -> None:
+    """Out of budget, no new best residual for `patience` steps, slower than that can measure, NaN, or stuck."""
+    found = iterate(engine, 0)
+    assert found.status is status
+    assert found.state == len(found.trace) == steps
+
+
+def test_a_state_that_is_done_may_be_left_alone() -> None:
+    """With `look_first` a good start costs no step; without it one step is taken, so that the residual is that of a step."""
+    engine = Falling(lambda k: 0.0)
+    assert iterate(engine, 3, look_first=True)[:2] == (3, Status.CONVERGED)
+    assert iterate(engine, 3)[:2] == (4, Status.CONVERGED)
+    assert iterate(Falling(lambda k: 1.0, stuck_at=3), 3, look_first=True)[:2] == (3, Status.STALLED)
