@@ -49,18 +49,26 @@ def test_fixed_weights_stay(bird_fit) -> None:
     assert np.allclose(held.weights, free.weights, atol=1e-3)
 
 
-def test_standard_errors_are_those_of_the_exact_likelihood() -> None:
-    """With exact E-steps the observed information is minus the Hessian of log p(y)."""
-    case = CASES["logistic, one weight fixed, ridge"]
-    found = fit(case.parametrisation, case.problem, Enumerate(), tolerance=1e-6)
-    family = case.parametrisation.bind(case.problem.model)
+@pytest.mark.parametrize("name", ["logistic, one weight fixed, ridge", "unknown initial law"])
+def test_standard_errors_are_those_of_the_exact_likelihood(name: str) -> None:
+    """With exact E-steps the observed information is minus the Hessian of log p(y) + log prior, a learned initial law's included."""
+    if name in CASES:
+        parametrisation, problem = CASES[name].parametrisation, CASES[name].problem
+    else:
+        chain = CASES["logistic"].problem.model
+        blank = MarkovChain(None, chain.transitions, times=chain.times, cells=chain.cells)
+        parametrisation = LogisticChain(CASES["logistic"].parametrisation.features, ridge=0.5)
+        problem = hc.Problem(blank, 4, CASES["logistic"].problem.observations)
+    found = fit(parametrisation, problem, Enumerate(), tolerance=1e-6)
+    family = parametrisation.bind(problem.model)
 
     def value(x: np.ndarray) -> float:
-        prior = family.components[0].log_prior(x)
-        return hc.infer(family.apply(x, case.problem), Enumerate()).log_evidence + prior
+        parts = zip(family.components, family.split(x), strict=True)
+        prior = sum(c.log_prior(part) for c, part in parts)
+        return hc.infer(family.apply(x, problem), Enumerate()).log_evidence + prior
 
     h = 1e-2
-    unit = h * np.eye(2)
+    unit = h * np.eye(len(found.working))
     x = found.working
     hessian = np.array(
         [

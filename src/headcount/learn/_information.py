@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headcount.learn._climb import usable
 from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
+from headcount.learn._families import chain_family
 from headcount.learn._objective import NULL_SHARE, scaled_eigen
 
 FIRST_STEP = 0.1
@@ -133,25 +135,34 @@ def observed_information(
     *,
     guess: Array | None = None,
 ) -> Information:
-    """J by 2K E-steps, warm-started from the estimate.
+    """J by 2K E-steps, warm-started from the estimate; a learned initial distribution takes none (`_initial_block`).
 
     `guess` is a rough inverse of J, from the climb, that tells how long the steps must be; without it that takes
     another 2K.
     """
     complete = point.objective.information(point.x)
-    white, null = _whitened(complete)
+    where, inner = _initial_block(point, expect, complete)
+    others = np.setdiff1d(np.arange(len(complete)), where)
+    white, null = _whitened(complete, others)
     if guess is None:
-        rough, slope = _differences(point, expect, white, np.full(white.shape[1], FIRST_STEP))
+        columns, slope, curvature = _differences(point, expect, white, np.full(white.shape[1], FIRST_STEP))
+        rough = _scaled(white.T @ columns, curvature)
     else:
         rough = np.linalg.pinv(np.linalg.pinv(white) @ guess @ np.linalg.pinv(white).T)
-        slope = np.zeros(0)
     share, turned = np.linalg.eigh(0.5 * (rough + rough.T))
     jacobian = rough
     if guess is not None or (share < SECOND_BELOW).any():
         white = white @ turned
         longest = LONGEST_STEP * np.sqrt(individuals)
         steps = np.minimum(SECOND_STEP / np.sqrt(np.clip(share, 1e-12, 1.0)), longest)
-        jacobian, slope = _differences(point, expect, white, steps)
+        columns, slope, curvature = _differences(point, expect, white, steps)
+        jacobian = _scaled(white.T @ columns, curvature)
+    if len(where):
+        first, lost = _whitened(complete, where)
+        cross = first.T @ columns
+        jacobian = np.block([[jacobian, cross.T], [cross, first[where].T @ inner @ first[where]]])
+        slope = np.concatenate([slope, first.T @ point.gradient])
+        white, null = np.hstack([white, first]), [*null, *lost]
     return examine(
         jacobian,
         white,
@@ -164,30 +175,50 @@ def observed_information(
     )
 
 
+def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> tuple[NDArray[np.intp], Array]:
+    """Which parameters are a learned initial distribution's, and their block of J: complete information less cov(n₀ | y).
+
+    log p(n | π) is linear in log π, so that no E-step is needed. Empty where there is none, and where the engine gives no
+    covariance here.
+    """
+    chain = chain_family(expect.families[0])
+    spread = [p for p in point.posteriors if p is not None and p.beliefs.has_spread]
+    if chain is None or chain.initial is None or len(spread) < len(expect.problems):
+        return np.zeros(0, dtype=np.intp), np.zeros((0, 0))
+    before = len(chain.transitions.names)
+    where = np.arange(before, before + len(chain.initial.names))
+    free = chain.initial.place[1]
+    block = complete[np.ix_(where, where)].copy()
+    for posterior in spread:
+        first = (posterior.problem.model.variables[0],)
+        block -= np.asarray(posterior.beliefs.covariance(first, first))[np.ix_(free, free)]
+    return where, block
+
+
 def complete_information(information: Array, names: Sequence[str], individuals: float) -> Information:
     """The same when all counts are seen: J = I."""
-    white, null = _whitened(information)
+    white, null = _whitened(information, np.arange(len(information)))
     return examine(np.eye(white.shape[1]), white, null, information, names=names, individuals=individuals)
 
 
-def _whitened(complete: Array) -> tuple[Array, list[tuple[Array, str]]]:
-    """Directions W with WᵀIW = 1, shape (K, R), and those about which complete counts say nothing."""
-    scale, values, vectors = scaled_eigen(complete)
+def _whitened(complete: Array, part: NDArray[np.intp]) -> tuple[Array, list[tuple[Array, str]]]:
+    """Directions W among some parameters with WᵀIW = 1, shape (K, R), and those about which complete counts say nothing."""
+    scale, values, vectors = scaled_eigen(complete[np.ix_(part, part)])
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
     kept = values > NULL_SHARE * max(float(values.max(initial=0.0)), 1e-300)
-    null = [(np.eye(len(scale))[k], _NEVER) for k in np.flatnonzero(scale == 0)]
+    unit = np.eye(len(complete))[:, part]
+    null = [(unit[:, k], _NEVER) for k in np.flatnonzero(scale == 0)]
     for k in np.flatnonzero(~kept):
         v = inverse * vectors[:, k]
         if np.abs(v).max() > 0:
-            null.append((v, _TOGETHER))
-    return (inverse[:, None] * vectors[:, kept]) / np.sqrt(values[kept]), null
+            null.append((unit @ v, _TOGETHER))
+    return unit @ ((inverse[:, None] * vectors[:, kept]) / np.sqrt(values[kept])), null
 
 
-def _differences(point: Evaluation, expect: Expectation, white: Array, steps: Array) -> tuple[Array, Array]:
-    """WᵀJW, shape (R, R), and the slope of the evidence itself, (R,), by steps along the columns of W.
-
-    Fisher's gradient of an approximate engine is not the derivative of its evidence. Where J's diagonal is not the evidence's
-    own second difference to within `CURVATURE_ERROR`, J is scaled to have it.
+def _differences(
+    point: Evaluation, expect: Expectation, white: Array, steps: Array
+) -> tuple[Array, Array, Array]:
+    """JW, shape (K, R), and the slope and curvature of the evidence itself, (R,), by steps along the columns of W.
 
     Where an E-step fails, the step is taken shorter; where it still fails on one side, from the other alone. A direction
     along which no step can be made has no information.
@@ -204,21 +235,24 @@ def _differences(point: Evaluation, expect: Expectation, white: Array, steps: Ar
         missing = [k for k in missing if not all(usable(end, point) for end in ends[k])]
         if not missing:
             break
-    jacobian, rises = np.zeros((len(lengths), len(lengths))), np.zeros(len(lengths))
+    columns, rises = np.zeros((len(white), len(lengths))), np.zeros(len(lengths))
     curvature = np.full(len(lengths), np.nan)
     for k, (up, down) in ends.items():
         high, low = (up if usable(up, point) else point), (down if usable(down, point) else point)
         span = lengths[k] * ((high is up) + (low is down))
         if span > 0:
-            jacobian[:, k] = white.T @ (low.gradient - high.gradient) / span
+            columns[:, k] = (low.gradient - high.gradient) / span
             rises[k] = (high.value - low.value) / span
         if span == 2 * lengths[k]:
             curvature[k] = (2 * point.value - high.value - low.value) / lengths[k] ** 2
-    return _scaled(jacobian, curvature), rises
+    return columns, rises, curvature
 
 
 def _scaled(jacobian: Array, curvature: Array) -> Array:
-    """J with the evidence's own curvature on its diagonal, where that is known and differs."""
+    """J with the evidence's own curvature on its diagonal, where that is known and differs by more than `CURVATURE_ERROR`.
+
+    Fisher's gradient of an approximate engine is not the derivative of its evidence.
+    """
     diagonal = np.diagonal(jacobian)
     wrong = np.abs(curvature - diagonal) > CURVATURE_ERROR * np.abs(diagonal)  # False for NaN
     fits = wrong & (diagonal > 0) & (curvature > 0)
