@@ -16,6 +16,7 @@ CLAIMS = {
     "speed": "benchmarks.speed",
     "scaling": "benchmarks.scaling",
     "samplers": "benchmarks.samplers",
+    "plan": "benchmarks.plan",
     "peers": "benchmarks.peers.compare",
     "coverage": "benchmarks.coverage",
     "accuracy": "benchmarks.accuracy",
