@@ -62,9 +62,9 @@ WRITING_BYTES = 20_000_000
 """What the writer takes whatever the size. Measured: what is left at sizes where tables take little."""
 SPREAD_COLUMNS, POINT_COLUMNS, SPARSE_COLUMNS = 32, 22, 2
 """While results are written, numbers per table entry: with spreads, without, and per move of a sparse table. Fitted to 40 %."""
-COPIES = {"TiltedEP": 3.3}
+COPIES = {"TiltedEP": 2.7}
 OTHER_COPIES = 1.4
-"""Copies of the joint draws that go into the file; tilted EP's are rounded to whole numbers. Measured: 3 to 3.6, and 1 to 1.7."""
+"""Copies of the joint draws that go into the file; tilted EP's are rounded to whole numbers. Measured: 2 to 3.4, and 1 to 1.7."""
 FILE_DRAWS, FEWEST_FILE_DRAWS, FILE_ENTRIES = 100, 10, 4_000_000
 """Joint draws that go into a file: at most, at least, and table entries in all (``posterior/_dataset.py``)."""
 
