@@ -120,6 +120,8 @@ class RootedModel(Model):
 
 def pair_marginal(tree: RootedTree, nodes: Sequence[Table], a: int, b: int) -> Table:
     """P(x_a = i, x_b = j) = sum_k mu_w(k) M_a(k, i) M_b(k, j), w the common ancestor, M products of P."""
+    if tree.parents[b] == a:  # an edge needs no way up, which is long in a chain
+        return nodes[a][:, None] * dense(tree.transitions[b])
     up_a, up_b = tree.path_to_root(a), tree.path_to_root(b)
     common = next(node for node in up_a if node in set(up_b))
     from_a = _product_down(tree, up_a[: up_a.index(common)])

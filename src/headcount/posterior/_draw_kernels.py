@@ -142,7 +142,9 @@ def _next(line, here, seen):
     """Another fraction of a row or column, one that the walk has met before if there is one; −1 if there is none."""
     found = -1
     for k in range(line.size):
-        if k != here and line[k] > 0.0 and (found < 0 or seen[k] >= 0):
+        if k != here and line[k] > 0.0:
+            if seen[k] >= 0:
+                return k
             found = k
     return found
 

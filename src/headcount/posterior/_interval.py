@@ -77,8 +77,9 @@ def whole_quantiles(
     part = np.empty((len(probabilities), int(small.sum())))
     fill(m[small], v[small], float(population), np.array(probabilities, float), part)
     out[:, small] = part
-    for row, q in zip(out, probabilities, strict=True):
-        row[~small] = nearest_whole(count_quantile(m[~small], v[~small], population, q))
+    if not small.all():
+        for row, q in zip(out, probabilities, strict=True):
+            row[~small] = nearest_whole(count_quantile(m[~small], v[~small], population, q))
     return tuple(row.reshape(shape) for row in out)
 
 
