@@ -52,17 +52,8 @@ def fit_complete(
         Without evidence or posteriors; standard errors are those of complete counts.
     """
     began = time.perf_counter()
-    models = (model,) if isinstance(model, Model) else tuple(model)
-    found = list(tables) if isinstance(tables, (list, tuple)) else [tables]
-    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
-    settings = settings * len(models) if len(settings) == 1 else settings
-    if not len(settings) == len(models) == len(found):
-        raise ModelError(
-            f"{len(settings)} parametrisations, {len(models)} models and {len(found)} sets of tables: give one of "
-            "each, or as many"
-        )
+    settings, models, lookups = _sets(parametrisation, model, tables)
     families: list[Family] = [s.bind(m) for s, m in zip(settings, models, strict=True)]
-    lookups = [_lookup(t) for t in found]
     statistics = [f.statistics(t, None) for f, t in zip(families, lookups, strict=True)]
     objective = Objective(families, statistics)
     x = objective.maximise(families[0].start())
@@ -112,6 +103,22 @@ def fit_complete(
         seconds=row["seconds"],
         data=fingerprint([list(s) for s in statistics]),
     )
+
+
+def _sets(
+    parametrisation: Any, model: Any, tables: Any
+) -> tuple[tuple[Parametrisation, ...], tuple[Model, ...], list[Tables]]:
+    """One parametrisation, one model and one function from scopes to tables per set of counts."""
+    models = (model,) if isinstance(model, Model) else tuple(model)
+    found = list(tables) if isinstance(tables, (list, tuple)) else [tables]
+    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
+    settings = settings * len(models) if len(settings) == 1 else settings
+    if not len(settings) == len(models) == len(found):
+        raise ModelError(
+            f"{len(settings)} parametrisations, {len(models)} models and {len(found)} sets of tables: give one of "
+            "each, or as many"
+        )
+    return settings, models, [_lookup(t) for t in found]
 
 
 def _without_maximum(family: Family, x: Array, information: Array) -> list[str]:

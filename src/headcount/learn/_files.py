@@ -81,6 +81,20 @@ _CODERS: dict[str, Coder] = {
 }
 
 
+def _is_json(value: Any) -> bool:
+    return (
+        value is None
+        or isinstance(value, (bool, int, str))
+        or (isinstance(value, float) and math.isfinite(value))
+    )
+
+
+def _coder_name(kind: type) -> str | None:
+    """Under which name a type, or the first of its bases that is known, is coded."""
+    names = (f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in kind.__mro__)
+    return next((name for name in names if name in _CODERS), None)
+
+
 class _Packer:
     """Turns values into JSON and arrays.
 
@@ -97,21 +111,18 @@ class _Packer:
         self.known, self.strict = known, strict
 
     def pack(self, value: Any) -> Any:
-        for position, item in enumerate(self.known):
-            if value is item:
-                return {"known": position}
+        position = next((k for k, item in enumerate(self.known) if value is item), None)
+        if position is not None:
+            return {"known": position}
         if isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
             value = value.item()
-        if value is None or isinstance(value, (bool, int, str)):
-            return value
-        if isinstance(value, float) and math.isfinite(value):
+        if _is_json(value):
             return value
         if isinstance(value, (Status, Mapping, list, Model, Problem, Observation)):
             return self._object(value)
-        for kind in type(value).__mro__:
-            name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
-            if name in _CODERS:
-                return {name: [self.pack(part) for part in _CODERS[name][0](value)]}
+        name = _coder_name(type(value))
+        if name is not None:
+            return {name: [self.pack(part) for part in _CODERS[name][0](value)]}
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return self._dataclass(value)
         return self._array(value)

@@ -223,21 +223,10 @@ def _differences(
     Where an E-step fails, the step is taken shorter; where it still fails on one side, from the other alone. A direction
     along which no step can be made has no information.
     """
-    lengths = np.asarray(steps, dtype=float).copy()
-    ends: dict[int, tuple[Evaluation, Evaluation]] = {}
-    missing = list(range(len(lengths)))
-    for trial in range(SHORTER_STEPS):
-        lengths[missing] *= 1.0 if trial == 0 else 0.2
-        sides = [(k, sign) for k in missing for sign in (1, -1)]
-        found = expect.several([point.x + s * lengths[k] * white[:, k] for k, s in sides], point.starts)
-        for (k, _), up, down in zip(sides[::2], found[::2], found[1::2], strict=True):
-            ends[k] = (up, down)
-        missing = [k for k in missing if not all(usable(end, point) for end in ends[k])]
-        if not missing:
-            break
+    ends, lengths = _both_ends(point, expect, white, steps)
     columns, rises = np.zeros((len(white), len(lengths))), np.zeros(len(lengths))
     curvature = np.full(len(lengths), np.nan)
-    for k, (up, down) in ends.items():
+    for k, (up, down) in enumerate(ends):
         high, low = (up if usable(up, point) else point), (down if usable(down, point) else point)
         span = lengths[k] * ((high is up) + (low is down))
         if span > 0:
@@ -246,6 +235,24 @@ def _differences(
         if span == 2 * lengths[k]:
             curvature[k] = (2 * point.value - high.value - low.value) / lengths[k] ** 2
     return columns, rises, curvature
+
+
+def _both_ends(
+    point: Evaluation, expect: Expectation, white: Array, steps: Array
+) -> tuple[list[tuple[Evaluation, Evaluation]], Array]:
+    """The evaluations a step up and down every column of W, and how long the steps are in the end."""
+    lengths = np.asarray(steps, dtype=float).copy()
+    ends: dict[int, tuple[Evaluation, Evaluation]] = {}
+    missing = list(range(len(lengths)))
+    for trial in range(SHORTER_STEPS):
+        lengths[missing] *= 1.0 if trial == 0 else 0.2
+        sides = [(k, sign) for k in missing for sign in (1, -1)]
+        found = expect.several([point.x + s * lengths[k] * white[:, k] for k, s in sides], point.starts)
+        ends |= dict(zip(missing, zip(found[::2], found[1::2], strict=True), strict=True))
+        missing = [k for k in missing if not all(usable(end, point) for end in ends[k])]
+        if not missing:
+            break
+    return [ends[k] for k in range(len(lengths))], lengths
 
 
 def _scaled(jacobian: Array, curvature: Array) -> Array:

@@ -176,21 +176,24 @@ class TabularChain(Parametrisation):
             raise ModelError(
                 "the cells differ between times, so no matrix serves all steps: use TabularChain(homogeneous=False)"
             )
-        chosen = steps[:1] if homogeneous else steps
-        tables = [self._step(k, len(chosen), before, after) for k, (before, after) in enumerate(chosen)]
-        names = [_move_names(before, after) for before, after in chosen]
-        if not homogeneous:
-            names = [_at_time(table, time) for table, time in zip(names, chain.times, strict=False)]
+        rows = self._rows(steps[:1] if homogeneous else steps, () if homogeneous else chain.times)
+        template, initial = _initial(chain, self.initial)
+        return ChainFamily(template, rows, homogeneous, initial)
+
+    def _rows(self, steps: Sequence[tuple[Sequence[Hashable], ...]], times: Sequence[Hashable]) -> Rows:
+        """The matrices of all steps, padded to one width and stacked; entries are named by time where there are ``times``."""
+        tables = [self._step(k, len(steps), before, after) for k, (before, after) in enumerate(steps)]
+        names = [_move_names(before, after) for before, after in steps]
+        if times:
+            names = [_at_time(table, time) for table, time in zip(names, times, strict=False)]
         width = max(free.shape[1] for free, _ in tables)
-        rows = Rows(
+        return Rows(
             np.concatenate([_padded(t, width, "") for t in names]),
             np.concatenate([_padded(free, width, False) for free, _ in tables]),
             np.concatenate([_padded(fixed, width, 0.0) for _, fixed in tables]),
             self.dirichlet,
             np.concatenate([np.minimum(np.arange(len(free)), free.shape[1] - 1) for free, _ in tables]),
         )
-        template, initial = _initial(chain, self.initial)
-        return ChainFamily(template, rows, homogeneous, initial)
 
     def _step(
         self, step: int, steps: int, before: Sequence[Hashable], after: Sequence[Hashable]

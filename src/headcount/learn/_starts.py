@@ -113,19 +113,11 @@ def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool)
     climbs = _climbs(cheap, starts)
     if choose and climbs:
         expect.engine = choose_engine(expect.families, expect.problems, climbs[0].climb.point.x)
-    by_map = isinstance(expect.engine, MAP) and repr(expect.engine) == repr(cheap.engine)
-    rivals: list[tuple[ClimbState, Evaluation]] = []
-    for state in climbs:
-        at = state.climb.point
-        if not any(_one_maximum(cheap, other.climb.point, at) for other, _ in rivals):
-            near = at if by_map else tried(expect, at.x, at)
-            rivals += [] if near is None else [(state, near)]
+    rivals = _rivals(climbs, cheap, expect)
     if not rivals:
         return None
-    # An engine without evidence leaves MAP's order.
-    rivals.sort(key=lambda pair: -pair[1].value if np.isfinite(pair[1].value) else np.inf)
     chosen, near = rivals[0]
-    expect.e_steps = chosen.e_steps + (0 if by_map else 1)
+    expect.e_steps = chosen.e_steps + (near is not chosen.climb.point)
     climb = Climb(near, chosen.climb.pairs, 0.0, em_residual(near))
     return replace(
         first_state(climb, expect, f"{chosen.start}, then MAP"),
@@ -133,6 +125,19 @@ def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool)
         searched=cheap.e_steps - chosen.e_steps,
         engine_at=climbs[0].climb.point.x if choose else None,
     )
+
+
+def _rivals(
+    climbs: Sequence[ClimbState], cheap: Expectation, expect: Expectation
+) -> list[tuple[ClimbState, Evaluation]]:
+    """Distinct maxima as the engine of the fit sees them, the best first; an engine without evidence leaves MAP's order."""
+    found: list[tuple[ClimbState, Evaluation]] = []
+    for state in climbs:
+        at = state.climb.point
+        if not any(_one_maximum(cheap, other.climb.point, at) for other, _ in found):
+            near = at if repr(expect.engine) == repr(cheap.engine) else tried(expect, at.x, at)
+            found += [] if near is None else [(state, near)]
+    return sorted(found, key=lambda pair: -pair[1].value if np.isfinite(pair[1].value) else np.inf)
 
 
 def _climbs(cheap: Expectation, starts: Mapping[str, Array]) -> list[ClimbState]:
