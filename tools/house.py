@@ -178,7 +178,8 @@ def _import_pairs(node: ast.AST) -> Iterator[tuple[str, str | None]]:
 def path_of_an_inference() -> tuple[set[str], set[tuple[str, str]]]:
     """Files and functions of the library that run between ``headcount infer counts.csv`` and ``nodes.csv``.
 
-    Lambdas and comprehensions count as functions.
+    The initial law is read off the counts, so that this is one inference; by default it is learned, which is a fit. Lambdas and
+    comprehensions count as functions.
     """
     # A process of its own: modules that are loaded already would not run again.
     script = f"""
@@ -199,7 +200,8 @@ finally:
 """
     with tempfile.TemporaryDirectory() as folder:
         command = ["infer", BIRDS / "counts.csv", "--transitions", BIRDS / "transitions.csv"]
-        command += ["--population", "1080", "--noise", "poisson", "--out", Path(folder) / "results"]
+        command += ["--population", "1080", "--noise", "poisson", "--initial", "counts"]
+        command += ["--out", Path(folder) / "results"]
         done = subprocess.run(
             [sys.executable, "-c", script, *map(str, command)], capture_output=True, text=True, check=True
         )

@@ -7,14 +7,14 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 20000,
-    "files in src": 210,
-    "modules reachable from TiltedEP": 60,
-    "blocks rated C or worse": 90,
-    "blocks rated D or worse": 10,
-    "files from CSV to nodes.csv": 85,
+    "code lines in src": 21700,
+    "files in src": 175,
+    "modules reachable from TiltedEP": 51,
+    "blocks rated C or worse": 52,
+    "blocks rated D or worse": 0,
+    "files from CSV to nodes.csv": 70,
 }
-"""What the source is today, and a little room. Raise a ceiling only with a reason in the commit; lower it when the source shrinks."""
+"""The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 
 SAMPLE = '''"""Docstring
 of two lines."""
