@@ -120,19 +120,22 @@ def check_folder(folder: str | os.PathLike[str], names: Iterable[str] = (), *, f
             f"{folder}: this is {_kind(target)}, and results go into a folder: give another name"
         )
     _check_writable(target, str(folder))
-    if not os.path.exists(target):
-        return
-    odd = [name for name in (*names, MANIFEST) if _exists(target / name) and not _is_plain(target / name)]
+    if os.path.exists(target):
+        _check_replaced(target, names, force=force)
+
+
+def _check_replaced(folder: Path, names: Iterable[str], *, force: bool) -> None:
+    """Refuse to replace what is no regular file and, without `force`, what is not ours."""
+    odd = [name for name in (*names, MANIFEST) if _exists(folder / name) and not _is_plain(folder / name)]
     if odd:
-        raise OutputError(
-            f"{target / odd[0]}: this is {_kind(target / odd[0])}, and only regular files are replaced"
-        )
-    foreign = [] if force else sorted(_foreign(target, names))
+        kind = _kind(folder / odd[0])
+        raise OutputError(f"{folder / odd[0]}: this is {kind}, and only regular files are replaced")
+    foreign = [] if force else sorted(_foreign(folder, names))
     if foreign:
+        are, them = ("is", "it") if len(foreign) == 1 else ("are", "them")
         raise OutputError(
-            f"{folder}: {', '.join(foreign)} {'is' if len(foreign) == 1 else 'are'} there already, and headcount did not write "
-            f"{'it' if len(foreign) == 1 else 'them'}, or it was changed since: give another folder, or overwrite with --force "
-            "(force=True)"
+            f"{folder}: {', '.join(foreign)} {are} there already, not written by headcount or changed since: give another folder, or "
+            f"overwrite {them} with --force (force=True)"
         )
 
 

@@ -171,19 +171,16 @@ def test_bad_options_end_with_two(words: list[str], part: str, small: list[objec
     assert not (tmp_path / "out").exists()
 
 
-def test_too_large_ends_with_three(small: list[object], tmp_path: Path) -> None:
-    """Above the limit infer and plan refuse with both numbers; nothing is written."""
+@pytest.mark.parametrize(
+    ("limit", "what"), [("2kB", "(TiltedEP|MAP, the smallest engine,)"), ("100 B", "counts.csv")]
+)
+def test_too_large_ends_with_three(limit: str, what: str, small: list[object], tmp_path: Path) -> None:
+    """Above the limit infer and plan refuse with both numbers, be it for the tables or the engine; nothing is written."""
     for command in ("infer", "plan"):
-        code, said = run(
-            command,
-            *small,
-            "--memory-limit",
-            "100B",
-            *(["--out", tmp_path / "out"] if command == "infer" else []),
-        )
+        out = ["--out", tmp_path / "out"] if command == "infer" else []
+        code, said = run(command, *small, "--memory-limit", limit, *out)
         assert code == 3, said
-        assert "the limit is 100 B" in said
-        assert "TiltedEP would take" in said
+        assert re.search(f"{what} would take .* of memory and the limit is (2 kB|100 B)", said), said
     assert not (tmp_path / "out").exists()
 
 

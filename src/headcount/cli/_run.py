@@ -274,15 +274,19 @@ def named_engine(options: Options) -> Engine | None:
     if wanted not in known:
         names = ", ".join(sorted(kind.name for kind in known.values()))
         raise ValueError(f"there is no engine {options.engine!r}: use auto, {names}")
-    made = known[wanted]
-    takes = list(getattr(made, "__dataclass_fields__", {}))
+    return _with_settings(known[wanted], settings)
+
+
+def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
+    """The engine with settings as texts; unknown ones are named."""
+    takes = list(getattr(kind, "__dataclass_fields__", {}))
     unknown = [name for name in settings if name not in takes]
     if unknown:
-        raise ValueError(f"{made.name} has no setting {unknown[0]!r}: it has {', '.join(takes) or 'none'}")
+        raise ValueError(f"{kind.name} has no setting {unknown[0]!r}: it has {', '.join(takes) or 'none'}")
     try:
-        return made(**{name: _literal(value) for name, value in settings.items()})
+        return kind(**{name: _literal(value) for name, value in settings.items()})
     except TypeError as error:
-        raise ValueError(f"{made.name}: {error}") from None
+        raise ValueError(f"{kind.name}: {error}") from None
 
 
 def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:

@@ -138,14 +138,17 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
     except OSError as error:
         _refuse(f"{error.filename or 'The system'}: {error.strerror or error}; {_outcome()}.", 1)
     except ValueError as error:
-        problems = getattr(error, "problems", None) or (str(error),)
-        count = len(problems)
-        say((f"{count} problem{'s' if count > 1 else ''}; {_outcome()}.", "bold red"), error=True)
-        for problem in problems[:_SHOWN]:
-            say((" • ", "red"), problem, error=True)
-        if count > _SHOWN:
-            say(f"   and {count - _SHOWN} more", error=True)
+        _list_problems(getattr(error, "problems", None) or (str(error),))
         raise typer.Exit(BAD_INPUT) from None
+
+
+def _list_problems(problems: Sequence[str]) -> None:
+    count = len(problems)
+    say((f"{count} problem{'s' if count > 1 else ''}; {_outcome()}.", "bold red"), error=True)
+    for problem in problems[:_SHOWN]:
+        say((" • ", "red"), problem, error=True)
+    if count > _SHOWN:
+        say(f"   and {count - _SHOWN} more", error=True)
 
 
 def _refuse(text: str, code: int) -> NoReturn:
@@ -251,7 +254,8 @@ def _show_table(title: str | None, header: Sequence[str], labels: int, rows: Seq
         table.add_column(Text(visible(name)), justify="left" if k < labels else "right")
     for row in rows:
         table.add_row(*(Text(visible(text)) for text in row))
-    say()
+    if title is not None:
+        say()
     console().print(table)
 
 

@@ -119,12 +119,10 @@ def _one_shape(
     arrays: Mapping[str, NDArray[np.float64]], zones: Sequence[Hashable] | None
 ) -> tuple[int, ...]:
     """The shape that all matrices have; refuses what the format cannot hold."""
-    shapes = {a.shape for a in arrays.values()}
-    if len(shapes) != 1 or any(len(s) != 2 for s in shapes):
-        raise TableError(
-            f"an OMX file holds matrices of one shape, got {sorted(shapes)}: write one file per shape"
-        )
-    (shape,) = shapes
+    shapes = sorted({a.shape for a in arrays.values()})
+    if len(shapes) != 1 or len(shapes[0]) != 2:
+        raise TableError(f"an OMX file holds matrices of one shape, got {shapes}: write one file per shape")
+    shape = shapes[0]
     if zones is not None and len(zones) != shape[0]:
         raise TableError(f"{len(zones)} zones are named for matrices of {shape[0]} rows: name each once")
     wrong = [name for name in arrays if "/" in name or not name]

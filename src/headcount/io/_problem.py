@@ -286,24 +286,22 @@ def noise_parameters(
     options = {k: v for k, v in (given or {}).items() if v is not None}
     columns = {} if table is None else dict(table.parameters)
     file = "" if table is None else table.source.name
-    takes = set(kind.takes)
-    for unused in sorted(set(columns) - takes)[:1]:
-        findings.note(f"{file}: the column {unused!r} is not used by {name} noise")
-    for parameter in sorted(set(options) - takes):
-        text = (
-            f"{name} noise takes no {parameter} (it takes {', '.join(kind.takes) or 'nothing'}): leave it out"
-        )
-        findings.problem("noise", text)
-    for parameter in sorted(takes & set(options) & set(columns)):
-        text = f"{parameter} is given by an option and by a column of {file}: keep one"
-        findings.problem("noise", text)
-    for parameter in sorted(set(kind.needed) - set(options) - set(columns)):
-        text = f"{name} noise needs {parameter}: give it ({parameter}=…, --{parameter} …) or a column {parameter} beside the counts"
-        findings.problem("noise", text)
-    chosen = {p: v for p, v in (columns | options).items() if p in takes}
-    for parameter, value in chosen.items():
-        _check_size(parameter, value, findings)
-    return chosen
+    chosen, unused = columns | options, sorted(set(columns) - set(kind.takes))
+    if unused:
+        findings.note(f"{file}: the column {unused[0]!r} is not used by {name} noise")
+    for parameter in dict.fromkeys((*options, *kind.takes)):
+        if parameter not in kind.takes:
+            text = f"{name} noise takes no {parameter} (it takes {', '.join(kind.takes) or 'nothing'}): leave it out"
+            findings.problem("noise", text)
+        elif parameter in options and parameter in columns:
+            text = f"{parameter} is given by an option and by a column of {file}: keep one"
+            findings.problem("noise", text)
+        elif parameter in chosen:
+            _check_size(parameter, chosen[parameter], findings)
+        elif parameter in kind.needed:
+            text = f"{name} noise needs {parameter}: give it ({parameter}=…, --{parameter} …) or a column {parameter} beside the counts"
+            findings.problem("noise", text)
+    return {parameter: chosen[parameter] for parameter in kind.takes if parameter in chosen}
 
 
 def _check_size(parameter: str, value: Any, findings: Findings) -> None:

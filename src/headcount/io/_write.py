@@ -58,7 +58,7 @@ def write_results(
     attributes
         Further provenance, such as the command; JSON must be able to hold it.
     weights, ascent
-        What a fit adds (``feature, weight, …``; one row an iteration); they go into the NetCDF and beside it.
+        What a fit adds (``feature, weight, …``; one row per iteration); they go into the NetCDF and beside it.
     omx
         Write ``flows.omx`` too, for transport tools.
     safe_csv
@@ -84,21 +84,26 @@ def write_results(
         path=place / POSTERIOR_FILE,
     )
     tree = tree_of(result, draws=draw_group(posterior))
-    tables = {"nodes": result.nodes, "flows": result.flows, "weights": weights, "ascent": ascent}
     with filling(place, force=force) as stage:
         write_tree(tree, stage / POSTERIOR_FILE)
-        for name, table in tables.items():
-            if table is not None:
-                whole = table.assign(level=level) if name in {"nodes", "flows"} else table
-                put_table(whole, stage / f"{name}.{format}", safe=safe_csv)
-        _write_json(summary(result), stage / "summary.json")
-        if result.coordinates is not None and result.is_chain:
-            write_lines(flow_lines(result), stage / "flows.geojson")
-        if omx:
-            write_flows_omx(result, stage / "flows.omx")
+        _write_tables(result, stage, format=format, omx=omx, safe_csv=safe_csv)
         written = {path.name for path in stage.iterdir()}
     names = [n for n in result_names(format=format, omx=True, places=True, fitted=True) if n in written]
     return result, [place / name for name in (*names, MANIFEST)]
+
+
+def _write_tables(result: Result, folder: Path, *, format: str, omx: bool, safe_csv: bool) -> None:
+    """Everything of a results folder but the NetCDF file."""
+    tables = {"nodes": result.nodes, "flows": result.flows}
+    whole = {name: table.assign(level=result.level) for name, table in tables.items()}
+    for name, table in {**whole, "weights": result.weights, "ascent": result.ascent}.items():
+        if table is not None:
+            put_table(table, folder / f"{name}.{format}", safe=safe_csv)
+    _write_json(summary(result), folder / "summary.json")
+    if result.coordinates is not None and result.is_chain:
+        write_lines(flow_lines(result), folder / "flows.geojson")
+    if omx:
+        write_flows_omx(result, folder / "flows.omx")
 
 
 def result_names(*, format: str, omx: bool, places: bool, fitted: bool) -> list[str]:
