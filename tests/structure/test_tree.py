@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from tests.graphs import awkward_models
 from tests.structure.cases import N, Where
 
@@ -84,6 +85,24 @@ def test_the_compiled_solver_is_the_other_one(monkeypatch):
     for x, y in zip((*a.mean, *a.variance), (*b.mean, *b.variance), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-11 * N)
     assert a.log_z == pytest.approx(b.log_z, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", ["chain", "star", "tree with unequal domains"])
+def test_flows_into_a_node_of_which_sums_are_seen(name):
+    """Variances of all flows are the dense oracle's when sums of cells are observed beside the cells, on every node."""
+    model = awkward_models()[name]
+    tree, rng = model.rooted(), np.random.default_rng(1)
+    sites = [Where((v,), np.arange(size)) for v, size in zip(tree.variables, tree.sizes, strict=True)]
+    sites += [
+        Where((v,), weights=csr_array(rng.integers(0, 3, (2, size)).astype(float)))
+        for v, size in zip(tree.variables, tree.sizes, strict=True)
+    ]
+    tau, nu = ([rng.gamma(1.0, 0.3, len(s)) for s in sites] for _ in range(2))
+    got, expected = (
+        make.field(tau, nu) for make in (TreeStructure(tree, N, sites), DenseStructure(model, N, sites))
+    )
+    for edge in tree.edge_of:
+        np.testing.assert_allclose(got.variance(edge), expected.variance(edge), atol=1e-9 * N)
 
 
 def test_the_structure_is_chosen_by_the_graph():

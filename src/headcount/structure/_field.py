@@ -112,7 +112,9 @@ class TreeField(Field):
             size = step.shape[0]
             with threads_for(max(step.shape)):
                 above = fortran(self.solution.covariance[self._parent(view)][:size, :size])
-                table = step.variance(self.solution.upward[view.node], above)
+                gain = self.solution.tree.nodes[view.node].gain
+                assert gain is not None
+                table = step.variance(self.solution.upward[view.node], gain, above)
             return np.asarray(view.domain.project(table, scope))
         g = view.margin(scope)
         w = self._regression(view, scope)

@@ -60,12 +60,15 @@ class Step:
         free += 0.0 if self.shift is None else self.shift
         return free + self.edge.flow(delta_u - free.sum(axis=2), delta_v - free.sum(axis=1))
 
-    def variance(self, up: Upward, covariance_u: Array) -> Array:
-        """Posterior variance of every entry of the table, given the posterior covariance of u."""
+    def variance(self, up: Upward, node_gain: Array, covariance_u: Array) -> Array:
+        """Posterior variance of every entry of the table, given the posterior covariance of u.
+
+        ``node_gain`` is the gain of the child's node: P, and further columns where sums of its cells are features too.
+        """
         edge, gain, size_v = self.edge, self.edge.gain, self.shape[1]
         z = edge.noise.solve(up.x[:size_v])
         pz = product(gain, z)
-        through = product(z, product(fortran(up.y[:size_v]), gain, left=True, right=True))
+        through = product(z, product(fortran(up.y), node_gain, left=True, right=True))
         a = product(gain, through)
         a.ravel(order="K")[:: a.shape[0] + 1] += edge.over_rows
         av, bv = product(a, covariance_u), product(through, covariance_u)

@@ -241,7 +241,9 @@ class TreeStructure(Structure):
         with threads_for(max(step.shape)):
             above = fortran(solution.covariance[u][:size_u, :size_u])
             mean = step.mean(solution.mean[u][:size_u], solution.mean[v][:size_v])
-            return mean, step.variance(solution.upward[v], above)
+            gain = solution.tree.nodes[v].gain
+            assert gain is not None
+            return mean, step.variance(solution.upward[v], gain, above)
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
         """See :class:`Structure`."""
