@@ -1,6 +1,8 @@
-"""The operator without matrices gives the tree structure's answers."""
+"""The structure without matrices gives the tree structure's answers: means exactly, variances and log Z within their stated error."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +12,7 @@ from tests.structure.cases import N, Where
 
 from headcount.individual import MarkovChain, ModelError
 from headcount.population import GCGM
-from headcount.structure import TreeStructure
-from headcount.structure._matrix_free import MatrixFreeTree
+from headcount.structure import Known, MatrixFreeStructure, NotPositiveDefinite, Sampling, TreeStructure
 
 TREES = {name: model for name, model in awkward_models().items() if model.rooted() is not None}
 
@@ -26,6 +27,7 @@ def sparse_chain() -> MarkovChain:
 
 TREES["sparse chain"] = sparse_chain()
 every_tree = pytest.mark.parametrize("name", TREES)
+MANY = Sampling(sweep=512, final=512)
 
 
 def asked(name, seed=1):
@@ -40,58 +42,175 @@ def asked(name, seed=1):
     return model, tree, sites, tau, [rng.normal(size=len(s)) for s in sites]
 
 
+def both(name, sampling=MANY, negative=0.0):
+    """Both structures on the same question; the last precision may be ``negative``, in shares of what the others leave."""
+    _, tree, sites, tau, nu = asked(name)
+    exact = TreeStructure(tree, N, sites)
+    if negative:
+        tau[-1][:] = 0.0
+        variance = exact.solve(tau, nu).variance[-1]
+        tau[-1][:] = np.where(variance > 1e-9, -negative / np.maximum(variance, 1e-9), 0.0)
+    return MatrixFreeStructure(tree, N, sites, sampling=sampling), exact, tau, nu
+
+
+def edges(tree):
+    """Every edge, in both orders."""
+    forward = list(tree.edge_of)
+    return [*forward, *(edge[::-1] for edge in forward)]
+
+
 @every_tree
 def test_the_operator_is_the_covariance(name):
-    """K times the unit vectors is N(⟨μ_st⟩ − μ_s μ_tᵀ), all nodes side by side."""
+    """K times the unit vectors is N(⟨μ_st⟩ − μ_s μ_tᵀ), all nodes side by side; its diagonal is known without it."""
     model, tree, sites, _, _ = asked(name)
-    free = MatrixFreeTree(tree, N, sites)
+    free = MatrixFreeStructure(tree, N, sites)
     law = GCGM(model, int(N))
     expected = np.block([[law.covariance((a,), (b,)) for b in tree.variables] for a in tree.variables])
     np.testing.assert_allclose(free.covariance_times(np.eye(len(expected))), expected, atol=1e-12 * N)
+    np.testing.assert_allclose(free.prior_variance, np.diagonal(expected), atol=1e-12 * N)
+    seen = free.rows @ expected @ free.rows.T
+    np.testing.assert_allclose(free.row_variance, np.diagonal(seen), atol=1e-12 * N)
+
+
+@pytest.mark.parametrize("negative", [0.0, 0.3])
+@every_tree
+def test_means_and_covariances_are_the_tree_structures(name, negative):
+    """Conjugate gradients give the smoother's means and node covariances to 1e-9 N: sums, flows, negative precisions included."""
+    free, exact, tau, nu = both(name, Sampling(sweep=8), negative)
+    tree = free.tree
+    got, expected = free.field(tau, nu), exact.field(tau, nu)
+    for scope in [*((v,) for v in tree.variables), *edges(tree)]:
+        np.testing.assert_allclose(got.mean(scope), expected.mean(scope), atol=1e-9 * N)
+    first, last = (tree.variables[0],), (tree.variables[-1],)
+    for a, b in ((first, last), (last, first), (last, last)):
+        np.testing.assert_allclose(got.covariance(a, b), expected.covariance(a, b), atol=1e-9 * N)
+    np.testing.assert_allclose(
+        np.concatenate(free.solve(tau, nu).mean), np.concatenate(exact.solve(tau, nu).mean), atol=1e-9 * N
+    )
 
 
 @every_tree
-def test_means_are_the_tree_structures(name):
-    """Conjugate gradients give the smoother's means to 1e-9 N, sums and unobserved entries included."""
-    _, tree, sites, tau, nu = asked(name)
-    field = TreeStructure(tree, N, sites).field(tau, nu)
-    expected = np.concatenate([field.mean((v,)) for v in tree.variables])
-    np.testing.assert_allclose(MatrixFreeTree(tree, N, sites).mean(tau, nu), expected, atol=1e-9 * N)
+def test_prior_draws_have_the_prior_covariance(name):
+    """Covariances of 3008 draws are within five standard errors of the operator's."""
+    _, tree, sites, _, _ = asked(name)
+    free = MatrixFreeStructure(tree, N, sites)
+    prior = free.covariance_times(np.eye(int(free.offsets[-1])))
+    draws = np.hstack([free.prior_draws(k, 64) for k in range(47)])
+    variance = np.diagonal(prior)
+    error = np.sqrt((prior**2 + np.outer(variance, variance)) / draws.shape[1])
+    assert (np.abs(draws @ draws.T / draws.shape[1] - prior) <= 5 * error + 1e-7).all()
 
 
 @every_tree
-def test_draws_have_the_posterior_covariance(name):
-    """Prior and posterior draws: covariances within five standard errors of the operator's and the smoother's."""
-    _, tree, sites, tau, nu = asked(name)
-    free, field = MatrixFreeTree(tree, N, sites), TreeStructure(tree, N, sites).field(tau, nu)
-    names = tree.variables
-    posterior = np.block([[field.covariance((a,), (b,)) for b in names] for a in names])
-    prior = free.covariance_times(np.eye(len(posterior)))
-    count = 3000
-    for draws, covariance in (
-        (free.prior_draws(count, rng=np.random.default_rng(2)), prior),
-        (free.draws(tau, nu, count, rng=np.random.default_rng(3)) - free.mean(tau, nu)[:, None], posterior),
+def test_variances_are_within_their_stated_error(name):
+    """Sds of cells and flows: none beyond five of their Monte-Carlo errors; all of them together neither over- nor understated."""
+    free, exact, tau, nu = both(name)
+    got, expected = free.field(tau, nu), exact.field(tau, nu)
+    off = []
+    for scope in [*((v,) for v in free.tree.variables), *free.tree.edge_of]:
+        sd, true = np.sqrt(got.variance(scope)), np.sqrt(np.maximum(expected.variance(scope), 0.0))
+        error = got.mc_error(scope)
+        assert (np.abs(sd - true) <= 5 * error + 1e-4).all()
+        uncertain = error > 1e-6
+        off.append((sd - true)[uncertain] / error[uncertain])
+    if name != "chain with one cell":  # where everything is certain
+        assert np.sqrt(np.mean(np.concatenate(off) ** 2)) < 1.6
+    found = np.concatenate(free.solve(tau, nu).variance)
+    np.testing.assert_allclose(found, np.concatenate(exact.solve(tau, nu).variance), rtol=0.25, atol=1e-6)
+
+
+@every_tree
+def test_the_evidence_is_within_its_stated_error(name):
+    """log Z of the final draws is within four standard errors, which are below .2 nats here; so is a sweep's."""
+    free, exact, tau, nu = both(name)
+    expected = exact.solve(tau, nu).log_z
+    found, error = free.field(tau, nu).log_z
+    assert error < 0.2
+    assert abs(found - expected) <= 4 * error + 1e-6
+    assert abs(free.solve(tau, nu).log_z - expected) <= 4 * error + 1e-6
+
+
+@every_tree
+def test_slightly_negative_precisions(name):
+    """One negative site is put in exactly: variance and log Z agree with the smoother's; too negative ones are refused as by it."""
+    free, exact, tau, nu = both(name, negative=0.3)
+    got, expected = free.solve(tau, nu), exact.solve(tau, nu)
+    np.testing.assert_allclose(got.variance[-1], expected.variance[-1], rtol=0.2, atol=1e-9)
+    assert got.log_z == pytest.approx(expected.log_z, abs=0.2)
+    tau[-1][:] = -50.0
+    if exact.tree.sizes[-1] > 1 and free.row_variance[-1] > 0:
+        with pytest.raises(NotPositiveDefinite):
+            free.solve(tau, nu)
+
+
+@pytest.mark.parametrize("name", ["chain", "sparse chain"])
+def test_samples_have_the_posterior_moments(name):
+    """Joint draws of flows agree on the nodes they share, and have the smoother's means and variances."""
+    free, exact, tau, nu = both(name)
+    drawn = free.field(tau, nu).sample(3000, rng=np.random.default_rng(3))
+    expected = exact.field(tau, nu)
+    names = free.tree.variables
+    for u, v in pairwise(names):
+        table = drawn[u, v]
+        variance = expected.variance((u, v))
+        assert (
+            np.abs(table.mean(axis=0) - expected.mean((u, v))) <= 5 * np.sqrt(variance / 3000) + 1e-7
+        ).all()
+        np.testing.assert_allclose(table.var(axis=0), variance, rtol=5 * np.sqrt(2 / 3000), atol=1e-7)
+    inner = drawn[names[0], names[1]].sum(axis=1), drawn[names[1], names[2]].sum(axis=2)
+    np.testing.assert_allclose(*inner, atol=1e-5 * N)
+
+
+def test_the_same_draws_every_time():
+    """A solve is a function of its arguments: the same bits again, other ones under another seed."""
+    free, _, tau, nu = both("chain", Sampling(sweep=16))
+    a, b = free.solve(tau, nu), free.solve(tau, nu)
+    assert a.log_z == b.log_z
+    assert all((x == y).all() for x, y in zip(a.variance, b.variance, strict=True))
+    other = MatrixFreeStructure(free.tree, N, free.sites, sampling=Sampling(sweep=16, seed=1))
+    assert other.solve(tau, nu).log_z != a.log_z
+
+
+def test_moves_are_listed_where_transitions_are_sparse():
+    """The list of moves is the table's possible entries."""
+    free, _, tau, nu = both("sparse chain")
+    field, edge = free.field(tau, nu), (0, 1)
+    moves = field.moves(edge)
+    for values, table in (
+        (moves.mean, field.mean(edge)),
+        (moves.variance, field.variance(edge)),
+        (moves.mc_error, field.mc_error(edge)),
     ):
-        variance = np.diagonal(covariance)
-        error = np.sqrt((covariance**2 + np.outer(variance, variance)) / count)
-        assert (np.abs(draws @ draws.T / count - covariance) <= 5 * error + 1e-7).all()
+        np.testing.assert_array_equal(values, table.ravel()[moves.entries])
+        assert np.count_nonzero(table) <= len(moves.entries) < table.size
+    assert field.moves((0,)) is None
+    assert field.moves((1, 0)) is None
 
 
-@every_tree
-def test_log_determinants_are_the_tree_structures(name):
-    """log Z = ½ ν·δ − ½ log det A: the Lanczos estimate is within five of its standard errors."""
-    _, tree, sites, tau, nu = asked(name)
-    free = MatrixFreeTree(tree, N, sites)
-    log_z = TreeStructure(tree, N, sites).solve(tau, nu).log_z
-    expected = np.concatenate(nu) @ (free.rows @ free.mean(tau, nu)) - 2 * log_z
-    found, error = free.log_determinant(tau, probes=60, steps=40, rng=np.random.default_rng(5))
-    assert abs(found - expected) <= 5 * error + 1e-6
-
-
-def test_only_nodes_are_observed():
-    """Sites on edges, and wrong types, are refused."""
+def test_nothing_observed_is_the_prior():
+    """Without sites: mean zero, log Z zero, the prior's variances to the last digit (the control variate knows them)."""
     tree = TREES["chain"].rooted()
+    free = MatrixFreeStructure(tree, N, [])
+    assert free.solve([], []).log_z == 0.0
+    field = free.field([], [])
+    for v in tree.variables:
+        expected = TreeStructure(tree, N, []).field([], []).variance((v,))
+        np.testing.assert_allclose(field.variance((v,)), expected, rtol=1e-9)
+        assert (field.mc_error((v,)) < 1e-6 * np.sqrt(N)).all()
+
+
+def test_what_it_cannot_serve_is_refused():
+    """Sites on edges, exact counts, correlated readings, covariances of flows and wrong types are refused in words."""
+    tree = TREES["chain"].rooted()
+    names = tree.variables
+    on_node = [Where((names[0],), np.arange(2))]
     with pytest.raises(ModelError, match="tree is"):
-        MatrixFreeTree(3, N, [])
+        MatrixFreeStructure(3, N, [])
+    with pytest.raises(ModelError, match="not observed flows"):
+        MatrixFreeStructure(tree, N, [Where(tuple(names[:2]), np.arange(2))])
+    with pytest.raises(ModelError, match="exact counts"):
+        MatrixFreeStructure(tree, N, on_node, Known({0: np.zeros(2)}, {}))
+    with pytest.raises(ModelError, match="correlated"):
+        MatrixFreeStructure(tree, N, on_node, Known({}, {0: (np.eye(2), np.zeros(2))}))
     with pytest.raises(ModelError, match="single nodes"):
-        MatrixFreeTree(tree, N, [Where(tuple(tree.variables[:2]), np.arange(2))])
+        MatrixFreeStructure(tree, N, []).field([], []).covariance(tuple(names[:2]), (names[0],))

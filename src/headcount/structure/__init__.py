@@ -6,6 +6,7 @@ from headcount.structure._dense import DenseStructure
 from headcount.structure._exact import Contradiction
 from headcount.structure._gaussian_tree import GaussianTree, NotPositiveDefinite
 from headcount.structure._junction import JunctionStructure
+from headcount.structure._matrix_free import MatrixFreeStructure, Sampling
 from headcount.structure._tree import TreeStructure
 
 __all__ = [
@@ -15,8 +16,10 @@ __all__ = [
     "GaussianTree",
     "JunctionStructure",
     "Known",
+    "MatrixFreeStructure",
     "Moments",
     "NotPositiveDefinite",
+    "Sampling",
     "Structure",
     "TreeStructure",
     "structure_for",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -89,8 +89,35 @@ class Moments:
     log_z: float
 
 
+class MovesOf(NamedTuple):
+    """The possible moves of one edge, where a table of all pairs would be too large."""
+
+    entries: np.ndarray
+    """Positions in the flat (parent, child) table."""
+    mean: Array
+    """Deviations from the centre."""
+    variance: Array
+    mc_error: Array
+    """Monte-Carlo standard error of the sds."""
+
+
 class Field(ABC):
     """The Gaussian posterior of one structure."""
+
+    @property
+    def log_z(self) -> tuple[float, float] | None:
+        """log Z and its Monte-Carlo standard error; None where :meth:`Structure.solve` gives it without error."""
+        return None
+
+    def mc_error(self, scope: Scope) -> Array | None:
+        """Monte-Carlo standard error of every entry's sd; None where variances carry none."""
+        del scope
+        return None
+
+    def moves(self, scope: Scope) -> MovesOf | None:
+        """Moments of the possible moves of an edge, where the structure keeps them as a list; None elsewhere."""
+        del scope
+        return None
 
     @abstractmethod
     def mean(self, scope: Scope) -> Array:
@@ -111,6 +138,9 @@ class Field(ABC):
 
 class Structure(ABC):
     """The Gaussian law of a population around one centre, for one shape of graph."""
+
+    monte_carlo: ClassVar[bool] = False
+    """Whether variances and log Z carry Monte-Carlo error, which the field then states."""
 
     @abstractmethod
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
