@@ -69,6 +69,11 @@ class Beliefs(ABC):
     def promises(self) -> Promises:
         """What holds of the means."""
 
+    def mc_error(self, scope: Scope) -> Array | None:
+        """Monte-Carlo standard error of every entry's sd; None where sds carry none, or none is known."""
+        del scope
+        return None
+
     def quantile(self, scope: Scope, level: float) -> Array | None:
         """A quantile of every entry where the engine knows better than its moments; None otherwise."""
         del scope, level
@@ -150,6 +155,10 @@ class GaussianBeliefs(Beliefs):
     def variance(self, scope: Scope) -> Array | None:
         """Of the Gaussian."""
         return self.field.variance(scope)
+
+    def mc_error(self, scope: Scope) -> Array | None:
+        """Of a structure that draws; None of the others."""
+        return self.field.mc_error(scope)
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Of the Gaussian."""

@@ -1,7 +1,7 @@
 """Gaussian solvers, one per shape of graph: given Gaussian sites on what is observed, the moments."""
 
 from headcount.structure._base import Field, Known, Moments, Structure
-from headcount.structure._choose import structure_for
+from headcount.structure._choose import Solver, kind_of, structure_for
 from headcount.structure._dense import DenseStructure
 from headcount.structure._exact import Contradiction
 from headcount.structure._gaussian_tree import GaussianTree, NotPositiveDefinite
@@ -20,7 +20,9 @@ __all__ = [
     "Moments",
     "NotPositiveDefinite",
     "Sampling",
+    "Solver",
     "Structure",
     "TreeStructure",
+    "kind_of",
     "structure_for",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from headcount.checks import instance
-from headcount.individual import Model, RootedTree
+from headcount.individual import Model, ModelError, RootedTree
 from headcount.structure._junction import JunctionStructure
+from headcount.structure._matrix_free import MatrixFreeStructure, Sampling, refusal
 from headcount.structure._tree import TreeStructure
 
 if TYPE_CHECKING:
@@ -14,9 +16,58 @@ if TYPE_CHECKING:
 
     from headcount.structure._base import Known, SiteLike, Structure
 
+Kind = Literal["tree", "matrix-free"]
+AFFORDABLE = 2e10
+"""Σ L³ over the edges up to which matrices are formed by default: 1000 cells and 20 times, which took about a minute."""
+WORTH = 130
+"""Products of L × L matrices that cost as much as the matrix-free solver's passes: it forms 12 sweeps of 33 columns and 192 at the end,
+about 20 iterations of two passes each, 4 operations per entry, where the tree takes 12 sweeps of 30 operations per L³."""
+
+
+class Solver(NamedTuple):
+    """Which structure a chain or tree gets, and the draws of the one without matrices."""
+
+    structure: Literal["auto", "tree", "matrix-free"] = "tree"
+    sampling: Sampling = Sampling()
+
+
+def kind_of(
+    tree: RootedTree | None, sites: Sequence[SiteLike], wanted: str, *, exact: bool, correlated: bool
+) -> Kind:
+    """What a solver's ``structure`` comes to: "auto" is matrix-free where matrices cost too much and it can serve.
+
+    Raises
+    ------
+    ModelError
+        When "matrix-free" is wanted and cannot serve, with the reason.
+    """
+    if wanted == "tree":
+        return "tree"
+    why = refusal(tree, sites, exact=exact, correlated=correlated)
+    if wanted == "matrix-free":
+        if why is not None:
+            raise ModelError(
+                f'the matrix-free structure cannot serve this problem: {why}; use structure="tree" or "auto"'
+            )
+        return "matrix-free"
+    return "matrix-free" if why is None and tree is not None and _too_dear(tree) else "tree"
+
+
+def _too_dear(tree: RootedTree) -> bool:
+    """Whether matrices of a tree cost more than is affordable, and more than passes over its moves."""
+    steps = tree.transitions[1:]
+    cubes = sum(prod(m.shape) * max(m.shape) for m in steps)
+    moves = sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps)
+    return cubes > AFFORDABLE and cubes > WORTH * moves
+
 
 def structure_for(
-    law: RootedTree | Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
+    law: RootedTree | Model,
+    population: float,
+    sites: Sequence[SiteLike],
+    known: Known | None = None,
+    *,
+    solver: Solver | None = None,
 ) -> Structure:
     """The structure for a law's graph: chains and trees have their own, everything else is a junction tree.
 
@@ -30,10 +81,17 @@ def structure_for(
         Where something is observed.
     known
         Exact counts and correlated Gaussian readings among the sites.
+    solver
+        Whether a chain or tree is solved with matrices (the default) or without.
     """
     instance(law, (RootedTree, Model), "law", expected="a Model or a RootedTree")
     tree = law if isinstance(law, RootedTree) else law.rooted()
-    if tree is not None:
-        return TreeStructure(tree, population, sites, known)
-    assert not isinstance(law, RootedTree)
-    return JunctionStructure(law, population, sites, known)
+    wanted = Solver() if solver is None else solver
+    exact, correlated = known is not None and bool(known.exact), known is not None and bool(known.readings)
+    kind = kind_of(tree, sites, wanted.structure, exact=exact, correlated=correlated)
+    if tree is None:
+        assert not isinstance(law, RootedTree)
+        return JunctionStructure(law, population, sites, known)
+    if kind == "matrix-free":
+        return MatrixFreeStructure(tree, population, sites, known, sampling=wanted.sampling)
+    return TreeStructure(tree, population, sites, known)

@@ -15,10 +15,10 @@ With B the observed rows, :math:`S = \mathrm{diag}\sqrt\tau` and :math:`A = I + 
 :math:`\delta_0` a draw of the prior, :math:`\xi` standard normal. All systems are scaled to unit diagonal, which is known exactly.
 Means and covariances are exact to the tolerance of conjugate gradients. Two things carry Monte-Carlo error:
 
-* **Variances** are mean squares of draws. The draw of a model in which each entry has its own sites only,
+* **Variances** are mean squares of draws (:class:`Squares`). The draw of a model in which each entry has its own sites only,
   :math:`\delta_{loc} = (\delta_0 - k\sqrt\tau\xi)/(1 + \tau k)`, k the prior variance, has the known variance
   :math:`k/(1 + \tau k)` and the correlation :math:`\sqrt{V/V_{loc}}` with :math:`\delta^*`: it is the control variate, and the relative
-  error of an sd is :math:`\sqrt{(1 - \rho^2)/2d}` after d draws, :math:`\rho = V/V_{loc}`.
+  error of an sd is at most :math:`\sqrt{(1 - \rho^2)/2d}` after d draws, :math:`\rho = V/V_{loc}`.
 * **log det A**: the right-hand side of a draw has covariance A, so the tridiagonal matrix that its conjugate gradients leave gives
   an unbiased estimate by Gauss quadrature. Two traces are known and serve as control variates.
 
@@ -46,7 +46,6 @@ from headcount.individual._rooted_model import node_marginals
 from headcount.population._laplacian import inverse_or_zero
 from headcount.structure._base import Field, Known, Moments, MovesOf, Structure, checked_arguments
 from headcount.structure._gaussian_tree import NotPositiveDefinite
-from headcount.structure._matrix_free_kernels import BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +64,8 @@ SAME = 1e-9
 """A draw and its control variate that agree to this share are the same numbers up to rounding: nothing was observed that matters."""
 BLOCK_NUMBERS = 2**24
 """Numbers in one array of a block of draws: 128 MB, of which about eight are held at once."""
+BITS = 64
+"""Draws per block at most: the kernels take one bit of a word per draw."""
 NARROWEST = 8
 """Draws per block at least: sparse products with fewer columns waste memory traffic."""
 
@@ -106,15 +107,17 @@ class Block(NamedTuple):
     """(draws, 3): the estimate of log det of the scaled A, and of its two known traces."""
 
 
-def refusal(tree: RootedTree | None, sites: Sequence[SiteLike], known: Known | None) -> str | None:
+def refusal(
+    tree: RootedTree | None, sites: Sequence[SiteLike], *, exact: bool, correlated: bool
+) -> str | None:
     """Why the matrix-free structure cannot serve, in words; None where it can."""
     if tree is None:
         return "it needs a chain or a tree"
     if any(len(site.scope) > 1 for site in sites):
         return "it takes counts and sums of single nodes, not observed flows"
-    if known is not None and known.exact:
+    if exact:
         return "it does not take exact counts yet"
-    if known is not None and known.readings:
+    if correlated:
         return "it does not take readings with correlated errors yet"
     return None
 
@@ -150,7 +153,7 @@ class MatrixFreeStructure(Structure):
         instance(tree, RootedTree, "tree", expected="a RootedTree, for example model.rooted()")
         self.tree, self.sampling = tree, Sampling() if sampling is None else sampling
         self.population, self.sites, self.known = checked_arguments(population, sites, known)
-        why = refusal(tree, self.sites, self.known)
+        why = refusal(tree, self.sites, exact=bool(self.known.exact), correlated=bool(self.known.readings))
         if why is not None:
             raise ModelError(f"the matrix-free structure cannot serve this problem: {why}; use TreeStructure")
         self.offsets = np.concatenate([[0], np.cumsum(tree.sizes)])
@@ -319,14 +322,12 @@ class MatrixFreeStructure(Structure):
         with threads_for(max(self.tree.sizes)):
             weights = self.weights(precision, potential[:, None])
             mean = self.seen_covariance_times(weights)[:, 0]
-            prior, positive = self.row_variance, np.maximum(precision, 0.0)
-            squares, local, logs = np.zeros(len(mean)), np.zeros(len(mean)), []
+            squares, logs = Squares(self.row_variance, np.maximum(precision, 0.0)), []
             for block in self.blocks(precision, self.sampling.sweep):
                 free = np.asarray(self.rows @ block.free)
-                squares += ((free - self.seen_covariance_times(block.weights)) ** 2).sum(axis=1)
-                local += ((free - prior[:, None] * block.noise) ** 2).sum(axis=1)
+                squares.add(free, free - self.seen_covariance_times(block.weights), block.noise)
                 logs.append(block.logs)
-        variance, _ = _with_control(squares, local, prior, positive, self.sampling.sweep)
+        variance, _ = squares.variances()
         log_z, _ = self.log_z(precision, potential, mean, variance, np.concatenate(logs))
         variance = _corrected(variance, precision)
         ends = np.cumsum([0, *(len(t) for t in tau)])
@@ -527,20 +528,15 @@ def _survey(field: MatrixFreeField) -> Survey:
         ((np.diff(structure.rows.indptr) == 1) & (structure.rows.sum(axis=1) == 1)).astype(float)
     )
     own = sparse.csr_array(structure.rows.T @ alone)
-    own_tau = own @ positive
-    squares, local = np.zeros(len(prior)), np.zeros(len(prior))
-    rows_squares, rows_local = np.zeros(len(tau)), np.zeros(len(tau))
+    squares, of_rows = Squares(prior, own @ positive), Squares(structure.row_variance, positive)
     count = [0 if v == 0 else len(structure._moves(v)[1]) for v in range(len(tree.sizes))]
     before, after = ([np.zeros(n) for n in count] for _ in range(2))
     logs = []
     for block in structure.blocks(tau, draws):
         found = structure.passes(np.asarray(structure.rows.T @ block.weights))
         moved = block.free - structure._nodes(found)
-        squares += (moved**2).sum(axis=1)
-        local += ((block.free - prior[:, None] * (own @ block.noise)) ** 2).sum(axis=1)
-        rows_squares += ((structure.rows @ moved) ** 2).sum(axis=1)
-        seen = np.asarray(structure.rows @ block.free)
-        rows_local += ((seen - structure.row_variance[:, None] * block.noise) ** 2).sum(axis=1)
+        squares.add(block.free, moved, np.asarray(own @ block.noise))
+        of_rows.add(np.asarray(structure.rows @ block.free), np.asarray(structure.rows @ moved), block.noise)
         logs.append(block.logs)
         keys = structure._keys(block.number)
         for v in range(1, len(tree.sizes)):
@@ -548,8 +544,8 @@ def _survey(field: MatrixFreeField) -> Survey:
             above = block.free[structure.offsets[u] : structure.offsets[u + 1]]
             pull = found.total[u] - found.through[v] - found.mean
             flow_squares(*structure._moves(v), keys[v], above, pull, found.up[v], before[v], after[v])
-    variance, error = _with_control(squares, local, prior, own_tau, draws)
-    rows_variance, _ = _with_control(rows_squares, rows_local, structure.row_variance, positive, draws)
+    variance, error = squares.variances()
+    rows_variance, _ = of_rows.variances()
     flows = [_flow_variance(structure, v, before[v], after[v], draws) for v in range(1, len(tree.sizes))]
     seen_mean = np.asarray(structure.rows @ field._mean)
     log_z = structure.log_z(
@@ -570,27 +566,58 @@ def _flow_variance(
     """Variance and relative error of the sds of the moves into v; the prior's draws are the control variate."""
     ends, _, chances, expected = structure._moves(v)
     table = np.repeat(expected, np.diff(ends)) * chances
-    return _with_control(
-        after, before, table * (1.0 - table / structure.population), np.zeros(len(table)), draws
-    )
+    known = table * (1.0 - table / structure.population)
+    variance, loose = _controlled(after / draws, before / draws, known, draws)
+    return np.minimum(variance, known), np.sqrt(loose / (2.0 * draws))
 
 
-def _with_control(squares: Array, local: Array, prior: Array, tau: Array, draws: int) -> tuple[Array, Array]:
-    r"""Variances from sums of squares of draws, with the local model's draws as control variate.
+class Squares:
+    r"""Mean squares of draws of some counts, and what they say of the counts' posterior variances V.
 
-    :math:`\hat V = m\,(V_{loc}/m_{loc})^{\rho}`, ρ = V/V_loc the correlation of the squares: the power keeps it positive. ``local`` holds
-    squares of (1 + τk) δ_loc. Returns the variances, and the relative errors of the sds.
+    With k the prior variance of a count, τ the precision of its own sites and ξ their noise, each posterior draw δ gives two independent
+    estimates, of V and of 1 − τV, by :math:`\delta^2` and by :math:`y^2, \; y = \sqrt\tau\delta + \xi`. Their ratio is the variance
+    without the own sites, C = V/(1 − τV), which is at most k; and V = C/(1 + τC). Both have the local model's draws as control variates,
+    :math:`\hat V = m\,(V_{loc}/m_{loc})^{\rho}`, ρ = V/V_loc the correlation of the squares: the power keeps it positive.
     """
-    scale = 1.0 + tau * prior
-    known = prior / scale
-    seen, drawn = local / draws / scale**2, squares / draws
-    live = (known > 0) & (seen > 0)
-    ratio = np.where(live, drawn / np.where(live, seen, 1.0), 0.0)
-    rho = np.minimum(ratio, 1.0)
-    factor = np.where(live, known / np.where(live, seen, 1.0), 1.0) ** rho
-    # ρ is itself estimated: 4/d is how far 1 − ρ² can be from zero when ρ comes out as 1. Exactly 1 is the prior.
+
+    def __init__(self, prior: Array, tau: Array) -> None:
+        self.prior, self.tau, self.draws = prior, tau, 0
+        self.sums = np.zeros((4, len(prior)))
+
+    def add(self, free: Array, moved: Array, noise: Array) -> None:
+        """Prior draws, posterior draws and √τ ξ, each (counts, draws)."""
+        prior, tau = self.prior[:, None], self.tau[:, None]
+        self.draws += free.shape[1]
+        for total, part in zip(
+            self.sums, (moved, free - prior * noise, tau * moved + noise, tau * free + noise), strict=True
+        ):
+            total += np.einsum("ij,ij->i", part, part)
+
+    def variances(self) -> tuple[Array, Array]:
+        """V, and the relative Monte-Carlo errors of the sds."""
+        prior, tau = self.prior, self.tau
+        drawn, local, left, local_left = self.sums / max(self.draws, 1)
+        scale = 1.0 + tau * prior
+        variance, loose = _controlled(drawn, local / scale**2, prior / scale, self.draws)
+        rest, also_loose = _controlled(left, local_left / scale**2, tau / scale, self.draws)
+        alone = tau <= 0
+        rest = np.where(alone, 1.0, rest / np.where(alone, 1.0, tau))  # 1 − τV
+        live = rest > 0
+        cavity = np.minimum(np.where(live, variance / np.where(live, rest, 1.0), prior), prior)
+        share = 1.0 / (1.0 + tau * cavity)
+        off = np.where(alone, loose, share**2 * (loose + also_loose))
+        return cavity * share, np.sqrt(off / (2.0 * max(self.draws, 1)))
+
+
+def _controlled(drawn: Array, control: Array, known: Array, draws: int) -> tuple[Array, Array]:
+    """Mean squares corrected by those of a control variate whose expectation is known; and 1 − ρ², their remaining noise."""
+    live = (known > 0) & (control > 0) & (drawn > 0)
+    ratio = np.where(live, drawn / np.where(live, control, 1.0), 1.0)
+    rho = np.minimum(ratio, 1.0 / ratio)
+    factor = np.where(live, known / np.where(live, control, 1.0), 1.0) ** rho
+    # ρ is itself estimated: 4/d is how far 1 − ρ² can be from zero when ρ comes out as 1. Exactly 1 is the control itself.
     left = np.where(np.abs(ratio - 1.0) < SAME, 0.0, np.minimum(1.0 - rho**2 + 4.0 / draws, 1.0))
-    return np.where(live, drawn * factor, 0.0), np.sqrt(np.where(live, left, 0.0) / (2.0 * draws))
+    return np.where(live, drawn * factor, 0.0), left
 
 
 def _corrected(variance: Array, tau: Array) -> Array:

@@ -12,9 +12,6 @@ import numpy as np
 
 from headcount._compile import kernel_sums
 
-BITS = 64
-"""Draws per block: the bits of one word."""
-
 
 @kernel_sums
 def _word(key, place):  # type: ignore[no-untyped-def]

@@ -23,7 +23,7 @@ from headcount.engines.map._dual import Dual, Quadratic
 from headcount.engines.map._lbfgs import Search, advance
 from headcount.engines.map._map import Objective
 from headcount.observe import Gaussian
-from headcount.structure import Known, Structure, structure_for
+from headcount.structure import Known, Solver, Structure, structure_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +46,9 @@ MOST_WHOLE = 10**10
 """Expected counts are rounded by about 1e-13 N; in larger populations whole numbers are not told apart by any reading."""
 
 
+WITH_MATRICES = Solver()
+
+
 def sharp(noise: Observation, population: int) -> Mask:
     """At which entries it tells whole numbers apart. Correlated errors are always taken on the line."""
     if isinstance(noise, Gaussian) and noise.sd is not None and population <= MOST_WHOLE:
@@ -62,20 +65,22 @@ class Roles:
     linear: Mask
     exact: Mask
     gaussian: Mask
+    solver: Solver = WITH_MATRICES
+    """How the Gaussian's moments are found."""
 
     @classmethod
-    def of(cls, tilts: Tilts, *, whole: bool = False) -> Roles:
+    def of(cls, tilts: Tilts, *, whole: bool = False, solver: Solver | None = None) -> Roles:
         """Sort the entries. Where counts are taken as ``whole`` numbers, readings sharp enough to tell them apart are active."""
-        sites = tilts.problem.sites
+        sites, solver = tilts.problem.sites, WITH_MATRICES if solver is None else solver
         if not sites:
             nothing = np.zeros(0, bool)
-            return cls(tilts, nothing, nothing, nothing, nothing)
+            return cls(tilts, nothing, nothing, nothing, nothing, solver)
         exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
         if whole:
             gaussian &= ~np.concatenate([sharp(s.noise, tilts.problem.population) for s in sites])
         linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian
-        return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian)
+        return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian, solver)
 
     @cached_property
     def straight(self) -> tuple[Array, Array]:
@@ -156,7 +161,7 @@ class Centre:
 
 def _structure(roles: Roles, law: RootedTree | Model, known: Known) -> Structure:
     problem = roles.tilts.problem
-    return structure_for(law, float(problem.population), problem.sites, known)
+    return structure_for(law, float(problem.population), problem.sites, known, solver=roles.solver)
 
 
 def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Array, float]:

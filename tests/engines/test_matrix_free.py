@@ -1,0 +1,163 @@
+"""Engines without matrices give the answers of the engines with them, within the Monte-Carlo error they state."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.engines import MAP, ClosedForm, Laplace, TiltedEP
+from headcount.individual import ModelError
+from headcount.structure import MatrixFreeStructure, Solver, TreeStructure, structure_for
+
+CASES = {"many": (6, 1080, 1.0), "few": (6, 36, 1.0), "small map": (4, 480, 1.0), "sharp": (4, 480, 10.0)}
+
+
+@cache
+def world(name):
+    """Migrating birds, counted with Poisson noise."""
+    side, population, rate = CASES[name]
+    made = hc.simulate.birds(side=side, weights=(1, 2, 2, 2), population=population, steps=20, rng=1)
+    seen = np.random.default_rng(2).poisson(rate * np.asarray(made.counts))
+    return hc.Problem(made.model, population, hc.Poisson(seen, rate=rate))
+
+
+@cache
+def answers(name):
+    """With matrices, and without."""
+    return tuple(hc.infer(world(name), TiltedEP(structure=kind)) for kind in ("tree", "matrix-free"))
+
+
+def large_counts():
+    """A chain of six cells with many in each, and their numbers."""
+    rng = np.random.default_rng(3)
+    model = hc.MarkovChain(rng.dirichlet(np.full(6, 5.0)), rng.dirichlet(np.ones(6), size=6), length=5)
+    return model, np.array([np.bincount(x, minlength=6) for x in model.sample(900, rng=rng).T], dtype=float)
+
+
+def nodes(post, what):
+    return np.concatenate([what(post.beliefs, (v,)) for v in post.problem.model.variables])
+
+
+def distance(a, b):
+    """Relative L1 distance of all nodes' means."""
+    x, y = (nodes(post, lambda beliefs, scope: beliefs.mean(scope)) for post in (a, b))
+    return np.abs(x - y).sum() / x.sum()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_means_are_those_of_the_tree_structure(name):
+    """Median distance at most .003 of an sd; relative L1 distance at most a tenth of MAP's; nothing negative, flows agree with nodes."""
+    exact, free = answers(name)
+    mean, other = (nodes(post, lambda beliefs, scope: beliefs.mean(scope)) for post in (exact, free))
+    sd = np.sqrt(np.maximum(nodes(exact, lambda beliefs, scope: beliefs.variance(scope)), 1e-12))
+    assert np.median(np.abs(mean - other)[sd > 1e-3] / sd[sd > 1e-3]) <= 3e-3
+    assert distance(exact, free) <= 0.1 * distance(exact, hc.infer(world(name), MAP()))
+    assert free.promises.non_negative
+    u, v = world(name).model.variables[:2]
+    np.testing.assert_allclose(free.beliefs.mean((u, v)).sum(axis=0), free.beliefs.mean((v,)), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sds_are_within_their_stated_error(name):
+    """Sds of cells and flows: rms distance at most 1.2 of the stated error, which is at most 5 % of an sd."""
+    exact, free = answers(name)
+    variables = world(name).model.variables
+    for scopes in ([(v,) for v in variables], list(pairwise(variables))):
+        off = []
+        for scope in scopes:
+            sd, other = (np.sqrt(np.maximum(post.beliefs.variance(scope), 0.0)) for post in (exact, free))
+            error = free.beliefs.mc_error(scope)
+            assert (error <= 0.0511 * other + 1e-12).all()
+            off.append(((other - sd)[error > 1e-9] / error[error > 1e-9]).ravel())
+        assert np.sqrt(np.mean(np.concatenate(off) ** 2)) <= 1.2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_evidence_is_within_three_of_its_stated_errors(name):
+    """log p(y) with matrices and without differ by at most three Monte-Carlo errors, which are below half a nat here."""
+    exact, free = answers(name)
+    error = free.diagnostics["log_evidence_mc_error"]
+    assert 0 < error < 0.5
+    assert abs(exact.log_evidence - free.log_evidence) <= 3 * error
+    assert "log_evidence_mc_error" not in exact.diagnostics
+
+
+@pytest.mark.parametrize("centre", ["mean", "map", "prior"])
+@pytest.mark.parametrize("projection", ["lattice", "line", "laplace"])
+def test_every_setting_of_tilted_ep(centre, projection):
+    """All centres and projections: the means of the tree structure to .05 of an sd."""
+    model, counts = large_counts()
+    problem = hc.Problem(model, 900, hc.Poisson(counts))
+    exact, free = (
+        hc.infer(problem, TiltedEP(centre=centre, projection=projection, structure=kind))
+        for kind in ("tree", "matrix-free")
+    )
+    mean, other = (nodes(post, lambda beliefs, scope: beliefs.mean(scope)) for post in (exact, free))
+    sd = np.sqrt(nodes(exact, lambda beliefs, scope: beliefs.variance(scope)))
+    assert (np.abs(mean - other) <= 0.05 * sd + 1e-6).all()
+
+
+@pytest.mark.parametrize("engine", [Laplace, ClosedForm])
+def test_engines_without_sweeps_have_exact_means(engine):
+    """Newton's modes and closed-form means need no variances: equal to 1e-6 N; sds and evidence within their errors."""
+    model, counts = large_counts()
+    noise = hc.Poisson(counts) if engine is Laplace else hc.Gaussian(counts, sd=3.0)
+    problem = hc.Problem(model, 900, noise)
+    exact, free = (hc.infer(problem, engine(structure=kind)) for kind in ("tree", "matrix-free"))
+    for scope in [(v,) for v in problem.model.variables] + list(pairwise(problem.model.variables)):
+        np.testing.assert_allclose(free.beliefs.mean(scope), exact.beliefs.mean(scope), atol=1e-6 * 900)
+        sd, other = (np.sqrt(post.beliefs.variance(scope)) for post in (exact, free))
+        assert (np.abs(sd - other) <= 5 * free.beliefs.mc_error(scope) + 1e-3).all()
+    assert abs(exact.log_evidence - free.log_evidence) <= 4 * free.diagnostics["log_evidence_mc_error"]
+
+
+def test_more_draws_and_another_seed():
+    """Four times the draws halve the stated error; another seed gives other sds within it; the same seed the same bits."""
+    problem = world("small map")
+    few, again, more, other = (
+        hc.infer(problem, TiltedEP(structure="matrix-free", final_draws=draws, draw_seed=seed))
+        for draws, seed in ((48, 0), (48, 0), (192, 0), (48, 1))
+    )
+    a, b, c, d = (
+        nodes(post, lambda beliefs, scope: beliefs.mc_error(scope)).sum()
+        for post in (few, again, more, other)
+    )
+    assert a == b != d
+    assert 0.4 < c / a < 0.6
+
+
+def test_auto_is_the_tree_structure_where_it_is_affordable():
+    """A thousand cells and twenty times are solved with matrices; more, or wider, without, unless something must have them."""
+    problem = world("small map")
+    assert isinstance(structure_for(problem.model, 480, problem.sites, solver=Solver("auto")), TreeStructure)
+    from headcount.structure import _choose
+
+    before, _choose.AFFORDABLE, _choose.WORTH = (_choose.AFFORDABLE, _choose.WORTH), 0.0, 0.0
+    try:
+        made = structure_for(problem.model, 480, problem.sites, solver=Solver("auto"))
+        assert isinstance(made, MatrixFreeStructure)
+        exact = hc.Problem(problem.model, 480, hc.Exact([480.0] + [0.0] * 15, on=problem.model.variables[0]))
+        assert hc.infer(exact, TiltedEP()).status.good
+    finally:
+        _choose.AFFORDABLE, _choose.WORTH = before
+
+
+def test_what_it_cannot_serve_is_refused_in_words():
+    """Exact counts, observed flows and graphs that are no trees are refused when asked for by name; so are wrong settings."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=3)
+    flows = hc.Poisson([[4.0, 1.0], [1.0, 4.0]], on=(0, 1))
+    for problem, match in (
+        (hc.Problem(chain, 10, hc.Exact([4.0, 6.0], on=0)), "exact counts"),
+        (hc.Problem(chain, 10, flows), "not observed flows"),
+    ):
+        with pytest.raises(ModelError, match=match):
+            hc.infer(problem, TiltedEP(structure="matrix-free"))
+        assert hc.infer(problem, TiltedEP()).status.good
+    with pytest.raises(ValueError, match="draws must be"):
+        TiltedEP(draws=3)
+    with pytest.raises(ValueError, match="structure must be"):
+        Laplace(structure="dense")
