@@ -16,9 +16,8 @@ from scipy.linalg.blas import dgemm, dgemv, dsymm, dsyr2k, dsyrk, dtrmm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotri
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from headcount._types import Array, Mask
 
-    Array = NDArray[np.float64]
 
 SMALL = 160
 """Matrix size below which one BLAS thread is faster than two (measured on two cores): a call does not pay for waking the pool."""
@@ -129,7 +128,7 @@ def mirror(a: Array) -> Array:
 
 
 @cache
-def _upper(size: int) -> NDArray[np.bool_]:
+def _upper(size: int) -> Mask:
     """Where a matrix is strictly above its diagonal."""
     return np.asfortranarray(np.tri(size, k=-1, dtype=bool).T)
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headcount._types import Array
 from headcount.errors import ModelError
 
 Made = TypeVar("Made")
@@ -30,9 +30,7 @@ def brief(value: Any) -> str:
     return f"{text} ({type(value).__name__})"
 
 
-def numbers(
-    values: Any, what: str, *, expected: str = "numbers in a rectangular array"
-) -> NDArray[np.float64]:
+def numbers(values: Any, what: str, *, expected: str = "numbers in a rectangular array") -> Array:
     """`values` as a float array, C-ordered; itself when it is one.
 
     Text, dates, complex numbers and ragged lists are refused; None is NaN, which every caller has to refuse or to read as missing.

@@ -10,10 +10,10 @@ Reference: C. Loader, *Fast and accurate computation of binomial probabilities*,
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
-Array = NDArray[np.float64]
+from headcount._types import Array
 
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 """S(x) = sum_k c_k / x^(2k+1); six terms leave less than 1e-17 at `_SERIES_FROM`."""

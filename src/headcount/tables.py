@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Scope = tuple[Hashable, ...]
+from headcount._types import Index, Scope
+
 Values = NDArray[Any]
 
 
@@ -92,7 +93,7 @@ class Domain:
         """The inverse of `flat`."""
         return flat.reshape((*flat.shape[:-1], *self.shape))
 
-    def positions(self, onto: Sequence[Hashable]) -> NDArray[np.intp]:
+    def positions(self, onto: Sequence[Hashable]) -> Index:
         """For every flat entry of this table, the flat entry of ``onto`` that it is summed into, shape (size,)."""
         part = self.part(onto)
         labels = np.arange(part.size, dtype=np.intp).reshape(part.shape)

@@ -19,14 +19,14 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headcount import memory
+from headcount._types import Array
 from headcount.checks import brief
 from headcount.errors import ModelError, raise_all
 from headcount.labels import repeated, shown
 
-Cpts = dict[str, tuple[tuple[str, ...], NDArray[np.float64]]]
+Cpts = dict[str, tuple[tuple[str, ...], Array]]
 
 _PART = 2**22
 """Bytes unpacked at a time: 4 MiB."""
@@ -120,7 +120,7 @@ def _name_problems(states: dict[str, tuple[str, ...]], blocks: list[_Block]) -> 
     return problems
 
 
-def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[NDArray[np.float64], list[str]]:
+def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[Array, list[str]]:
     """P[parents..., child] of one block, and what is wrong with it; entries nobody gave stay NaN."""
     child, *parents = block.names
     shape = tuple(len(states[p]) for p in parents)
@@ -151,7 +151,7 @@ def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[NDArray[n
     return table, problems
 
 
-def _numbers(words: list[str], child: str, count: int, line: int, problems: list[str]) -> NDArray[np.float64]:
+def _numbers(words: list[str], child: str, count: int, line: int, problems: list[str]) -> Array:
     """`count` numbers; NaN, and a problem, where the words are not that."""
     try:
         values = np.array(words, dtype=np.float64)

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount import memory
+from headcount._types import Index
 from headcount.checks import brief, generator, label, mapping, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual import _convert
 from headcount.individual._bif import read_bif
 from headcount.individual._junction_tree import JunctionTree, build_junction_tree
 from headcount.individual._model import (
+    Array,
     Model,
     Scope,
-    Table,
     Variable,
     checked_model,
     checked_scope,
@@ -100,7 +100,7 @@ class DiscreteModel(Model):
         return self._states
 
     @property
-    def factors(self) -> tuple[tuple[Scope, Table], ...]:
+    def factors(self) -> tuple[tuple[Scope, Array], ...]:
         """The log potentials as given."""
         return self._factors
 
@@ -114,7 +114,7 @@ class DiscreteModel(Model):
         """A(theta)."""
         return self._calibration.log_partition
 
-    def marginal(self, scope: Sequence[Variable]) -> Table:
+    def marginal(self, scope: Sequence[Variable]) -> Array:
         """P(x_A) for any scope A, in one clique or not."""
         return np.exp(log_marginal(self._calibration, self.scope(scope), memory_limit=self._memory_limit))
 
@@ -129,10 +129,10 @@ class DiscreteModel(Model):
         model = DiscreteModel(self._states, factors, junction_tree=tree, memory_limit=self._memory_limit)
         return model, model.log_partition - self.log_partition
 
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw individuals clique by clique down the junction tree, each given its separator."""
         size, rng = sample_size(size, len(self._states)), generator(rng)
-        drawn: dict[Variable, NDArray[np.intp]] = {}
+        drawn: dict[Variable, Index] = {}
         for clique, _, separator in self.junction_tree.steps:
             self._draw_clique(clique, separator, size, rng, drawn)
         return np.stack([drawn[v] for v in self.variables], axis=1)
@@ -143,7 +143,7 @@ class DiscreteModel(Model):
         separator: Scope,
         size: int,
         rng: np.random.Generator,
-        drawn: dict[Variable, NDArray[np.intp]],
+        drawn: dict[Variable, Index],
     ) -> None:
         domain = self.junction_tree.domains[clique]
         above = domain.part(separator)
@@ -282,7 +282,7 @@ def _state_labels(given: Any, v: Variable) -> tuple[Hashable, ...]:
 
 def checked_factors(
     factors: Any, states: Mapping[Variable, tuple[Hashable, ...]]
-) -> tuple[tuple[Scope, Table], ...]:
+) -> tuple[tuple[Scope, Array], ...]:
     """Factors with known scopes and log tables of the right shape, read-only; all problems at once."""
     expected = "{scope: log table}, or a sequence of (scope, log table)"
     pairs = list(factors.items()) if isinstance(factors, Mapping) else factors
@@ -290,7 +290,7 @@ def checked_factors(
         pairs = list(pairs)
     except TypeError:
         raise ModelError(f"factors is {brief(factors)}: give {expected}") from None
-    made: list[tuple[Scope, Table]] = []
+    made: list[tuple[Scope, Array]] = []
     problems: list[str] = []
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headcount._types import Index
 from headcount.checks import generator
 from headcount.errors import ModelError
 from headcount.individual._discrete import checked_factors, named_states
 from headcount.individual._junction_tree import JunctionTree, build_junction_tree
-from headcount.individual._model import Model, Scope, Table, Variable, checked_model, draw, sample_size
+from headcount.individual._model import Array, Model, Scope, Variable, checked_model, draw, sample_size
 from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._sum_product import NO_LAW, log_sum_exp
 from headcount.individual._validate import checked_potentials
@@ -62,12 +62,12 @@ class Enumeration(Model):
         return self._states
 
     @property
-    def factors(self) -> tuple[tuple[Scope, Table], ...]:
+    def factors(self) -> tuple[tuple[Scope, Array], ...]:
         """The log potentials as given."""
         return self._factors
 
     @cached_property
-    def joint(self) -> Table:
+    def joint(self) -> Array:
         """P(x), one axis per variable."""
         return np.exp(self._log_joint - self.log_partition)
 
@@ -84,7 +84,7 @@ class Enumeration(Model):
         """The junction tree of the factors' graph."""
         return build_junction_tree(self._sizes, (scope for scope, _ in self._factors))
 
-    def marginal(self, scope: Sequence[Variable]) -> Table:
+    def marginal(self, scope: Sequence[Variable]) -> Array:
         """P(x_A) by summing the joint table."""
         return np.array(self.domain(self.variables).project(self.joint, self.scope(scope)))
 
@@ -94,7 +94,7 @@ class Enumeration(Model):
         tilted = Enumeration(self._states, [*self._factors, *((s, dense(g)) for s, g in made.items())])
         return tilted, tilted.log_partition - self.log_partition
 
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw configurations from the joint table."""
         flat = draw(self.joint.ravel(), generator(rng).random(sample_size(size, len(self._states))))
         return np.stack(np.unravel_index(flat, self.joint.shape), axis=1)
@@ -108,7 +108,7 @@ class Enumeration(Model):
         return {v: len(labels) for v, labels in self._states.items()}
 
     @cached_property
-    def _log_joint(self) -> Table:
+    def _log_joint(self) -> Array:
         domain = self.domain(self.variables)
         total = np.zeros(domain.shape)
         for scope, theta in self._factors:

@@ -14,14 +14,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headcount._types import Array
 from headcount.checks import numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._chain import MarkovChain
 from headcount.individual._validate import frozen
-
-Array = NDArray[np.float64]
 
 
 @final

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headcount import memory
+from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import brief, label, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.labels import repeated, shown
@@ -18,10 +18,6 @@ from headcount.tables import Domain
 if TYPE_CHECKING:
     from headcount.individual._junction_tree import JunctionTree
     from headcount.individual._rooted_tree import RootedTree
-
-Variable = Hashable
-Scope = tuple[Variable, ...]
-Table = NDArray[np.float64]
 
 
 class Model(ABC):
@@ -43,7 +39,7 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def factors(self) -> tuple[tuple[Scope, Table], ...]:
+    def factors(self) -> tuple[tuple[Scope, Array], ...]:
         """Log potentials ``(scope, theta)`` whose sum is log p(x) + A(theta); each scope lies in a clique."""
 
     @property
@@ -57,7 +53,7 @@ class Model(ABC):
         """Maximal cliques, the tree that joins them, separators with nu(S)."""
 
     @abstractmethod
-    def marginal(self, scope: Sequence[Variable]) -> Table:
+    def marginal(self, scope: Sequence[Variable]) -> Array:
         """mu_A(i_A) = P(x_A = i_A), one axis per variable in the order given, for any scope A."""
 
     @abstractmethod
@@ -65,7 +61,7 @@ class Model(ABC):
         """p'(x) ∝ p(x) exp(sum_A g_A(x_A)), and A(theta + g) − A(theta) = log E_p exp(sum_A g_A(x_A))."""
 
     @abstractmethod
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw `size` independent individuals: state indices, one column per variable."""
 
     @abstractmethod
@@ -91,7 +87,7 @@ class Model(ABC):
         names = self.scope(scope)
         return Domain(names, tuple(len(self.states[v]) for v in names))
 
-    def joint_marginal(self, a: Sequence[Variable], b: Sequence[Variable]) -> Table:
+    def joint_marginal(self, a: Sequence[Variable], b: Sequence[Variable]) -> Array:
         """<mu_{A,B}>(i, j) = P(x_A = i, x_B = j), (size of A, size of B) in C order; they may overlap.
 
         Raises
@@ -148,7 +144,7 @@ def sample_size(size: Any, variables: int) -> int:
     return count
 
 
-def draw_given(law: Callable[[int], Table], given: NDArray[np.intp], uniform: Table) -> NDArray[np.intp]:
+def draw_given(law: Callable[[int], Array], given: Index, uniform: Array) -> Index:
     """For each individual, a state from ``law(its given state)``; each law is asked for once."""
     drawn = np.empty(len(given), dtype=np.intp)
     order = np.argsort(given, kind="stable")
@@ -159,7 +155,7 @@ def draw_given(law: Callable[[int], Table], given: NDArray[np.intp], uniform: Ta
     return drawn
 
 
-def draw(law: Table, uniform: Table) -> NDArray[np.intp]:
+def draw(law: Array, uniform: Array) -> Index:
     """Inverse distribution function; a state of probability zero is never drawn."""
     steps = np.cumsum(law)
     # uniform < 1, and its product with the total is less than the total in floating point too.

@@ -7,14 +7,14 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount import memory
+from headcount._types import Index
 from headcount.checks import generator
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._junction_tree import JunctionTree
-from headcount.individual._model import Model, Scope, Table, Variable, draw, draw_given, sample_size
+from headcount.individual._model import Array, Model, Scope, Variable, draw, draw_given, sample_size
 from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._tree_passes import node_marginals, tilted
 from headcount.individual._validate import checked_potentials
@@ -55,12 +55,12 @@ class RootedModel(Model):
         return self._states
 
     @property
-    def initial(self) -> Table:
+    def initial(self) -> Array:
         """pi, the law of the root."""
         return self._tree.initial
 
     @property
-    def factors(self) -> tuple[tuple[Scope, Table], ...]:
+    def factors(self) -> tuple[tuple[Scope, Array], ...]:
         """Log pi and log P; A(theta) = 0."""
         return log_factors(self._tree)
 
@@ -78,7 +78,7 @@ class RootedModel(Model):
         """The tree of transitions itself."""
         return self._tree
 
-    def marginal(self, scope: Sequence[Variable]) -> Table:
+    def marginal(self, scope: Sequence[Variable]) -> Array:
         """P(x_A); one or two variables by matrix products, more by the junction tree."""
         names = self.scope(scope)
         if len(names) == 0:
@@ -105,12 +105,12 @@ class RootedModel(Model):
         tree = RootedTree(self._tree.variables, self._tree.parent, initial, tuple(transitions))
         return type(self).from_rooted(tree, self._states), change
 
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> NDArray[np.intp]:
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw individuals from the root down: ``(size, len(variables))`` state indices."""
         return sample(self._tree, size, rng)
 
     @cached_property
-    def _node_marginals(self) -> tuple[Table, ...]:
+    def _node_marginals(self) -> tuple[Array, ...]:
         return node_marginals(self._tree)
 
     @cached_property
@@ -118,7 +118,7 @@ class RootedModel(Model):
         return DiscreteModel.from_model(self)
 
 
-def pair_marginal(tree: RootedTree, nodes: Sequence[Table], a: int, b: int) -> Table:
+def pair_marginal(tree: RootedTree, nodes: Sequence[Array], a: int, b: int) -> Array:
     """P(x_a = i, x_b = j) = sum_k mu_w(k) M_a(k, i) M_b(k, j), w the common ancestor, M products of P."""
     if tree.parents[b] == a:  # an edge needs no way up, which is long in a chain
         return nodes[a][:, None] * dense(tree.transitions[b])
@@ -142,18 +142,18 @@ def _product_down(tree: RootedTree, path: Sequence[int]) -> Matrix | None:
     return product
 
 
-def log_factors(tree: RootedTree) -> tuple[tuple[Scope, Table], ...]:
+def log_factors(tree: RootedTree) -> tuple[tuple[Scope, Array], ...]:
     """(root,): log pi, and (parent, child): log P, so that A(theta) = 0."""
     tables = (tree.sizes[tree.parents[v]] * tree.sizes[v] for v in range(1, len(tree.parents)))
     memory.require(8 * sum(tables), "the factors as tables", remedy="use the transitions themselves")
     with np.errstate(divide="ignore"):
-        factors: list[tuple[Scope, Table]] = [((tree.variables[0],), np.log(tree.initial))]
+        factors: list[tuple[Scope, Array]] = [((tree.variables[0],), np.log(tree.initial))]
         for edge, v in tree.edge_of.items():
             factors.append((edge, np.log(dense(tree.transitions[v]))))
     return tuple(factors)
 
 
-def sample(tree: RootedTree, size: int, rng: np.random.Generator | int) -> NDArray[np.intp]:
+def sample(tree: RootedTree, size: int, rng: np.random.Generator | int) -> Index:
     """Draw individuals from the root down; a column per node of the tree."""
     size, rng = sample_size(size, len(tree.parents)), generator(rng)
     drawn = np.empty((size, len(tree.parents)), dtype=np.intp)
@@ -164,15 +164,15 @@ def sample(tree: RootedTree, size: int, rng: np.random.Generator | int) -> NDArr
     return drawn
 
 
-def _row(matrix: Matrix, i: int) -> Table:
+def _row(matrix: Matrix, i: int) -> Array:
     return matrix[[i]].toarray()[0] if sparse.issparse(matrix) else matrix[i]
 
 
 def split_potentials(
     tree: RootedTree, potentials: Mapping[Scope, Any]
-) -> tuple[list[Table | None], list[Matrix | None] | None] | None:
+) -> tuple[list[Array | None], list[Matrix | None] | None] | None:
     """Node and edge potentials (None: no edges) in the tree's order; None when one is on neither a node nor an edge."""
-    nodes: list[Table | None] = [None] * len(tree.parents)
+    nodes: list[Array | None] = [None] * len(tree.parents)
     edges: list[Matrix | None] = [None] * len(tree.parents)
     sizes = dict(zip(tree.variables, tree.sizes, strict=True))
     for scope, g in checked_potentials(potentials, sizes).items():

@@ -9,19 +9,16 @@ Distribute:  log mu_K(x_K) = beta_K(x_K) − m_K(x_S) + log mu_S(x_S)
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headcount import memory
+from headcount._types import Array, Scope
 from headcount.errors import ModelError
 from headcount.individual._junction_tree import JunctionTree
 from headcount.tables import Domain
-
-Scope = tuple[Hashable, ...]
-Table = NDArray[np.float64]
 
 NO_LAW = "the potentials are −inf for every configuration, so no law is left: check the structural zeros"
 
@@ -32,10 +29,10 @@ class Calibration:
 
     tree: JunctionTree
     log_partition: float
-    log_marginals: tuple[Table, ...]
+    log_marginals: tuple[Array, ...]
 
 
-def log_sum_exp(table: Table, axis: int | tuple[int, ...] | None = None) -> Table:
+def log_sum_exp(table: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     """Log sum exp over `axis` (all if None); −inf where every term is −inf."""
     top = np.max(table, axis=axis, keepdims=True)
     top = np.where(np.isneginf(top), 0.0, top)
@@ -44,12 +41,12 @@ def log_sum_exp(table: Table, axis: int | tuple[int, ...] | None = None) -> Tabl
     return np.squeeze(total, axis=axis)
 
 
-def minus(a: Table, b: Table) -> Table:
+def minus(a: Array, b: Array) -> Array:
     """A − b in log space where b = −inf implies a = −inf (0/0 = 0)."""
     return a - np.where(np.isneginf(b), 0.0, b)
 
 
-def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Table]]) -> Calibration:
+def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Array]]) -> Calibration:
     """A(theta) and all clique marginals, by one pass to clique 0 and one back.
 
     Raises
@@ -66,7 +63,7 @@ def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Table]]) -> Cal
                 f"no clique of the junction tree holds the factor over {scope!r}: build the tree with its scope"
             )
         beta[home] += domains[home].expand(theta, scope)
-    messages: dict[int, Table] = {}
+    messages: dict[int, Array] = {}
     for a, b, separator in reversed(tree.edges):
         messages[b] = domains[b].project(beta[b], separator, total=log_sum_exp)
         beta[a] += domains[a].expand(messages[b], separator)
@@ -80,7 +77,7 @@ def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Table]]) -> Cal
     return Calibration(tree, log_partition, tuple(beta))
 
 
-def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int | None) -> Table:
+def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int | None) -> Array:
     """Log mu_A for any scope A, in one clique or not.
 
     Out of one clique, the conditionals mu_C / mu_S are multiplied over the part of the tree that A spans, and
@@ -92,7 +89,7 @@ def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int | 
         return tree.domains[home].project(calibration.log_marginals[home], scope, total=log_sum_exp)
     _require_table(tree.domain(scope), memory_limit)
     wanted = set(scope)
-    table: dict[int, Table] = dict(enumerate(calibration.log_marginals))
+    table: dict[int, Array] = dict(enumerate(calibration.log_marginals))
     over: dict[int, Domain] = dict(enumerate(tree.domains))
     below = {c: wanted & set(clique) for c, clique in enumerate(tree.cliques)}
     for a, b, separator in reversed(tree.edges):

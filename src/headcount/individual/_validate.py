@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount import memory
+from headcount._types import Array, Index, Mask
 from headcount.checks import mapping, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import Scope, checked_scope
@@ -27,7 +27,7 @@ def shape_problems(values: Any, axes: int, what: str, expected: str) -> list[str
     return [] if values.ndim == axes else [f"{what} has the shape {values.shape}: give {expected}"]
 
 
-def law_problems(law: NDArray[np.float64], labels: Sequence[Hashable], what: str) -> list[str]:
+def law_problems(law: Array, labels: Sequence[Hashable], what: str) -> list[str]:
     """Every way in which a vector is not a probability law over `labels`."""
     if law.ndim != 1:
         return [f"{what} has the shape {law.shape}: give one probability per state, a 1-D array"]
@@ -79,7 +79,7 @@ def matrix_problems(
 
 
 def row_problems(
-    table: NDArray[np.float64],
+    table: Array,
     labels: Sequence[Sequence[Hashable]],
     what: str,
     *,
@@ -93,7 +93,7 @@ def row_problems(
             "child's last"
         ]
 
-    def place(index: NDArray[np.intp]) -> str:
+    def place(index: Index) -> str:
         return repr(tuple(names[k] for names, k in zip(labels, index, strict=False)))
 
     bad = ~np.isfinite(table) | (table < 0)
@@ -109,7 +109,7 @@ def row_problems(
     return problems
 
 
-def _places(matrix: Any, bad: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _places(matrix: Any, bad: Mask) -> tuple[Index, Index]:
     if not sparse.issparse(matrix):
         rows, columns = np.nonzero(bad)
         return rows, columns
@@ -128,7 +128,7 @@ def as_matrix(matrix: Any, what: str) -> Any:
     return made
 
 
-def frozen(values: Any, what: str = "the array") -> NDArray[np.float64]:
+def frozen(values: Any, what: str = "the array") -> Array:
     """A read-only C-ordered float array; a copy unless it is one already."""
     given = numbers(values, what)
     if given.flags.writeable:

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
-    Texts = NDArray[np.object_]
+    from headcount._types import Array, Texts
+
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "time": ("time", "date", "datetime", "timestamp", "t", "step", "hour", "day", "week", "month", "year"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount._types import Index
 from headcount.individual import DiscreteModel, ModelError
 from headcount.io._columns import Reader, label_text, read_labels, read_numbers
 from headcount.io._problem import Case, noise_kind, noise_parameters
@@ -17,8 +18,6 @@ from headcount.observe import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from headcount.individual import Model
     from headcount.io._problem import NoiseKind
@@ -134,7 +133,7 @@ def _observation(
 
 def _entries(
     source: Source, model: Model, scope: list[Hashable], findings: Findings
-) -> tuple[NDArray[np.intp], ...] | None:
+) -> tuple[Index, ...] | None:
     """The entry of the scope's table that every row speaks of; None when a state is unknown."""
     labels = [read_labels(source, str(v), str(v), findings=findings) for v in scope]
     check_repeats(source, labels, "this combination", findings)

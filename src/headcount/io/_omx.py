@@ -15,6 +15,7 @@ import numpy as np
 from headcount import memory
 from headcount._atomic import replacing
 from headcount._netcdf import DamagedFileError, parsed
+from headcount._types import Array
 from headcount.io._source import MEMORY_PER_ENTRY, TableError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ VERSION = b"0.2"
 class Matrices:
     """What an OMX file holds: matrices by name, and labels of the zones by name."""
 
-    data: Mapping[str, NDArray[np.float64]]
+    data: Mapping[str, Array]
     lookup: Mapping[str, tuple[Hashable, ...]]
 
     @property
@@ -70,11 +71,11 @@ def read_omx(path: str | os.PathLike[str]) -> Matrices:
 
 def _stored_arrays(
     file: Path,
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, tuple[Hashable, ...]]]:
+) -> tuple[dict[str, Array], dict[str, tuple[Hashable, ...]]]:
     """What lies under ``/data`` and ``/lookup``."""
     import h5py
 
-    def read() -> tuple[dict[str, NDArray[np.float64]], dict[str, tuple[Hashable, ...]]]:
+    def read() -> tuple[dict[str, Array], dict[str, tuple[Hashable, ...]]]:
         with h5py.File(file, "r") as stored:
             size = sum(8 * table.size for table in stored.get("data", {}).values())
             memory.require(MEMORY_PER_ENTRY * size, file.name, remedy="split it")
@@ -115,9 +116,7 @@ def write_omx(
         temporary.write_bytes(memory.getbuffer())
 
 
-def _one_shape(
-    arrays: Mapping[str, NDArray[np.float64]], zones: Sequence[Hashable] | None
-) -> tuple[int, ...]:
+def _one_shape(arrays: Mapping[str, Array], zones: Sequence[Hashable] | None) -> tuple[int, ...]:
     """The shape that all matrices have; refuses what the format cannot hold."""
     shapes = sorted({a.shape for a in arrays.values()})
     if len(shapes) != 1 or len(shapes[0]) != 2:

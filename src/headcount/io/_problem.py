@@ -54,12 +54,10 @@ from headcount.observe import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from headcount._types import Array, Index, Texts
     from headcount.io._source import Source
     from headcount.io._tables import Places
 
-    Array = NDArray[np.float64]
 
 _DENSE_CELLS = 1500
 """Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: 18 MB each."""
@@ -557,7 +555,7 @@ def _weight_table(given: Any, reader: Reader) -> dict[str, float] | None:
 
 def _ends(
     moves: MoveTable, cells: Sequence[str], times: Times, findings: Findings
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp] | None] | None:
+) -> tuple[Index, Index, Index | None] | None:
     """Origin, destination and step of every row (step None when all are alike); None when something is wrong."""
     origin = cell_positions(moves.source, moves.origin, cells, "origin", findings)
     dest = cell_positions(moves.source, moves.dest, cells, "destination", findings)
@@ -567,9 +565,7 @@ def _ends(
     return origin, dest, step
 
 
-def _departures(
-    moves: MoveTable, departs: NDArray[np.object_], times: Times, findings: Findings
-) -> NDArray[np.intp] | None:
+def _departures(moves: MoveTable, departs: Texts, times: Times, findings: Findings) -> Index | None:
     """The step of every row of a table with times, 0 … T − 2; every step must have rows. None when something is wrong."""
     name = moves.source.name
     where = positions(departs, times.texts)
@@ -642,7 +638,7 @@ def _feature_arrays(
     return (values[0], mask[0]) if step is None else (values, mask)
 
 
-def _matrix(origin: NDArray[np.intp], dest: NDArray[np.intp], values: Array, size: int) -> Any:
+def _matrix(origin: Index, dest: Index, values: Array, size: int) -> Any:
     if size <= _DENSE_CELLS or len(values) > 0.1 * size * size:
         dense = np.zeros((size, size))
         dense[origin, dest] = values

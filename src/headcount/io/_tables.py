@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import xarray as xr
-    from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
-    Texts = NDArray[np.object_]
+    from headcount._types import Array, Index, Texts
+
 
 PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")
 """Columns that a noise model may find beside the counts."""
@@ -312,7 +311,7 @@ def read_places(source: Source, cell: Texts, found: Mapping[str, str], findings:
     return Places(names, of)
 
 
-def positions(texts: Texts, known: Sequence[str]) -> NDArray[np.intp]:
+def positions(texts: Texts, known: Sequence[str]) -> Index:
     """Where each text stands among the known ones; −1 where it does not."""
     import pandas as pd
 
@@ -321,7 +320,7 @@ def positions(texts: Texts, known: Sequence[str]) -> NDArray[np.intp]:
 
 def cell_positions(
     source: Source, texts: Texts, cells: Sequence[str], role: str, findings: Findings
-) -> NDArray[np.intp]:
+) -> Index:
     """Where each label stands among the cells; unknown ones are a problem and −1."""
     where = positions(texts, cells)
     unknown = (where < 0) & (texts != "")

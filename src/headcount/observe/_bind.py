@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from headcount._types import Index
 from headcount.checks import brief
 from headcount.errors import Faults
 from headcount.individual import Model
@@ -183,9 +183,7 @@ def _read(
     return counts, entry, pair
 
 
-def _nothing_outside(
-    row: Array, keep: NDArray[np.intp], union: tuple[Hashable, ...], variable: Hashable
-) -> None:
+def _nothing_outside(row: Array, keep: Index, union: tuple[Hashable, ...], variable: Hashable) -> None:
     outside = np.ones(len(union), dtype=bool)
     outside[keep] = False
     stray = [union[k] for k in np.flatnonzero(outside & ~np.isnan(row))]

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from headcount._types import Index, Mask
 from headcount.errors import Faults
 from headcount.individual import Model
 from headcount.observe._base import Array, Observation
@@ -74,7 +74,7 @@ def check_reach(sites: Sequence[Site], model: Model, population: int, faults: Fa
             note_impossible(site, everyone, float(population), _CERTAIN, faults)
 
 
-def note_impossible(site: Site, where: NDArray[np.intp], n: float | Array, text: str, faults: Faults) -> None:
+def note_impossible(site: Site, where: Index, n: float | Array, text: str, faults: Faults) -> None:
     """Note the entries `where` whose count has probability zero given the true count `n` there."""
     if not where.size or site.noise.correlated:
         return
@@ -84,7 +84,7 @@ def note_impossible(site: Site, where: NDArray[np.intp], n: float | Array, text:
         faults.add(site.label, text, site.names[int(where[k])], noise.counts[k])
 
 
-def _impossible(noise: Observation, n: Array) -> NDArray[np.bool_]:
+def _impossible(noise: Observation, n: Array) -> Mask:
     """Where l(y | n) = 0."""
     with np.errstate(over="ignore"):  # an absurd count may be so far away that its square overflows
         return np.isneginf(noise.log_prob(n))
@@ -193,7 +193,7 @@ def _project(known: dict[Scope, Array]) -> None:
             known[smaller][new] = low[new]
 
 
-def _margin(table: Array, scope: Scope, shared: Scope) -> tuple[Array, NDArray[np.bool_]]:
+def _margin(table: Array, scope: Scope, shared: Scope) -> tuple[Array, Mask]:
     """The known part of a margin, and where it is all known."""
     domain = Domain(scope, table.shape)
     return domain.project(np.nan_to_num(table), shared), ~domain.project(

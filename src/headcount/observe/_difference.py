@@ -11,9 +11,8 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from headcount._types import Array
 
 # Offsets in steps, weights of the first derivative (per step), weights of the second (per step squared);
 # times 1/12.

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headcount._types import Array, Index
 from headcount.checks import brief, numbers
 from headcount.errors import ModelError, ProblemError
 from headcount.labels import is_dataarray, is_frame, is_series, item, plain, shown
-
-Array = NDArray[np.float64]
 
 _COUNT = "count"
 """The column of a tidy frame that holds the numbers."""
@@ -88,7 +86,7 @@ def read_table(data: Any, axes: Sequence[Axis], *, partial: bool = False) -> Arr
     return _from_array(numbers(data, "it"), axes, partial)
 
 
-def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) -> NDArray[np.intp]:
+def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) -> Index:
     """Where each label stands in `known`; `Misfit` if one is not there."""
     place = {plain(label): k for k, label in enumerate(known)}
     found = [(label, place.get(plain(label))) for label in labels]
@@ -159,7 +157,7 @@ def _from_dataarray(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     return np.broadcast_to(table, _shape(axes))
 
 
-def _along(data: Any, dim: Hashable, labels: Sequence[Hashable]) -> NDArray[np.intp]:
+def _along(data: Any, dim: Hashable, labels: Sequence[Hashable]) -> Index:
     """Where the entries of a DataArray along `dim` stand among `labels`: by label, or in order where it has none."""
     if dim in data.coords:
         return _distinct(positions(list(data.indexes[dim]), labels, dim), labels, dim)
@@ -170,7 +168,7 @@ def _along(data: Any, dim: Hashable, labels: Sequence[Hashable]) -> NDArray[np.i
     return np.arange(len(labels))
 
 
-def _distinct(place: NDArray[np.intp], labels: Sequence[Hashable], what: Hashable) -> NDArray[np.intp]:
+def _distinct(place: Index, labels: Sequence[Hashable], what: Hashable) -> Index:
     kept, times = np.unique(place, return_counts=True)
     if (times > 1).any():
         again = [labels[k] for k in kept[times > 1]]
@@ -197,9 +195,7 @@ def _from_series(data: Any, axes: Sequence[Axis], partial: bool) -> Array:
     return np.broadcast_to(table.reshape(shape), _shape(axes))
 
 
-def _refuse_repeated(
-    flat: NDArray[np.intp], shape: Sequence[int], labels: Sequence[Sequence[Hashable]]
-) -> None:
+def _refuse_repeated(flat: Index, shape: Sequence[int], labels: Sequence[Sequence[Hashable]]) -> None:
     """Two rows for one entry of the table."""
     kept, times = np.unique(flat, return_counts=True)
     if (times > 1).any():

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from headcount._types import Index
 from headcount.observe._base import Array, Observation
 
 
@@ -37,7 +38,7 @@ class Site:
 
     scope: tuple[Hashable, ...]
     size: int
-    index: NDArray[np.intp] | None
+    index: Index | None
     weights: csr_array | None
     noise: Observation
     names: Sequence[str]
@@ -95,7 +96,7 @@ class EntryNames(Sequence[str]):
 
     scope: tuple[Hashable, ...]
     states: tuple[tuple[Hashable, ...], ...]
-    entries: NDArray[np.intp]
+    entries: Index
     chain: bool
     sums: tuple[Hashable, ...] | None = None
 
@@ -129,7 +130,7 @@ def entry_name(
     return ", ".join(f"{v!s} = {label!r}" for v, label in parts)
 
 
-Part = tuple[NDArray[np.intp], Observation]
+Part = tuple[Index, Observation]
 """Positions among all observed entries (concatenated over sites), and the noise on them."""
 
 

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.collections import EllipseCollection
-    from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
+    from headcount._types import Array
 
 
 @dataclass(frozen=True, eq=False)

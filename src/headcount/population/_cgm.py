@@ -17,9 +17,9 @@ from functools import cached_property
 from typing import Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._types import Array, Counts
 from headcount.checks import brief, finite_number, generator
 from headcount.individual import Model, ModelError
 from headcount.individual._model import checked_model
@@ -65,7 +65,7 @@ class CGM:
     def _means(self) -> dict[Scope, Table]:
         return _moments.table_means(self.model, self.population)
 
-    def mean(self, scope: Sequence[Hashable]) -> NDArray[np.float64]:
+    def mean(self, scope: Sequence[Hashable]) -> Array:
         """E n_A = N μ_A, one axis per variable; any scope A."""
         return _moments.mean(self.model, self.population, scope)
 
@@ -75,7 +75,7 @@ class CGM:
         b: Sequence[Hashable] | None = None,
         *,
         memory_limit: int | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), exact for every N; entries in C order of the tables."""
         return _moments.covariance(self.model, self.population, a, b, memory_limit=memory_limit)
 
@@ -162,12 +162,12 @@ class CGM:
         return value
 
 
-def _entries(table: Table) -> NDArray[np.int64]:
+def _entries(table: Table) -> Counts:
     """The entries, flat; those a sparse table does not hold are 0, and 0! = 1."""
     return table.data if sparse.issparse(table) else table.reshape(-1)
 
 
-def _aligned(counts: Table, means: Table) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
+def _aligned(counts: Table, means: Table) -> tuple[Counts | None, Array]:
     """Counts and means entry by entry, flat; no counts if some lie where a sparse mean holds nothing."""
     if not sparse.issparse(means):
         return dense(counts).reshape(-1), means.reshape(-1)

@@ -22,11 +22,11 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount import memory
 from headcount._linalg import fortran, product
+from headcount._types import Array
 from headcount.checks import numbers
 from headcount.individual import ModelError
 from headcount.population._laplacian import (
@@ -37,9 +37,6 @@ from headcount.population._laplacian import (
     star_weights,
 )
 from headcount.tables import dense
-
-Vector = NDArray[np.float64]
-Array = NDArray[np.float64]
 
 MOST_REFINEMENTS = 4
 """Rounds of refinement of a flow. Two are enough unless clusters of cells are joined by weights below 1e-8 of the others."""
@@ -69,11 +66,11 @@ class NodeConditional:
     gain: Any
     noise: Any
 
-    def mean(self, given: Vector) -> Vector:
+    def mean(self, given: Array) -> Array:
         """Pᵀ z_u, shape (L_v,)."""
         return np.asarray(self.gain.T @ np.asarray(given, dtype=float))
 
-    def log_density(self, value: Vector, given: Vector) -> float:
+    def log_density(self, value: Array, given: Array) -> float:
         """Log N(z_v; Pᵀ z_u, Q) on the subspace Q spans, in lattice units (see `GCGM.log_density`)."""
         weights = -dense(self.noise)
         np.fill_diagonal(weights, 0.0)
@@ -132,7 +129,7 @@ class EdgeConditional:
         object.__setattr__(self, "gain", gain)
 
     @cached_property
-    def over_rows(self) -> Vector:
+    def over_rows(self) -> Array:
         """1/m, m = M1; zero for rows that no one reaches."""
         return inverse_or_zero(self.table.sum(axis=1))
 
@@ -141,7 +138,7 @@ class EdgeConditional:
         """Q = diag(Mᵀ1) − Mᵀ diag(1/m) M, factored: the noise of z_v given z_u, and what is left of K without its first half."""
         return LaplacianFactor(star_weights(self.table))
 
-    def mean(self, first: Vector, second: Vector) -> Array:
+    def mean(self, first: Array, second: Array) -> Array:
         """E[z_uv | z_u, z_v], shape (L_u, L_v); its margins are z_u and z_v.
 
         Raises
@@ -183,7 +180,7 @@ class EdgeConditional:
         beta = self.noise.solve(b - product(self.gain, first, left=True))
         return self.over_rows[:, None] * first - product(self.gain, beta), beta
 
-    def _require_possible(self, a: Vector, b: Vector) -> None:
+    def _require_possible(self, a: Array, b: Array) -> None:
         tolerance = SUPPORT_TOLERANCE * max(float(self.table.sum()), 1.0)
         problems = [
             f"state {i} of the first node holds {a[i]:.6g}, but the model never puts anyone there"

@@ -17,10 +17,10 @@ from functools import cached_property
 from typing import Any, Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from headcount import memory
+from headcount._types import Array
 from headcount.checks import generator, instance, numbers
 from headcount.individual import Model, ModelError
 from headcount.population import _moments, _sampling
@@ -66,7 +66,7 @@ class GCGM:
     def _means(self) -> dict[Scope, Table]:
         return _moments.table_means(self.model, self.population)
 
-    def mean(self, scope: Sequence[Hashable]) -> NDArray[np.float64]:
+    def mean(self, scope: Sequence[Hashable]) -> Array:
         """E z_A = N μ_A, one axis per variable; any scope A."""
         return _moments.mean(self.model, self.population, scope)
 
@@ -76,7 +76,7 @@ class GCGM:
         b: Sequence[Hashable] | None = None,
         *,
         memory_limit: int | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """cov(z_A, z_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ); rows and columns in C order of the tables."""
         return _moments.covariance(self.model, self.population, a, b, memory_limit=memory_limit)
 
@@ -84,13 +84,11 @@ class GCGM:
         """Give the coordinates z̃ in which the covariance has full rank (where every μ > 0)."""
         return MinimalCoordinates.of(self.model, drop)
 
-    def reduced_mean(self, drop: Drop = "most probable") -> NDArray[np.float64]:
+    def reduced_mean(self, drop: Drop = "most probable") -> Array:
         """E z̃, in the order of `coordinates(drop).cliques`."""
         return self.coordinates(drop).mean(self.population)
 
-    def reduced_covariance(
-        self, drop: Drop = "most probable", *, memory_limit: int | None = None
-    ) -> NDArray[np.float64]:
+    def reduced_covariance(self, drop: Drop = "most probable", *, memory_limit: int | None = None) -> Array:
         """N Σ̃ = N T Σ Tᵀ, dense: block (D, E) is T_{D,A} cov(z_A, z_B) T_{E,B}ᵀ for A ⊇ D, B ⊇ E."""
         coordinates = self.coordinates(drop)
         size = coordinates.dimension
@@ -181,7 +179,7 @@ class GCGM:
         """Give p(z_uv | z_u, z_v), the table of two variables given both their counts."""
         return EdgeConditional(self.mean((u, v)))
 
-    def node_log_density(self, nodes: Mapping[Hashable, NDArray[np.float64]]) -> float:
+    def node_log_density(self, nodes: Mapping[Hashable, Array]) -> float:
         """Log-density of a tree's node counts, edges summed out: log p(z_r) + Σ log p(z_v | z_u).
 
         In the units of the integer lattice, as `log_density`; −∞ where the model cannot go.
@@ -270,7 +268,7 @@ class GCGM:
         return RealTables(self.model, _sampling.sample_gaussian(self.model, self._means, rng=generator(rng)))
 
 
-def _on_support(table: Table, means: Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _on_support(table: Table, means: Table) -> tuple[Array, Array]:
     """The entries of z and Nμ where μ > 0."""
     if sparse.issparse(means):
         rows = np.repeat(np.arange(means.shape[0]), np.diff(means.indptr))

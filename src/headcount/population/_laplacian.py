@@ -15,13 +15,11 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headcount._linalg import BLOCK, fortran, forward_solve, gram, mirror, subtract_product
+from headcount._types import Array, Index
 from headcount.checks import brief, numbers
 from headcount.individual import ModelError
-
-Array = NDArray[np.float64]
 
 
 def inverse_or_zero(values: Array) -> Array:
@@ -92,7 +90,7 @@ class LaplacianFactor:
         return fortran(self.root[self.order])
 
     @cached_property
-    def parts(self) -> tuple[NDArray[np.intp], ...]:
+    def parts(self) -> tuple[Index, ...]:
         """The connected parts, each ordered as it is eliminated: the heaviest node last."""
         label = self._part[self.order]
         return tuple(self.order[label == part] for part in range(len(self.order) - self.rank))

@@ -22,9 +22,9 @@ from itertools import combinations
 from typing import Any, Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._types import Array, Index
 from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.population._tables import CountTables, RealTables
@@ -111,11 +111,11 @@ class MinimalCoordinates:
         """The length of z̃."""
         return sum(self.width(d) for d in self.cliques)
 
-    def places(self, scope: Scope) -> NDArray[np.intp]:
+    def places(self, scope: Scope) -> Index:
         """Where z̃_D stands in z̃, for one clique D of `cliques`."""
         return np.arange(self._start[scope], self._start[scope] + self.width(scope))
 
-    def places_inside(self, scope: Scope) -> NDArray[np.intp]:
+    def places_inside(self, scope: Scope) -> Index:
         """Where z̃_{A⁺} stands in z̃, in the order of `inside`."""
         parts = [self.places(d) for d in self.inside(scope)]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.intp)
@@ -141,7 +141,7 @@ class MinimalCoordinates:
         parts = [self.selection(d, scope) for d in self.inside(self.model.scope(scope))]
         return sparse.csr_array(sparse.vstack(parts))
 
-    def recovery(self, scope: Sequence[Hashable]) -> tuple[Any, NDArray[np.float64]]:
+    def recovery(self, scope: Sequence[Hashable]) -> tuple[Any, Array]:
         """Give H_A (sparse) and h_A with z_A = H_A z̃_{A⁺} + N h_A.
 
         The columns of ⊗_v B_v run over every choice of "left out" or a kept value per variable; grouping
@@ -156,11 +156,11 @@ class MinimalCoordinates:
         order = np.concatenate(columns) if columns else np.empty(0, dtype=np.intp)
         return sparse.csr_array(whole[:, order]), whole[:, [0]].toarray().reshape(-1)
 
-    def _columns(self, grid: NDArray[np.intp], outer: Scope, inner: Scope) -> NDArray[np.intp]:
+    def _columns(self, grid: Index, outer: Scope, inner: Scope) -> Index:
         taken = grid[tuple(slice(1, None) if v in inner else 0 for v in outer)]
         return Domain(tuple(v for v in outer if v in inner), taken.shape).project(taken, inner).reshape(-1)
 
-    def reduce(self, tables: CountTables | RealTables) -> NDArray[np.float64]:
+    def reduce(self, tables: CountTables | RealTables) -> Array:
         """Give z̃ = T z."""
         parts = []
         for d in self.cliques:
@@ -169,7 +169,7 @@ class MinimalCoordinates:
             )
         return np.concatenate(parts) if parts else np.empty(0)
 
-    def recover(self, reduced: NDArray[np.float64], population: float) -> RealTables:
+    def recover(self, reduced: Array, population: float) -> RealTables:
         """Give every clique's table back from z̃ and N."""
         tables = {}
         for clique in self.model.junction_tree.cliques:
@@ -178,7 +178,7 @@ class MinimalCoordinates:
             tables[clique] = flat.reshape(self.model.size(clique))
         return RealTables(self.model, tables)
 
-    def mean(self, population: float) -> NDArray[np.float64]:
+    def mean(self, population: float) -> Array:
         """E z̃ = N μ̃."""
         parts = [
             population * _kept(self.model.marginal(d), [self.dropped[v] for v in d]).reshape(-1)
@@ -210,7 +210,7 @@ def _recover_one(length: int, dropped: int) -> Any:
     return sparse.csr_array(matrix)
 
 
-def _kept(table: NDArray[np.float64], dropped: Sequence[int]) -> NDArray[np.float64]:
+def _kept(table: Array, dropped: Sequence[int]) -> Array:
     """The table without each axis's dropped value."""
     for axis, value in enumerate(dropped):
         table = np.delete(table, value, axis=axis)

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount import memory
+from headcount._types import Array
 from headcount.checks import whole_number
 from headcount.individual import Model
 
@@ -26,7 +26,7 @@ def checked_population(population: Any) -> int:
     return whole_number(population, "population", least=1)
 
 
-def mean(model: Model, population: float, scope: Sequence[Hashable]) -> NDArray[np.float64]:
+def mean(model: Model, population: float, scope: Sequence[Hashable]) -> Array:
     """N μ_A, one axis per variable."""
     return population * model.marginal(scope)
 
@@ -38,7 +38,7 @@ def covariance(
     b: Sequence[Hashable] | None = None,
     *,
     memory_limit: int | None = None,
-) -> NDArray[np.float64]:
+) -> Array:
     """N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), rows and columns in C order of the tables; b = a if left out.
 
     Raises
@@ -84,7 +84,7 @@ def table_means(model: Model, population: float) -> dict[tuple[Hashable, ...], T
     return means
 
 
-def _edge_mean(above: NDArray[np.float64], transition: Any) -> Table:
+def _edge_mean(above: Array, transition: Any) -> Table:
     """diag(N μ_u) P."""
     if sparse.issparse(transition):
         return sparse.csr_array(sparse.diags_array(above) @ transition)

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._types import Array, Counts
 from headcount.individual import Model, ModelError
 from headcount.tables import Domain, Scope, dense
 
 
-def multinomial(
-    counts: NDArray[np.int64], weights: NDArray[np.float64], *, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def multinomial(counts: Counts, weights: Array, *, rng: np.random.Generator) -> Counts:
     """Share out each row's count among its columns: row r is Multinomial(counts[r], weights[r]/Σ weights[r]).
 
     Parameters
@@ -73,7 +72,7 @@ def _down(model: Model, total: NDArray[Any], draw: Callable[[Any, Domain, Scope]
 
 
 def _share_out(
-    counts: NDArray[np.int64], weights: Any, clique: Domain, separator: Scope, rng: np.random.Generator
+    counts: Counts, weights: Any, clique: Domain, separator: Scope, rng: np.random.Generator
 ) -> Any:
     """One draw of a clique's table given its separator's."""
     if sparse.issparse(weights):
@@ -85,7 +84,7 @@ def _share_out(
 
 
 def _share_out_sparse(
-    counts: NDArray[np.int64],
+    counts: Counts,
     weights: Any,
     clique: tuple[Hashable, ...],
     separator: Scope,
@@ -109,7 +108,7 @@ def _share_out_sparse(
 
 def sample_gaussian(
     model: Model, means: Mapping[Scope, Any], *, rng: np.random.Generator
-) -> dict[Scope, NDArray[np.float64]]:
+) -> dict[Scope, Array]:
     """One draw of every clique's table from the Gaussian law, root first.
 
         z_C(s, ·) = p(· | s) z_S(s) + w − p(· | s) Σ w
@@ -123,12 +122,12 @@ def sample_gaussian(
 
 
 def _spread(
-    above: NDArray[np.float64],
-    means: NDArray[np.float64],
+    above: Array,
+    means: Array,
     clique: Domain,
     separator: Scope,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> Array:
     front, back = clique.rows(separator)
     turned = means.transpose(front)
     flat = turned.reshape(np.size(above), -1)

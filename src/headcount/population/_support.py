@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from headcount._types import Counts, Mask
 from headcount.individual import Model, ModelError
 from headcount.tables import Domain, Scope, dense
 
@@ -53,7 +54,7 @@ def _log_compositions(total: float, parts: int) -> float:
 
 def enumerate_support(
     model: Model, means: Mapping[Scope, Any], population: int, *, limit: float
-) -> Iterator[dict[Scope, NDArray[np.int64]]]:
+) -> Iterator[dict[Scope, Counts]]:
     """Yield the clique tables of every point of the support once.
 
     Raises
@@ -75,10 +76,10 @@ def enumerate_support(
 
 def _extend(
     model: Model,
-    possible: Mapping[Scope, NDArray[np.bool_]],
-    tables: dict[Scope, NDArray[np.int64]],
+    possible: Mapping[Scope, Mask],
+    tables: dict[Scope, Counts],
     depth: int,
-) -> Iterator[dict[Scope, NDArray[np.int64]]]:
+) -> Iterator[dict[Scope, Counts]]:
     tree = model.junction_tree
     if depth == len(tree.edges):
         yield dict(tables)
@@ -90,9 +91,7 @@ def _extend(
         yield from _extend(model, possible, {**tables, clique: table}, depth + 1)
 
 
-def _splits(
-    counts: NDArray[np.int64], possible: NDArray[np.bool_], clique: Domain, separator: Scope
-) -> Iterator[NDArray[np.int64]]:
+def _splits(counts: Counts, possible: Mask, clique: Domain, separator: Scope) -> Iterator[Counts]:
     """Every table of a clique whose margin on the separator is `counts`."""
     front, back = clique.rows(separator)
     turned = possible.transpose(front)
@@ -103,7 +102,7 @@ def _splits(
         yield table.reshape(turned.shape).transpose(back)
 
 
-def _each_row(counts: NDArray[np.int64], parts: NDArray[np.int64]) -> Iterator[tuple[int, ...]]:
+def _each_row(counts: Counts, parts: Counts) -> Iterator[tuple[int, ...]]:
     if counts.size == 0:
         yield ()
         return

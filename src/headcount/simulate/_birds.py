@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from headcount import memory
+from headcount._types import Array, Index
 from headcount.checks import attempt, brief, finite_number, generator, numbers, whole_number
 from headcount.individual import MarkovChain, ModelError
-from headcount.simulate._features import NAMES, Features, FloatArray, cell_coordinates, pair_features
+from headcount.simulate._features import NAMES, Features, cell_coordinates, pair_features
 from headcount.simulate._world import World, poisson
 from headcount.simulate._world import population as simulate_population
 
@@ -115,7 +116,7 @@ def _most_neighbours(side: int, max_distance: float | None) -> int:
     return reach**2
 
 
-def flights(side: int, max_distance: float | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def flights(side: int, max_distance: float | None) -> tuple[Index, Index]:
     """Origin and destination of every flight of at most `max_distance`, sorted by origin, then destination.
 
     Squared distances are integers, so rounding of a limit like 3√2 must not decide.
@@ -137,10 +138,10 @@ def flights(side: int, max_distance: float | None) -> tuple[NDArray[np.intp], ND
 
 def _transitions(
     coordinates: NDArray[np.int64],
-    winds: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    origin: NDArray[np.intp],
-    dest: NDArray[np.intp],
+    winds: Array,
+    weights: Array,
+    origin: Index,
+    dest: Index,
 ) -> dict[tuple[float, ...], Any]:
     """P(j | i) = softmax_j(w·f(i, j)) over the allowed flights, one csr matrix for every wind that blows."""
     starts = np.searchsorted(origin, np.arange(len(coordinates)))
@@ -154,7 +155,7 @@ def _transitions(
     return matrices
 
 
-def _winds(winds: ArrayLike | None, steps: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _winds(winds: ArrayLike | None, steps: int, rng: np.random.Generator) -> Array:
     if winds is None:
         return np.array(WINDS)[rng.integers(len(WINDS), size=steps - 1)]
     given = np.array(numbers(winds, "winds"))
@@ -167,7 +168,7 @@ def _winds(winds: ArrayLike | None, steps: int, rng: np.random.Generator) -> NDA
 
 def _check(
     side: Any, weights: Any, steps: Any, rate: Any, max_distance: Any, sparse: Any
-) -> tuple[int, FloatArray, int, float | None]:
+) -> tuple[int, Array, int, float | None]:
     """The numbers as numbers; everything that is wrong with them at once."""
     problems: list[str] = []
     found = attempt(problems, numbers, weights, "weights")

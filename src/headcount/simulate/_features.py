@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount._types import Array
+
 if TYPE_CHECKING:
     import xarray
 
 NAMES = ("distance", "direction", "wind", "stay")
-FloatArray = NDArray[np.float64]
 
 
 def cell_coordinates(side: int) -> NDArray[np.int64]:
@@ -33,7 +34,7 @@ def cell_coordinates(side: int) -> NDArray[np.int64]:
     return np.stack([cells // side, cells % side], axis=1)
 
 
-def distance_feature(step: FloatArray) -> FloatArray:
+def distance_feature(step: Array) -> Array:
     """f1 = 4·LogNormalPDF(d; 1, 1) of the displacements j − i, shape (…, 2); 0 where j = i."""
     d = np.linalg.norm(step, axis=-1)
     safe = np.where(d > 0, d, 1.0)
@@ -41,28 +42,28 @@ def distance_feature(step: FloatArray) -> FloatArray:
     return np.where(d > 0, value, 0.0)
 
 
-def direction_feature(step: FloatArray, to_goal: FloatArray) -> FloatArray:
+def direction_feature(step: Array, to_goal: Array) -> Array:
     """f2 = cos ∠(j − i, goal − i), 0 if i = j or i = goal."""
     return (unit(step) * unit(to_goal)).sum(axis=-1)
 
 
-def wind_feature(step: FloatArray, wind: FloatArray) -> FloatArray:
+def wind_feature(step: Array, wind: Array) -> Array:
     """f3 = unit(j − i)·wind, 0 if i = j."""
     return unit(step) @ wind
 
 
-def stay_feature(step: FloatArray) -> FloatArray:
+def stay_feature(step: Array) -> Array:
     """f4 = 2·[i = j]."""
     return 2.0 * (step == 0).all(axis=-1)
 
 
-def unit(step: FloatArray) -> FloatArray:
+def unit(step: Array) -> Array:
     """The direction of every displacement; zero for none."""
     d = np.linalg.norm(step, axis=-1, keepdims=True)
     return step / np.where(d > 0, d, 1.0)
 
 
-def pair_features(coordinates: NDArray[Any], origin: Any, dest: Any, wind: FloatArray) -> FloatArray:
+def pair_features(coordinates: NDArray[Any], origin: Any, dest: Any, wind: Array) -> Array:
     """All four features of some flights, shape (4, …) for origins and destinations of shape (…)."""
     step = (coordinates[dest] - coordinates[origin]).astype(float)
     to_goal = (coordinates[-1] - coordinates[origin]).astype(float)
@@ -92,28 +93,28 @@ class Features:
     """
 
     coordinates: NDArray[np.int64]
-    winds: FloatArray
+    winds: Array
 
     @cached_property
-    def _step(self) -> FloatArray:
+    def _step(self) -> Array:
         return (self.coordinates[None, :, :] - self.coordinates[:, None, :]).astype(float)
 
     @cached_property
-    def distance(self) -> FloatArray:
+    def distance(self) -> Array:
         """f1, shape (L, L)."""
         return distance_feature(self._step)
 
     @cached_property
-    def direction(self) -> FloatArray:
+    def direction(self) -> Array:
         """f2, shape (L, L)."""
         return direction_feature(self._step, self._step[:, -1:, :])
 
     @cached_property
-    def stay(self) -> FloatArray:
+    def stay(self) -> Array:
         """f4, shape (L, L)."""
         return stay_feature(self._step)
 
-    def wind(self, step: int) -> FloatArray:
+    def wind(self, step: int) -> Array:
         """f3 of one step, shape (L, L)."""
         return wind_feature(self._step, self.winds[step])
 
@@ -131,13 +132,13 @@ class Features:
     def __len__(self) -> int:
         return len(self.winds)
 
-    def __getitem__(self, step: int) -> FloatArray:
+    def __getitem__(self, step: int) -> Array:
         return np.stack([self.distance, self.direction, self.wind(step), self.stay])
 
-    def __iter__(self) -> Iterator[FloatArray]:
+    def __iter__(self) -> Iterator[Array]:
         return (self[step] for step in range(len(self)))
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("the whole array is made when asked for; it cannot be had without a copy")
         whole = np.stack(list(self)) if len(self) else np.empty(self.shape)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount import memory
+from headcount._types import Array, Counts
 from headcount.checks import LARGEST_COUNT, brief, finite_number, generator, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual import MarkovChain, Model
@@ -22,7 +23,7 @@ from headcount.tables import dense
 if TYPE_CHECKING:
     import xarray
 
-Noise = Callable[[NDArray[np.int64], np.random.Generator], NDArray[Any]]
+Noise = Callable[[Counts, np.random.Generator], NDArray[Any]]
 """How counts are seen: (true counts, generator) ↦ observed counts of the same shape."""
 
 
@@ -53,8 +54,8 @@ class World:
     tables: CountTables
     observations: Mapping[tuple[Hashable, ...], NDArray[Any]]
     features: Features | None = None
-    mask: NDArray[np.float64] | None = None
-    winds: NDArray[np.float64] | None = None
+    mask: Array | None = None
+    winds: Array | None = None
     coordinates: NDArray[np.int64] | None = None
 
     @property
@@ -63,13 +64,13 @@ class World:
         return self.tables.population
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Counts:
         """A chain's true counts, shape (T, L)."""
         chain = self._chain("counts")
         return np.stack([self.tables.table((t,)) for t in chain.times])
 
     @property
-    def flows(self) -> NDArray[np.int64]:
+    def flows(self) -> Counts:
         """A chain's true flows, shape (T − 1, L, L): entry (t, i, j) left cell i at time t for cell j."""
         chain = self._chain("flows")
         size = len(chain.cells)
@@ -112,7 +113,7 @@ def poisson(rate: float = 1.0, *, background: float = 0.0) -> Noise:
     rate = finite_number(rate, "rate", least=0.0, expected="a finite number, 0 or more")
     background = finite_number(background, "background", least=0.0, expected="a finite number, 0 or more")
 
-    def draw(counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[Any]:
+    def draw(counts: Counts, rng: np.random.Generator) -> NDArray[Any]:
         mean = rate * counts + background
         if mean.max(initial=0.0) > LARGEST_COUNT:
             raise ModelError(

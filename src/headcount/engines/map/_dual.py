@@ -33,12 +33,8 @@ from headcount.observe import Exact, Gaussian, LaplaceNoise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from headcount._types import Array, Index, Mask
     from headcount.observe import Observation
-
-    Array = NDArray[np.float64]
-    Index = NDArray[np.intp]
 
 
 class Terms(NamedTuple):
@@ -184,7 +180,7 @@ class Inverse(Group):
         return np.where(np.isfinite(self.noise.domain_low), self.noise.domain_low, 0.0)
 
     @cached_property
-    def end(self) -> tuple[NDArray[np.bool_], Array, Array]:
+    def end(self) -> tuple[Mask, Array, Array]:
         """Where the slope is finite at the lower end, the slope there, and minus the curvature there."""
         with np.errstate(invalid="ignore", divide="ignore"):
             slope, bend = self.noise.slope(self.low), -self.noise.curvature(self.low)

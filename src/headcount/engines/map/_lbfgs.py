@@ -16,9 +16,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from headcount._types import Array, Mask
 
-    Array = NDArray[np.float64]
     Box = tuple[Array, Array]
     """Lower and upper bounds."""
 
@@ -37,7 +36,7 @@ class Point:
     """How far off the value may be: it is a small sum of large terms."""
 
 
-def blocked(x: Array, gradient: Array, box: Box | None) -> NDArray[np.bool_] | None:
+def blocked(x: Array, gradient: Array, box: Box | None) -> Mask | None:
     """Variables at a bound that the gradient pushes further out; None without bounds."""
     if box is None:
         return None

@@ -18,11 +18,8 @@ from headcount.posterior._beliefs import Beliefs, PointBeliefs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
+    from headcount._types import Array
     from headcount.observe import Problem
-
-    Array = NDArray[np.float64]
 
 
 ROUNDED = 1e-6

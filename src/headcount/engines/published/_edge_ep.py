@@ -64,13 +64,9 @@ from headcount.structure._gaussian_tree import eliminate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from headcount._types import Array, Index
     from headcount.individual import RootedTree
     from headcount.observe import Observation, Problem
-
-    Array = NDArray[np.float64]
-    Index = NDArray[np.intp]
 
 
 NEWTON_DECREMENT = 1e-16

@@ -24,11 +24,8 @@ from headcount.engines._tilting import Tilts
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from headcount._types import Array
     from headcount.observe import Problem
-
-    Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
