@@ -40,13 +40,16 @@ if TYPE_CHECKING:
         Problem,
         ProblemError,
     )
+    from headcount.population import Company, Flocks
     from headcount.posterior import Posterior
 
 __all__ = [
     "Binomial",
+    "Company",
     "DiscreteModel",
     "Exact",
     "Fit",
+    "Flocks",
     "Gaussian",
     "LaplaceNoise",
     "LogLinear",
@@ -95,6 +98,7 @@ _HOME = {
             "Problem",
             "ProblemError",
         ),
+        "population": ("Company", "Flocks"),
         "posterior": ("Posterior",),
         "engines": ("infer",),
         "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
+from scipy.stats import binom
 
 import headcount as hc
 from headcount.engines.tilted._projection import make_grid
@@ -18,7 +19,7 @@ def test_a_fitted_law_has_the_cavitys_moments(population):
     mean = np.clip(expected + rng.normal(size=40), 0.01, population - 0.01)
     binomial = mean * (1 - mean / population)
     variance = binomial * rng.uniform(0.4, 1.0, size=40)
-    law = whole_law(Context(expected, mean, variance, population), reach=9.0)
+    law = whole_law(Context(expected, mean, variance, population, np.ones_like(expected)), reach=9.0)
     k = np.arange(population + 1)
     table = gammaln(k + 1.0)
     choose = table[-1] - table - table[::-1]
@@ -55,7 +56,7 @@ def test_a_law_of_rare_or_nearly_certain_counts_has_the_mean_and_a_falling_tail(
     """Whatever the variance asked for: mean m, the variance it says it has, log-concave. Negative means count from N."""
     mean = mean if mean > 0 else population + mean
     one = np.array([mean])
-    law = whole_law(Context(one, one, np.array([variance]), population))
+    law = whole_law(Context(one, one, np.array([variance]), population, np.ones(1)))
     spread = max(np.sqrt(variance), 0.5)
     k = np.arange(max(np.floor(mean - 7.5 * spread), 0), min(mean + 7.5 * spread + 1, population) + 1)
     s = k - mean
@@ -109,7 +110,7 @@ def test_windows_of_summation_lie_on_possible_counts(population, mean):
 def test_laws_of_wild_cavities_are_finite(expected, cavity):
     """A cavity far outside 0 … N, or much wider than the table of factorials, still has a law: no entry is read from outside it."""
     mean, variance = cavity
-    law = whole_law(Context(np.array([expected]), np.array([mean]), np.array([variance]), 1e9))
+    law = whole_law(Context(np.array([expected]), np.array([mean]), np.array([variance]), 1e9, np.ones(1)))
     for part in law:
         assert np.isfinite(part).all()
 
@@ -130,3 +131,25 @@ def test_coefficients_beside_the_ends_of_a_large_population():
 def binomial_log(n, k):
     """log (n over k)."""
     return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+
+
+@pytest.mark.parametrize("phi", [0.3, 1.0, 2.0, 5.0, 20.0])
+@pytest.mark.parametrize("mu", [0.02, 0.3, 0.9])
+def test_with_dispersion_the_law_is_the_tempered_binomial(phi, mu):
+    """At the moments of Bin(k)^(1/phi) itself nothing is left to fit: A = 0, and c is that law at every k."""
+    population = 400.0
+    k = np.arange(401.0)
+    log_c = binom.logpmf(k, 400, mu) / phi
+    c = np.exp(log_c - log_c.max())
+    c /= c.sum()
+    mean = float(c @ k)
+    variance = float(c @ (k - mean) ** 2)
+    one = np.ones(1)
+    law = whole_law(Context(400 * mu * one, mean * one, variance * one, population, phi * one), reach=12.0)
+    assert law.variance[0] == pytest.approx(variance, rel=1e-6)
+    assert law.a[0] * variance == pytest.approx(0.0, abs=1e-6)
+    constant = law.constant_against(np.zeros(1), population)[0]
+    s = k - mean
+    fitted = log_choose(k[None], np.zeros(1), population)[0] / phi + constant + s * (law.b[0] + s * law.a[0])
+    near = c > 1e-9
+    np.testing.assert_allclose(np.exp(fitted[near]), c[near], rtol=1e-4)

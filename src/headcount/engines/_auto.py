@@ -78,7 +78,7 @@ def _exact(problem: Problem) -> Choice | None:
     """An exact answer, where one is quick; None elsewhere."""
     if not problem.sites:
         return Choice(ClosedForm(), "nothing is observed: the prior is the answer")
-    if problem.traits.correlated:
+    if problem.traits.correlated or problem.disperses:
         return None
     if _listed(problem) <= SHORTEST_LIST:
         return Choice(
@@ -124,6 +124,7 @@ class Auto(Engine):
     """Run what :func:`select` picks: the default of ``infer``."""
 
     name: ClassVar[str] = "Auto"
+    takes_dispersion: ClassVar[bool] = True
 
     def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
         """See :class:`Engine`."""

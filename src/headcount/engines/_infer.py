@@ -9,7 +9,7 @@ import numpy as np
 from headcount import memory
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._cost import memory_of
-from headcount.engines._engine import Engine
+from headcount.engines._engine import Engine, require_dispersion
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.map._map import MAP
 from headcount.engines.published._edge_ep import EdgeEP
@@ -98,6 +98,7 @@ def infer(
     if run.random and rng is None:
         message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)
+    require_dispersion(run, problem)
     memory.require(
         memory_of(problem, run), run.name, remedy="merge cells, take fewer times or use MAP (no uncertainty)"
     )

@@ -3,11 +3,13 @@ r"""Exponential tilts on what is observed.
 For potentials g on the observed entries,
 :math:`\mathrm{CGM}(N,\theta)\,e^{g\cdot n} = \mathrm{CGM}(N,\theta+g)\,e^{N(A(\theta+g)-A(\theta))}` exactly.
 One belief propagation gives :math:`A(\theta+g)-A(\theta)` and the expected entries :math:`N\mu(\theta+g)`.
+Individuals that move together (``problem.dispersion``) have another gain per individual (``population._dispersion``),
+written :math:`A(\theta+g)-A(\theta)` here too: its gradient is still :math:`\mu(\theta+g)`, the law of one individual when tilted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ import numpy as np
 
 from headcount.individual import RootedTree
 from headcount.individual._tree_passes import node_beliefs, node_marginals, tilted
+from headcount.population import Flocks
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -36,8 +39,23 @@ class Tilts:
 
     @cached_property
     def tree(self) -> RootedTree | None:
-        """The model as a rooted tree, where it is one."""
-        return self.problem.model.rooted()
+        """The model as a rooted tree, where it is one, with the dispersion of its steps; rho is read at the prior's counts."""
+        problem, tree = self.problem, self.problem.model.rooted()
+        dispersion = problem.dispersion
+        if tree is None or dispersion is None or not problem.disperses:
+            return tree
+        phi = dispersion.phi_of(
+            tree, problem.population, lambda v: problem.population * problem.model.marginal((v,))
+        )
+        return replace(tree, phi=phi)
+
+    @cached_property
+    def flock(self) -> float | None:
+        """The one factor on all covariances (1 for independent individuals); None where steps have factors of their own."""
+        if self.tree is not None:
+            return self.tree.common_phi
+        dispersion = self.problem.dispersion
+        return dispersion.size if isinstance(dispersion, Flocks) else 1.0
 
     @cached_property
     def offsets(self) -> NDArray[np.intp]:
@@ -81,12 +99,17 @@ class Tilts:
 
     def model(self, g: Array) -> tuple[Model, float]:
         """The tilted model and A(θ+g) − A(θ)."""
-        model = self.problem.model
+        model, c = self.problem.model, self.flock
+        if c is None:
+            assert self.tree is not None
+            tree, gain = self._rooted(self.tree, *self._potentials(self.tree, g))
+            return type(model).from_rooted(tree.undispersed, model.states), gain  # type: ignore[attr-defined]
         potentials: dict[tuple, Array] = {}
-        for site, values in zip(self.problem.sites, self.split(g), strict=True):
+        for site, values in zip(self.problem.sites, self.split(g if c == 1.0 else c * g), strict=True):
             table = model.domain(site.scope).table(site.spread(values))
             potentials[site.scope] = potentials[site.scope] + table if site.scope in potentials else table
-        return model.tilt(potentials)
+        made, gain = model.tilt(potentials)
+        return made, gain / c
 
     def law(self, g: Array) -> tuple[RootedTree | Model, float]:
         """The tilted law, as a rooted tree where it is one, and A(θ+g) − A(θ)."""
@@ -106,7 +129,7 @@ class Tilts:
 
     def _rooted(self, tree: RootedTree, nodes: object, edges: object) -> tuple[RootedTree, float]:
         gain, initial, transitions = tilted(tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
-        return RootedTree(tree.variables, tree.parent, initial, tuple(transitions)), gain
+        return tree.with_law(initial, transitions), gain
 
     def _potentials(self, tree: RootedTree, g: Array) -> tuple[object, list[Array | None] | None]:
         if self.grid is not None:

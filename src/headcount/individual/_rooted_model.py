@@ -102,7 +102,7 @@ class RootedModel(Model):
             return self._general.tilt(potentials)
         nodes, edges = split
         change, initial, transitions = tilted(self._tree, nodes, edge_potentials=edges)
-        tree = RootedTree(self._tree.variables, self._tree.parent, initial, tuple(transitions))
+        tree = self._tree.with_law(initial, transitions)
         return type(self).from_rooted(tree, self._states), change
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:

@@ -82,12 +82,33 @@ class RootedTree:
     transitions
         ``transitions[v][i, j] = P(x_v = j | x_parent(v) = i)``, dense or csr; ``None`` for the root. Equal
         steps of a homogeneous chain are one and the same array.
+    phi
+        Dispersion of every node's step: ``phi[v][i]`` multiplies the covariance of the moves out of state i of
+        v's parent into v, ``phi[0]``, of shape ``(1,)``, that of the root. None is 1 everywhere: independent individuals.
     """
 
     variables: tuple[Hashable, ...]
     parent: NDArray[np.intp]
     initial: NDArray[np.float64]
     transitions: tuple[Matrix, ...]
+    phi: tuple[NDArray[np.float64], ...] | None = None
+
+    def with_law(self, initial: NDArray[np.float64], transitions: Sequence[Matrix]) -> RootedTree:
+        """The same tree with another law of the individual, its dispersion kept."""
+        return RootedTree(self.variables, self.parent, initial, tuple(transitions), self.phi)
+
+    @cached_property
+    def undispersed(self) -> RootedTree:
+        """The same law with independent individuals."""
+        return RootedTree(self.variables, self.parent, self.initial, self.transitions)
+
+    @cached_property
+    def common_phi(self) -> float | None:
+        """The factor, where root and steps all have the same (1 without dispersion); None where they differ."""
+        if self.phi is None:
+            return 1.0
+        first = float(self.phi[0][0])
+        return first if all((f == first).all() for f in self.phi) else None
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ are exact with −inf.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,8 @@ def node_beliefs(
     ModelError
         If the potentials forbid every configuration.
     """
+    if tree.phi is not None:
+        return _dispersed(node_beliefs, _node_beliefs_log, tree, potentials, edge_potentials)
     fast = _compiled(tree, potentials, edge_potentials)
     if fast is not None:
         from headcount.individual._compiled_passes import beliefs_compiled
@@ -97,6 +100,8 @@ def tilted(
     The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever
     there, and rows still sum to one. Parameters and errors as for `node_beliefs`.
     """
+    if tree.phi is not None:
+        return _dispersed(tilted, _tilted_log, tree, potentials, edge_potentials)
     fast = _compiled(tree, potentials, edge_potentials)
     if fast is not None:
         from headcount.individual._compiled_passes import tilted_compiled
@@ -118,6 +123,30 @@ def tilted(
             _keep_dead_rows(_scaled(kernels[v], inverse, weights[v]), tree.transitions[v], dead)
         )
     return log_scale + math.log(total), belief / total, transitions
+
+
+def _dispersed(
+    fast: Callable[..., Any],
+    in_logs: Callable[..., Any],
+    tree: RootedTree,
+    potentials: Potentials,
+    edge_potentials: Sequence[Matrix | None] | None,
+) -> Any:
+    """A pass over a tree with dispersion.
+
+    A factor c that root and steps share needs no pass of its own: the gain per individual is (A(theta + c g) − A(theta)) / c.
+    """
+    c = tree.common_phi
+    if c is None:
+        return in_logs(tree, potentials, edge_potentials)
+    gain, *rest = fast(tree.undispersed, _times(potentials, c), edge_potentials=_times(edge_potentials, c))
+    return (gain / c, *rest)
+
+
+def _times(potentials: Any, c: float) -> Any:
+    if potentials is None or isinstance(potentials, np.ndarray):
+        return potentials if potentials is None else c * potentials
+    return [None if g is None else c * g for g in potentials]
 
 
 def _compiled(
@@ -265,19 +294,20 @@ def _keep_dead_rows(matrix: Matrix, old: Matrix, dead: NDArray[np.bool_]) -> Mat
     return _like(matrix, np.where(np.repeat(dead, np.diff(matrix.indptr)), old.data, matrix.data))
 
 
-# The same in log space.
+# The same in log space. With dispersion phi_i of the row i of a step, the message of a party that moves together is
+# b_i = phi_i⁻¹ log sum_j p_ij exp(phi_i (g_ij + w_j)), and the tilted row p'_ij is proportional to the terms of that sum.
 
 
 def _collect_log(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
 ) -> tuple[list[Vector], list[Vector], list[Matrix]]:
-    """Log w_v, log m_v and log kernels (`_like` the transitions)."""
+    """Log w_v, b_v = log m_v, and the log of the terms of m_v (`_like` the transitions)."""
     given = [None] * len(tree.parents) if potentials is None else list(potentials)
     log_weights = [
         np.zeros(n) if g is None else np.array(g, dtype=float) for n, g in zip(tree.sizes, given, strict=True)
     ]
     log_messages = [log_weights[0]] * len(log_weights)
-    log_kernels: list[Matrix] = [None] * len(log_weights)
+    log_terms: list[Matrix] = [None] * len(log_weights)
     for v in range(len(log_weights) - 1, 0, -1):
         matrix = tree.transitions[v]
         potential = None if edge_potentials is None else edge_potentials[v]
@@ -285,21 +315,30 @@ def _collect_log(
             values, g = (matrix.data if sparse.issparse(matrix) else matrix), np.zeros(())
         else:
             values, g = _aligned(matrix, potential)
+        phi = None if tree.phi is None else tree.phi[v]
+        ahead = log_weights[v][matrix.indices] if sparse.issparse(matrix) else log_weights[v]
         with np.errstate(divide="ignore"):
-            log_kernels[v] = np.log(values) + g
-        log_messages[v] = _log_product(matrix, log_kernels[v], log_weights[v])
+            if phi is None:
+                log_terms[v] = np.log(values) + g + ahead
+            else:
+                log_terms[v] = np.log(values) + _by_row(matrix, phi) * (g + ahead)
+        total = _log_row_sums(matrix, log_terms[v])
+        log_messages[v] = total if phi is None else total / phi
         log_weights[tree.parents[v]] = log_weights[tree.parents[v]] + log_messages[v]
-    return log_weights, log_messages, log_kernels
+    return log_weights, log_messages, log_terms
 
 
-def _log_product(matrix: Matrix, log_values: Vector, log_x: Vector) -> Vector:
-    """Log sum_j exp(log M(i, j) + log x(j)) for every row i."""
+def _by_row(matrix: Matrix, values: Vector) -> Vector:
+    """One value per row, beside the entries of `matrix`."""
+    return np.repeat(values, np.diff(matrix.indptr)) if sparse.issparse(matrix) else values[:, None]
+
+
+def _log_row_sums(matrix: Matrix, terms: Vector) -> Vector:
+    """Log sum_j exp(terms(i, j)) for every row i."""
     if not sparse.issparse(matrix):
-        terms = log_values + log_x
         top = _finite(terms.max(axis=1))
         with np.errstate(divide="ignore"):
             return np.log(np.exp(terms - top[:, None]).sum(axis=1)) + top
-    terms = log_values + log_x[matrix.indices]
     starts = matrix.indptr[:-1]  # rows of a stochastic matrix are never empty, which reduceat relies on
     top = _finite(np.maximum.reduceat(terms, starts))
     with np.errstate(divide="ignore"):
@@ -313,9 +352,10 @@ def _finite(top: Vector) -> Vector:
 def _tilted_log(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
 ) -> tuple[float, Vector, list[Matrix]]:
-    log_weights, log_messages, log_kernels = _collect_log(tree, potentials, edge_potentials)
+    log_weights, log_messages, log_terms = _collect_log(tree, potentials, edge_potentials)
+    phi = 1.0 if tree.phi is None else float(tree.phi[0][0])
     with np.errstate(divide="ignore"):
-        belief = np.log(tree.initial) + log_weights[0]
+        belief = np.log(tree.initial) + phi * log_weights[0]
     top = belief.max()
     if top == -math.inf:
         raise ModelError(
@@ -325,14 +365,10 @@ def _tilted_log(
     transitions: list[Matrix] = [None]
     for v in range(1, len(tree.parents)):
         matrix, dead = tree.transitions[v], np.isneginf(log_messages[v])
-        below = _finite(log_messages[v])
-        if sparse.issparse(matrix):
-            below = np.repeat(below, np.diff(matrix.indptr))
-            values = np.exp(log_kernels[v] + log_weights[v][matrix.indices] - below)
-        else:
-            values = np.exp(log_kernels[v] + log_weights[v] - below[:, None])
+        total = log_messages[v] if tree.phi is None else tree.phi[v] * log_messages[v]
+        values = np.exp(log_terms[v] - _by_row(matrix, _finite(total)))
         transitions.append(_keep_dead_rows(_like(matrix, values), matrix, dead))
-    return log_partition, np.exp(belief - log_partition), transitions
+    return log_partition / phi, np.exp(belief - log_partition), transitions
 
 
 def _node_beliefs_log(

@@ -101,6 +101,11 @@ def fit(
     families = bind(settings, problems)
     engine = None if engine is None or isinstance(as_engine(engine), Auto) else as_engine(engine)
     _check_options(method, engine, rng)
+    if any(p.disperses for p in problems):
+        raise ValueError(
+            "fit takes independent individuals only: leave the dispersion out of the problems, then give it to infer "
+            "with the learned model"
+        )
     seed = int(np.random.default_rng(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
     checkpoints = None if checkpoint is None else _Checkpoints(Path(checkpoint), families, mark)

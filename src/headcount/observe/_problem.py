@@ -13,11 +13,12 @@ from scipy.sparse import issparse
 
 from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
-from headcount.individual import MarkovChain, Model
+from headcount.individual import MarkovChain, Model, Tree
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
 from headcount.observe._checks import check_noise, check_together
 from headcount.observe._site import Part, Site, by_family
+from headcount.population import Company, Dispersion, Flocks
 from headcount.tables import Domain, Scope
 
 
@@ -36,6 +37,8 @@ class Problem:
     observations
         What was seen: an observation or a sequence of them, possibly empty. The same entry may be seen more
         than once: the readings are independent.
+    dispersion
+        How individuals move together: ``Flocks(5)``, ``Company(rho=0.01)`` or ``Company(phi=3)``. None: independently.
 
     Raises
     ------
@@ -49,16 +52,30 @@ class Problem:
     observations: tuple[Observation, ...]
     sites: tuple[Site, ...] = field(repr=False)
     """One per table and observation, in the observations' order; scopes in the model's order of variables."""
+    dispersion: Dispersion | None = None
 
     def __init__(
-        self, model: Model, population: int, observations: Observation | Iterable[Observation] = ()
+        self,
+        model: Model,
+        population: int,
+        observations: Observation | Iterable[Observation] = (),
+        *,
+        dispersion: Dispersion | None = None,
     ) -> None:
         faults = Faults(ProblemError)
         kept = (observations,) if isinstance(observations, Observation) else _as_tuple(observations, faults)
         number = _whole(population, faults)
         _check_model(model, faults)
+        _check_dispersion(model, number, dispersion, faults)
         sites = _bound(model, number, kept, faults)
-        vars(self).update(model=model, population=number, observations=kept, sites=sites)
+        vars(self).update(
+            model=model, population=number, observations=kept, sites=sites, dispersion=dispersion
+        )
+
+    @property
+    def disperses(self) -> bool:
+        """Whether individuals move together at all."""
+        return self.dispersion is not None and not self.dispersion.is_none
 
     @cached_property
     def traits(self) -> Traits:
@@ -74,7 +91,7 @@ class Problem:
         """The same counts under another model of the same variables and states."""
         _check_model(model, Faults(ProblemError))
         if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
-            return Problem(model, self.population, self.observations)
+            return Problem(model, self.population, self.observations, dispersion=self.dispersion)
         faults = Faults(ProblemError)
         _check_scopes(model, self.sites, faults)
         if not faults:
@@ -89,10 +106,25 @@ class Problem:
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
         return self._twin(self.model, tuple(map(change, self.observations)), sites)
 
+    def with_dispersion(self, dispersion: Dispersion | None) -> Problem:
+        """The same counts of individuals that move together in another way."""
+        faults = Faults(ProblemError)
+        _check_dispersion(self.model, self.population, dispersion, faults)
+        faults.raise_any()
+        twin = self._twin(self.model, self.observations, self.sites)
+        vars(twin)["dispersion"] = dispersion
+        return twin
+
     def _twin(self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...]) -> Problem:
         """A problem that is known to be right."""
         twin = object.__new__(Problem)
-        vars(twin).update(model=model, population=self.population, observations=observations, sites=sites)
+        vars(twin).update(
+            model=model,
+            population=self.population,
+            observations=observations,
+            sites=sites,
+            dispersion=self.dispersion,
+        )
         return twin
 
     def log_likelihood(self, tables: Mapping[Any, ArrayLike] | Callable[[Scope], ArrayLike]) -> float:
@@ -138,6 +170,30 @@ def _check_model(model: object, faults: Faults) -> None:
     if not isinstance(model, Model):
         faults.add("model", f"must be a Model such as MarkovChain(...), got {brief(model)}")
         faults.raise_any()
+
+
+def _check_dispersion(model: Model, population: int, dispersion: Any, faults: Faults) -> None:
+    if dispersion is None:
+        return
+    if not isinstance(dispersion, (Flocks, Company)):
+        faults.add(
+            "dispersion",
+            f"must be None, Flocks(5), Company(rho=0.01) or Company(phi=3), got {brief(dispersion)}",
+        )
+    elif isinstance(dispersion, Flocks):
+        if dispersion.size > population:
+            faults.add(
+                "dispersion", f"a flock of {dispersion.size:g} is larger than the population, {population}"
+            )
+    elif not isinstance(model, (MarkovChain, Tree)):
+        faults.add(
+            "dispersion",
+            f"Company is a property of steps, which a {type(model).__name__} has in no particular direction: give a "
+            "MarkovChain or a Tree, or Flocks(c)",
+        )
+    else:
+        for text in dispersion.faults(model.rooted()):
+            faults.add("dispersion", text)
 
 
 def _whole(population: Any, faults: Faults) -> int:

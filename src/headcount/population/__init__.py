@@ -3,6 +3,7 @@
 from headcount.numerics import deviance, log_factorial, poisson_log_pmf, stirling_error
 from headcount.population._cgm import CGM
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
+from headcount.population._dispersion import Company, Dispersion, Flocks, parse_dispersion
 from headcount.population._gcgm import GCGM
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._minimal import MinimalCoordinates
@@ -12,8 +13,11 @@ from headcount.population._tables import CountTables, RealTables
 __all__ = [
     "CGM",
     "GCGM",
+    "Company",
     "CountTables",
+    "Dispersion",
     "EdgeConditional",
+    "Flocks",
     "LaplacianFactor",
     "MinimalCoordinates",
     "NodeConditional",
@@ -23,6 +27,7 @@ __all__ = [
     "laplacian",
     "log_factorial",
     "node_conditional",
+    "parse_dispersion",
     "poisson_log_pmf",
     "star_weights",
     "stirling_error",

@@ -68,7 +68,8 @@ def whole_draws(
     drawn = beliefs.sample(size, rng=rng, integer=False)
     tables = _rounded(beliefs, drawn, rng)
     _restore_exact(beliefs.problem, tables)
-    return _swept(beliefs.problem, tables, rng) if sweep else tables
+    moves_alone = not beliefs.problem.disperses  # sweeps move single individuals, which may move together
+    return _swept(beliefs.problem, tables, rng) if sweep and moves_alone else tables
 
 
 def _rounded(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headcount.population import Flocks
 from headcount.posterior._interval import quantiles, tails
 from headcount.posterior._outcome import Status
 
@@ -305,7 +306,12 @@ class Posterior:
             return np.zeros(size, bool)
         mu = self.problem.model.marginal(scope)
         certain = (mu == 0) | (mu == 1)
-        return np.asarray(certain | (self.problem.population * mu * (1 - mu) >= RELIABLE_VARIANCE))
+        units = float(self.problem.population)
+        if isinstance(
+            self.problem.dispersion, Flocks
+        ):  # the binomial that must be near a Gaussian is that of flocks
+            units /= self.problem.dispersion.size
+        return np.asarray(certain | (units * mu * (1 - mu) >= RELIABLE_VARIANCE))
 
     def to_frame(self, what: str = "nodes", *, level: float = 0.9) -> pd.DataFrame:
         """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability."""

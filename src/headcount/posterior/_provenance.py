@@ -29,7 +29,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
     names: list[str] = (
         [f.name for f in dataclasses.fields(settings)] if dataclasses.is_dataclass(settings) else []
     )
-    evidence = posterior.log_evidence
+    evidence, dispersion = posterior.log_evidence, posterior.problem.dispersion
     return {
         "status": posterior.status.value,
         "good": posterior.status.good,
@@ -41,6 +41,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "seconds": plain(outcome.seconds),
         "seed": plain(outcome.info.get("seed")),
         "population": posterior.problem.population,
+        "dispersion": None if dispersion is None else dispersion.text,
         "log_evidence": None if evidence is None else plain(float(evidence)),
         "interval_level": level,
         "means_non_negative": promises.non_negative,

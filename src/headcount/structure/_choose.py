@@ -68,6 +68,7 @@ def structure_for(
     known: Known | None = None,
     *,
     solver: Solver | None = None,
+    flock: float = 1.0,
 ) -> Structure:
     """The structure for a law's graph: chains and trees have their own, everything else is a junction tree.
 
@@ -83,6 +84,8 @@ def structure_for(
         Exact counts and correlated Gaussian readings among the sites.
     solver
         Whether a chain or tree is solved with matrices (the default) or without.
+    flock
+        Factor on all covariances, for laws that are no RootedTree; that has its own.
     """
     instance(law, (RootedTree, Model), "law", expected="a Model or a RootedTree")
     tree = law if isinstance(law, RootedTree) else law.rooted()
@@ -91,7 +94,7 @@ def structure_for(
     kind = kind_of(tree, sites, wanted.structure, exact=exact, correlated=correlated)
     if tree is None:
         assert not isinstance(law, RootedTree)
-        return JunctionStructure(law, population, sites, known)
+        return JunctionStructure(law, population, sites, known, flock=flock)
     if kind == "matrix-free":
         return MatrixFreeStructure(tree, population, sites, known, sampling=wanted.sampling)
     return TreeStructure(tree, population, sites, known)

@@ -46,13 +46,21 @@ class JunctionStructure(Structure):
         Where something is observed.
     known
         Exact sites and correlated readings.
+    flock
+        Individuals that move as one: factor on all covariances.
     """
 
     def __init__(
-        self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
+        self,
+        model: Model,
+        population: float,
+        sites: Sequence[SiteLike],
+        known: Known | None = None,
+        *,
+        flock: float = 1.0,
     ) -> None:
         instance(model, Model, "model", expected="a Model")
-        self.model = model
+        self.model, self.flock = model, flock
         self.population, self.sites, self.known = checked_arguments(population, sites, known)
         self.order, self.parent, self.separator = zip(*model.junction_tree.steps, strict=True)
         self.views: list[CliqueView] = []
@@ -68,7 +76,8 @@ class JunctionStructure(Structure):
     def _add(self, v: int, placements: dict[int, Placement], blocks: dict[int, slice]) -> Node:
         """The node of one clique, and its view; fills in where its sites and its children's separators are."""
         domain = self.model.domain(self.model.junction_tree.cliques[self.order[v]])
-        table = self.population * self.model.marginal(domain.scope).reshape(-1)
+        # Given its separator a table has the covariance of one with independent entries of these variances.
+        table = self.flock * self.population * self.model.marginal(domain.scope).reshape(-1)
         f = self._features(v, domain, placements, blocks)
         if self.parent[v] < 0:
             _, factor = _conditional(table, f, np.ones((1, table.size)))

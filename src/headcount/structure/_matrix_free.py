@@ -113,6 +113,8 @@ def refusal(
     """Why the matrix-free structure cannot serve, in words; None where it can."""
     if tree is None:
         return "it needs a chain or a tree"
+    if tree.phi is not None:
+        return "it takes independent individuals, and these move together"
     if any(len(site.scope) > 1 for site in sites):
         return "it takes counts and sums of single nodes, not observed flows"
     if exact:

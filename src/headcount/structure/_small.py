@@ -66,11 +66,11 @@ def _cholesky_solve(b, first, second):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def solve_small(parent, initial, transitions, which, population, tau, nu):  # type: ignore[no-untyped-def]
+def solve_small(parent, initial, transitions, which, population, phi, tau, nu):  # type: ignore[no-untyped-def]
     """Means and variances (T, L) and log Z of a tree whose nodes all have L cells.
 
     log Z is NaN when no Gaussian exists, inf when weights underflow. ``transitions[which[v]]`` is the step into node v (that of
-    the root is not read).
+    the root is not read). ``phi`` (T, L) multiplies the noise of the moves out of each state of the parent; of the root, ``phi[0, 0]``.
     """
     count, size = tau.shape
     means = np.zeros((count, size))
@@ -87,10 +87,10 @@ def solve_small(parent, initial, transitions, which, population, tau, nu):  # ty
     log_z = 0.0
     for v in range(count - 1, -1, -1):
         if v > 0:
-            rows = means[parent[v]]
+            rows = phi[v] * means[parent[v]]
             ok = _noise_root(rows.reshape(-1, 1) * transitions[which[v]], rows, factor)
         else:
-            ok = _noise_root(means[0].reshape(1, -1), np.array([population]), factor)
+            ok = _noise_root(phi[0, 0] * means[0].reshape(1, -1), np.array([phi[0, 0] * population]), factor)
         lam = lams[v]
         for j in range(size):
             lam[j, j] += tau[v, j]

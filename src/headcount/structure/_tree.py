@@ -74,24 +74,37 @@ class TreeStructure(Structure):
         self.population, self.sites, self.known = checked_arguments(population, sites, known)
 
     @cached_property
-    def steps(self) -> list[Step]:
-        """The Gaussian step into every node. The root is a step from one cell that holds everyone: its noise is N(diag μ − μμᵀ)."""
+    def _tables(self) -> list[tuple[Array, Array]]:
+        """Expected table and gain of every step. The root is a step from one cell that holds everyone."""
         tree = self.tree
         gains: dict[int, Array] = {}  # equal steps of a homogeneous chain are one array, and stay one
-        with threads_for(max(tree.sizes)):
-            initial = fortran(np.asarray(tree.initial, dtype=float)[None, :])
-            steps = [Step(EdgeConditional(self.population * initial, initial))]
-            for v in range(1, len(tree.parents)):
-                matrix = tree.transitions[v]
-                gain = gains.setdefault(id(matrix), fortran(dense(matrix)))
-                above = steps[tree.parents[v]].edge.table.sum(axis=0)
-                steps.append(Step(EdgeConditional(above[:, None] * gain, gain)))
-        return steps
+        initial = fortran(np.asarray(tree.initial, dtype=float)[None, :])
+        found = [(self.population * initial, initial)]
+        for v in range(1, len(tree.parents)):
+            matrix = tree.transitions[v]
+            gain = gains.setdefault(id(matrix), fortran(dense(matrix)))
+            above = found[tree.parents[v]][0].sum(axis=0)
+            found.append((above[:, None] * gain, gain))
+        return found
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The Gaussian step into every node; the root's noise is N(diag μ − μμᵀ).
+
+        Dispersion multiplies the rows of a table and leaves the gain: given the row's total, a table has the covariance of one
+        whose entries are independent with variances phi_i M_ij.
+        """
+        phi = self.tree.phi
+        with threads_for(max(self.tree.sizes)):
+            return [
+                Step(EdgeConditional(table if phi is None else phi[v][:, None] * table, gain))
+                for v, (table, gain) in enumerate(self._tables)
+            ]
 
     @cached_property
     def means(self) -> list[Array]:
         """Expected counts of every node."""
-        return [step.edge.table.sum(axis=0) for step in self.steps]
+        return [table.sum(axis=0) for table, _ in self._tables]
 
     @cached_property
     def layout(self) -> Layout:
@@ -154,6 +167,14 @@ class TreeStructure(Structure):
         parts = [self.tree.place(s.scope).node * sizes[0] + np.asarray(s.index) for s in self.sites]
         return np.concatenate(parts) if parts else np.zeros(0, np.intp)
 
+    @cached_property
+    def _row_factors(self) -> Array:
+        """phi as (T, L) for the compiled solver; the root's is its row's first entry."""
+        factors = np.ones((len(self.tree.sizes), self.tree.sizes[0]))
+        for v, phi in enumerate(self.tree.phi or ()):
+            factors[v] = phi
+        return factors
+
     def _solve_compiled(self, cells: np.ndarray, tau: Sequence[Array], nu: Sequence[Array]) -> Moments | None:
         """None when weights underflow, which the other solver says in words."""
         from headcount.structure._small import solve_small
@@ -169,6 +190,7 @@ class TreeStructure(Structure):
             np.ascontiguousarray(self.tree.initial, dtype=float),
             *self.tree.packed,
             self.population,
+            self._row_factors,
             tau_v.reshape(count, size),
             nu_v.reshape(count, size),
         )

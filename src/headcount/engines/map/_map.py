@@ -57,6 +57,7 @@ class MAP(IterativeEngine):
 
     rules: ClassVar = {"tolerance": number(), "max_iterations": whole()}
     name: ClassVar[str] = "MAP"
+    takes_dispersion: ClassVar[bool] = True
     tolerance: float = 1e-8
     max_iterations: int = 5000
 
@@ -222,7 +223,7 @@ class Objective:
     def _packed(self) -> tuple[Any, ...] | None:
         """What the compiled evaluation needs besides x; None unless all terms are Poisson-shaped and nodes equal and dense."""
         grid, tree, groups = self.tilts.grid, self.tilts.tree, self.dual.groups
-        if grid is None or tree is None or tree.packed is None:
+        if grid is None or tree is None or tree.packed is None or tree.phi is not None:
             return None
         if len(groups) != 1 or not isinstance(groups[0], PoissonShape):
             return None

@@ -45,6 +45,9 @@ SHARP = 1.0
 MOST_WHOLE = 10**10
 """Expected counts are rounded by about 1e-13 N; in larger populations whole numbers are not told apart by any reading."""
 
+LEAST_SPREAD = 1e-12
+"""Binomial variance, relative to N, below which a count is known and its dispersion is rounding divided by rounding."""
+
 
 WITH_MATRICES = Solver()
 
@@ -154,6 +157,19 @@ class Centre:
             pull[where] = steep - precision @ deviation[where]
         return pull
 
+    @cached_property
+    def dispersion(self) -> Array:
+        """Variance of every observed entry's count under the tilted law, as a multiple of the binomial's."""
+        tilts, n = self.roles.tilts, float(self.roles.tilts.problem.population)
+        if tilts.flock is not None:
+            return np.full(len(self.g), tilts.flock)
+        nothing = tilts.split(np.zeros_like(self.g))
+        variance = self.structure_given(Known.nothing()).solve(nothing, nothing).variance
+        binomial = self.expected * (1.0 - self.expected / n)
+        spread = binomial > LEAST_SPREAD * n
+        ratio = np.concatenate(variance) / np.where(spread, binomial, 1.0)
+        return np.where(spread & (ratio > 0), ratio, 1.0)
+
     def model(self) -> Model:
         """The tilted model."""
         return self.roles.tilts.model(self.g)[0]
@@ -161,7 +177,15 @@ class Centre:
 
 def _structure(roles: Roles, law: RootedTree | Model, known: Known) -> Structure:
     problem = roles.tilts.problem
-    return structure_for(law, float(problem.population), problem.sites, known, solver=roles.solver)
+    flock = roles.tilts.flock
+    return structure_for(
+        law,
+        float(problem.population),
+        problem.sites,
+        known,
+        solver=roles.solver,
+        flock=1.0 if flock is None else flock,
+    )
 
 
 def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Array, float]:

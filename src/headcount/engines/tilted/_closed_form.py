@@ -35,6 +35,7 @@ class ClosedForm(DirectEngine):
 
     rules: ClassVar = STRUCTURE_RULES
     name: ClassVar[str] = "ClosedForm"
+    takes_dispersion: ClassVar[bool] = True
     structure: Literal["auto", "tree", "matrix-free"] = "auto"
     draws: int = 32
     final_draws: int = 192

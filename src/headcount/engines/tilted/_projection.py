@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 POINTS_PER_SD = 2.0
 """The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""
+ENDS = 3.0
+"""Standard deviations between a mean and 0 or N below which a wide law has an end there: e^(−9/2) of its height is 1 %, and no binomial
+wide enough to be summed in strides comes as near."""
 REACH = 8.5
 """Half-width of a grid in standard deviations."""
 ALIKE = 1e-6
@@ -70,9 +73,11 @@ class Grid:
 def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, lattice: bool) -> Grid:
     """A grid around each entry's posterior, for an sd of at least half a count and at most N/2: counts from 0 to N have no larger one."""
     sd = np.clip(sd, 0.5, max(0.5 * population, 0.5))
-    step = np.maximum(np.floor(sd / POINTS_PER_SD), 1.0) if lattice else sd / (4 * POINTS_PER_SD)
     # A mean may leave [0, N] on the way; the law it stands for cannot, and ends at the nearest count there is.
     middle = np.clip(mean, 0.0, population)
+    # Wide laws that end at 0 or N (those of dispersed counts) have no smooth end for the trapezoid rule.
+    per_sd = np.where(np.minimum(middle, population - middle) < ENDS * sd, 16.0, POINTS_PER_SD)
+    step = np.maximum(np.floor(sd / per_sd), 1.0) if lattice else sd / (4 * POINTS_PER_SD)
     low = np.maximum(middle - REACH * sd, 0.0)
     high = np.minimum(middle + REACH * sd + 1.0, population)
     low = np.floor(low) if lattice else low
@@ -81,7 +86,12 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     points: Array = low[:, None] + step[:, None] * k.astype(float)
     inside = (k < count[:, None]) & (points <= population)
     weight = np.where(inside, np.log(step)[:, None], -np.inf)
-    if not lattice:  # a line starts at zero: half weight there, and never zero itself where log ℓ is −inf
+    if lattice:  # whole numbers that are left out have their weight at their neighbours, which ends have on one side only
+        rows, last = np.arange(len(low)), np.maximum(inside.sum(axis=1) - 1, 0)
+        left = population - points[rows, last]
+        weight[:, 0] += np.where(low == 0, np.log(0.5 + 0.5 / step), 0.0)
+        weight[rows, last] += np.where(left < step, np.log(0.5 + (left + 0.5) / step), 0.0)
+    else:  # a line starts at zero: half weight there, and never zero itself where log ℓ is −inf
         weight[:, 0] -= np.log(2.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_prob = np.ascontiguousarray(noise.log_prob(np.minimum(points, population).T).T + weight)
@@ -116,7 +126,7 @@ def tilted_moments(grid: Grid, context: Context, g: Array) -> Tilted:
         law[:, rows] = fitted.a, fitted.b, constant
         own[rows] = fitted.variance
         whole[rows] = True
-    coefficient = grid.points if grid.coefficient is None else grid.coefficient
+    coefficient = grid.points if grid.coefficient is None else grid.coefficient / context.dispersion[:, None]
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
     tilted_sums(grid.points, grid.log_prob, coefficient, whole, law, mean, g, log_z, first, second)
     return Tilted(log_z, mean + first, second, own, law[0])
@@ -132,6 +142,8 @@ class Entries:
     nu: Array
     expected: Array
     g: Array
+    dispersion: Array
+    """phi of each entry: its variance under the tilted law, as a multiple of the binomial's."""
 
 
 def laplace_site(noise: Observation, here: Entries) -> tuple[Array, Array, float, float, None]:
@@ -202,7 +214,9 @@ def summed_site(
     if (~cavity.live & np.isneginf(certain)).any():
         raise FloatingPointError("the centre makes certain what the data forbid")
     v = np.where(cavity.live, here.variance, 1.0)
-    context = Context(here.expected, here.expected + cavity.mean, cavity.variance, population)
+    context = Context(
+        here.expected, here.expected + cavity.mean, cavity.variance, population, here.dispersion
+    )
     if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
         grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
     grid, (log_z, mean, variance, own_v, bend) = _resolved(noise, grid, context, here.g, cavity.usable)
@@ -275,5 +289,6 @@ def _more_bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: 
         context.expected[rows] + mean[rows],
         np.maximum(variance[rows], CERTAIN),
         context.population,
+        context.dispersion[rows],
     )
     return 2.0 * (bend[rows] - whole_law(moved).a)

@@ -108,6 +108,7 @@ class TiltedEP(IterativeEngine):
         **STRUCTURE_RULES,
     }
     name: ClassVar[str] = "TiltedEP"
+    takes_dispersion: ClassVar[bool] = True
     centre: Literal["mean", "map", "prior"] = "mean"
     projection: Literal["lattice", "line", "laplace"] = "lattice"
     damping: float = 0.9
@@ -247,6 +248,7 @@ class TiltedEP(IterativeEngine):
                 state.sites.nu[index],
                 centre.expected[index],
                 centre.g[index],
+                centre.dispersion[index],
             )
             if self.projection == "laplace":
                 new_tau, new_nu, more, change, grid = laplace_site(noise, here)

@@ -6,8 +6,9 @@ into the cavity :math:`N(m, v)`. The law that keeps the binomial's shape and has
 .. math:: c(k) \propto \mathrm{Bin}(k; N, \mu)\,e^{A (k-m)^2 + B (k-m)}, \qquad
           \textstyle\sum_k c(k)\,k = m, \quad \sum_k c(k)\,(k-m)^2 = v .
 
-Where counts are large it is the cavity itself. Where they are small it has the prior's skew and its end at zero. An observation
-that says nothing changes nothing, so several observations of one count do not correct for whole numbers more than once: reading
+With dispersion phi (individuals that move together) the binomial is tempered, :math:`\mathrm{Bin}(k)^{1/\phi}`, which has about phi
+times its variance. Where counts are large c is the cavity itself. Where they are small it has the prior's skew and its end at zero. An
+observation that says nothing changes nothing, so several observations of one count do not correct for whole numbers more than once: reading
 :math:`N(m, v)` off at whole numbers instead shrinks it wherever it is narrow, each time, until nothing is left.
 
 Whole numbers with mean m cannot have every variance: not less than f(1 − f), f the fraction of m, and where the mean is far below
@@ -42,17 +43,18 @@ STEEP = -8.0
 
 
 class Context(NamedTuple):
-    """Expected counts Nμ of some entries, their Gaussian cavities (means absolute), and N."""
+    """Expected counts Nμ of some entries, their Gaussian cavities (means absolute), N, and the dispersion phi of each entry."""
 
     expected: Array
     mean: Array
     variance: Array
     population: float
+    dispersion: Array
 
     @property
     def prior_variance(self) -> Array:
-        """N μ (1 − μ)."""
-        return self.expected * (1.0 - self.expected / self.population)
+        """phi N μ (1 − μ)."""
+        return self.dispersion * self.expected * (1.0 - self.expected / self.population)
 
     @property
     def is_small(self) -> NDArray[np.bool_]:
@@ -61,11 +63,17 @@ class Context(NamedTuple):
 
     def take(self, rows: Rows) -> Context:
         """Some of the entries."""
-        return Context(self.expected[rows], self.mean[rows], self.variance[rows], self.population)
+        return Context(
+            self.expected[rows],
+            self.mean[rows],
+            self.variance[rows],
+            self.population,
+            self.dispersion[rows],
+        )
 
 
 class Law(NamedTuple):
-    """log c(k) = log(N over k) − log(N over reference) + constant + (k − m)(B + A (k − m))."""
+    """log c(k) = [log(N over k) − log(N over reference)] / phi + constant + (k − m)(B + A (k − m))."""
 
     mean: Array
     variance: Array
@@ -74,23 +82,26 @@ class Law(NamedTuple):
     b: Array
     constant: Array
     reference: Array
+    dispersion: Array
 
     def constant_against(self, reference: Array, population: float) -> Array:
         """The constant that goes with binomial coefficients against another reference."""
-        return self.constant + log_choose(reference[:, None], self.reference, population)[:, 0]
+        moved = log_choose(reference[:, None], self.reference, population)[:, 0]
+        return self.constant + moved / self.dispersion
 
 
 def whole_law(context: Context, *, reach: float = 7.5) -> Law:
     """Fit c to every entry, on a window that carries it."""
     from headcount.engines.tilted._whole_law_kernels import fit_laws
 
-    expected, mean, v, n = context
+    expected, mean, v, n, phi = context
     a, b, constant, reference, variance = (np.empty_like(mean) for _ in range(5))
     fit_laws(
         expected,
         mean,
         v,
         float(n),
+        phi,
         reach,
         LEAST,
         RARE,
@@ -102,7 +113,7 @@ def whole_law(context: Context, *, reach: float = 7.5) -> Law:
         reference,
         variance,
     )
-    return Law(mean, variance, a, b, constant, reference)
+    return Law(mean, variance, a, b, constant, reference, phi)
 
 
 def log_choose(points: Array, reference: Array, population: float) -> Array:

@@ -16,7 +16,21 @@ HALVINGS = 20
 
 @kernel
 def fit_laws(
-    expected, mean, variance, population, reach, least, rare, steep, table, a, b, constant, reference, spread
+    expected,
+    mean,
+    variance,
+    population,
+    dispersion,
+    reach,
+    least,
+    rare,
+    steep,
+    table,
+    a,
+    b,
+    constant,
+    reference,
+    spread,
 ):
     """Fill A, B, the constant, the reference and the variance of ``_whole_law.Law`` for every entry.
 
@@ -26,12 +40,12 @@ def fit_laws(
     widest = max(0.5 * population, 0.5)  # a count from 0 to N has no larger sd
     for i in range(mean.size):
         sd = min(max(np.sqrt(variance[i]), 0.5), widest)
-        longest = max(longest, int(2 * reach * sd / max(np.floor(sd / 3.0), 1.0)) + 4)
+        longest = max(longest, int(2 * reach * sd / _stride(mean[i], sd, population, dispersion[i])) + 4)
     base, s, p, q = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(longest)
     for i in range(mean.size):
-        m, v = mean[i], variance[i]
+        m, v, phi = mean[i], variance[i], dispersion[i]
         sd = min(max(np.sqrt(v), 0.5), widest)
-        step = max(np.floor(sd / 3.0), 1.0)
+        step = _stride(m, sd, population, phi)
         low = min(max(np.floor(m - reach * sd), 0.0), population)
         high = min(max(m, 0.0) + reach * sd + 1.0, population)
         count = int(np.floor((high - low) / step)) + 1
@@ -39,19 +53,25 @@ def fit_laws(
             point = low + step * k
             s[k] = point - m
             base[k] = -_log_ratio(point, low, table) - _log_ratio(population - point, population - low, table)
+            base[k] /= phi
+        if step > 1.0:
+            last = low + step * (count - 1)
+            if low == 0.0:
+                base[0] += np.log(0.5 + 0.5 / step)
+            if last + step > population:
+                base[count - 1] += np.log(0.5 + (population - last + 0.5) / step)
         mu = expected[i] / population
-        pull = 1.0 / v - 1.0 / (expected[i] * (1.0 - mu))
+        pull = 1.0 / v - 1.0 / (phi * expected[i] * (1.0 - mu))
         a[i] = -0.5 * pull
-        b[i] = np.log(mu) - np.log1p(-mu) + (m - expected[i]) * (1.0 / v - pull)
+        b[i] = (np.log(mu) - np.log1p(-mu)) / phi + (m - expected[i]) * (1.0 / v - pull)
         spread[i] = v
         if m > low and m < high:
-            fraction, plain = m - np.floor(m), m * (1.0 - m / population)
+            fraction, plain = m - np.floor(m), phi * m * (1.0 - m / population)
             wanted = max(v, min(least * fraction * (1.0 - fraction), plain))
-            most = 0.5 / (high + 1.0) + 0.5 / (
-                population - low + 1.0
-            )  # beyond, c would bend upwards in its tail
+            # beyond, c would bend upwards in its tail
+            most = (0.5 / (high + 1.0) + 0.5 / (population - low + 1.0)) / phi
             if plain < rare:
-                a[i], b[i] = 0.0, np.log(m) - np.log(population - m)
+                a[i], b[i] = 0.0, (np.log(m) - np.log(population - m)) / phi
             first = min(max(a[i], steep), most)
             a[i], b[i], total, own = _match(base, s, count, step, wanted, first, b[i], most, p, q)
             spread[i] = own if own > 0.0 else v
@@ -60,6 +80,16 @@ def fit_laws(
             total = top + np.log(m0)
         constant[i] = -total - np.log(step)
         reference[i] = low
+
+
+@bare
+def _stride(m, sd, population, phi):
+    """Distance of the whole numbers that are summed. A law that ends at 0 or N, as only dispersed ones of this width do, needs more.
+
+    Its ends have the weight that the sum over all whole numbers gives them, by Euler and Maclaurin ½ + ½/step of an inner point.
+    """
+    ends = phi != 1.0 and min(m, population - m) < 8.0 * sd
+    return max(np.floor(sd / (24.0 if ends else 3.0)), 1.0)
 
 
 @bare
