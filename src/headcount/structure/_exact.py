@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     Index = NDArray[np.intp]
 
 LOG_2PI = float(np.log(2 * np.pi))
-PIVOT_ROUNDING = 1e-11
-"""A pivot below this, relative to the largest standard deviation that the rows may have (weight · √N), is rounding: factors of
-the noise are accurate to about 1e-15, and a hundred rows may add up."""
+PIVOT_ROUNDING = 3e-8
+"""A pivot below this, relative to the largest standard deviation that the rows may have (weight · √N), counts as zero. A pivot p
+leaves a precision 1/p² on the parent, whose product with the parent's factor is rounded by about 1e-16 N/p²: below 1e-8 √N that
+rounding exceeds the identity it is added to, and the sum is no longer positive definite."""
 EMPTY_ROUNDING = 1e-10
 """Coefficients of a passed-on constraint below this, relative to its largest, are rounding."""
 CONTRADICTION = 1e-7
