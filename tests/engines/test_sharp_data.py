@@ -176,3 +176,16 @@ def test_a_rare_count_is_tilted_and_nothing_else():
     model = hc.MarkovChain([1 - 1e-4, 1e-4], [[0.5, 0.5], [0.5, 0.5]], length=1)
     seen = hc.NegativeBinomial([10045.0, 0.0], dispersion=2.0, rate=5.0, background=0.2, on=0)
     agrees(hc.Problem(model, 300, [seen]), mean=0.01, evidence=0.1)
+
+
+def test_exact_counts_that_settle_the_last_cell():
+    """Three exact cells that add up to N leave the fourth empty; count noise at the other times is still solved."""
+    law = np.random.default_rng(6).dirichlet(np.ones(4), size=4)
+    chain = hc.MarkovChain([0.4, 0.1, 0.2, 0.3], law, length=4)
+    counts = np.array([[1, 1, 0, 4], [2, 0, 6, 0], [3, np.nan, 1, 3], [2, 0, 6, 2.0]])
+    noisy = counts.copy()
+    noisy[2] = np.nan
+    post = hc.infer(
+        hc.Problem(chain, 7, [hc.Poisson(noisy), hc.Exact({2: counts[2]})]), hc.engines.TiltedEP()
+    )
+    np.testing.assert_allclose(post.node(2).mean, [3, 0, 1, 3], atol=1e-6)

@@ -47,6 +47,9 @@ REFINEMENTS = 20
 """Times that grids may be made finer around what they found."""
 LEAST_SD = 0.1
 """Changes of a count are measured in its standard deviations, or in this many individuals where that is more."""
+ROUNDING = 1e-15
+"""Changes of a mean or variance below this share of the population are rounding: both are differences of numbers as large as N, and
+five of their last digits add up. At N = 1e12 that is a thousandth of an individual."""
 CERTAIN = 1e-7
 """Variance below which a count is known; a site need not say more."""
 
@@ -241,9 +244,10 @@ def summed_site(
     parts = np.where(ok, log_z - _log_integral(cavity, own_v, here), np.where(cavity.live, 0.0, certain))
     settled = ok & (variance < SETTLED)
     scale = np.where(settled, 1.0, np.maximum(v, LEAST_SD**2))
-    change = np.maximum(
-        np.abs(new_m - here.mean) / np.sqrt(scale), np.where(settled, 0.0, np.abs(new_v - v) / scale)
-    )
+    floor = ROUNDING * population
+    moved = np.maximum(np.abs(new_m - here.mean) - floor, 0.0) / np.sqrt(scale)
+    widened = np.maximum(np.abs(new_v - v) - floor, 0.0) / scale
+    change = np.maximum(moved, np.where(settled, 0.0, widened))
     change = np.where(
         ok, change, np.where(cavity.live, 1.0, 0.0)
     )  # an entry without a cavity has not converged
