@@ -61,8 +61,16 @@ def interrupted(command, number, after, **environment):
 
 @pytest.fixture(scope="module")
 def idle():
-    """Seconds that a process with NumPy loaded that only sleeps takes to end, so that a busy machine does not fail the tests."""
-    code = LISTEN + "import numpy, time; print('ready', flush=True); time.sleep(60)"
+    """Seconds that a process which has sampled, and now only sleeps, takes to end: the interpreter's own, longer on a busy machine."""
+    code = SCRIPT.format(
+        side=3,
+        people=50,
+        warm=f"hc.infer(problem, hc.engines.{PATHS[0]}, rng=1, strict=False)",
+        long="Gibbs()",
+    )
+    code = code.replace(
+        'print("ready", flush=True)', 'import time; print("ready", flush=True); time.sleep(60)'
+    )
     return interrupted([sys.executable, "-c", code], signal.SIGINT, 0.2)[1]
 
 
@@ -83,7 +91,7 @@ def test_an_interrupt_ends_a_compiled_run(engine, chains, workers, idle):
     returned, seconds, errors = interrupted([sys.executable, "-c", code], signal.SIGINT, 0.5)
     assert returned == -signal.SIGINT
     assert "KeyboardInterrupt" in errors
-    assert seconds < LIMIT + 2 * idle
+    assert seconds < LIMIT + idle
 
 
 def test_an_interrupt_ends_one_long_sweep(idle):
@@ -96,7 +104,7 @@ def test_an_interrupt_ends_one_long_sweep(idle):
     )
     returned, seconds, _ = interrupted([sys.executable, "-c", code], signal.SIGINT, 3.0)
     assert returned == -signal.SIGINT
-    assert seconds < LIMIT + 2 * idle
+    assert seconds < LIMIT + idle
 
 
 def test_an_interrupt_does_not_wait_for_the_compiler(tmp_path, idle):
@@ -106,7 +114,7 @@ def test_an_interrupt_does_not_wait_for_the_compiler(tmp_path, idle):
         [sys.executable, "-c", code], signal.SIGINT, 1.5, NUMBA_CACHE_DIR=str(tmp_path)
     )
     assert returned in {-signal.SIGINT, 128 + signal.SIGINT}
-    assert seconds < LIMIT + 2 * idle
+    assert seconds < LIMIT + idle
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -125,7 +133,7 @@ def test_signals_end_the_command_line(tmp_path, number, code, idle):
     )
     returned, seconds, errors = interrupted([sys.executable, "-c", command], number, 4.0)
     assert returned == code, errors
-    assert seconds < LIMIT + 2 * idle
+    assert seconds < LIMIT + idle
     assert not out.exists()
 
 

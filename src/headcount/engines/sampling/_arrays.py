@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount import memory
 from headcount.individual import RootedTree
 from headcount.observe import Poisson, ProblemError
 from headcount.tables import Domain, Scope, dense
@@ -25,8 +26,6 @@ LIMIT = 200.0
 """Log-ratios are kept within ±LIMIT: e^−200 is far below the resolution of a double, e^±200 squared is still one."""
 TABLE_ENTRIES = 8_000_000
 """Ratio tables up to this size (64 MB) are filled for every noise; above it Poisson is evaluated in closed form."""
-TABLE_BYTES = 2_000_000_000
-"""The most that ratio tables of other noises may take: a share of the memory of an ordinary machine, no derivation."""
 BLOCK = 2_000_000
 """Log-likelihoods evaluated at once (16 MB per temporary array)."""
 
@@ -91,7 +90,11 @@ class TableState(NamedTuple):
     edge: np.ndarray  # (entries,) flows
     node: np.ndarray  # (cells,) counts
     slot_count: np.ndarray  # (slots,)
+    edge_sum: np.ndarray  # over the moves of a batch: the arrays of its `Sums`
+    edge_square: np.ndarray
     edge_since: np.ndarray
+    node_sum: np.ndarray
+    node_square: np.ndarray
     node_since: np.ndarray
     random: np.ndarray  # (4,) uint64
     stop: np.ndarray  # (1,) as in PathState
@@ -353,13 +356,11 @@ def _ratios(
         s for s in sites if not isinstance(s.noise, Poisson) or total * (population + 1) <= TABLE_ENTRIES
     ]
     rows = sum(len(site) for site in in_tables)
-    if rows * (population + 1) * 8 > TABLE_BYTES:
-        raise ProblemError(
-            [
-                f"{engine} would need {rows * (population + 1) * 8 / 1e9:.1f} GB for the likelihood tables of {rows} counts and"
-                f" N = {population}, and takes at most {TABLE_BYTES / 1e9:.0f} GB: use TiltedEP or MAP"
-            ]
-        )
+    memory.require(
+        8 * rows * (population + 1),
+        f"{engine}, likelihood tables of {rows} counts for N = {population}:",
+        remedy="use TiltedEP or MAP",
+    )
     table, filled = np.empty(rows * (population + 1)), 0
     for site in sites:
         span = slice(first, first + len(site))

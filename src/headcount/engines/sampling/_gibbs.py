@@ -136,7 +136,11 @@ class Gibbs(Sampler):
             edge=edge,
             node=node,
             slot_count=count,
+            edge_sum=np.zeros(0),
+            edge_square=np.zeros(0),
             edge_since=np.zeros_like(edge),
+            node_sum=np.zeros(0),
+            node_square=np.zeros(0),
             node_since=np.zeros_like(node),
             random=seed.generate_state(4, np.uint64),
             stop=stop,
@@ -157,7 +161,11 @@ class Gibbs(Sampler):
         )
         state.edge_since[:] = before
         state.node_since[:] = before
-        make_moves(tree, run.arrays.slots, state, sums, hop, before, count, draws, run.thin)
+        summed = state._replace(
+            edge_sum=sums.edge, edge_square=sums.edge_square, node_sum=sums.node, node_square=sums.node_square
+        )
+        sums.tally[0] += count
+        sums.tally[1] += make_moves(tree, run.arrays.slots, summed, hop, before, count, draws, run.thin)
 
     def snapshot(self, state: TableState) -> tuple[NDArray[Any], NDArray[Any]]:
         """Node and edge tables."""

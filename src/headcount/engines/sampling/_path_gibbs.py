@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount import memory
 from headcount.engines._settings import Rule, flag, number, or_none, whole
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
 from headcount.engines.sampling._raking import rake
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
-    STORE_BYTES,
     Array,
     Batch,
     Chain,
@@ -40,8 +40,6 @@ from headcount.engines.sampling._statistics import BatchMoments, merged
 from headcount.individual import Model
 from headcount.observe import ProblemError
 
-MOST_BYTES = 8_000_000_000
-"""Memory above which a run is refused: half of an ordinary machine's, no derivation."""
 MOST_DRAWS = 1000
 """Node tables kept per chain: quantiles of more gain nothing that the intervals' rounding would show."""
 TUNED_PARTS = 4
@@ -147,7 +145,13 @@ class PathGibbs(Sampler):
 
     def prepare(self, arrays: SamplingArrays) -> Learned:
         """Refuse what would not fit; before burn-in, paths are proposed from `start` or the model."""
-        _check_memory(arrays, self)
+        nodes = len(arrays.tree.sizes)
+        per_chain = 2 * nodes * arrays.population + 8 * (20 * arrays.cells + 14 * arrays.entries)
+        memory.require(
+            self.chains * per_chain,
+            f"PathGibbs with {self.chains} chains of {arrays.population} individuals",
+            remedy="use fewer chains, or TiltedEP",
+        )
         return Learned(
             proposal=_model_proposal(arrays, self.start),
             exact=self.exact or min(20, max(4, ceil(arrays.population / 20))),
@@ -326,19 +330,6 @@ def _rake_tree(
         )
         out[arrays.edge(v)] = table.ravel()
     return out, worst / arrays.population
-
-
-def _check_memory(arrays: SamplingArrays, engine: PathGibbs) -> None:
-    """Predict memory before taking it."""
-    nodes = len(arrays.tree.sizes)
-    per_chain = 2 * nodes * arrays.population + 8 * (20 * arrays.cells + 14 * arrays.entries)
-    total = engine.chains * per_chain + 2 * STORE_BYTES
-    if total > MOST_BYTES:
-        raise ProblemError(
-            f"PathGibbs would need {total / 1e9:.1f} GB ({engine.chains} chains of {arrays.population} individuals on"
-            f" {nodes} variables, {arrays.entries} flows) and takes at most {MOST_BYTES / 1e9:.0f} GB:"
-            " use fewer chains, or TiltedEP"
-        )
 
 
 def _model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:
