@@ -17,11 +17,23 @@ if not hasattr(__import__("os"), "fork"):
 def posterior(tmp_path_factory: pytest.TempPathFactory) -> Posterior:
     folder = tmp_path_factory.mktemp("small")
     paths = write(folder, counts=COUNTS, transitions=TRANSITIONS)
-    return hc.infer(read_problem(paths["counts"], population=60, transitions=paths["transitions"]).problem)
+    return hc.infer(
+        read_problem(
+            paths["counts"], population=60, transitions=paths["transitions"], initial="counts"
+        ).problem
+    )
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> list[str]:
     """A small problem as words of a command line."""
     paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS)
-    return [str(paths["counts"]), "--transitions", str(paths["transitions"]), "--population", "60"]
+    return [
+        str(paths["counts"]),
+        "--transitions",
+        str(paths["transitions"]),
+        "--population",
+        "60",
+        "--initial",
+        "counts",
+    ]

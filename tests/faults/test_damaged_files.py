@@ -80,7 +80,7 @@ def test_damaged_inputs_are_reported(name: str, tmp_path: Path) -> None:
     """Whatever happens to the bytes of an input, reading succeeds or says what is wrong."""
     content = sound(name, tmp_path)
     rng = np.random.default_rng(7)
-    for k in range(cases(15, 2000)):
+    for k in range(cases(10, 2000)):
         (tmp_path / name).write_bytes(damaged(content, rng))
         try:
             READERS[name](tmp_path / name)
@@ -99,7 +99,7 @@ def test_bit_flips_in_a_result_are_found(posterior: Posterior, tmp_path: Path) -
     first = load_result(alone)
     rng = np.random.default_rng(3)
     refused = 0
-    for k in range(cases(30, 1000)):
+    for k in range(cases(20, 1000)):
         spoiled = flipped(content, rng)
         alone.write_bytes(spoiled)
         try:
@@ -113,7 +113,7 @@ def test_bit_flips_in_a_result_are_found(posterior: Posterior, tmp_path: Path) -
                 pd.testing.assert_frame_equal(getattr(again, table), getattr(first, table), check_exact=True)
             assert again.attributes == first.attributes
         files[0].write_bytes(spoiled)
-        if k < 10:
+        if k < 5:
             with pytest.raises(hc.io.TableError, match="damaged, or was changed"):
                 load_result(tmp_path / "out")
     assert refused > 0
@@ -124,7 +124,7 @@ def test_damaged_results_are_reported(posterior: Posterior, tmp_path: Path) -> N
     posterior.save(tmp_path / "p.nc")
     content = (tmp_path / "p.nc").read_bytes()
     rng = np.random.default_rng(5)
-    for k in range(cases(12, 1000)):
+    for k in range(cases(8, 1000)):
         (tmp_path / "q.nc").write_bytes(damaged(content, rng))
         try:
             load_result(tmp_path / "q.nc")

@@ -60,7 +60,16 @@ def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
     paths = write(
         tmp_path, counts=COUNTS.replace("pond", name), transitions=TRANSITIONS.replace("pond", name)
     )
-    words = ["infer", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    words = [
+        "infer",
+        paths["counts"],
+        "--transitions",
+        paths["transitions"],
+        "--population",
+        60,
+        "--initial",
+        "counts",
+    ]
     ended = forked(lambda: command(*words, "--out", tmp_path / "out"))
     assert ended.code == 0, ended
     bad = write(tmp_path, counts=COUNTS.replace("pond", name))["counts"]
@@ -78,7 +87,16 @@ def test_markup_in_labels_is_text(tmp_path: Path) -> None:
     paths = write(
         tmp_path, counts=COUNTS.replace("pond", name), transitions=TRANSITIONS.replace("pond", name)
     )
-    words = ["infer", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    words = [
+        "infer",
+        paths["counts"],
+        "--transitions",
+        paths["transitions"],
+        "--population",
+        60,
+        "--initial",
+        "counts",
+    ]
     ended = forked(lambda: command(*words, "--out", tmp_path / "out"))
     assert ended.code == 0, ended
     assert name in ended.out
@@ -91,7 +109,16 @@ def test_formulas_are_shielded_on_request(tmp_path: Path) -> None:
     for old, new in names.items():
         counts, moves = counts.replace(old, new), moves.replace(old, new)
     paths = write(tmp_path, counts=counts, transitions=moves)
-    words = ["infer", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    words = [
+        "infer",
+        paths["counts"],
+        "--transitions",
+        paths["transitions"],
+        "--population",
+        60,
+        "--initial",
+        "counts",
+    ]
     for option, shield in (([], ""), (["--safe-csv"], "'")):
         out = tmp_path / f"out{shield}"
         assert forked(lambda out=out, option=option: command(*words, *option, "--out", out)).code == 0  # type: ignore[misc]
