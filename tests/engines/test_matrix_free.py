@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import headcount as hc
-from headcount.engines import MAP, ClosedForm, Laplace, TiltedEP
+from headcount.engines import MAP, ClosedForm, Laplace, TiltedEP, plan, select
 from headcount.individual import ModelError
 from headcount.structure import MatrixFreeStructure, Solver, TreeStructure, structure_for
 
@@ -161,3 +162,50 @@ def test_what_it_cannot_serve_is_refused_in_words():
         TiltedEP(draws=3)
     with pytest.raises(ValueError, match="structure must be"):
         Laplace(structure="dense")
+
+
+def test_tables_carry_the_error_of_sds():
+    """Nodes and flows have a column mc_error after sd where sds come from draws, and only there; NetCDF keeps it."""
+    exact, free = answers("small map")
+    for what in ("nodes", "flows"):
+        columns = list(free.to_frame(what).columns)
+        assert columns[columns.index("sd") + 1] == "mc_error"
+        assert "mc_error" not in exact.to_frame(what)
+    assert "mc_error" in free.to_xarray()["nodes"]
+
+
+def test_flows_of_a_sparse_map_are_listed():
+    """One row per possible move, equal to the table's entries; nothing of the size of all pairs."""
+    model, counts = large_counts()
+    ring = np.eye(6) + 0.5 * np.roll(np.eye(6), 1, axis=1)
+    thin = hc.MarkovChain(model.initial, sparse.csr_array(ring / 1.5), length=5)
+    problem = hc.Problem(thin, 900, hc.Gaussian(counts, sd=30.0))
+    post = hc.infer(problem, TiltedEP(structure="matrix-free"))
+    frame = post.to_frame("flows")
+    assert len(frame) == 4 * 12
+    assert frame.attrs["listed"]
+    table = post.edge(1, 2)
+    for row in frame[frame["time"] == 1].itertuples():
+        assert row.mean == pytest.approx(float(table.mean[row.origin, row.dest]))
+        assert row.sd == pytest.approx(float(table.sd[row.origin, row.dest]))
+        interval = table.interval(0.9)
+        assert row.lower == float(interval["lower"][row.origin, row.dest])
+        assert row.reliable == bool(table.reliable[row.origin, row.dest])
+
+
+def test_large_sparse_maps_get_intervals_by_default():
+    """5000 cells with few neighbours: chosen without matrices, and said; planned in seconds and megabytes; exact counts fall to MAP."""
+    cells, times = 5000, 3
+    ring = sparse.diags_array(
+        [0.6, 0.2, 0.2, 0.2, 0.2], offsets=[0, 1, -1, cells - 1, 1 - cells], shape=(cells, cells)
+    )
+    model = hc.MarkovChain(np.full(cells, 1 / cells), sparse.csr_array(ring), length=times)
+    problem = hc.Problem(model, 20 * cells, hc.Poisson(np.full((times, cells), 20.0)))
+    choice = select(problem)
+    assert choice.engine == TiltedEP()
+    assert "Monte-Carlo error" in choice.reason
+    assert plan(problem, rate=1e10).memory < 1e9
+    assert plan(problem, rate=1e10).seconds < 60
+    assert plan(problem, TiltedEP(structure="tree"), rate=1e10).seconds > 600
+    exact = hc.Problem(model, 20 * cells, hc.Exact(np.full((1, cells), 20.0)[0], on=0))
+    assert select(exact).engine == MAP()

@@ -210,9 +210,9 @@ def show_posterior(result: Result) -> None:
 
 def _show_largest(frame: pd.DataFrame, level: float) -> None:
     """Rows with their mean and interval, as a table."""
-    from headcount.posterior._frames import SUMMARY
+    from headcount.posterior._frames import MC_ERROR, SUMMARY
 
-    labels = [c for c in frame.columns if c not in SUMMARY]
+    labels = [c for c in frame.columns if c not in {*SUMMARY, MC_ERROR}]
     rows = []
     for row in frame.to_dict("records"):
         spread = row["lower"] == row["lower"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount import memory
-from headcount.engines._cost import memory_of
+from headcount.engines._cost import memory_of, without_matrices
 from headcount.engines._engine import Engine
 from headcount.engines.exact._count_states import count_states_fit
 from headcount.engines.exact._enumerate import Enumerate
@@ -18,6 +18,7 @@ from headcount.engines.map._map import MAP
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.individual import ModelError
 from headcount.posterior import Outcome
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 LARGEST_DENSE = 4096
 """States of a variable above which no covariance is formed by default: one sweep over an edge then takes 30 · 4096³ operations, minutes."""
+WITHOUT_MATRICES = (
+    "tilted EP without matrices, whose standard deviations and evidence carry a stated Monte-Carlo error"
+)
 SHORTEST_LIST = 200_000
 """Table entries up to which all populations are simply listed: milliseconds."""
 FEW = 5
@@ -56,11 +60,19 @@ def select(problem: Problem) -> Choice:
 
 
 def _too_large(problem: Problem) -> Choice | None:
-    """MAP, where a covariance is too wide or does not fit the memory; None elsewhere."""
+    """The default without matrices, or MAP, where a covariance is too wide or does not fit the memory; None elsewhere."""
     widest = max(len(s) for s in problem.model.states.values())
     need, allowed = memory_of(problem, TiltedEP()), memory.limit()
-    if widest <= LARGEST_DENSE and need <= allowed:
+    if (widest <= LARGEST_DENSE or without_matrices(problem, TiltedEP())) and need <= allowed:
         return None
+    free = TiltedEP(structure="matrix-free")
+    try:
+        small = memory_of(problem, free)
+    except ModelError:
+        small = need
+    if small < need and small <= allowed:
+        numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
+        return Choice(free, f"covariances would take {numbers}: {WITHOUT_MATRICES}")
     memory.require(
         memory_of(problem, MAP()), "MAP, the smallest engine,", remedy="merge cells or take fewer times"
     )
@@ -106,6 +118,8 @@ def _gaussian(problem: Problem) -> tuple[Engine, str]:
         reason = "count noise beside exact margins: tilted EP around laws that have these margins"
     else:
         reason = "count noise: tilted EP with lattice moments, centred at its own mean"
+    if without_matrices(problem, TiltedEP()):
+        reason += f"; matrices of this size would take minutes: {WITHOUT_MATRICES}"
     return TiltedEP(), reason
 
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.individual._rooted_tree import LARGEST_PACKED
 from headcount.observe import Poisson
+from headcount.structure import kind_of
+from headcount.structure._matrix_free import block_width
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 
 BYTES = 8
 """Per number."""
+COLUMNS, MOVES_HELD = 12, 6
+"""Without matrices: arrays of a block of draws, and numbers per possible move, held at once (transitions of two centres, sums of flows)."""
+GRADIENT_STEPS = 12
+"""Iterations of conjugate gradients per solve (the birds at all sizes: 8 to 12)."""
+DENSE_PASS, SPARSE_PASS = 3e-10, 1.2e-9
+"""Seconds per possible move, column and pass of the matrix-free structure."""
 SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 400, "ClosedForm": 1}
 """Sweeps that a Gaussian engine usually needs; of EdgeEP and ClosedForm not measured again."""
 HELD_MATRICES = {"TiltedEP": 15, "Laplace": 8, "EdgeEP": 15, "ClosedForm": 8}
@@ -125,9 +133,27 @@ def _edges(problem: Problem) -> int:
     return max(len(problem.model.junction_tree.cliques), 1)
 
 
+def without_matrices(problem: Problem, engine: Engine) -> bool:
+    """Whether an engine will solve this problem by the matrix-free structure."""
+    wanted, traits = getattr(engine, "structure", "tree"), problem.traits
+    kind = kind_of(
+        problem.model.rooted(),
+        problem.sites,
+        wanted,
+        exact=traits.any_exact,
+        correlated=traits.correlated,
+    )
+    return kind == "matrix-free"
+
+
 def memory_of(problem: Problem, engine: Engine) -> int:
     """Bytes an engine takes at the peak of inference, about."""
     found, run = sizes(problem), _as_any(engine)
+    if without_matrices(problem, engine):
+        cells, seen = _cells(problem), sum(len(site) for site in problem.sites)
+        width = min(block_width(cells), max(run.draws, run.final_draws))
+        held = COLUMNS * cells * width + MOVES_HELD * found.tables + GRID.get(run.name, 0) * seen
+        return BYTES * held
     if run.name in SWEEPS:
         seen = sum(len(site) for site in problem.sites)
         return BYTES * (HELD_MATRICES[run.name] * found.squares + GRID.get(run.name, 0) * seen)
@@ -171,6 +197,13 @@ def writing_memory(problem: Problem, engine: Engine) -> int:
 def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
     found, run, edges = sizes(problem), _as_any(engine), _edges(problem)
+    if without_matrices(problem, engine):
+        columns = SWEEPS[run.name] * (run.draws + 1) + run.final_draws
+        each = SPARSE_PASS if is_sparse(problem) else DENSE_PASS
+        passes = (
+            2 * GRADIENT_STEPS * (columns * each * found.tables + SWEEPS[run.name] * SWEEP_OVERHEAD * edges)
+        )
+        return float(passes)
     if run.name in SWEEPS:
         operations = PRODUCTS * (found.cubes + PASSES * found.squares)
         return float(SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * edges))

@@ -13,7 +13,7 @@ from headcount._netcdf import write_tree
 from headcount.io._omx import write_flows_omx
 from headcount.io._result import POSTERIOR_FILE
 from headcount.posterior._dataset import draw_group, tree_of
-from headcount.posterior._frames import SUMMARY
+from headcount.posterior._frames import MC_ERROR, SUMMARY
 from headcount.posterior._result import Result
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def result_names(*, format: str, omx: bool, places: bool, fitted: bool) -> list[
 def summary(result: Result) -> dict[str, Any]:
     """What a program or a person asks first: how it went, how much there is, the largest flows."""
     flows = result.flows
-    labels = [c for c in flows.columns if c not in SUMMARY]
+    labels = [c for c in flows.columns if c not in {*SUMMARY, MC_ERROR}]
     moved = flows[flows["origin"] != flows["dest"]] if "origin" in flows else flows
     largest = moved.nlargest(10, "mean") if len(moved) else moved
     return {

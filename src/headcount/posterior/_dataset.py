@@ -15,7 +15,14 @@ import numpy as np
 from headcount._atomic import replacing
 from headcount._netcdf import write_tree
 from headcount.posterior._draws import DrawError
-from headcount.posterior._frames import COORDINATES, SUMMARY, is_plain_chain, label_array, places_under
+from headcount.posterior._frames import (
+    COORDINATES,
+    MC_ERROR,
+    SUMMARY,
+    is_plain_chain,
+    label_array,
+    places_under,
+)
 from headcount.posterior._provenance import written
 from headcount.posterior._result import Result
 from headcount.tables import Domain
@@ -161,7 +168,7 @@ def _entries(frame: pd.DataFrame, labels: int, dim: str) -> xr.Dataset:
     return xr.Dataset(columns, coords=names)
 
 
-_VALUES = ("observed", *SUMMARY, "possible")
+_VALUES = ("observed", *SUMMARY, MC_ERROR, "possible")
 
 
 def _table(data: xr.Dataset, labels: list[str]) -> pd.DataFrame:

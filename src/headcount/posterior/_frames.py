@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from headcount.individual import MarkovChain
-from headcount.posterior._beliefs import PointBeliefs
+from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
 from headcount.posterior._posterior import Summary
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SUMMARY = Summary._fields
 """Columns that say what is known of a count, after the columns that say which count it is."""
+MC_ERROR = "mc_error"
+"""The column after ``sd`` with its Monte-Carlo standard error, where sds come from draws."""
 COORDINATES = (("x", "y"), ("lon", "lat"), ("column", "row"))
 """Names under which labelled counts may carry the places of the cells."""
 
@@ -41,6 +43,7 @@ def to_frame(
     A chain's columns are ``time, cell, observed`` or ``time, origin, dest``, then ``mean, median, sd, lower, upper, reliable``;
     any other model has ``variable, state`` and ``variable, state, other, other_state`` (every pair inside a clique).
     ``observed`` is the mean of the readings where an entry was read more than once. Flows that the model forbids have no row.
+    Where sds carry Monte-Carlo error (an engine without matrices), ``mc_error`` after ``sd`` is its standard error.
     The level of the interval is in the frame's ``attrs``; so is ``listed``: whether the flows come from a sparse matrix.
 
     ``stored`` gives labels as a file can hold them (see :func:`label_array`).
@@ -56,7 +59,8 @@ def to_frame(
     columns = _labels(model, what, scopes, [block.index for block in blocks], stored=stored)
     if what == "nodes":
         columns["observed"] = np.concatenate([_observed(posterior, scope) for scope in scopes])
-    for name in SUMMARY:
+    drawn = any(MC_ERROR in block.values for block in blocks)
+    for name in (*SUMMARY[:3], *([MC_ERROR] if drawn else []), *SUMMARY[3:]):
         columns[name] = _joined(
             [block.values[name] for block in blocks], bool if name == "reliable" else float
         )
@@ -76,24 +80,27 @@ class Block:
 
 def _block(posterior: Posterior, scope: Scope, level: float) -> Block:
     """All entries of a node's table, the possible ones of a pair's."""
-    listed = _sparse_flows(posterior, scope)
+    listed = _sparse_flows(posterior, scope, level)
     if listed is not None:
         return listed
     summary = posterior.summary(scope, level)
     flat = {name: table.ravel() for name, table in summary._asdict().items()}
+    error = posterior.beliefs.mc_error(scope)
+    if error is not None:
+        flat[MC_ERROR] = error.ravel()
     if len(scope) == 1:
         return Block(np.arange(flat["mean"].size), flat)
     index = np.flatnonzero(posterior.problem.model.marginal(scope))
     return Block(index, {name: values[index] for name, values in flat.items()})
 
 
-def _sparse_flows(posterior: Posterior, scope: Scope) -> Block | None:
-    """N μ_u(i) P(i, j) on the moves that exist, where an engine without spread has sparse transitions; None elsewhere.
+def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> Block | None:
+    """The moves that exist, where transitions are sparse and the engine has no spread or lists it by moves; None elsewhere.
 
     A table of 10⁴ × 10⁴ cells would take 800 MB; its moves between neighbours take one.
     """
     beliefs = posterior.beliefs
-    if len(scope) != 2 or not isinstance(beliefs, PointBeliefs):
+    if len(scope) != 2 or not isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
         return None
     tree = beliefs.model.rooted()
     matrix = None if tree is None else tree.transitions[tree.index[scope[1]]]
@@ -103,10 +110,31 @@ def _sparse_flows(posterior: Posterior, scope: Scope) -> Block | None:
     table.sort_indices()
     origin = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
     mean = beliefs.population * beliefs.model.marginal(scope[:1])[origin] * table.data
+    if isinstance(beliefs, GaussianBeliefs):
+        return _drawn_flows(posterior, beliefs, scope, mean, level)
     kept = mean > 0
     values: dict[str, NDArray[Any]] = dict.fromkeys(SUMMARY, np.full(int(kept.sum()), np.nan))
     values |= {"mean": mean[kept], "reliable": np.zeros(int(kept.sum()), bool)}
     return Block((origin * table.shape[1] + table.indices)[kept], values, listed=True)
+
+
+def _drawn_flows(
+    posterior: Posterior, beliefs: GaussianBeliefs, scope: Scope, centre: Array, level: float
+) -> Block | None:
+    """All moves with their sds and the error of these, where the engine keeps them as a list; None elsewhere."""
+    moves = beliefs.field.moves(scope)
+    if moves is None:
+        return None
+    prior = posterior.problem.model
+    tree = prior.rooted()
+    assert tree is not None
+    table = csr_array(tree.transitions[tree.index[scope[1]]])
+    mu = np.repeat(prior.marginal(scope[:1]), np.diff(table.indptr)) * table.data
+    mean = centre if beliefs.settled else centre + moves.mean
+    summary = posterior.entry_summary(scope, mean, moves.variance, mu, level)
+    values = {**summary._asdict(), MC_ERROR: moves.mc_error}
+    kept = mu > 0
+    return Block(moves.entries[kept], {name: value[kept] for name, value in values.items()}, listed=True)
 
 
 def _observed(posterior: Posterior, scope: Scope) -> Array:

@@ -280,6 +280,14 @@ class Posterior:
         mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
         return self._quantiles(scope, mean, variance, probabilities, whole=whole)
 
+    def entry_summary(self, scope: Scope, mean: Array, variance: Array, mu: Array, level: float) -> Summary:
+        """As :meth:`summary`, of some entries of a table, given their moments and prior probabilities."""
+        low, high = tails(level)
+        lower, median, upper = self._quantiles(scope, mean, variance, (low, 0.5, high))
+        return Summary(
+            mean, median, np.sqrt(np.maximum(variance, 0.0)), lower, upper, self.reliable_where(mu)
+        )
+
     def _quantiles(
         self,
         scope: Scope,
@@ -299,12 +307,15 @@ class Posterior:
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
         """Where intervals can be trusted, without labels: nowhere if a promise about the means does not hold."""
-        size = self.problem.model.size(scope)
+        return self.reliable_where(self.problem.model.marginal(scope))
+
+    def reliable_where(self, mu: Array) -> NDArray[np.bool_]:
+        """The same for any entries, given their prior probabilities."""
+        size = mu.shape
         if self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm":
             return np.ones(size, bool)
         if not (self.status.good and self.beliefs.has_spread and all(astuple(self.promises))):
             return np.zeros(size, bool)
-        mu = self.problem.model.marginal(scope)
         certain = (mu == 0) | (mu == 1)
         units = float(self.problem.population)
         if isinstance(
