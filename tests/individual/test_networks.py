@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headcount.individual import DiscreteModel, Enumeration, ModelError
-from headcount.individual._bif import parse_bif
+from headcount.individual._convert import parse_bif
 
 DOG = """
 // The network of Charniak's "Bayesian networks without tears".

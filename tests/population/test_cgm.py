@@ -147,7 +147,7 @@ def test_a_large_support_is_refused_with_both_numbers():
 @every_model
 def test_the_bound_on_the_support_is_a_bound(name):
     """No support is larger than its bound, so nothing within the limit is refused wrongly the other way."""
-    from headcount.population._support import support_bound
+    from headcount.population._cgm import support_bound
 
     law, points, _ = enumerated(name, 2)
     assert len(points) <= support_bound(law.model, law._means, 2) * (1 + 1e-9)

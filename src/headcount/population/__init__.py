@@ -1,13 +1,12 @@
 """N individuals: consistent tables of counts, their exact law (CGM) and its Gaussian limit (GCGM)."""
 
 from headcount.numerics import deviance, log_factorial, poisson_log_pmf, stirling_error
-from headcount.population._cgm import CGM
+from headcount.population._cgm import CGM, compositions
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
 from headcount.population._dispersion import Company, Dispersion, Flocks, parse_dispersion
 from headcount.population._gcgm import GCGM
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._minimal import MinimalCoordinates
-from headcount.population._support import compositions
 from headcount.population._tables import CountTables, RealTables
 
 __all__ = [

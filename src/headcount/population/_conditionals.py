@@ -28,6 +28,7 @@ from headcount import memory
 from headcount._linalg import fortran, product
 from headcount._types import Array
 from headcount.checks import numbers
+from headcount.errors import raise_all
 from headcount.individual import ModelError
 from headcount.population._laplacian import (
     LaplacianFactor,
@@ -193,8 +194,7 @@ class EdgeConditional:
             for part in self.noise.parts
             if abs(gaps[part].sum()) > tolerance
         ]
-        if problems:
-            raise ModelError(problems)
+        raise_all(problems)
 
     @cached_property
     def variance(self) -> Array:

@@ -11,9 +11,8 @@ read as N.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, final
 
 import numpy as np
@@ -22,17 +21,18 @@ from scipy import linalg, sparse
 from headcount import memory
 from headcount._types import Array
 from headcount.checks import generator, instance, numbers
-from headcount.individual import Model, ModelError
-from headcount.population import _moments, _sampling
+from headcount.errors import raise_all
+from headcount.individual import ModelError
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
+from headcount.population._law import PopulationLaw, Table, sample_gaussian
 from headcount.population._minimal import Drop, MinimalCoordinates
-from headcount.population._tables import CountTables, RealTables, Table, entry_name
-from headcount.tables import Scope, dense
+from headcount.population._tables import CountTables, RealTables, entry_name
+from headcount.tables import dense
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class GCGM:
+class GCGM(PopulationLaw):
     """The Gaussian law of a population's clique and separator counts.
 
     Parameters
@@ -54,31 +54,6 @@ class GCGM:
     array([[ 12.5, -12.5],
            [-12.5,  12.5]])
     """
-
-    model: Model
-    population: int
-
-    def __post_init__(self) -> None:
-        instance(self.model, Model, "model", expected="a Model, for example a MarkovChain")
-        object.__setattr__(self, "population", _moments.checked_population(self.population))
-
-    @cached_property
-    def _means(self) -> dict[Scope, Table]:
-        return _moments.table_means(self.model, self.population)
-
-    def mean(self, scope: Sequence[Hashable]) -> Array:
-        """E z_A = N μ_A, one axis per variable; any scope A."""
-        return _moments.mean(self.model, self.population, scope)
-
-    def covariance(
-        self,
-        a: Sequence[Hashable],
-        b: Sequence[Hashable] | None = None,
-        *,
-        memory_limit: int | None = None,
-    ) -> Array:
-        """cov(z_A, z_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ); rows and columns in C order of the tables."""
-        return _moments.covariance(self.model, self.population, a, b, memory_limit=memory_limit)
 
     def coordinates(self, drop: Drop = "most probable") -> MinimalCoordinates:
         """Give the coordinates z̃ in which the covariance has full rank (where every μ > 0)."""
@@ -120,13 +95,11 @@ class GCGM:
         """
         coordinates = self.coordinates(drop)
         self._require_positive()
-        tree = self.model.junction_tree
         size = coordinates.dimension
         total = sparse.csr_array((size, size))
-        for scope, sign in [
-            *((c, 1) for c in tree.cliques),
-            *((s, -nu) for s, nu in tree.separators.items() if s),
-        ]:
+        for scope, sign in self._signed_scopes:
+            if not scope:
+                continue
             recovery, _ = coordinates.recovery(scope)
             pearson = recovery.T @ sparse.diags_array(1.0 / dense(self._means[scope]).reshape(-1)) @ recovery
             block = sparse.coo_array(pearson)
@@ -137,14 +110,12 @@ class GCGM:
         return sparse.csr_array(total)
 
     def _require_positive(self) -> None:
-        problems = [
+        raise_all(
             f"{entry_name(self.model, clique, i)} has probability 0, so the reduced covariance is singular; "
             f"use a model without structural zeros, or log_density and tree_factor, which need no inverse"
             for clique in self.model.junction_tree.cliques
             for i in np.argwhere(dense(self._means[clique]) <= 0)
-        ]
-        if problems:
-            raise ModelError(problems)
+        )
 
     def tree_factor(self, u: Hashable, v: Hashable) -> NodeConditional:
         """Give p(z_v | z_u) of an edge of a tree: gain P and noise Q, z_v | z_u ~ N(Pᵀ z_u, Q).
@@ -188,17 +159,13 @@ class GCGM:
         if rooted is None:
             raise ModelError("node_log_density needs a tree; log_density takes the tables of any model")
         instance(nodes, Mapping, "nodes", expected="a mapping from variables to their counts")
-        missing = [f"no counts for the node {v!r}" for v in rooted.variables if v not in nodes]
-        if missing:
-            raise ModelError(missing)
+        raise_all(f"no counts for the node {v!r}" for v in rooted.variables if v not in nodes)
         z = {v: numbers(nodes[v], f"the counts of {v!r}") for v in rooted.variables}
-        wrong = [
+        raise_all(
             f"the counts of {v!r} have shape {z[v].shape}; give {size} numbers"
             for v, size in zip(rooted.variables, rooted.sizes, strict=True)
             if z[v].shape != (size,)
-        ]
-        if wrong:
-            raise ModelError(wrong)
+        )
         root = rooted.variables[0]
         value = node_conditional(self.mean((root,))[None, :]).log_density(
             z[root], np.array([float(self.population)])
@@ -241,12 +208,8 @@ class GCGM:
             return -np.inf
         if form == "reduced":
             return self._log_density_reduced(tables, drop)
-        tree = self.model.junction_tree
         value = np.log(self.population)
-        for scope, sign in [
-            *((c, 1) for c in tree.cliques),
-            *((s, -nu) for s, nu in tree.separators.items()),
-        ]:
+        for scope, sign in self._signed_scopes:
             z, m = _on_support(tables.table(scope), self._means[scope])
             if abs(tables.table(scope)).sum() - np.abs(z).sum() > slack:
                 return -np.inf
@@ -265,7 +228,7 @@ class GCGM:
 
     def sample(self, *, rng: np.random.Generator | int) -> RealTables:
         """Draw one set of real tables down the junction tree; no matrix is factored."""
-        return RealTables(self.model, _sampling.sample_gaussian(self.model, self._means, rng=generator(rng)))
+        return RealTables(self.model, sample_gaussian(self.model, self._means, rng=generator(rng)))
 
 
 def _on_support(table: Table, means: Table) -> tuple[Array, Array]:

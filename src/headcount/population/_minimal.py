@@ -26,6 +26,7 @@ from scipy import sparse
 
 from headcount._types import Array, Index
 from headcount.checks import instance
+from headcount.errors import raise_all
 from headcount.individual import Model, ModelError
 from headcount.population._tables import CountTables, RealTables
 from headcount.tables import Domain, Scope, dense
@@ -78,19 +79,12 @@ class MinimalCoordinates:
     @cached_property
     def cliques(self) -> tuple[Scope, ...]:
         """Every clique D of the triangulated graph, small ones first; variables in the model's order."""
-        return tuple(sorted(self._found, key=lambda d: (len(d), [self._order[v] for v in d])))
+        found = {subset for clique in self.model.junction_tree.cliques for subset in self.inside(clique)}
+        return tuple(sorted(found, key=lambda d: (len(d), [self._order[v] for v in d])))
 
     @cached_property
     def _order(self) -> dict[Hashable, int]:
         return {v: k for k, v in enumerate(self.model.variables)}
-
-    @cached_property
-    def _found(self) -> dict[Scope, None]:
-        found: dict[Scope, None] = {}
-        for clique in self.model.junction_tree.cliques:
-            for subset in self.inside(clique):
-                found[subset] = None
-        return found
 
     def inside(self, scope: Scope) -> tuple[Scope, ...]:
         """A⁺: the non-empty D ⊆ A, small ones first, variables in the model's order."""
@@ -162,12 +156,7 @@ class MinimalCoordinates:
 
     def reduce(self, tables: CountTables | RealTables) -> Array:
         """Give z̃ = T z."""
-        parts = []
-        for d in self.cliques:
-            parts.append(
-                _kept(dense(tables.table(d)).astype(float), [self.dropped[v] for v in d]).reshape(-1)
-            )
-        return np.concatenate(parts) if parts else np.empty(0)
+        return np.concatenate([self._kept(dense(tables.table(d)).astype(float), d) for d in self.cliques])
 
     def recover(self, reduced: Array, population: float) -> RealTables:
         """Give every clique's table back from z̃ and N."""
@@ -180,11 +169,13 @@ class MinimalCoordinates:
 
     def mean(self, population: float) -> Array:
         """E z̃ = N μ̃."""
-        parts = [
-            population * _kept(self.model.marginal(d), [self.dropped[v] for v in d]).reshape(-1)
-            for d in self.cliques
-        ]
-        return np.concatenate(parts) if parts else np.empty(0)
+        return population * np.concatenate([self._kept(self.model.marginal(d), d) for d in self.cliques])
+
+    def _kept(self, table: Array, scope: Scope) -> Array:
+        """The entries of a table in which no variable takes its dropped value, in C order."""
+        for axis, v in enumerate(scope):
+            table = np.delete(table, self.dropped[v], axis=axis)
+        return table.reshape(-1)
 
 
 def _checked_drop(model: Model, drop: Mapping[Hashable, int]) -> dict[Hashable, int]:
@@ -195,8 +186,7 @@ def _checked_drop(model: Model, drop: Mapping[Hashable, int]) -> dict[Hashable, 
         for v in model.variables
         if v in drop and drop[v] not in range(model.size((v,))[0])
     ]
-    if problems:
-        raise ModelError(problems)
+    raise_all(problems)
     return {v: int(drop[v]) for v in model.variables}
 
 
@@ -208,10 +198,3 @@ def _recover_one(length: int, dropped: int) -> Any:
     matrix[dropped, 0] = 1.0
     matrix[dropped, 1:] = -1.0
     return sparse.csr_array(matrix)
-
-
-def _kept(table: Array, dropped: Sequence[int]) -> Array:
-    """The table without each axis's dropped value."""
-    for axis, value in enumerate(dropped):
-        table = np.delete(table, value, axis=axis)
-    return table

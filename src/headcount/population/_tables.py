@@ -6,7 +6,7 @@ n_A(i_A) = Σ_m 1[x_A^m = i_A],     n_S(i_S) = Σ_{i_{C∖S}} n_C(i_S, i_{C∖S}
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, final
@@ -20,14 +20,11 @@ from headcount.errors import ModelError, raise_all
 from headcount.individual import MarkovChain, Model
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate, shown
+from headcount.population._law import Table
 from headcount.tables import Scope, dense
 
 if TYPE_CHECKING:
     import xarray
-
-
-Table = Any
-"""A dense array with one axis per variable or, for an edge, a ``scipy.sparse`` matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +37,7 @@ class _Tables(ABC):
     def __post_init__(self) -> None:
         given, problems = self._accepted()
         known = {frozenset(scope): scope for scope in scopes_of(self.model)}
-        problems += [
-            f"a table for {scope!r}, which is neither a clique nor a separator of the model; "
-            f"leave it out: .table() sums out any scope inside a clique"
-            for scope in given
-            if frozenset(scope) not in known
-        ]
-        named = {frozenset(scope) for scope in self.tables if isinstance(scope, (tuple, list))}
-        problems += [
-            f"no table for the clique {clique!r}, of shape {self.model.size(clique)}; every clique of "
-            f"model.junction_tree.cliques needs one"
-            for clique in self.model.junction_tree.cliques
-            if frozenset(clique) not in named
-        ]
-        raise_all(problems)
+        raise_all([*problems, *self._scope_problems(given, known)])
         complete: dict[Scope, Table] = {}
         for scope, table in given.items():
             held = known[frozenset(scope)]
@@ -62,6 +46,24 @@ class _Tables(ABC):
             if separator not in complete:
                 complete[separator] = self._margin(complete, a, separator)
         object.__setattr__(self, "tables", complete)
+
+    def _scope_problems(
+        self, given: Mapping[Scope, Table], known: Mapping[frozenset[Hashable], Scope]
+    ) -> Iterator[str]:
+        """Tables that belong to no clique or separator, and cliques without a table."""
+        for scope in given:
+            if frozenset(scope) not in known:
+                yield (
+                    f"a table for {scope!r}, which is neither a clique nor a separator of the model; "
+                    f"leave it out: .table() sums out any scope inside a clique"
+                )
+        named = {frozenset(scope) for scope in self.tables if isinstance(scope, (tuple, list))}
+        for clique in self.model.junction_tree.cliques:
+            if frozenset(clique) not in named:
+                yield (
+                    f"no table for the clique {clique!r}, of shape {self.model.size(clique)}; every clique of "
+                    f"model.junction_tree.cliques needs one"
+                )
 
     def _accepted(self) -> tuple[dict[Scope, Table], list[str]]:
         """The tables given, in their own number type, and what is wrong with them."""
@@ -127,9 +129,7 @@ class _Tables(ABC):
 
     def check(self, *, tolerance: float = 0.0) -> Self:
         """Return the tables themselves, or raise `ModelError` listing every disagreement."""
-        found = self.disagreements(tolerance=tolerance)
-        if found:
-            raise ModelError(found)
+        raise_all(self.disagreements(tolerance=tolerance))
         return self
 
     def to_xarray(self) -> xarray.Dataset:

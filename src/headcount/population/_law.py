@@ -1,20 +1,130 @@
-"""Drawing counts down the junction tree: one multinomial per separator entry, no loop over individuals.
+"""What the exact and the Gaussian law of a population's counts share: moments, and draws down the junction tree.
 
-n_root ~ Multinomial(N, μ_root),      n_C(s, ·) | n_S(s) ~ Multinomial(n_S(s), μ_C(s, ·)/μ_S(s))
+    E n_A = N μ_A,        cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ)
+
+exact for every N. ⟨μ_{A,B}⟩ has entries P(x_A = i_A, x_B = i_B); A and B may be the same, overlap, or lie far apart. Counts are drawn
+by one multinomial per separator entry, without a loop over individuals:
+
+    n_root ~ Multinomial(N, μ_root),      n_C(s, ·) | n_S(s) ~ Multinomial(n_S(s), μ_C(s, ·)/μ_S(s))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount._types import Array, Counts
+from headcount import memory
+from headcount._types import Array, Counts, Scope
+from headcount.checks import whole_number
 from headcount.individual import Model, ModelError
-from headcount.tables import Domain, Scope, dense
+from headcount.individual._model import checked_model
+from headcount.tables import Domain, dense
+
+Table = Any
+"""A dense array with one axis per variable or, for an edge, a ``scipy.sparse`` matrix."""
+
+
+@dataclass(frozen=True, eq=False)
+class PopulationLaw:
+    """The law of the clique and separator counts of N independent individuals. Abstract: `CGM` and `GCGM` give their densities."""
+
+    model: Model
+    population: int
+
+    def __post_init__(self) -> None:
+        checked_model(self.model)
+        # Up to 2⁵³, floating point counts one by one.
+        object.__setattr__(self, "population", whole_number(self.population, "population", least=1))
+
+    @cached_property
+    def _means(self) -> dict[Scope, Table]:
+        return table_means(self.model, self.population)
+
+    @cached_property
+    def _signed_scopes(self) -> tuple[tuple[Scope, int], ...]:
+        """Every clique with +1 and every separator with −ν(S)."""
+        tree = self.model.junction_tree
+        return (*((c, 1) for c in tree.cliques), *((s, -nu) for s, nu in tree.separators.items()))
+
+    def mean(self, scope: Sequence[Hashable]) -> Array:
+        """E n_A = N μ_A, one axis per variable; any scope A."""
+        return self.population * self.model.marginal(scope)
+
+    def covariance(
+        self,
+        a: Sequence[Hashable],
+        b: Sequence[Hashable] | None = None,
+        *,
+        memory_limit: int | None = None,
+    ) -> Array:
+        """cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), exact for every N; entries in C order of the tables."""
+        return covariance(self.model, self.population, a, b, memory_limit=memory_limit)
+
+
+def covariance(
+    model: Model,
+    population: float,
+    a: Sequence[Hashable],
+    b: Sequence[Hashable] | None = None,
+    *,
+    memory_limit: int | None = None,
+) -> Array:
+    """N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), rows and columns in C order of the tables; b = a if left out.
+
+    Raises
+    ------
+    ModelError
+        If the matrix would take more than `memory_limit` bytes, with both numbers.
+    """
+    b = a if b is None else b
+    rows, columns = model.domain(a).size, model.domain(b).size
+    memory.require(
+        8 * rows * columns,
+        f"the covariance of {tuple(a)!r} and {tuple(b)!r}",
+        limit=memory_limit,
+        remedy="ask for smaller margins",
+    )
+    mu_a, mu_b = model.marginal(a).reshape(-1), model.marginal(b).reshape(-1)
+    return population * (model.joint_marginal(a, b) - np.outer(mu_a, mu_b))
+
+
+def table_means(model: Model, population: float) -> dict[Scope, Table]:
+    """N μ_A of every clique and separator.
+
+    An edge of a rooted tree is diag(N μ_u) P, read off its transition matrix: a sparse one stays sparse,
+    and a long chain costs no more per step than a short one.
+    """
+    tree = model.junction_tree
+    rooted = model.rooted()
+    if rooted is None or not any(rooted.is_sparse):
+        memory.require(
+            8 * sum(tree.table_sizes),
+            "the expected tables of all cliques",
+            remedy="give sparse transitions or merge states",
+        )
+    means: dict[Scope, Table] = {}
+    for scope in dict.fromkeys([*tree.cliques, *tree.separators]):
+        place = rooted.find(scope) if rooted is not None else None
+        if rooted is None or place is None or not place.edge:
+            means[scope] = population * model.marginal(scope)
+            continue
+        above = population * model.marginal(scope[1:] if place.turned else scope[:1])
+        table = place.turn(_edge_mean(above, rooted.transitions[place.node]))
+        means[scope] = sparse.csr_array(table) if sparse.issparse(table) else np.ascontiguousarray(table)
+    return means
+
+
+def _edge_mean(above: Array, transition: Any) -> Table:
+    """diag(N μ_u) P."""
+    if sparse.issparse(transition):
+        return sparse.csr_array(sparse.diags_array(above) @ transition)
+    return above[:, None] * transition
 
 
 def multinomial(counts: Counts, weights: Array, *, rng: np.random.Generator) -> Counts:
@@ -86,7 +196,7 @@ def _share_out(
 def _share_out_sparse(
     counts: Counts,
     weights: Any,
-    clique: tuple[Hashable, ...],
+    clique: Scope,
     separator: Scope,
     rng: np.random.Generator,
 ) -> Any:
