@@ -2,8 +2,7 @@
 
 from headcount.errors import FaultsError, ModelError
 from headcount.individual._chain import MarkovChain
-from headcount.individual._discrete import DiscreteModel
-from headcount.individual._enumeration import Enumeration
+from headcount.individual._discrete import DiscreteModel, Enumeration
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._model import Model

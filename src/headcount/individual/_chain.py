@@ -160,18 +160,24 @@ def _time_names(given: Sequence[Any], length: Any, times: Any, *, single: bool) 
         counts["length"] = whole_number(
             length, "length", least=1, expected="at least one time, as a whole number"
         )
+    count = _agreed(counts)
+    memory.require(_BYTES_PER_TIME * count, f"a chain of {count:,} times", remedy="take fewer times")
+    return tuple(range(count)) if names is None else names
+
+
+def _agreed(counts: Mapping[str, int]) -> int:
+    """The one number of times that everything given says."""
     if not counts:
         raise ModelError(
             "one transition matrix for all steps needs to know how many: give length=T or times=[...]"
         )
-    count = next(iter(counts.values()))
-    if len(set(counts.values())) > 1 or count < 1:
+    found = set(counts.values())
+    if len(found) > 1 or min(found) < 1:
         said = ", ".join(f"{what}: {number}" for what, number in counts.items())
         raise ModelError(
             f"a chain has one number of times, at least 1; these differ ({said}): make them agree"
         )
-    memory.require(_BYTES_PER_TIME * count, f"a chain of {count:,} times", remedy="take fewer times")
-    return tuple(range(count)) if names is None else names
+    return found.pop()
 
 
 def _first_labels(
@@ -235,11 +241,8 @@ def _cells_per_time(
         return [plain[size] for size in sizes]
     if isinstance(cells, Mapping):
         absent = [t for t in times if t not in cells]
-        raise_all(
-            [f"cells has no labels for the times {shown(absent)}: give every time its labels"]
-            if absent
-            else []
-        )
+        if absent:
+            raise ModelError(f"cells has no labels for the times {shown(absent)}: give every time its labels")
         labels = [label_tuple(cells[t], f"cells[{t!r}]") for t in times]
     else:
         rows = getattr(cells, "ndim", 1) > 1

@@ -1,27 +1,43 @@
-"""Other people's models as factors, and pairwise forests as rooted trees.
+"""Other people's models as states and factors: conditional tables, networkx graphs, pgmpy models, files in BIF.
 
-Conditional tables, networkx graphs of factors, pgmpy models: each becomes states and ``(scope, log table)``
-pairs.
+The Bayesian Interchange Format has networks, variables and probability blocks. ``probability ( child | parent, ... )`` holds rows
+``(states of the parents) p, p, ...;``, one ``table p, p, ...;`` in which the child's state varies slowest and the last parent's
+fastest, and ``default p, ...;`` for the rows not given. Commas and bars count as blanks, names may be quoted, ``//`` and ``/* */``
+are comments, properties are skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import gzip
+import os
+import re
+import zlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from headcount import memory
+from headcount._types import Array, Variable
 from headcount.checks import brief, finite_number, is_sequence, mapping, numbers
 from headcount.errors import ModelError, raise_all
-from headcount.individual._rooted_tree import RootedTree
 from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
-from headcount.labels import label_tuple
-
-if TYPE_CHECKING:
-    from headcount.individual._model import Model, Variable
+from headcount.labels import label_tuple, repeated, shown
 
 States = dict[Hashable, tuple[Hashable, ...]]
 Factors = list[tuple[tuple[Hashable, ...], Any]]
+Cpts = dict[str, tuple[tuple[str, ...], Array]]
+
+_PART = 2**22
+"""Bytes unpacked at a time: 4 MiB."""
+_BYTES_PER_LETTER = 24
+"""Bytes of memory that one byte of text takes when it is cut into words: short words of a few letters, each a Python string."""
+_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"]*"|[^\s,|;{}()\[\]"]+|[;{}()\[\]]', re.DOTALL)
 
 
 def factors_from_cpts(
@@ -132,27 +148,23 @@ def _add_edge(
 
 def from_pgmpy(model: Any) -> tuple[States, Factors]:
     """States and factors of a pgmpy Bayesian network (conditional tables) or Markov network (factors)."""
-    if not hasattr(model, "nodes") or not (hasattr(model, "get_cpds") or hasattr(model, "get_factors")):
+    conditional = hasattr(model, "get_cpds")
+    if not hasattr(model, "nodes") or not (conditional or hasattr(model, "get_factors")):
         raise ModelError(f"model is {brief(model)}: give a pgmpy Bayesian or Markov network")
-    conditional = getattr(model, "get_cpds", None)
-    tables = conditional() if conditional is not None else model.get_factors()
-    found = _states_of_tables(tables)
-    absent = [v for v in model.nodes if v not in found]
-    if conditional is not None:
-        raise_all(f"variable {v!r} has no conditional table: add one" for v in absent)
-    order = dict.fromkeys((*model.nodes, *found))
-    states = {v: found[v] for v in order if v in found}
+    tables = model.get_cpds() if conditional else model.get_factors()
+    states = _states_of_tables(model.nodes, tables)
     arrays = [(tuple(table.variables), np.asarray(table.values, dtype=np.float64)) for table in tables]
-    if conditional is not None:
-        # pgmpy keeps the child's axis first, a conditional table here has it last.
-        cpts = {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
-        return states, factors_from_cpts(states, cpts, rounding=FILE_ROUNDING)
-    with np.errstate(divide="ignore"):
-        return states, [(scope, np.log(values)) for scope, values in arrays]
+    if not conditional:
+        with np.errstate(divide="ignore"):
+            return states, [(scope, np.log(values)) for scope, values in arrays]
+    raise_all(f"variable {v!r} has no conditional table: add one" for v in model.nodes if v not in states)
+    # pgmpy keeps the child's axis first, a conditional table here has it last.
+    cpts = {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
+    return states, factors_from_cpts(states, cpts, rounding=FILE_ROUNDING)
 
 
-def _states_of_tables(tables: Any) -> States:
-    """The labels of every variable, on which all tables must agree."""
+def _states_of_tables(order: Iterable[Hashable], tables: Any) -> States:
+    """The labels of every variable of the tables, which must agree on them; those of `order` first."""
     states: States = {}
     problems: list[str] = []
     for table in tables:
@@ -163,51 +175,267 @@ def _states_of_tables(tables: Any) -> States:
                     f"{v!r} has the states {states[v]!r} in one table, {labels!r} in another: make them agree"
                 )
     raise_all(problems)
-    return states
+    return {v: states[v] for v in dict.fromkeys((*order, *states)) if v in states}
 
 
-def tree_from_pairs(model: Model) -> RootedTree:
-    """A model whose cliques have one or two variables, rooted at its first variable.
+@dataclass
+class _Block:
+    """One probability block: the child and its parents, the entries as written, the line it starts on."""
 
-    P(x_v | x_u) = mu_uv / mu_u; from a state no one is ever in, the law of x_v stands in (any law would do). Parts that are not
-    connected hang from the root.
+    line: int
+    names: list[str]
+    rows: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
+    table: list[str] | None = None
+    default: list[str] | None = None
+
+
+def read_bif(path: str | Path) -> tuple[dict[str, tuple[str, ...]], Cpts]:
+    """``{variable: labels}`` and ``{child: (parents, P[parents..., child])}`` of a .bif or .bif.gz file."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelError(f"path is {brief(path)}: give the path of a .bif or .bif.gz file")
+    try:
+        return parse_bif(_text(Path(path)))
+    except ModelError as error:
+        raise ModelError(f"{Path(path).name}: {problem}" for problem in error.problems) from None
+
+
+def _text(path: Path) -> str:
+    """The text of a file, unpacked if it is packed; refused before it takes more memory than there may be."""
+    content = bytearray()
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.open(raw) if packed else raw as source:
+                while part := source.read(_PART):
+                    content += part
+                    memory.require(
+                        _BYTES_PER_LETTER * len(content), "reading its text", remedy="give a smaller file"
+                    )
+        return content.decode("utf-8")
+    except FileNotFoundError:
+        problem = "there is no such file: check the path"
+    except UnicodeDecodeError:
+        problem = "the network is not UTF-8 text: save it as UTF-8"
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        problem = f"the compressed file is damaged ({error}): compress it again"
+    except OSError as error:
+        problem = f"it cannot be read ({error.strerror or error}): check the path"
+    raise ModelError(problem)
+
+
+def parse_bif(text: str) -> tuple[dict[str, tuple[str, ...]], Cpts]:
+    """What `read_bif` returns, from the text itself.
+
+    Raises
+    ------
+    ModelError
+        Naming the line and what was expected there; problems of meaning (unknown states, missing rows) all at
+        once.
     """
-    near: dict[Variable, list[Variable]] = {v: [] for v in model.variables}
-    for u, v in (clique for clique in model.junction_tree.cliques if len(clique) == 2):
-        near[u].append(v)
-        near[v].append(u)
-    order: list[Variable] = []
-    above: dict[Variable, Variable | None] = {}
-    for start in model.variables:
-        if start not in above:
-            above[start] = None
-            order += _walk(start, near, above)
-    position: dict[Variable | None, int] = {v: k for k, v in enumerate(order)}
-    position[None] = 0  # parts that are not connected hang from the root
-    parent = [-1, *(position[above[v]] for v in order[1:])]
-    steps = [_transition(model, above[v], order[0], v) for v in order[1:]]
-    law = model.marginal((order[0],))
-    return RootedTree(tuple(order), np.array(parent, dtype=np.intp), law, (None, *steps))
+    states, blocks = _Parser(text).network()
+    problems = _name_problems(states, blocks)
+    cpts: Cpts = {}
+    for block in blocks:
+        unknown = [v for v in block.names if v not in states]
+        problems += [
+            f"line {block.line}: unknown variable {v!r}: the file has {shown(states)}" for v in unknown
+        ]
+        if not unknown:
+            table, found = _table(block, states)
+            problems += found
+            cpts[block.names[0]] = (tuple(block.names[1:]), table)
+    raise_all(problems)
+    return states, cpts
 
 
-def _walk(
-    start: Variable, near: Mapping[Variable, list[Variable]], above: dict[Variable, Variable | None]
-) -> list[Variable]:
-    """The variables connected to `start`, nearest first; fills `above` with the neighbour each was reached from."""
-    part = [start]
-    for v in part:
-        for w in near[v]:
-            if w not in above:
-                above[w] = v
-                part.append(w)
-    return part
+def _name_problems(states: dict[str, tuple[str, ...]], blocks: list[_Block]) -> list[str]:
+    """States that are given twice, and variables without exactly one probability block."""
+    count = Counter(block.names[0] for block in blocks)
+    problems = [] if states else ["no variable block was found: this is not a network in BIF"]
+    problems += [
+        f"variable {v!r} has the state {s!r} twice" for v, labels in states.items() for s in repeated(labels)
+    ]
+    problems += [f"variable {v!r} has {n} probability blocks: keep one" for v, n in count.items() if n != 1]
+    problems += [f"variable {v!r} has no probability block: add one" for v in states if v not in count]
+    return problems
 
 
-def _transition(model: Model, above: Variable | None, root: Variable, v: Variable) -> np.ndarray:
-    """P(x_v | x_above), or equal rows from the root where nothing is above."""
-    law = model.marginal((v,))
-    if above is None:
-        return np.tile(law, (model.size((root,))[0], 1))
-    pair = model.marginal((above, v))
-    total = pair.sum(axis=1, keepdims=True)
-    return np.where(total > 0, pair / np.where(total > 0, total, 1.0), law)
+def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[Array, list[str]]:
+    """P[parents..., child] of one block, and what is wrong with it; entries nobody gave stay NaN."""
+    child, *parents = block.names
+    shape = tuple(len(states[p]) for p in parents)
+    width = len(states[child])
+    table = np.full((*shape, width), np.nan)
+    problems: list[str] = []
+    if block.table is not None:
+        values = _numbers(block.table, child, width * prod(shape), block.line, problems)
+        table[...] = np.moveaxis(values.reshape(width, *shape), 0, -1)  # the child's state varies slowest
+    if block.default is not None:
+        table[...] = _numbers(block.default, child, width, block.line, problems)
+    seen: set[tuple[int, ...]] = set()
+    for line, labels, words in block.rows:
+        index = _row_index(line, labels, child, {p: states[p] for p in parents}, problems)
+        if index is None:
+            continue
+        if index in seen:
+            problems.append(f"line {line}: the row {tuple(labels)!r} of {child!r} is given twice")
+        seen.add(index)
+        table[index] = _numbers(words, child, width, line, problems)
+    return table, problems or _missing_rows(block, table, [states[p] for p in parents])
+
+
+def _missing_rows(block: _Block, table: Array, parents: Sequence[Sequence[str]]) -> list[str]:
+    """One problem if rows were never given."""
+    missing = np.argwhere(np.isnan(table).any(axis=-1))
+    if not len(missing):
+        return []
+    first = tuple(labels[k] for labels, k in zip(parents, missing[0], strict=True))
+    return [
+        f"line {block.line}: {len(missing)} rows of {block.names[0]!r} are missing, the first for {first!r}: "
+        "add them, or a default"
+    ]
+
+
+def _numbers(words: list[str], child: str, count: int, line: int, problems: list[str]) -> Array:
+    """`count` numbers; NaN, and a problem, where the words are not that."""
+    try:
+        values = np.array(words, dtype=np.float64)
+    except ValueError:
+        problems.append(f"line {line}: {shown(words)} are not all numbers")
+        return np.full(count, np.nan)
+    if len(values) != count:
+        problems.append(f"line {line}: {len(values)} probabilities for {child!r}, expected {count}")
+        return np.full(count, np.nan)
+    return values
+
+
+def _row_index(
+    line: int, labels: list[str], child: str, parents: dict[str, tuple[str, ...]], problems: list[str]
+) -> tuple[int, ...] | None:
+    """The place of a row, from the states of the parents; None, and a problem, where they are not theirs."""
+    if len(labels) != len(parents):
+        problems.append(
+            f"line {line}: {len(labels)} parent states for the {len(parents)} parents of {child!r}"
+        )
+        return None
+    wrong = [(p, s) for (p, known), s in zip(parents.items(), labels, strict=True) if s not in known]
+    problems += [f"line {line}: {p!r} has no state {s!r}: it has {shown(parents[p])}" for p, s in wrong]
+    return None if wrong else tuple(k.index(s) for k, s in zip(parents.values(), labels, strict=True))
+
+
+class _Parser:
+    """A token at a time; every complaint names the line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._scan(text)
+        self._ends = [m.start() for m in re.finditer("\n", text)]
+        self._next = 0
+
+    @staticmethod
+    def _scan(text: str) -> list[tuple[str, int]]:
+        found = [(m.group(), m.start()) for m in _TOKEN.finditer(text)]
+        return [(word, start) for word, start in found if not word.startswith(("//", "/*"))]
+
+    def _line(self) -> int:
+        at = self._tokens[self._next][1] if self._next < len(self._tokens) else len(self._text)
+        return bisect_right(self._ends, at) + 1
+
+    def _peek(self) -> str:
+        return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
+
+    def _take(self, expected: str | None = None) -> str:
+        word = self._peek()
+        if not word or (expected is not None and word != expected):
+            raise ModelError(
+                f"line {self._line()}: expected {expected or 'a word'}, found "
+                f"{word or 'the end of the file'!r}"
+            )
+        self._next += 1
+        return word
+
+    def _until(self, stop: str) -> list[str]:
+        words = []
+        while self._peek() != stop:
+            words.append(self._take().strip('"'))
+        self._take(stop)
+        return words
+
+    def network(self) -> tuple[dict[str, tuple[str, ...]], list[_Block]]:
+        """All variables with their states, and all probability blocks."""
+        states: dict[str, tuple[str, ...]] = {}
+        blocks: list[_Block] = []
+        while self._peek():
+            line, word = self._line(), self._take()
+            if word == "network":
+                self._skip_to_body()
+                self._properties()
+            elif word == "variable":
+                name = self._take().strip('"')
+                if name in states:
+                    raise ModelError(f"line {self._line()}: variable {name!r} is declared twice")
+                states[name] = self._variable(name)
+            elif word == "probability":
+                blocks.append(self._probability())
+            else:
+                raise ModelError(f"line {line}: expected network, variable or probability, found {word!r}")
+        return states, blocks
+
+    def _skip_to_body(self) -> None:
+        while self._take() != "{":
+            pass
+
+    def _properties(self) -> None:
+        while self._peek() != "}":
+            self._take("property")
+            self._until(";")
+        self._take("}")
+
+    def _variable(self, name: str) -> tuple[str, ...]:
+        self._take("{")
+        states: tuple[str, ...] = ()
+        while self._peek() != "}":
+            if self._peek() == "property":
+                self._until(";")
+                continue
+            self._take("type")
+            self._take("discrete")
+            self._take("[")
+            line, count = self._line(), self._take()
+            self._take("]")
+            self._take("{")
+            states = tuple(self._until("}"))
+            self._take(";")
+            if not count.isdigit() or int(count) != len(states):
+                raise ModelError(
+                    f"line {line}: variable {name!r} says it has {count} states and names {len(states)}"
+                )
+        self._take("}")
+        if not states:
+            raise ModelError(
+                f"line {self._line()}: variable {name!r} has no states: add a type discrete line"
+            )
+        return states
+
+    def _probability(self) -> _Block:
+        line = self._line()
+        self._take("(")
+        block = _Block(line, self._until(")"))
+        if not block.names:
+            raise ModelError(f"line {line}: a probability block names no variable")
+        self._take("{")
+        while self._peek() != "}":
+            line, word = self._line(), self._take()
+            if word == "property":
+                self._until(";")
+            elif word == "table":
+                block.table = self._until(";")
+            elif word == "default":
+                block.default = self._until(";")
+            elif word == "(":
+                block.rows.append((line, self._until(")"), self._until(";")))
+            else:
+                raise ModelError(f"line {line}: expected a row, table or default, found {word!r}")
+        self._take("}")
+        return block

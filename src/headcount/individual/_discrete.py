@@ -1,4 +1,4 @@
-"""`DiscreteModel`: any discrete graphical model, from log potentials on any cliques."""
+"""Models from log potentials on any cliques: `DiscreteModel`, by belief propagation, and `Enumeration`, the oracle, by the joint table."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from headcount._types import Index
 from headcount.checks import brief, generator, label, mapping, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual import _convert
-from headcount.individual._bif import read_bif
-from headcount.individual._junction_tree import JunctionTree, build_junction_tree
+from headcount.individual._junction_tree import (
+    NO_LAW,
+    Calibration,
+    JunctionTree,
+    build_junction_tree,
+    calibrate,
+    log_marginal,
+    log_sum_exp,
+)
 from headcount.individual._model import (
     Array,
     Model,
@@ -24,11 +31,11 @@ from headcount.individual._model import (
     Variable,
     checked_model,
     checked_scope,
+    draw,
     draw_given,
     sample_size,
 )
 from headcount.individual._rooted_tree import RootedTree
-from headcount.individual._sum_product import Calibration, calibrate, log_marginal
 from headcount.individual._validate import (
     FILE_ROUNDING,
     ROW_TOLERANCE,
@@ -39,9 +46,52 @@ from headcount.individual._validate import (
 from headcount.labels import label_tuple, repeated, shown
 from headcount.tables import dense
 
+_MOST = 10_000_000
+"""Configurations an enumeration may have: a joint table of 80 MB."""
+
+
+class _FactorModel(Model):
+    """States and factors as given; how they are summed is left to its two kinds."""
+
+    def __init__(
+        self,
+        states: Mapping[Any, Sequence[Hashable] | int],
+        factors: Mapping[Any, Any] | Iterable[tuple[Scope, Any]] = (),
+    ) -> None:
+        self._states = named_states(states)
+        self._factors = checked_factors(factors, self._states)
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """The names of the variables, in the order given."""
+        return tuple(self._states)
+
+    @property
+    def states(self) -> Mapping[Variable, tuple[Hashable, ...]]:
+        """The labels of every variable's states."""
+        return self._states
+
+    @property
+    def factors(self) -> tuple[tuple[Scope, Array], ...]:
+        """The log potentials as given."""
+        return self._factors
+
+    @cached_property
+    def junction_tree(self) -> JunctionTree:
+        """Min-fill junction tree of the factors' graph; no table is allocated for it."""
+        return build_junction_tree(self._sizes, (scope for scope, _ in self._factors))
+
+    @cached_property
+    def _sizes(self) -> dict[Variable, int]:
+        return {v: len(labels) for v, labels in self._states.items()}
+
+    def _with(self, potentials: Mapping[Scope, Any]) -> list[tuple[Scope, Array]]:
+        """The factors, and further log potentials."""
+        return [*self._factors, *((scope, dense(g)) for scope, g in potentials.items())]
+
 
 @final
-class DiscreteModel(Model):
+class DiscreteModel(_FactorModel):
     """p(x) = exp(sum_k theta_k(x_{scope k}) − A(theta)) over named variables.
 
     Parameters
@@ -83,31 +133,10 @@ class DiscreteModel(Model):
         junction_tree: JunctionTree | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        self._states = named_states(states)
-        self._factors = checked_factors(factors, self._states)
+        super().__init__(states, factors)
         self._memory_limit = memory.checked_limit(memory_limit)
         if junction_tree is not None:
             self.__dict__["junction_tree"] = _fitting(junction_tree, self._sizes)
-
-    @property
-    def variables(self) -> tuple[Variable, ...]:
-        """The names of the variables, in the order given."""
-        return tuple(self._states)
-
-    @property
-    def states(self) -> Mapping[Variable, tuple[Hashable, ...]]:
-        """The labels of every variable's states."""
-        return self._states
-
-    @property
-    def factors(self) -> tuple[tuple[Scope, Array], ...]:
-        """The log potentials as given."""
-        return self._factors
-
-    @cached_property
-    def junction_tree(self) -> JunctionTree:
-        """Min-fill junction tree; no table is allocated for it."""
-        return build_junction_tree(self._sizes, (scope for scope, _ in self._factors))
 
     @property
     def log_partition(self) -> float:
@@ -122,11 +151,9 @@ class DiscreteModel(Model):
         """p'(x) ∝ p(x) exp(sum g); the junction tree is kept when every scope lies in one of its cliques."""
         made = checked_potentials(potentials, self._sizes)
         tree = self.junction_tree if all(self.junction_tree.covering(s) is not None for s in made) else None
-        factors = [
-            *self._factors,
-            *((s, dense(g)) for s, g in made.items()),
-        ]
-        model = DiscreteModel(self._states, factors, junction_tree=tree, memory_limit=self._memory_limit)
+        model = DiscreteModel(
+            self._states, self._with(made), junction_tree=tree, memory_limit=self._memory_limit
+        )
         return model, model.log_partition - self.log_partition
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
@@ -169,11 +196,7 @@ class DiscreteModel(Model):
     def _rooted(self) -> RootedTree | None:
         if max(len(clique) for clique in self.junction_tree.cliques) > 2:
             return None
-        return _convert.tree_from_pairs(self)
-
-    @cached_property
-    def _sizes(self) -> dict[Variable, int]:
-        return {v: len(labels) for v, labels in self._states.items()}
+        return tree_from_pairs(self)
 
     @cached_property
     def _calibration(self) -> Calibration:
@@ -230,8 +253,76 @@ class DiscreteModel(Model):
 
         Their decimals are printed with as few as seven digits, so rows may miss one by `rounding`.
         """
-        states, cpts = read_bif(path)
+        states, cpts = _convert.read_bif(path)
         return cls.from_cpts(states, cpts, rounding=rounding, memory_limit=memory_limit)
+
+
+@final
+class Enumeration(_FactorModel):
+    """The same law as `DiscreteModel(states, factors)`, by summing over every configuration.
+
+    Slow and obviously right: it is what the tests compare with, and a teacher's tool. Refuses more than ten
+    million configurations.
+    """
+
+    def __init__(
+        self,
+        states: Mapping[Variable, Sequence[Hashable] | int],
+        factors: Mapping[Scope, Any] | Iterable[tuple[Scope, Any]] = (),
+    ) -> None:
+        super().__init__(states, factors)
+        count = self.domain(self.variables).size
+        if count > _MOST:
+            raise ModelError(
+                f"there are {count:,} configurations, an enumeration takes at most {_MOST:,}: use "
+                "DiscreteModel"
+            )
+
+    @classmethod
+    def from_model(cls, model: Model) -> Enumeration:
+        """The enumeration of any other model."""
+        model = checked_model(model)
+        return cls(model.states, model.factors)
+
+    @cached_property
+    def joint(self) -> Array:
+        """P(x), one axis per variable."""
+        return np.exp(self._log_joint - self.log_partition)
+
+    @cached_property
+    def log_partition(self) -> float:
+        """A(theta) = log sum_x exp(sum theta)."""
+        total = float(log_sum_exp(self._log_joint))
+        if total == -np.inf:
+            raise ModelError(NO_LAW)
+        return total
+
+    def marginal(self, scope: Sequence[Variable]) -> Array:
+        """P(x_A) by summing the joint table."""
+        return np.array(self.domain(self.variables).project(self.joint, self.scope(scope)))
+
+    def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Enumeration, float]:
+        """P' ∝ p exp(sum g), and log E exp(sum g) from the joint table."""
+        made = checked_potentials(potentials, self._sizes)
+        tilted = Enumeration(self._states, self._with(made))
+        return tilted, tilted.log_partition - self.log_partition
+
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
+        """Draw configurations from the joint table."""
+        flat = draw(self.joint.ravel(), generator(rng).random(sample_size(size, len(self._states))))
+        return np.stack(np.unravel_index(flat, self.joint.shape), axis=1)
+
+    def rooted(self) -> RootedTree | None:
+        """None: the oracle takes no fast path."""
+        return None
+
+    @cached_property
+    def _log_joint(self) -> Array:
+        domain = self.domain(self.variables)
+        total = np.zeros(domain.shape)
+        for scope, theta in self._factors:
+            total += domain.expand(theta, scope)
+        return total
 
 
 def _fitting(tree: Any, sizes: Mapping[Variable, int]) -> JunctionTree:
@@ -307,3 +398,50 @@ def checked_factors(
         made.append((scope, table))
     raise_all(problems)
     return tuple(made)
+
+
+def tree_from_pairs(model: Model) -> RootedTree:
+    """A model whose cliques have one or two variables, rooted at its first variable.
+
+    P(x_v | x_u) = mu_uv / mu_u; from a state no one is ever in, the law of x_v stands in (any law would do). Parts that are not
+    connected hang from the root.
+    """
+    near: dict[Variable, list[Variable]] = {v: [] for v in model.variables}
+    for u, v in (clique for clique in model.junction_tree.cliques if len(clique) == 2):
+        near[u].append(v)
+        near[v].append(u)
+    order: list[Variable] = []
+    above: dict[Variable, Variable | None] = {}
+    for start in model.variables:
+        if start not in above:
+            above[start] = None
+            order += _walk(start, near, above)
+    position: dict[Variable | None, int] = {v: k for k, v in enumerate(order)}
+    position[None] = 0  # parts that are not connected hang from the root
+    parent = [-1, *(position[above[v]] for v in order[1:])]
+    steps = [_transition(model, above[v], order[0], v) for v in order[1:]]
+    law = model.marginal((order[0],))
+    return RootedTree(tuple(order), np.array(parent, dtype=np.intp), law, (None, *steps))
+
+
+def _walk(
+    start: Variable, near: Mapping[Variable, list[Variable]], above: dict[Variable, Variable | None]
+) -> list[Variable]:
+    """The variables connected to `start`, nearest first; fills `above` with the neighbour each was reached from."""
+    part = [start]
+    for v in part:
+        for w in near[v]:
+            if w not in above:
+                above[w] = v
+                part.append(w)
+    return part
+
+
+def _transition(model: Model, above: Variable | None, root: Variable, v: Variable) -> Array:
+    """P(x_v | x_above), or equal rows from the root where nothing is above."""
+    law = model.marginal((v,))
+    if above is None:
+        return np.tile(law, (model.size((root,))[0], 1))
+    pair = model.marginal((above, v))
+    total = pair.sum(axis=1, keepdims=True)
+    return np.where(total > 0, pair / np.where(total > 0, total, 1.0), law)

@@ -1,4 +1,12 @@
-"""Junction trees: min-fill triangulation, maximal cliques, a maximum spanning tree, separators with nu(S)."""
+r"""Junction trees, and belief propagation on them.
+
+The tree: min-fill triangulation, maximal cliques, a maximum spanning tree, separators S with multiplicity nu(S). The passes, in log
+space and exact with −inf, for a clique K below its separator S:
+
+    collect:     beta_C(x_C) = theta_C(x_C) + sum_{children K} m_K(x_S),    m_K(x_S) = log sum_{x_K \ x_S} exp beta_K(x_K)
+    partition:   A(theta) = log sum_{x_root} exp beta_root(x_root)
+    distribute:  log mu_K(x_K) = beta_K(x_K) − m_K(x_S) + log mu_S(x_S)
+"""
 
 from __future__ import annotations
 
@@ -7,12 +15,16 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from headcount import memory
+from headcount._types import Array, Scope
 from headcount.checks import brief
-from headcount.errors import raise_all
+from headcount.errors import ModelError, raise_all
 from headcount.labels import shown
 from headcount.tables import Domain
 
+NO_LAW = "the potentials are −inf for every configuration, so no law is left: check the structural zeros"
 _BYTES = 8
 """Bytes of one entry, a double."""
 
@@ -37,16 +49,16 @@ class JunctionTree:
     """
 
     sizes: Mapping[Hashable, int]
-    cliques: tuple[tuple[Hashable, ...], ...]
-    edges: tuple[tuple[int, int, tuple[Hashable, ...]], ...]
+    cliques: tuple[Scope, ...]
+    edges: tuple[tuple[int, int, Scope], ...]
 
     def __post_init__(self) -> None:
         raise_all(_form_problems(self) or _law_problems(self))
 
     @cached_property
-    def separators(self) -> dict[tuple[Hashable, ...], int]:
+    def separators(self) -> dict[Scope, int]:
         """{S: nu(S)}: how often S separates two cliques of the tree."""
-        count: dict[tuple[Hashable, ...], int] = {}
+        count: dict[Scope, int] = {}
         for _, _, separator in self.edges:
             count[separator] = count.get(separator, 0) + 1
         return count
@@ -93,7 +105,7 @@ class JunctionTree:
         return Domain(tuple(scope), tuple(self.sizes[v] for v in scope))
 
     @cached_property
-    def steps(self) -> tuple[tuple[int, int, tuple[Hashable, ...]], ...]:
+    def steps(self) -> tuple[tuple[int, int, Scope], ...]:
         """The cliques from the root down: ``(clique, position of its parent in this list, separator)``.
 
         The root, clique 0, comes first, with the parent −1 and the separator ``()``.
@@ -115,36 +127,34 @@ class JunctionTree:
 
 def _form_problems(tree: JunctionTree) -> list[str]:
     """What is wrong with the types: sizes by name, cliques of names, edges of two clique numbers and names."""
-    problems = []
-    if not isinstance(tree.sizes, Mapping) or not all(_is_count(size) for size in tree.sizes.values()):
-        problems.append(f"sizes is {brief(tree.sizes)}: give {{variable: number of states}}")
-    if not _all_tuples(tree.cliques) or not tree.cliques:
-        problems.append(
-            f"cliques is {brief(tree.cliques)}: give a tuple of tuples of variables, at least one"
-        )
-    if not _all_tuples(tree.edges) or not all(
-        len(edge) == 3 and _is_count(edge[0]) and _is_count(edge[1]) and isinstance(edge[2], tuple)
-        for edge in tree.edges
-    ):
-        problems.append(f"edges is {brief(tree.edges)}: give (clique, clique, separator) for each")
-    return problems
+    sizes = isinstance(tree.sizes, Mapping) and all(map(_is_count, tree.sizes.values()))
+    cliques = _all_tuples(tree.cliques) and len(tree.cliques) > 0
+    edges = _all_tuples(tree.edges) and all(map(_is_edge, tree.edges))
+    checks = (
+        (sizes, "sizes", tree.sizes, "{variable: number of states}"),
+        (cliques, "cliques", tree.cliques, "a tuple of tuples of variables, at least one"),
+        (edges, "edges", tree.edges, "(clique, clique, separator) for each"),
+    )
+    return [
+        f"{what} is {brief(value)}: give {expected}" for sound, what, value, expected in checks if not sound
+    ]
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_edge(edge: tuple[object, ...]) -> bool:
+    return len(edge) == 3 and all(map(_is_count, edge[:2])) and isinstance(edge[2], tuple)
+
+
 def _all_tuples(values: object) -> bool:
     """Whether this is a tuple of tuples of names or numbers."""
-    return isinstance(values, tuple) and all(isinstance(v, tuple) and _is_hashable(v) for v in values)
-
-
-def _is_hashable(value: object) -> bool:
     try:
-        hash(value)
+        hash(values)
     except TypeError:
         return False
-    return True
+    return isinstance(values, tuple) and all(isinstance(v, tuple) for v in values)
 
 
 def _law_problems(tree: JunctionTree) -> list[str]:
@@ -208,7 +218,7 @@ def build_junction_tree(sizes: Mapping[Hashable, int], scopes: Iterable[Sequence
     names = list(sizes)
     edges = _maximum_spanning_tree(cliques, weight)
 
-    def named(members: Iterable[int]) -> tuple[Hashable, ...]:
+    def named(members: Iterable[int]) -> Scope:
         return tuple(names[k] for k in sorted(members))
 
     return JunctionTree(
@@ -305,3 +315,104 @@ def _rooted_edges(links: list[list[int]]) -> list[tuple[int, int]]:
                 edges.append((a, b))
                 queue.append(b)
     return edges
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A(theta), and the log marginal of every clique of `tree`."""
+
+    tree: JunctionTree
+    log_partition: float
+    log_marginals: tuple[Array, ...]
+
+
+def log_sum_exp(table: Array, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Log sum exp over `axis` (all if None); −inf where every term is −inf."""
+    top = np.max(table, axis=axis, keepdims=True)
+    top = np.where(np.isneginf(top), 0.0, top)
+    with np.errstate(divide="ignore"):
+        total = np.log(np.sum(np.exp(table - top), axis=axis, keepdims=True)) + top
+    return np.squeeze(total, axis=axis)
+
+
+def minus(a: Array, b: Array) -> Array:
+    """A − b in log space where b = −inf implies a = −inf (0/0 = 0)."""
+    return a - np.where(np.isneginf(b), 0.0, b)
+
+
+def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Array]]) -> Calibration:
+    """A(theta) and all clique marginals, by one pass to clique 0 and one back.
+
+    Raises
+    ------
+    ModelError
+        If the potentials leave no configuration possible.
+    """
+    domains = tree.domains
+    beta = [np.zeros(domain.shape) for domain in domains]
+    for scope, theta in factors:
+        home = tree.covering(scope)
+        if home is None:
+            raise ModelError(
+                f"no clique of the junction tree holds the factor over {scope!r}: build the tree with its scope"
+            )
+        beta[home] += domains[home].expand(theta, scope)
+    messages: dict[int, Array] = {}
+    for a, b, separator in reversed(tree.edges):
+        messages[b] = domains[b].project(beta[b], separator, total=log_sum_exp)
+        beta[a] += domains[a].expand(messages[b], separator)
+    log_partition = float(log_sum_exp(beta[0]))
+    if log_partition == -math.inf:
+        raise ModelError(NO_LAW)
+    beta[0] -= log_partition
+    for a, b, separator in tree.edges:
+        above = domains[a].project(beta[a], separator, total=log_sum_exp)
+        beta[b] += domains[b].expand(minus(above, messages[b]), separator)
+    return Calibration(tree, log_partition, tuple(beta))
+
+
+def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int | None) -> Array:
+    """Log mu_A for any scope A, in one clique or not.
+
+    Out of one clique, the conditionals mu_C / mu_S are multiplied over the part of the tree that A spans, and
+    every variable is summed out as soon as neither A nor the rest of the tree needs it.
+    """
+    tree = calibration.tree
+    home = tree.covering(scope)
+    if home is not None:
+        return tree.domains[home].project(calibration.log_marginals[home], scope, total=log_sum_exp)
+    _require_table(tree.domain(scope), memory_limit)
+    return _spanning_log_marginal(calibration, scope, memory_limit)
+
+
+def _spanning_log_marginal(calibration: Calibration, scope: Scope, memory_limit: int | None) -> Array:
+    """Log mu_A of a scope that no clique holds, from the leaves up until one table has all of it."""
+    tree, wanted = calibration.tree, set(scope)
+    table: dict[int, Array] = dict(enumerate(calibration.log_marginals))
+    over: dict[int, Domain] = dict(enumerate(tree.domains))
+    below = {c: wanted & set(clique) for c, clique in enumerate(tree.cliques)}
+    for a, b, separator in reversed(tree.edges):
+        carried = below[b] - set(separator)
+        if not carried:
+            continue
+        below[a] |= below[b]
+        parent = tree.domains[b].project(calibration.log_marginals[b], separator, total=log_sum_exp)
+        conditional = minus(table.pop(b), over[b].expand(parent, separator))
+        keep = tuple(v for v in over[b].scope if v in separator or v in carried)
+        kept = over[b].project(conditional, keep, total=log_sum_exp)
+        union = tree.domain((*over[a].scope, *(v for v in keep if v not in over[a].scope)))
+        _require_table(union, memory_limit)
+        table[a] = union.expand(table[a], over[a].scope) + union.expand(kept, keep)
+        over[a] = union
+        if wanted <= below[a]:
+            return union.project(table[a], scope, total=log_sum_exp)
+    raise AssertionError("a scope of known variables is always reached")
+
+
+def _require_table(domain: Domain, limit: int | None) -> None:
+    memory.require(
+        8 * domain.size,
+        f"this marginal needs a table of {domain.size:,} entries, which",
+        limit=limit,
+        remedy="ask for fewer variables at once",
+    )
