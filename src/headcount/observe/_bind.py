@@ -16,9 +16,8 @@ from headcount.errors import Faults
 from headcount.individual import Model
 from headcount.labels import shown
 from headcount.observe._base import Array, Observation
-from headcount.observe._labels import Axis, Misfit, dimension_names, is_labelled, read_table
+from headcount.observe._labels import Axis, Misfit, Sums, dimension_names, is_labelled, read_sums, read_table
 from headcount.observe._site import EntryNames, Site
-from headcount.observe._sums import Sums, read_sums
 from headcount.tables import Domain, Scope
 
 _TIME = ("time", "variable")

@@ -29,34 +29,15 @@ _CERTAIN = (
 
 
 def check_noise(sites: Sequence[Site], population: int, faults: Faults) -> None:
-    """Note what each noise finds wrong with its own counts and parameters."""
-    for group in _together(sites):
-        noise = _concatenated([site.noise for site in group])
-        lengths = [len(site) for site in group]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
+    """Note what each noise finds wrong with its own counts and parameters; one call serves ten thousand times."""
+    starts = np.cumsum([0, *map(len, sites)])
+    for entries, noise in by_family(sites):
         for where, text, values in noise.faults(population):
-            bad = np.broadcast_to(where, (starts[-1],))
-            shown = np.broadcast_to(values, (starts[-1],))
-            for k in np.flatnonzero(bad):
-                home = int(np.searchsorted(starts, k, side="right")) - 1
-                faults.add(group[home].label, text, group[home].names[int(k - starts[home])], shown[k])
-
-
-def _together(sites: Sequence[Site]) -> list[list[Site]]:
-    """Sites of one observation in one group, so that ten thousand times are checked by one call."""
-    groups: dict[object, list[Site]] = {}
-    for k, site in enumerate(sites):
-        alone = bool(site.noise.pair_parameters())
-        groups.setdefault((k,) if alone else site.source, []).append(site)
-    return list(groups.values())
-
-
-def _concatenated(noises: Sequence[Observation]) -> Observation:
-    """One noise on the entries of several."""
-    if len(noises) == 1:
-        return noises[0]
-    names = ("counts", *noises[0].entry_parameters())
-    return noises[0].replaced({name: np.concatenate([getattr(n, name) for n in noises]) for name in names})
+            shown = np.broadcast_to(values, entries.shape)
+            for k in np.flatnonzero(np.broadcast_to(where, entries.shape)):
+                home = int(np.searchsorted(starts, entries[k], side="right")) - 1
+                site = sites[home]
+                faults.add(site.label, text, site.names[int(entries[k] - starts[home])], shown[k])
 
 
 def check_reach(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:

@@ -170,32 +170,31 @@ def _check(
     side: Any, weights: Any, steps: Any, rate: Any, max_distance: Any, sparse: Any
 ) -> tuple[int, Array, int, float | None]:
     """The numbers as numbers; everything that is wrong with them at once."""
-    problems: list[str] = []
-    found = attempt(problems, numbers, weights, "weights")
-    if found is not None and (found.shape != (len(NAMES),) or not np.isfinite(found).all()):
-        problems.append(f"weights is {brief(weights)}: give one finite number for each of {', '.join(NAMES)}")
-    cells = attempt(
-        problems, whole_number, side, "side", least=1, expected="a whole number: a map has at least one cell"
-    )
-    times = attempt(
-        problems, whole_number, steps, "steps", least=1, expected="a whole number: there is at least one time"
-    )
-    attempt(problems, poisson, rate)
+    faults: list[str] = []
+    found = attempt(faults, _coefficients, weights)
+    whole = "a whole number: at least one"
+    cells = attempt(faults, whole_number, side, "side", least=1, expected=f"{whole} cell")
+    times = attempt(faults, whole_number, steps, "steps", least=1, expected=f"{whole} time")
+    attempt(faults, poisson, rate)
     farthest = None
     if max_distance is not None:
+        expected = "a distance of 0 or more, or leave it out"
         farthest = attempt(
-            problems,
-            finite_number,
-            max_distance,
-            "max_distance",
-            least=0.0,
-            most=np.inf,
-            expected="a distance of 0 or more, or leave it out",
+            faults, finite_number, max_distance, "max_distance", least=0.0, most=np.inf, expected=expected
         )
     if not isinstance(sparse, (bool, np.bool_)):
-        problems.append(f"sparse is {brief(sparse)}: give True or False")
+        faults.append(f"sparse is {brief(sparse)}: give True or False")
     elif sparse and max_distance is None:
-        problems.append("sparse is True without max_distance: every flight is allowed; give a limit")
-    if problems or cells is None or times is None or found is None:
-        raise ModelError(problems)
+        faults.append("sparse is True without max_distance: every flight is allowed; give a limit")
+    if faults or cells is None or times is None or found is None:
+        raise ModelError(faults)
     return cells, found, times, farthest
+
+
+def _coefficients(weights: Any) -> Array:
+    found = numbers(weights, "weights")
+    if found.shape != (len(NAMES),) or not np.isfinite(found).all():
+        raise ModelError(
+            f"weights is {brief(weights)}: give one finite number for each of {', '.join(NAMES)}"
+        )
+    return found
