@@ -352,7 +352,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda value: type(value).__name__)
 def test_wrong_arguments_are_errors_of_ours(wrong):
     """Whatever is passed for a model, a population, a scope, tables or counts: a ModelError."""
     law = GCGM(MODELS["chain"], N)
