@@ -15,6 +15,7 @@ CLAIMS = {
     "limits": "benchmarks.limits",
     "speed": "benchmarks.speed",
     "scaling": "benchmarks.scaling",
+    "large": "benchmarks.large",
     "samplers": "benchmarks.samplers",
     "plan": "benchmarks.plan",
     "peers": "benchmarks.peers.compare",

@@ -17,6 +17,7 @@ TITLES = {
     "samplers": "Samplers and searches",
     "peers": "Beside other packages",
     "scaling": "Scaling",
+    "large": "Large maps",
     "limits": "Against the machine's limits",
     "learning": "Learning",
     "starts": "Several maxima",
