@@ -20,6 +20,7 @@ CLAIMS = {
     "plan": "benchmarks.plan",
     "peers": "benchmarks.peers.compare",
     "coverage": "benchmarks.coverage",
+    "dispersion": "benchmarks.dispersion",
     "accuracy": "benchmarks.accuracy",
     "learning": "benchmarks.learning",
     "starts": "benchmarks.starts",

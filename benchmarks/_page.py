@@ -14,6 +14,7 @@ TITLES = {
     "speed": "Speed and memory",
     "accuracy": "Accuracy",
     "coverage": "Coverage of intervals",
+    "dispersion": "Individuals that move together",
     "samplers": "Samplers and searches",
     "peers": "Beside other packages",
     "scaling": "Scaling",

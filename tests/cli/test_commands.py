@@ -161,6 +161,13 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
         (["--memory-limit", "lots"], "such as 8GB"),
         (["--column", "count"], "--column takes NAME=VALUE"),
         (["--noise", "cauchy"], "there is no noise 'cauchy'"),
+        (["--together", "herds:3"], "give flocks:5, company:rho=0.01 or company:phi=3"),
+        (["--together", "flocks:61"], "larger than the population, 60"),
+        (["--together", "flocks:2"], "--together needs to know where individuals start"),
+        (
+            ["--together", "flocks:2", "--initial", "uniform", "--engine", "NLBP"],
+            "NLBP takes independent individuals only",
+        ),
         (["--nonsense"], "No such option"),
     ],
 )
@@ -281,6 +288,46 @@ def test_simulate_a_chain_and_infer_it(small: list[object], tmp_path: Path) -> N
     )  # fmt: skip
     assert code == 0, said
     assert run(*words)[0] == 2  # no seed
+
+
+def test_individuals_that_move_together(small: list[object], tmp_path: Path) -> None:
+    """Simulated in flocks, inferred as flocks: results say so, and their intervals are wider than those of single individuals."""
+    world, widths = tmp_path / "world", {}
+    words = [
+        "simulate",
+        "chain",
+        small[2],
+        "--steps",
+        3,
+        "--population",
+        500,
+        "--noise",
+        "exact",
+        "--seed",
+        1,
+    ]
+    code, said = run(*words, "--together", "flocks:5", "--out", world)
+    assert code == 0, said
+    assert (pd.read_csv(world / "counts.csv")["count"] % 5 == 0).all()
+    asked = [
+        world / "counts.csv",
+        "--transitions",
+        world / "transitions.csv",
+        "--population",
+        500,
+        "--initial",
+        "uniform",
+    ]
+    for text in (None, "flocks:5", "company:rho=0.05"):
+        out = tmp_path / str(text).replace(":", "_")
+        code, said = run("infer", *asked, *([] if text is None else ["--together", text]), "--out", out)
+        assert code == 0, said
+        assert json.loads((out / "summary.json").read_text())["dispersion"] == text
+        table = pd.read_csv(out / "nodes.csv")
+        widths[text] = (table["upper"] - table["lower"]).sum()
+    assert widths["flocks:5"] > 1.1 * widths[None]
+    assert widths["company:rho=0.05"] > 1.1 * widths[None]
+    assert run("plan", *asked, "--together", "flocks:5")[0] == 0
 
 
 def test_files_of_an_earlier_run_are_named(small: list[object], tmp_path: Path) -> None:

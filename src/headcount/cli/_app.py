@@ -49,6 +49,13 @@ class Options:
             show="learned",
         ),
     ] = "learned"
+    together: Annotated[
+        str | None,
+        _option(
+            "How they move together: flocks:5, company:rho=0.01 or company:phi=3; alone unless given.",
+            _TABLES,
+        ),
+    ] = None
     cells: Annotated[Path | None, _option("All cells: cell[, x, y] or cell[, lon, lat].", _TABLES)] = None
     flows: Annotated[Path | None, _option("Observed flows: time, origin, dest, count.", _TABLES)] = None
     network: Annotated[
@@ -268,6 +275,12 @@ def chain(
     rate: Annotated[float, typer.Option(help="Expected counts per individual (poisson).")] = 1.0,
     detection: Annotated[float | None, typer.Option(help="Probability to be counted (binomial).")] = None,
     sd: Annotated[float | None, typer.Option(help="Standard deviation (gaussian).")] = None,
+    together: Annotated[
+        str | None,
+        typer.Option(
+            help="How they move together: flocks:5, company:rho=0.01 or company:phi=3; alone unless given."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")],
     out: Out = Path("data"),
     force: Force = False,
@@ -286,6 +299,7 @@ def chain(
             rate=rate,
             detection=detection,
             sd=sd,
+            together=together,
             seed=seed,
             out=out,
             force=force,

@@ -85,6 +85,10 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
 
     output.check()
     case = read_case(counts, options)
+    if case.learns_initial and case.problem.disperses:
+        raise ValueError(
+            "--together needs to know where individuals start: give --initial counts, smoothed, uniform or a table cell, probability"
+        )
     output.check_files(case, fitted=False)
     engine, plan = planned(case.problem, options)
     refuse_too_large(plan)
@@ -220,7 +224,16 @@ def run_plan(counts: Sequence[Path], options: Options) -> None:
 
 
 def read_case(counts: Sequence[Path], options: Options) -> Case:
-    """The problem that the tables describe."""
+    """The problem that the tables describe, and how individuals move together."""
+    case = _read_tables(counts, options)
+    if options.together is None:
+        return case
+    from headcount.population import parse_dispersion
+
+    return replace(case, problem=case.problem.with_dispersion(parse_dispersion(options.together)))
+
+
+def _read_tables(counts: Sequence[Path], options: Options) -> Case:
     from headcount.io import TableError, read_network, read_problem
 
     columns = dict(_pair(text, "--column") for text in options.column or ()) or None
@@ -333,6 +346,7 @@ def run_chain(
     rate: float,
     detection: float | None,
     sd: float | None,
+    together: str | None,
     seed: int,
     out: Path,
     force: bool,
@@ -341,6 +355,7 @@ def run_chain(
     from headcount import simulate
     from headcount._atomic import check_folder
     from headcount.io import read_chain, write_world
+    from headcount.population import parse_dispersion
 
     seen = {
         "poisson": lambda: simulate.poisson(rate),
@@ -353,7 +368,8 @@ def run_chain(
     check_folder(out)
     observe = seen[noise]()
     chain, places = read_chain(transitions, initial=initial, cells=cells, length=steps)
-    world = simulate.population(chain, population, observe=observe, rng=seed)
+    dispersion = None if together is None else parse_dispersion(together)
+    world = simulate.population(chain, population, observe=observe, dispersion=dispersion, rng=seed)
     _write_and_show_world(write_world(world, out, places=places, force=force), out)
 
 

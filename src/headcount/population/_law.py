@@ -22,8 +22,10 @@ from scipy import sparse
 from headcount import memory
 from headcount._types import Array, Counts, Scope
 from headcount.checks import whole_number
-from headcount.individual import Model, ModelError
+from headcount.errors import raise_all
+from headcount.individual import MarkovChain, Model, ModelError, Tree
 from headcount.individual._model import checked_model
+from headcount.population._dispersion import Company, Dispersion, Flocks
 from headcount.tables import Domain, dense
 
 Table = Any
@@ -167,6 +169,74 @@ def sample_tables(
     return _down(
         model, np.array(population), lambda counts, c, s: _share_out(counts, means[c.scope], c, s, rng)
     )
+
+
+def sample_together(
+    model: Model, dispersion: Dispersion, population: int, *, rng: np.random.Generator
+) -> dict[Scope, Any]:
+    """One draw of every clique's table, of individuals that move together.
+
+    Flocks of c: N // c flocks, and one of those left over. Company with phi: of those in a state, parties of phi and one of those
+    left over. Company with rho: each row's probabilities are Dirichlet(p (1 − rho)/rho), anew at every step.
+
+    Raises
+    ------
+    ModelError
+        For sizes and phi that are no whole numbers, and for company on a model without steps.
+    """
+    if isinstance(dispersion, Flocks):
+        size = _whole_size(dispersion.size, "the size of a flock")
+        means = table_means(model, 1.0)
+        drawn = sample_tables(model, means, population // size, rng=rng)
+        rest = sample_tables(model, means, 1, rng=rng)
+        return {c: size * drawn[c] + population % size * rest[c] for c in drawn}
+    if not isinstance(model, (MarkovChain, Tree)):
+        raise ModelError(
+            f"dispersion is {dispersion}: a {type(model).__name__} has steps in no particular direction; give a MarkovChain or "
+            "a Tree, or Flocks(c)"
+        )
+    tree = model.rooted()
+    raise_all(dispersion.faults(tree))
+    factor = dispersion.initial or 0.0
+    counts = [_company(np.array([population]), tree.initial[None, :], dispersion, factor, rng)[0]]
+    found: dict[Scope, Any] = {}
+    phi = dispersion.phi_of(tree, population, lambda v: np.zeros(len(model.states[v])))
+    for v in range(1, len(tree.parents)):
+        u = tree.parents[v]
+        factors = phi[v] if dispersion.rho is None else dispersion.rho
+        table = _company(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
+        counts.append(table.sum(axis=0))
+        found[(tree.variables[u], tree.variables[v])] = table
+    return found or {tree.variables: counts[0]}
+
+
+def _company(
+    counts: NDArray[np.int64],
+    p: NDArray[np.float64],
+    company: Company,
+    factors: Any,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Share out each row's count in company: `factors` is rho, or phi (one per row, or one); 0 is no company."""
+    if np.all(np.equal(factors, 0.0)):
+        return multinomial(counts, p, rng=rng)
+    if company.rho is not None:
+        weights = rng.standard_gamma(p * (1.0 - factors) / factors)
+        # Tiny shapes may all underflow to zero; then everyone goes one way.
+        lost = np.flatnonzero(weights.sum(axis=1) <= 0)
+        weights[lost] = multinomial(np.ones(len(lost), dtype=np.int64), p[lost], rng=rng)
+        return multinomial(counts, weights, rng=rng)
+    size = np.array([_whole_size(f, "phi") for f in np.broadcast_to(factors, counts.shape)])
+    parties = size[:, None] * multinomial(counts // size, p, rng=rng)
+    return parties + (counts % size)[:, None] * multinomial(np.ones_like(counts), p, rng=rng)
+
+
+def _whole_size(size: float, what: str) -> int:
+    if size < 1 or size != round(size):
+        raise ModelError(
+            f"{what} is {size:g}: only whole numbers, 1 or more, can be simulated; Company(rho=…) takes any correlation"
+        )
+    return int(size)
 
 
 def _down(model: Model, total: NDArray[Any], draw: Callable[[Any, Domain, Scope], Any]) -> dict[Scope, Any]:

@@ -107,6 +107,8 @@ def _asked(result: Result) -> Rows:
     nodes = result.nodes
     seen = int(nodes["observed"].notna().sum())
     rows = [("Population", _plural(result.population, "individual"))]
+    if result.attributes.get("dispersion") is not None:
+        rows.append(("Moving together", str(result.attributes["dispersion"])))
     if result.is_chain:
         first, last = label(result.times[0]), label(result.times[-1])
         rows += [
@@ -276,6 +278,7 @@ def _provenance(result: Result) -> Rows:
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
+        "dispersion",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

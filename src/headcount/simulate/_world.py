@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from headcount import memory
 from headcount._types import Array, Counts
-from headcount.checks import LARGEST_COUNT, brief, finite_number, generator, whole_number
+from headcount.checks import LARGEST_COUNT, brief, finite_number, generator, instance, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual import MarkovChain, Model
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
-from headcount.population import CGM, CountTables
+from headcount.population import CGM, Company, CountTables, Dispersion, Flocks
+from headcount.population._law import sample_together
 from headcount.simulate._features import Features
 from headcount.tables import dense
 
@@ -146,6 +147,7 @@ def population(
     size: int,
     *,
     observe: Noise | Mapping[tuple[Hashable, ...], Noise] | None = None,
+    dispersion: Dispersion | None = None,
     rng: np.random.Generator | int,
 ) -> World:
     """Simulate N individuals of any model, and what is seen of them.
@@ -160,6 +162,9 @@ def population(
         How counts are seen: a callable takes (true counts, generator) and returns counts of the same shape,
         as `poisson`, `binomial`, `gaussian` and `exact` of this package make them. One callable sees every
         variable; a mapping sees the tables it names. ``poisson()`` if left out.
+    dispersion : Flocks or Company, optional
+        How individuals move together: ``hc.Flocks(5)``, ``hc.Company(rho=0.01)`` (probabilities of moves that vary from step to
+        step) or ``hc.Company(phi=3)`` (parties of three, mixed anew at every step). Independently if left out.
     rng : numpy.random.Generator or int
 
     Examples
@@ -172,7 +177,12 @@ def population(
     1000
     """
     source = generator(rng)
-    tables = CGM(checked_model(model), whole_number(size, "size", least=1)).sample(rng=source)
+    number = whole_number(size, "size", least=1)
+    if dispersion is None:
+        tables = CGM(checked_model(model), number).sample(rng=source)
+    else:
+        instance(dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)")
+        tables = CountTables(model, sample_together(checked_model(model), dispersion, number, rng=source))
     noise = poisson() if observe is None else observe
     seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
     raise_all(
