@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from scipy.special import gammaln
+from tests.structure.cases import Where
 
 from headcount.individual import MarkovChain, ModelError, RootedTree, tilted
 from headcount.population import Company, Flocks, parse_dispersion
@@ -148,3 +149,15 @@ def test_one_is_nothing():
     assert Company(rho=0).is_none
     assert not Company(rho=0, initial=0.1).is_none
     assert not Company(phi={1: 1.0, 2: [1.0, 2.0]}).is_none
+
+
+def test_the_compiled_solver_takes_the_factors(dispersed, rng):
+    """Means and variances at sites on nodes, by the compiled solver and by the two passes that keep covariances."""
+    sites = [Where((v,), np.arange(2)) for v in range(3)]
+    structure = TreeStructure(dispersed, N, sites)
+    assert structure._compiled_cells is not None
+    tau, nu = [rng.gamma(1.0, 0.3, 2) for _ in sites], [rng.normal(size=2) for _ in sites]
+    found, field = structure.solve(tau, nu), structure.field(tau, nu)
+    for k, site in enumerate(sites):
+        np.testing.assert_allclose(found.mean[k], field.mean(site.scope), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found.variance[k], field.variance(site.scope), rtol=0, atol=1e-12)
