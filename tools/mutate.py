@@ -108,14 +108,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "N − 1 instead of N in the covariance",
-        "src/headcount/population/_moments.py",
+        "src/headcount/population/_law.py",
         "return population * (model.joint_marginal(a, b)",
         "return (population - 1) * (model.joint_marginal(a, b)",
         ("tests/population/test_gcgm.py", "tests/population/test_cgm.py"),
     ),
     Mutation(
         "separators count once whatever their multiplicity",
-        "src/headcount/population/_cgm.py",
+        "src/headcount/population/_law.py",
         "*((s, -nu) for s, nu in tree.separators.items())",
         "*((s, -1) for s, nu in tree.separators.items())",
         ("tests/population/test_cgm.py",),
@@ -136,7 +136,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "messages are not divided out on the way back",
-        "src/headcount/individual/_sum_product.py",
+        "src/headcount/individual/_junction_tree.py",
         "domains[b].expand(minus(above, messages[b]), separator)",
         "domains[b].expand(above, separator)",
         ("tests/individual/test_marginals.py",),

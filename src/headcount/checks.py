@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -92,10 +92,11 @@ def finite_number(
     return number
 
 
-def instance(value: Any, kind: type | tuple[type, ...], what: str, *, expected: str) -> None:
-    """Refuse a value of another type."""
+def instance(value: Any, kind: type | tuple[type, ...], what: str, *, expected: str) -> Any:
+    """`value`, if it is of that type."""
     if not isinstance(value, kind):
         raise ModelError(f"{what} is {brief(value)}: give {expected}")
+    return value
 
 
 def attempt(problems: list[str], check: Callable[..., Made], *args: Any, **kwargs: Any) -> Made | None:
@@ -105,13 +106,6 @@ def attempt(problems: list[str], check: Callable[..., Made], *args: Any, **kwarg
     except ModelError as error:
         problems += error.problems
         return None
-
-
-def mapping(value: Any, what: str, expected: str) -> Mapping[Any, Any]:
-    """`value`, if it is a mapping."""
-    if not isinstance(value, Mapping):
-        raise ModelError(f"{what} is {brief(value)}: give {expected}")
-    return value
 
 
 def label(value: Any, what: str) -> Hashable:

@@ -12,8 +12,8 @@ from headcount import memory
 from headcount.checks import brief, is_sequence, numbers, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import Variable
-from headcount.individual._rooted_model import RootedModel
 from headcount.individual._rooted_tree import Matrix, RootedTree
+from headcount.individual._tree import RootedModel
 from headcount.individual._validate import (
     as_matrix,
     frozen,

@@ -24,7 +24,7 @@ import numpy as np
 
 from headcount import memory
 from headcount._types import Array, Variable
-from headcount.checks import brief, finite_number, is_sequence, mapping, numbers
+from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
 from headcount.labels import label_tuple, repeated, shown
@@ -51,18 +51,16 @@ def factors_from_cpts(
         rounding, "rounding", least=0.0, expected="how far rows may be from one, 0 or more"
     )
     problems: list[str] = []
-    factors: Factors = []
-    given = mapping(cpts, "cpts", "{child: (parents, table)}")
-    for child, entry in given.items():
-        try:
-            factors.append(_conditional_factor(states, child, entry, rounding))
-        except ModelError as error:
-            problems += error.problems
+    given = instance(cpts, Mapping, "cpts", expected="{child: (parents, table)}")
+    made = [
+        attempt(problems, _conditional_factor, states, child, entry, rounding)
+        for child, entry in given.items()
+    ]
     problems += [
         f"{v!r} has no conditional table: give cpts[{v!r}] = ((), law)" for v in states if v not in given
     ]
     raise_all(problems)
-    return factors
+    return [factor for factor in made if factor is not None]
 
 
 def _conditional_factor(

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from headcount import memory
 from headcount._types import Index
-from headcount.checks import brief, generator, label, mapping, whole_number
+from headcount.checks import attempt, brief, generator, instance, label, whole_number
 from headcount.errors import ModelError, raise_all
 from headcount.individual import _convert
 from headcount.individual._junction_tree import (
@@ -327,8 +327,7 @@ class Enumeration(_FactorModel):
 
 def _fitting(tree: Any, sizes: Mapping[Variable, int]) -> JunctionTree:
     """A junction tree given by the user, if it is one of these variables."""
-    if not isinstance(tree, JunctionTree):
-        raise ModelError(f"junction_tree is {brief(tree)}: give a JunctionTree, or leave it out")
+    instance(tree, JunctionTree, "junction_tree", expected="a JunctionTree, or leave it out")
     if dict(tree.sizes) != dict(sizes):
         raise ModelError(
             f"junction_tree is over {shown(tree.sizes.items())}, the model over {shown(sizes.items())}: they must agree"
@@ -340,11 +339,11 @@ def named_states(states: Mapping[Variable, Sequence[Hashable] | int]) -> dict[Va
     """Labels of every variable, checked: at least one, none twice."""
     problems: list[str] = []
     made: dict[Variable, tuple[Hashable, ...]] = {}
-    for v, given in mapping(states, "states", "{variable: labels, or their number}").items():
-        try:
-            made[label(v, "a variable")] = _state_labels(given, v)
-        except ModelError as error:
-            problems += error.problems
+    expected = "{variable: labels, or their number}"
+    for v, given in instance(states, Mapping, "states", expected=expected).items():
+        labels = attempt(problems, _state_labels, given, v)
+        if labels is not None:
+            made[v] = labels
     problems += [] if made or problems else ["the model has no variables: give at least one"]
     problems += [
         f"variable {v!r} has no states: give at least one" for v, labels in made.items() if not labels
@@ -364,6 +363,7 @@ _BYTES_OF_A_LABEL = 36
 
 def _state_labels(given: Any, v: Variable) -> tuple[Hashable, ...]:
     """The labels of a variable's states, from labels or their number."""
+    label(v, "a variable")
     if not isinstance(given, (int, np.integer)):
         return label_tuple(given, f"states[{v!r}]")
     count = whole_number(given, f"states[{v!r}]")
@@ -387,17 +387,19 @@ def checked_factors(
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             problems.append(f"factors holds {brief(pair)}: give {expected}")
             continue
-        try:
-            scope = checked_scope(pair[0], states)
-            values = pair[1].toarray() if sparse.issparse(pair[1]) else pair[1]
-            table = frozen(values, f"the log table over {scope!r}")
-        except ModelError as error:
-            problems += error.problems
-            continue
-        problems += log_table_problems(table, scope, tuple(len(states[v]) for v in scope))
-        made.append((scope, table))
+        factor = attempt(problems, _checked_factor, *pair, states)
+        made += [] if factor is None else [factor]
     raise_all(problems)
     return tuple(made)
+
+
+def _checked_factor(
+    given: Any, values: Any, states: Mapping[Variable, tuple[Hashable, ...]]
+) -> tuple[Scope, Array]:
+    scope = checked_scope(given, states)
+    table = frozen(dense(values) if sparse.issparse(values) else values, f"the log table over {scope!r}")
+    raise_all(log_table_problems(table, scope, tuple(len(states[v]) for v in scope)))
+    return scope, table
 
 
 def tree_from_pairs(model: Model) -> RootedTree:

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from headcount import memory
 from headcount._types import Array, Index, Mask
-from headcount.checks import mapping, numbers
+from headcount.checks import instance, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import Scope, checked_scope
 
@@ -161,7 +161,7 @@ def checked_potentials(potentials: Mapping[Scope, Any], sizes: Mapping[Hashable,
     """Log tables as float arrays (sparse kept) of the right shape, no NaN or +inf; all problems at once."""
     made: dict[Scope, Any] = {}
     problems: list[str] = []
-    for given, g in mapping(potentials, "potentials", "{scope: log table}").items():
+    for given, g in instance(potentials, Mapping, "potentials", expected="{scope: log table}").items():
         try:
             scope = checked_scope(given, sizes)
             table = _log_table(g, scope)

@@ -28,6 +28,7 @@ from headcount._types import Array, Index
 from headcount.checks import instance
 from headcount.errors import raise_all
 from headcount.individual import Model, ModelError
+from headcount.individual._model import checked_model
 from headcount.population._tables import CountTables, RealTables
 from headcount.tables import Domain, Scope, dense
 
@@ -50,7 +51,7 @@ class MinimalCoordinates:
     dropped: Mapping[Hashable, int]
 
     def __post_init__(self) -> None:
-        instance(self.model, Model, "model", expected="a Model")
+        checked_model(self.model)
         instance(self.dropped, Mapping, "dropped", expected="a mapping of variables to state indices")
         object.__setattr__(self, "dropped", _checked_drop(self.model, self.dropped))
 
@@ -65,7 +66,7 @@ class MinimalCoordinates:
             "most probable" keeps the covariance well conditioned; "last" is the paper's choice; a mapping
             names the state index for every variable.
         """
-        instance(model, Model, "model", expected="a Model")
+        checked_model(model)
         if isinstance(drop, Mapping):
             return cls(model, drop)
         if isinstance(drop, str) and drop == "most probable":

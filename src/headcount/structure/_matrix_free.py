@@ -42,7 +42,7 @@ from headcount import memory
 from headcount._linalg import threads_for
 from headcount.checks import instance
 from headcount.individual import ModelError, RootedTree
-from headcount.individual._rooted_model import node_marginals
+from headcount.individual._tree_passes import node_marginals
 from headcount.population._laplacian import inverse_or_zero
 from headcount.structure._base import Field, Known, Moments, MovesOf, Structure, checked_arguments
 from headcount.structure._gaussian_tree import NotPositiveDefinite
