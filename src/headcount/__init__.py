@@ -26,9 +26,8 @@ if TYPE_CHECKING:
         simulate,
         structure,
     )
-    from headcount.engines import infer
     from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, Tree
-    from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, fit
+    from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, fit, infer
     from headcount.observe import (
         Binomial,
         Exact,
@@ -100,8 +99,7 @@ _HOME = {
         ),
         "population": ("Company", "Flocks"),
         "posterior": ("Posterior",),
-        "engines": ("infer",),
-        "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit"),
+        "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit", "infer"),
     }.items()
     for name in names
 }

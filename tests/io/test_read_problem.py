@@ -166,19 +166,20 @@ def test_noise_takes_columns_and_options(tmp_path: Path) -> None:
 
 def test_the_initial_law(tmp_path: Path) -> None:
     """Shares of the first counts, smoothed, uniform, a table, or unknown; the choice made for the user is noted."""
-    unknown = case(tmp_path, initial="learned")
+    unknown = case(tmp_path)
     assert unknown.learns_initial
     assert not unknown.problem.model.initial_known
     assert any("learned from all counts under a flat prior" in note for note in unknown.notes)
-    assert not case(tmp_path).learns_initial
-    assert case(tmp_path).problem.model.initial.tolist() == pytest.approx([2 / 3, 1 / 3])
-    assert any("shares of the counts at 0" in note for note in case(tmp_path).notes)
+    counted = case(tmp_path, initial="counts")
+    assert not counted.learns_initial
+    assert counted.problem.model.initial.tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert any("shares of the counts at 0" in note for note in counted.notes)
     assert case(tmp_path, initial="smoothed").problem.model.initial[0] == pytest.approx(40.5 / 61)
     assert case(tmp_path, initial="uniform").problem.model.initial.tolist() == [0.5, 0.5]
     paths = write(tmp_path, start="cell,probability\nhill,0.25\npond,0.75\n")
     assert case(tmp_path, initial=paths["start"]).problem.model.initial.tolist() == [0.75, 0.25]
     with pytest.raises(TableError, match=r"1 of 2 cells have none.*--initial learned"):
-        case(tmp_path, COUNTS.replace("0,hill,20", "0,hill,"))
+        case(tmp_path, COUNTS.replace("0,hill,20", "0,hill,"), initial="counts")
 
 
 def test_a_start_that_forbids_what_was_seen(tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_a_start_that_forbids_what_was_seen(tmp_path: Path) -> None:
     counts = COUNTS.replace("0,hill,20", "0,hill,0")
     moves = TRANSITIONS.replace("pond,pond,0.9", "pond,pond,1").replace("pond,hill,0.1", "pond,hill,0")
     with pytest.raises(hc.ProblemError, match=r"(?s)probability 0.*--initial smoothed"):
-        case(tmp_path, counts, moves)
+        case(tmp_path, counts, moves, initial="counts")
     assert case(tmp_path, counts, moves, initial="smoothed").problem.model.initial[1] > 0
 
 

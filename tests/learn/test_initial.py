@@ -1,6 +1,10 @@
 """An unknown initial distribution: learned under a flat prior, its uncertainty included, no count used twice."""
 
+import json
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import headcount as hc
@@ -81,16 +85,38 @@ def test_first_counts_that_are_missing_are_covered() -> None:
     assert np.mean(uniform) < 0.3
 
 
-def test_infer_does_not_take_an_unknown_distribution_for_uniform() -> None:
-    """`infer` refuses in words; a known distribution is not used by `infer_initial`; MAP gives a point."""
+def test_an_unknown_distribution_is_never_taken_for_uniform() -> None:
+    """`hc.infer` learns it, engines refuse in words; a known one is not used by `infer_initial`; MAP gives a point."""
     counts = hc.Poisson([[np.nan] * 2, [280, 215]])
     blank, skewed = (hc.Problem(MarkovChain(p, STAY, length=2), 500, counts) for p in (None, [0.99, 0.01]))
-    with pytest.raises(ValueError, match=r"initial distribution is unknown: headcount\.learn\.infer_initial"):
-        hc.infer(blank)
+    with pytest.raises(ValueError, match=r"initial distribution is unknown.*headcount\.infer\(problem\)"):
+        hc.engines.infer(blank)
+    assert np.allclose(hc.infer(blank).node(0).sd, infer_initial(blank).node(0).sd)
+    assert np.allclose(hc.infer(skewed).node(0).mean, hc.engines.infer(skewed).node(0).mean)
     assert np.allclose(infer_initial(skewed).node(0).mean, infer_initial(blank).node(0).mean)
     point = infer_initial(blank, MAP())
     assert not point.beliefs.has_spread
     assert point.outcome.info["initial"] == "learned from all counts under a flat prior"
+
+
+def test_results_say_which_initial_law_was_used(tmp_path: Path) -> None:
+    """From tables without an initial law to the saved result: learned by default, and summary.json and the NetCDF file say so."""
+    counts = pd.DataFrame({"time": [0, 0, 1, 1], "cell": ["a", "b"] * 2, "count": [30, 28, 35, 22]})
+    moves = pd.DataFrame(
+        {"from": list("aabb"), "to": list("abab"), "probability": np.array(STAY).ravel().tolist()}
+    )
+    said = {}
+    for initial in (None, "uniform"):
+        chosen = {} if initial is None else {"initial": initial}
+        case = hc.io.read_problem(counts, population=60, transitions=moves, **chosen)
+        folder = tmp_path / str(initial)
+        hc.io.write_results(hc.infer(case.problem), folder)
+        said[initial] = json.loads((folder / "summary.json").read_text())["initial_law"]
+        assert hc.io.load_result(folder).attributes["initial_law"] == said[initial]
+    assert said == {
+        None: "learned from all counts under a flat prior, its uncertainty included",
+        "uniform": "given with the model",
+    }
 
 
 def test_fit_learns_it_beside_the_weights() -> None:
@@ -105,3 +131,6 @@ def test_fit_learns_it_beside_the_weights() -> None:
     assert {"stay", "uphill", "initial[0]"} <= set(found.natural.names)
     assert (np.abs(found.working[:2] - [2.0, 0.2]) < 4 * found.standard_errors.values[:2]).all()
     assert "uncertainty included" in found.posterior.outcome.info["initial"]
+    known = problem.with_model(MarkovChain([0.5, 0.3, 0.2], np.full((3, 3), 1 / 3), length=12))
+    asked = fit(LogisticChain(features, initial="learned"), known, MAP(), standard_errors=False, strict=False)
+    assert "without a prior" in asked.posterior.outcome.info["initial"]

@@ -80,8 +80,7 @@ def _coordinates(observation: Any) -> Any:
 
 def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     """Read, plan, infer, say how it went, write."""
-    from headcount.engines import infer
-    from headcount.learn import infer_initial
+    from headcount.learn import infer
 
     output.check()
     case = read_case(counts, options)
@@ -92,10 +91,9 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     output.check_files(case, fitted=False)
     engine, plan = planned(case.problem, options)
     refuse_too_large(plan)
-    if case.learns_initial:
-        posterior = infer_initial(case.problem, named_engine(options), rng=options.seed, strict=False)
-    else:
-        posterior = infer(case.problem, engine, rng=options.seed, strict=False)
+    if case.learns_initial:  # the plan's engine was chosen for a uniform initial law
+        engine = named_engine(options)
+    posterior = infer(case.problem, engine, rng=options.seed, strict=False)
     _write_and_show(posterior, output, case.notes, good=posterior.status.good)
 
 

@@ -67,7 +67,7 @@ def infer(
     strict: bool = True,
     progress: bool | None = None,
 ) -> Posterior:
-    """Infer the hidden counts and flows of a problem.
+    """Infer the hidden counts and flows of a problem whose model is known; `headcount.infer` also takes an unknown initial law.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ def infer(
     """
     if isinstance(problem.model, MarkovChain) and not problem.model.initial_known:
         raise ValueError(
-            "the model's initial distribution is unknown: headcount.learn.infer_initial(problem) learns it and includes its "
-            "uncertainty; or give one, MarkovChain(initial, ...)"
+            "the model's initial distribution is unknown, and an engine needs one: headcount.infer(problem) learns it and includes "
+            "its uncertainty; or give one, MarkovChain(initial, ...)"
         )
     choice = chosen(problem, engine)
     run = choice.engine

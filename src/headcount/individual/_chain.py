@@ -37,7 +37,7 @@ class MarkovChain(RootedModel):
     initial
         pi, the law of the cell at the first time, shape ``(L,)``. Labelled (pandas, xarray) inputs are put
         in the order of `cells`, or of the first labels met.
-        None: unknown (see `headcount.learn.infer_initial`).
+        None: unknown, and learned by `headcount.infer` and `fit`.
     transitions
         One matrix for all steps (then `length` or `times` says how many), or a sequence of T − 1 matrices (an
         array of shape ``(T − 1, L, L)`` is one), each dense or scipy.sparse; ``[i, j]`` is the probability of
@@ -85,7 +85,7 @@ class MarkovChain(RootedModel):
             [transitions] if single else _as_list(transitions, "transitions", "one matrix, or one per step")
         )
         self.initial_known = initial is not None
-        """Whether the initial distribution was given; if not, it is uniform here, and `headcount.learn.infer_initial` learns it."""
+        """Whether the initial distribution was given; if not, it is uniform here, and `headcount.infer` learns it."""
         if initial is None:
             initial = _uniform(given)
         law, law_axes = split_labels(initial)

@@ -110,7 +110,7 @@ class Case:
 
     @property
     def learns_initial(self) -> bool:
-        """Whether the initial distribution is unknown, so that `headcount.learn.infer_initial` is to learn it."""
+        """Whether the initial distribution is unknown, so that `headcount.infer` learns it."""
         model = self.problem.model
         return isinstance(model, MarkovChain) and not model.initial_known
 
@@ -122,7 +122,7 @@ def read_problem(
     transitions: Any = None,
     features: Any = None,
     weights: Any = None,
-    initial: Any = "counts",
+    initial: Any = "learned",
     cells: Any = None,
     flows: Any = None,
     noise: str = "poisson",
@@ -149,9 +149,9 @@ def read_problem(
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
     initial
-        ``"counts"`` (shares of the first counts, which are then used twice), ``"smoothed"`` (the same, half an individual more in
-        every cell), ``"uniform"``, a table ``cell, probability``, or ``"learned"``: unknown, for `headcount.learn.infer_initial`
-        and `fit` to learn under a flat prior.
+        ``"learned"`` (unknown: `headcount.infer` and `fit` learn it under a flat prior), a table ``cell, probability``, ``"counts"``
+        (shares of the first counts, which are then used twice), ``"smoothed"`` (the same, half an individual more in every cell)
+        or ``"uniform"``.
     cells
         ``cell[, x, y]``: all the cells, their order and their places.
     flows

@@ -6,7 +6,7 @@ from headcount.learn._families import Family
 from headcount.learn._fit import fit
 from headcount.learn._forecast import Forecast
 from headcount.learn._information import Direction, Information
-from headcount.learn._initial import LearnInitial, infer_initial
+from headcount.learn._initial import LearnInitial, infer, infer_initial
 from headcount.learn._parametrisation import (
     LearnRate,
     LogisticChain,
@@ -34,5 +34,6 @@ __all__ = [
     "compare",
     "fit",
     "fit_complete",
+    "infer",
     "infer_initial",
 ]

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from headcount import engines
 from headcount.engines import Engine, Posterior, select
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._components import Array, Component, Rows
@@ -80,6 +81,50 @@ def _shared(matrices: list[Any]) -> Any:
     return matrices[0] if len({id(m) for m in matrices}) == 1 else matrices
 
 
+def infer(
+    problem: Problem,
+    engine: Engine | str | None = None,
+    *,
+    rng: np.random.Generator | int | None = None,
+    strict: bool = True,
+    progress: bool | None = None,
+) -> Posterior:
+    """Infer the hidden counts and flows of a problem; an initial distribution that is unknown is learned (`infer_initial`).
+
+    Parameters
+    ----------
+    problem
+        What is known.
+    engine
+        How to infer: an engine, or its name (``"MAP"``). None and ``Auto()`` choose from the problem
+        (``headcount.engines.select`` says what and why).
+    rng
+        Seed or generator for random engines. They need one: without it the answer could not be got again.
+    strict
+        Raise `NotConvergedError` (`FitNotConvergedError` where the initial distribution is learned) when the tolerance was not
+        reached; False returns the answer, marked.
+    progress
+        Show a bar: None decides by itself (long runs on a terminal).
+
+    Returns
+    -------
+    Posterior
+        Labelled means, spreads and draws, with the status of the run; ``outcome.info["initial"]`` where the initial
+        distribution was learned.
+
+    Examples
+    --------
+    >>> import headcount as hc
+    >>> chain = hc.MarkovChain(None, [[0.9, 0.1], [0.2, 0.8]], length=3)
+    >>> counts = [[float("nan"), float("nan")], [62, 38], [60, 41]]
+    >>> hc.infer(hc.Problem(chain, 100, hc.Poisson(counts))).outcome.info["initial"]
+    'learned from all counts under a flat prior, its uncertainty included'
+    """
+    unknown = isinstance(problem.model, MarkovChain) and not problem.model.initial_known
+    run = infer_initial if unknown else engines.infer
+    return run(problem, engine, rng=rng, strict=strict, progress=progress)
+
+
 def infer_initial(
     problem: Problem,
     engine: Engine | str | None = None,
@@ -133,7 +178,12 @@ def infer_initial(
 def integrated(posterior: Posterior, family: Family, x: Array) -> Posterior:
     """The posterior at an estimated initial distribution, with the uncertainty of that estimate where the engine gives any."""
     chain = family if isinstance(family, InitialFamily) else chain_family(family)
-    if chain is None or chain.initial is None or chain.template.initial_known:
+    if chain is None or chain.initial is None:
+        return posterior
+    if chain.template.initial_known:
+        posterior.outcome.info["initial"] = (
+            "learned from all counts without a prior, its uncertainty not included"
+        )
         return posterior
     posterior.outcome.info["initial"] = "learned from all counts under a flat prior"
     if not posterior.beliefs.has_spread:

@@ -40,6 +40,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "tolerance": plain(outcome.tolerance),
         "seconds": plain(outcome.seconds),
         "seed": plain(outcome.info.get("seed")),
+        "initial_law": outcome.info.get("initial", "given with the model"),
         "population": posterior.problem.population,
         "dispersion": None if dispersion is None else dispersion.text,
         "log_evidence": None if evidence is None else plain(float(evidence)),
