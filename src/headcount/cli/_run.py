@@ -91,9 +91,9 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     output.check_files(case, fitted=False)
     engine, plan = planned(case.problem, options)
     refuse_too_large(plan)
-    if case.learns_initial:  # the plan's engine was chosen for a uniform initial law
-        engine = named_engine(options)
-    posterior = infer(case.problem, engine, rng=options.seed, strict=False)
+    # Where the initial law is unknown, the plan's engine was chosen for a uniform one.
+    chosen = named_engine(options) if case.learns_initial else engine
+    posterior = infer(case.problem, chosen, rng=options.seed, strict=False)
     _write_and_show(posterior, output, case.notes, good=posterior.status.good)
 
 
