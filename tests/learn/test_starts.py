@@ -9,7 +9,7 @@ from benchmarks.starts import WEIGHTS, best_of_random_starts, world
 
 import headcount as hc
 from headcount import simulate
-from headcount.engines import MAP, Engine, Outcome, TiltedEP
+from headcount.engines import MAP, Engine, Outcome, Status, TiltedEP
 from headcount.individual import MarkovChain
 from headcount.learn import LogisticChain, TabularChain, fit
 from headcount.learn._climb import Optimum
@@ -49,6 +49,37 @@ def test_maxima_that_the_data_hardly_tell_apart_are_reported() -> None:
     (note,) = rival_notes([best, near, far], ["stay"])
     assert note.startswith("a second maximum, about 2.5 nats lower, lies near stay = 4 (from the start 'b')")
     assert rival_notes([best, far], ["stay"]) == []
+
+
+def one_day() -> Problem:
+    """Totals of one day, which hardly determine a free matrix: the evidence is flat along a curved ridge."""
+    moves = [[0.8, 0.15, 0.05], [0.1, 0.8, 0.1], [0.05, 0.25, 0.7]]
+    chain = MarkovChain([0.8, 0.1, 0.1], moves, length=8)
+    day = simulate.population(chain, 5000, observe=simulate.poisson(), rng=1)
+    return hc.Problem(chain, 5000, hc.Poisson(day.observed))
+
+
+def test_climbs_that_end_along_one_ridge_are_one_maximum() -> None:
+    """Three climbs that stop far apart on a ridge are one maximum once polished, and the fit converges on it."""
+    found = fit(TabularChain(), one_day())
+    assert found.status is Status.CONVERGED
+    assert len(found.optima) == 1
+    assert not any("second maximum" in note for note in found.notes)
+    assert found.evidence > -120.5  # before steps were fitted to the ridge: stalled at −120.5016
+
+
+def test_two_maxima_stay_two_when_polished() -> None:
+    """Exact totals of 3 origins and 2 destinations: who goes where has several maxima, all at probability zero or one."""
+    cells = [("a", "b", "c"), ("x", "y")]
+    chain = MarkovChain([0.5, 0.3, 0.2], [np.full((3, 2), 0.5)], times=["before", "after"], cells=cells)
+    counts = [hc.Exact([50, 30, 20], on="before"), hc.Exact([40, 60], on="after")]
+    found = fit(TabularChain(), hc.Problem(chain, 100, counts))
+    assert found.status is Status.EDGE
+    assert any("ran to zero" in note for note in found.notes)
+    assert found.information.edge
+    assert np.sort(found.model.transitions[0][:2].ravel()) == pytest.approx([0, 0, 1, 1], abs=1e-3)
+    assert any("second maximum" in note for note in found.notes)
+    assert found.optima[0].evidence - found.optima[1].evidence > 0.1
 
 
 def test_sticky_and_mobile_starts_are_what_they_say() -> None:

@@ -302,6 +302,16 @@ class Rows(Component):
         """Equal probabilities."""
         return np.zeros(len(self.place[0]))
 
+    def vanishing(self, x: Array, n: Array, least: float) -> list[tuple[str, Array]]:
+        """Entries with (n_r + prior) q < ``least``, by name, each with the direction of x that changes its log-odds alone."""
+        rows, columns = self.place
+        total = np.where(self.free, n + self.dirichlet - 1, 0.0).sum(axis=1, keepdims=True)
+        few = self.moving & (total * self.shares(x) < least)
+        return [
+            (str(self.labels[r, c]), 1.0 * ((rows == r) & ((columns == c) | (c == self.reference[r]))))
+            for r, c in np.argwhere(few)
+        ]
+
     def shares(self, x: Array) -> Array:
         """q, shape (R, C); zero where not free."""
         odds = np.where(self.free, 0.0, -np.inf)

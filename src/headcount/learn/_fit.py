@@ -19,7 +19,7 @@ from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
 from headcount.learn._initial import integrated
 from headcount.learn._parametrisation import Parametrisation
-from headcount.learn._refine import LEFT_AT_MOST, refined
+from headcount.learn._refine import CLOSE_ENOUGH, LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
 from headcount.learn._starts import begin, choose_engine, rival_notes
 from headcount.observe import Problem, ProblemError
@@ -99,16 +99,10 @@ def fit(
     """
     settings, problems = _paired(parametrisation, problem)
     families = bind(settings, problems)
-    engine = None if engine is None or isinstance(as_engine(engine), Auto) else as_engine(engine)
-    _check_options(method, engine, rng)
-    if any(p.disperses for p in problems):
-        raise ValueError(
-            "fit takes independent individuals only: leave the dispersion out of the problems, then give it to infer "
-            "with the learned model"
-        )
+    engine = _checked_engine(method, engine, rng)
     seed = int(np.random.default_rng(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
-    checkpoints = None if checkpoint is None else _Checkpoints(Path(checkpoint), families, mark)
+    checkpoints = _Checkpoints(checkpoint, families, mark)
     with running(problems, client=client, workers=workers) as mapper:
         expect = Expectation(families, problems, TiltedEP() if engine is None else engine, seed, mapper)
         climber = Climber(
@@ -117,12 +111,10 @@ def fit(
             DEFAULT_BUDGET[method] if max_iterations is None else max_iterations,
             tolerance,
             true_values(families[0], truth) if truth is not None else None,
-            None if checkpoints is None else checkpoints.write,
+            checkpoints.write,
             progress,
         )
-        begun = None if checkpoints is None else checkpoints.read(expect)
-        if begun is None:
-            begun = _begun(climber, start, choose=engine is None)
+        begun = checkpoints.read(expect) or _begun(climber, start, choose=engine is None)
         refine = refine and method == "ascent"
         ended, status, information = _searched(begun, climber, errors=standard_errors, refine=refine)
         point = ended.climb.point
@@ -163,11 +155,14 @@ def _paired(
     return settings * len(problems) if len(settings) == 1 else settings, problems
 
 
-def _check_options(method: str, engine: Engine | None, rng: Any) -> None:
-    if engine is not None and engine.random and rng is None:
-        raise ValueError(f"{engine.name} is random: give rng, so that the answer can be got again")
+def _checked_engine(method: str, given: Engine | str | None, rng: Any) -> Engine | None:
+    """The engine that was named, None where it is to be chosen; options that cannot be are refused."""
     if method not in DEFAULT_BUDGET:
         raise ValueError(f'method is {method!r}: give "ascent" or "em"')
+    engine = as_engine(given)
+    if engine.random and rng is None:
+        raise ValueError(f"{engine.name} is random: give rng, so that the answer can be got again")
+    return None if isinstance(engine, Auto) else engine
 
 
 def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tuple[Family, ...]:
@@ -182,6 +177,11 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
     families: list[Family] = []
     for k, (one, problem) in enumerate(zip(settings, problems, strict=True)):
         wrong += [f"problem {k}: {text}" for text in one.check(problem)]
+        if problem.disperses:
+            wrong.append(
+                f"problem {k}: fit takes independent individuals only: leave the dispersion out of the problem, then give it to "
+                "infer with the learned model"
+            )
         try:
             families.append(one.bind(problem.model))
         except ValueError as error:
@@ -203,18 +203,20 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
 class _Checkpoints:
     """The file that holds the state of a climb, so that a killed fit goes on to the same answer."""
 
-    path: Path
+    path: str | Path | None
+    """None: nothing is kept."""
     families: Sequence[Family]
     mark: str
     """Fingerprint of the fit."""
 
     def write(self, at: ClimbState) -> None:
         """Replace the file."""
-        write(self.path, CHECKPOINT_KIND, [self.mark, at], known=self.families)
+        if self.path is not None:
+            write(self.path, CHECKPOINT_KIND, [self.mark, at], known=self.families)
 
     def read(self, expect: Expectation) -> ClimbState | None:
         """The state where there is one; refuse that of another fit."""
-        if not self.path.exists():
+        if self.path is None or not Path(self.path).exists():
             return None
         remedy = "give another path, or delete it to begin anew"
         mark, at = read(self.path, CHECKPOINT_KIND, known=self.families, remedy=remedy)
@@ -240,8 +242,16 @@ def _begun(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
 def _searched(
     begun: ClimbState, climber: Climber, *, errors: bool, refine: bool
 ) -> tuple[ClimbState, Status, Information | None]:
+    """`_climbed`; a maximum at which probabilities ran to zero says so."""
+    ended, status, information = _climbed(begun, climber, errors=errors, refine=refine and errors)
+    at_edge = status.good and information is not None and bool(information.edge)
+    return ended, Status.EDGE if at_edge else status, information
+
+
+def _climbed(
+    begun: ClimbState, climber: Climber, *, errors: bool, refine: bool
+) -> tuple[ClimbState, Status, Information | None]:
     """Climb to a zero of the gradient, then, where they differ, to the maximum of the evidence."""
-    refine = refine and errors
     ended, status = replace(climber, yielding=refine)(begun)
     if not errors:
         return ended, status, None
@@ -291,6 +301,11 @@ def _notes(at: ClimbState, information: Information | None, names: Sequence[str]
     if most > 0:
         notes.append(
             f"the engine expected counts below zero (up to {most:.3g} in all): they were left out of the M-step"
+        )
+    left = at.rows[-1]["residual"]
+    if left > CLOSE_ENOUGH:
+        notes.append(
+            f"the search ended {left:.2g} standard errors from the maximum, about {0.5 * left**2:.2g} nats below it"
         )
     if at.climb.point.excess > 1:
         notes.append(f"the last E-step missed its tolerance by a factor of {at.climb.point.excess:.2g}")

@@ -14,10 +14,11 @@ standard deviation: ρ · individuals < 1/WIDEST².
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import null_space
 
 from headcount.learn._climb import usable
 from headcount.learn._components import Array
@@ -40,6 +41,12 @@ CURVATURE_ERROR = 0.3
 a second difference of 0.01 are 4 %, and their squares vary."""
 PRIOR_SHARE = 0.9
 """Share of the information along a direction above which the prior, not the data, makes the estimate."""
+EDGE = 1e-2
+"""Expected individuals in all below which a probability counts as zero: bringing it there changes the evidence by about as many nats."""
+STEPS_TOO_LONG = 2.0
+"""Times `SECOND_STEP`, measured by the curvature just found, beyond which the differences are taken again with shorter steps."""
+MOST_DIFFERENCES = 3
+"""Times that differences are taken, at most: along a curved ridge the last point's curvature is no guess of this one's."""
 SHORTER_STEPS = 3
 """Lengths tried of a difference step where an E-step fails, each a fifth of the one before."""
 SMALLEST_NAMED = 0.1
@@ -91,10 +98,17 @@ class Information:
     (K, K): J⁻¹ at a maximum, and elsewhere what leads up, also where the evidence curves upwards."""
     lean: Array = field(default_factory=lambda: np.zeros(0))
     """By how much the slope of the engine's evidence exceeds Fisher's gradient, shape (K,)."""
+    edge: tuple[str, ...] = ()
+    """Probabilities that ran to zero; everything else is found as if they were held there."""
 
     def notes(self) -> list[str]:
         """What a reader of the standard errors should know."""
         notes = [f"not identified: {direction}" for direction in self.unidentified]
+        if self.edge:
+            notes.append(
+                f"at the edge: {', '.join(self.edge)} ran to zero (fewer than {EDGE} individuals expected in all); standard "
+                "errors are those with these held at zero"
+            )
         if self.saddle:
             notes.append("the information has a negative eigenvalue: this is no maximum; try another start")
         if self.discrepancy > 2:
@@ -141,29 +155,34 @@ def observed_information(
     another 2K.
     """
     complete = point.objective.information(point.x)
+    edge = point.objective.vanishing(point.x, EDGE)
     where, inner = _initial_block(point, expect, complete)
     others = np.setdiff1d(np.arange(len(complete)), where)
-    white, null = _whitened(complete, others)
+    white, null = _whitened(complete, _inside(len(complete), others, edge))
     if guess is None:
         columns, slope, curvature = _differences(point, expect, white, np.full(white.shape[1], FIRST_STEP))
         rough = _scaled(white.T @ columns, curvature)
     else:
         rough = np.linalg.pinv(np.linalg.pinv(white) @ guess @ np.linalg.pinv(white).T)
-    share, turned = np.linalg.eigh(0.5 * (rough + rough.T))
     jacobian = rough
-    if guess is not None or (share < SECOND_BELOW).any():
+    for trial in range(MOST_DIFFERENCES):
+        share, turned = np.linalg.eigh(0.5 * (jacobian + jacobian.T))
+        if trial == 0 and guess is None and not (share < SECOND_BELOW).any():
+            break
         white = white @ turned
         longest = LONGEST_STEP * np.sqrt(individuals)
-        steps = np.minimum(SECOND_STEP / np.sqrt(np.clip(share, 1e-12, 1.0)), longest)
+        steps = np.minimum(SECOND_STEP / np.sqrt(np.clip(np.abs(share), 1e-12, 1.0)), longest)
         columns, slope, curvature = _differences(point, expect, white, steps)
         jacobian = _scaled(white.T @ columns, curvature)
+        if (steps * np.sqrt(np.abs(np.diagonal(jacobian))) <= STEPS_TOO_LONG * SECOND_STEP).all():
+            break
     if len(where):
-        first, lost = _whitened(complete, where)
+        first, lost = _whitened(complete, _inside(len(complete), where, edge))
         cross = first.T @ columns
         jacobian = np.block([[jacobian, cross.T], [cross, first[where].T @ inner @ first[where]]])
         slope = np.concatenate([slope, first.T @ point.gradient])
         white, null = np.hstack([white, first]), [*null, *lost]
-    return examine(
+    found = examine(
         jacobian,
         white,
         null,
@@ -173,6 +192,16 @@ def observed_information(
         slope=slope,
         gradient=white.T @ point.gradient,
     )
+    return replace(found, edge=tuple(label for label, _ in edge))
+
+
+def _inside(count: int, part: NDArray[np.intp], edge: Sequence[tuple[str, Array]]) -> Array:
+    """A basis of the changes of some parameters that leave probabilities at zero where they are, shape (K, R)."""
+    held = [v[part] for _, v in edge if v[part].any()]
+    basis = null_space(np.array(held)) if held else np.eye(len(part))
+    made = np.zeros((count, basis.shape[1]))
+    made[part] = basis
+    return made
 
 
 def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> tuple[NDArray[np.intp], Array]:
@@ -197,16 +226,15 @@ def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> t
 
 def complete_information(information: Array, names: Sequence[str], individuals: float) -> Information:
     """The same when all counts are seen: J = I."""
-    white, null = _whitened(information, np.arange(len(information)))
+    white, null = _whitened(information, np.eye(len(information)))
     return examine(np.eye(white.shape[1]), white, null, information, names=names, individuals=individuals)
 
 
-def _whitened(complete: Array, part: NDArray[np.intp]) -> tuple[Array, list[tuple[Array, str]]]:
-    """Directions W among some parameters with WᵀIW = 1, shape (K, R), and those about which complete counts say nothing."""
-    scale, values, vectors = scaled_eigen(complete[np.ix_(part, part)])
+def _whitened(complete: Array, unit: Array) -> tuple[Array, list[tuple[Array, str]]]:
+    """Directions W in the span of ``unit`` with WᵀIW = 1, shape (K, R), and those about which complete counts say nothing."""
+    scale, values, vectors = scaled_eigen(unit.T @ complete @ unit)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
     kept = values > NULL_SHARE * max(float(values.max(initial=0.0)), 1e-300)
-    unit = np.eye(len(complete))[:, part]
     null = [(unit[:, k], _NEVER) for k in np.flatnonzero(scale == 0)]
     for k in np.flatnonzero(~kept):
         v = inverse * vectors[:, k]

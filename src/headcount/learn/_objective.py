@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from headcount.learn._components import Array, Component
+from headcount.learn._components import Array, Component, Rows
 from headcount.learn._families import Family
 
 NULL_SHARE = 1e-10
@@ -99,6 +99,20 @@ class Objective:
         """information⁺ v."""
         pairs = zip(self._blocks(x), self.families[0].split(v), strict=True)
         return np.concatenate([np.zeros(0), *(block.solve(part, piece) for (block, part), piece in pairs)])
+
+    def vanishing(self, x: Array, least: float) -> list[tuple[str, Array]]:
+        """Probabilities under which fewer than ``least`` individuals are expected, with the direction of x that moves each alone."""
+        found = []
+        start = 0
+        for block, part in self._blocks(x):
+            rows = block.prior
+            if isinstance(rows, Rows):
+                for label, direction in rows.vanishing(part, sum(n for _, n in block.terms), least):
+                    padded = np.zeros(len(x))
+                    padded[start : start + len(part)] = direction
+                    found.append((label, padded))
+            start += len(part)
+        return found
 
     def maximise(self, x: Array) -> Array:
         """The M-step: argmax Q, from x."""

@@ -36,7 +36,7 @@ ROUNDS = 15
 """Times that the information is found, at most: with ten individuals per cell up to 37 steps were needed."""
 STEPS = 4
 """Steps per round, at most: the lean changes too much after more."""
-TRIALS = 4
+TRIALS = 8
 """Lengths tried of the first step of a round; the later ones are tried once."""
 
 

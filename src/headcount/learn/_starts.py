@@ -23,10 +23,19 @@ from typing import Any
 import numpy as np
 
 from headcount.engines import MAP, Engine, TiltedEP, select
-from headcount.learn._climb import Climb, Climber, ClimbState, Optimum, em_residual, first_state, tried
+from headcount.learn._climb import (
+    Climb,
+    Climber,
+    ClimbState,
+    Optimum,
+    dense_inverse,
+    em_residual,
+    first_state,
+    tried,
+)
 from headcount.learn._components import Array, Rows
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._families import ChainFamily, Family, chain_family
+from headcount.learn._families import ChainFamily, Family, chain_family, standard_errors
 from headcount.learn._objective import Block
 from headcount.observe import Binomial, Poisson, Problem, ProblemError
 
@@ -50,6 +59,15 @@ MAP_BUDGET = 60
 """Steps that MAP may take to get there."""
 VALLEY = 0.5
 """Nats by which the evidence must fall between two points for them to be two maxima and not one."""
+POLISHED = 1e-4
+"""Standard errors from MAP's maximum to which climbs are continued before they are called two maxima; at 1e-2, three climbs along one
+flat ridge (the free matrix of the tutorial) still ended in three places."""
+POLISH_BUDGET = 600
+"""Steps that this may take; a climb that needs more follows a ridge and is no second maximum."""
+APART = 0.1
+"""Standard errors by which polished maxima must lie apart to be two."""
+SAME_VALUE = 1e-4
+"""Difference of probabilities, weights or rates that is none: probabilities near zero have standard errors near zero."""
 RIVAL = 5.0
 """Nats within which a second maximum is reported: posterior odds of 150."""
 
@@ -116,12 +134,13 @@ def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool)
     rivals = _rivals(climbs, cheap, expect)
     if not rivals:
         return None
-    chosen, near = rivals[0]
+    optima = _optima(rivals, cheap, expect)
+    chosen, near = next(pair for pair in rivals if pair[0].start == optima[0].start)
     expect.e_steps = chosen.e_steps + (near is not chosen.climb.point)
     climb = Climb(near, chosen.climb.pairs, 0.0, em_residual(near))
     return replace(
         first_state(climb, expect, f"{chosen.start}, then MAP"),
-        optima=tuple(Optimum(state.start, p.x, p.value) for state, p in rivals),
+        optima=optima,
         searched=cheap.e_steps - chosen.e_steps,
         engine_at=climbs[0].climb.point.x if choose else None,
     )
@@ -138,6 +157,35 @@ def _rivals(
             near = at if repr(expect.engine) == repr(cheap.engine) else tried(expect, at.x, at)
             found += [] if near is None else [(state, near)]
     return sorted(found, key=lambda pair: -pair[1].value if np.isfinite(pair[1].value) else np.inf)
+
+
+def _optima(
+    rivals: Sequence[tuple[ClimbState, Evaluation]], cheap: Expectation, expect: Expectation
+) -> tuple[Optimum, ...]:
+    """The maxima, the best first. Climbs within `RIVAL` nats are polished: on a ridge they end at one and the same maximum."""
+    made = [Optimum(state.start, point.x, point.value) for state, point in rivals]
+    close = [pair for pair in rivals if not rivals[0][1].value - pair[1].value >= RIVAL]
+    if len(close) == 1:
+        return tuple(made)
+    ends: list[Climb] = []
+    found: list[Optimum] = []
+    for state, point in close:
+        end = _climbed(state, cheap, POLISH_BUDGET, POLISHED).climb
+        if ends and (end.residual > POLISHED or any(_same(end, other) for other in ends)):
+            continue
+        ends.append(end)
+        own = tried(expect, end.point.x, point) or point
+        found.append(Optimum(state.start, own.x, own.value))
+    found.sort(key=lambda optimum: np.nan_to_num(-optimum.evidence, nan=np.inf))
+    return (*found, *made[len(close) :])
+
+
+def _same(a: Climb, b: Climb) -> bool:
+    """Whether two polished climbs ended within `APART` standard errors of each other, in probabilities, weights and rates."""
+    family = a.point.objective.families[0]
+    here, there = family.natural(a.point.x), family.natural(b.point.x)
+    errors = standard_errors(here, dense_inverse(a)) + standard_errors(there, dense_inverse(b))
+    return bool((np.abs(here.values - there.values) <= APART * errors + SAME_VALUE).all())
 
 
 def _climbs(cheap: Expectation, starts: Mapping[str, Array]) -> list[ClimbState]:
@@ -159,8 +207,10 @@ def _climbs(cheap: Expectation, starts: Mapping[str, Array]) -> list[ClimbState]
     return _ranked(ended)
 
 
-def _climbed(state: ClimbState, cheap: Expectation, budget: int) -> ClimbState:
-    return Climber(cheap, max_iterations=budget, tolerance=MAP_TOLERANCE)(state)[0]
+def _climbed(
+    state: ClimbState, cheap: Expectation, budget: int, tolerance: float = MAP_TOLERANCE
+) -> ClimbState:
+    return Climber(cheap, max_iterations=budget, tolerance=tolerance)(state)[0]
 
 
 def _ranked(states: Sequence[ClimbState]) -> list[ClimbState]:

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 
 class Status(Enum):
-    """How a run ended. Only the first three are answers that can be used without a second look."""
+    """How a run ended. Only the first four are answers that can be used without a second look."""
 
     CONVERGED = "converged"
     EXACT = "exact"
     SAMPLED = "sampled"
+    EDGE = "at the edge"
+    """Of a fit: the maximum was reached, and lies where some probabilities are zero."""
     BUDGET = "iteration budget spent"
     STALLED = "stalled"
     NOT_FINITE = "not finite"
@@ -23,7 +25,7 @@ class Status(Enum):
     @property
     def good(self) -> bool:
         """Whether the answer is what the engine promises."""
-        return self in {Status.CONVERGED, Status.EXACT, Status.SAMPLED}
+        return self in {Status.CONVERGED, Status.EXACT, Status.SAMPLED, Status.EDGE}
 
     @property
     def causes(self) -> str:
