@@ -6,8 +6,8 @@ from tests.engines.sampler_cases import cases, scopes
 
 import headcount as hc
 from headcount.engines.exact._count_states import (
-    CountStates,
     binomials,
+    count_state_beliefs,
     count_transition,
     count_vectors,
     split_flows,
@@ -32,7 +32,7 @@ CHAINS = [
 @pytest.mark.parametrize("name", CHAINS)
 def test_count_states_equal_enumeration(name):
     """Nodes, flows, all covariances, quantiles and evidence of chains, from messages over count vectors, to 1e-10."""
-    exact, found = enumerated(CASES[name]), CountStates().solve(CASES[name], None)
+    exact, found = enumerated(CASES[name]), count_state_beliefs(CASES[name])
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-10)
     every = scopes(CASES[name])
     every += [scope[::-1] for scope in every if len(scope) == 2]
@@ -71,7 +71,7 @@ def test_binomials_handle_certain_moves():
 def test_count_state_draws_have_the_right_moments():
     """Means of 400 draws within 5 standard errors (40 entries: wrong alarm below 3e-5); margins agree in each draw."""
     problem = CASES["three cells"]
-    found = CountStates().solve(problem, None)
+    found = count_state_beliefs(problem)
     draws = found.sample(400, rng=np.random.default_rng(5), integer=True)
     for scope, table in draws.items():
         error = np.sqrt(found.variance(scope) / 400) + 1e-12

@@ -7,7 +7,7 @@ from tests.engines.oracle import brute
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
-from headcount.engines.exact._count_states import CountStates
+from headcount.engines.exact._count_states import count_state_beliefs
 from headcount.engines.exact._enumerate import Enumerate, enumerated
 from headcount.individual import MarkovChain
 from headcount.observe import Exact, Poisson, Problem, ProblemError
@@ -72,7 +72,7 @@ def test_data_that_no_population_can_give_are_refused():
     problem = Problem(model, 3, [Exact([1, 2], on=0), Poisson([0, 1], on=1)])
     assert np.isfinite(enumerated(problem).log_evidence)
     stuck = Problem(model, 3, [Exact([1.0, 2.0], on=0), Exact([2.0], on=1, sums=[[1, 0]])])
-    for solve in (enumerated, lambda p: CountStates().solve(p, None)):
+    for solve in (enumerated, count_state_beliefs):
         with pytest.raises(ProblemError, match="agree"):
             solve(stuck)
 

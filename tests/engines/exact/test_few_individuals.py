@@ -6,7 +6,7 @@ from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
 from headcount.engines.exact._enumerate import Enumerate, enumerated
-from headcount.engines.exact._few_individuals import FewIndividuals, few_individuals_fit, push
+from headcount.engines.exact._few_individuals import few_individuals_beliefs, few_individuals_fit, push
 from headcount.individual import MarkovChain
 from headcount.observe import Exact, Gaussian, Poisson, Problem, ProblemError
 
@@ -27,7 +27,7 @@ def test_most_cases_fit():
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_the_enumeration(name):
     """Evidence, means, variances, covariances of all pairs and quantiles of nodes and flows, either way round."""
-    exact, found = enumerated(CASES[name]), FewIndividuals().solve(CASES[name], None)
+    exact, found = enumerated(CASES[name]), few_individuals_beliefs(CASES[name])
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-10)
     every = scopes(CASES[name])
     every += [scope[::-1] for scope in every if len(scope) == 2]
@@ -47,7 +47,7 @@ def test_equal_to_the_enumeration_on_every_awkward_tree(name):
     model = awkward_models()[name]
     counts = {v: np.round(2 * model.marginal((v,))) for v in model.variables}
     problem = Problem(model, 2, [Poisson(counts, background=0.1)])
-    exact, found = enumerated(problem), FewIndividuals().solve(problem, None)
+    exact, found = enumerated(problem), few_individuals_beliefs(problem)
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-10)
     for scope in scopes(problem):
         np.testing.assert_allclose(found.mean(scope), exact.mean(scope), atol=1e-10)
@@ -76,7 +76,7 @@ def test_data_far_from_the_model_do_not_underflow():
     problem = Problem(
         chain, 3, [Exact([3, 0], on=0), Gaussian([0.0, 3.0], sd=0.05, on=1), Exact([3, 0], on=2)]
     )
-    exact, found = enumerated(problem), FewIndividuals().solve(problem, None)
+    exact, found = enumerated(problem), few_individuals_beliefs(problem)
     assert found.log_evidence == pytest.approx(exact.log_evidence, rel=1e-12)
     np.testing.assert_allclose(found.mean((1, 2)), exact.mean((1, 2)), atol=1e-10)
 
@@ -90,7 +90,7 @@ def test_pushing_mends_what_underflows():
 def test_draws_have_the_right_moments():
     """Means of 2000 draws within 5 standard errors (27 entries: wrong alarm below 2e-5); margins agree in each draw."""
     problem = CASES["three cells"]
-    found = FewIndividuals().solve(problem, None)
+    found = few_individuals_beliefs(problem)
     draws = found.sample(2000, rng=np.random.default_rng(5), integer=True)
     for scope, table in draws.items():
         error = np.sqrt(found.variance(scope) / 2000) + 1e-12
@@ -113,7 +113,7 @@ def test_contradictions_and_large_problems_are_refused_in_words():
     still = MarkovChain([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], length=2)
     stuck = Problem(still, 3, [Exact([1.0, 2.0], on=0), Exact([2.0], on=1, sums=[[1, 0]])])
     with pytest.raises(ProblemError, match="agree"):
-        FewIndividuals().solve(stuck, None)
+        few_individuals_beliefs(stuck)
     wide = MarkovChain(np.full(40, 1 / 40), np.full((40, 40), 1 / 40), length=3)
     with pytest.raises(ProblemError, match=r"307200000 joint states.*at most 10000000"):
-        FewIndividuals().solve(Problem(wide, 5, [Poisson(np.zeros((3, 40)))]), None)
+        few_individuals_beliefs(Problem(wide, 5, [Poisson(np.zeros((3, 40)))]))

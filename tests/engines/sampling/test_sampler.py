@@ -14,7 +14,7 @@ from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
 from headcount.engines import infer
-from headcount.engines.exact._count_states import CountStates
+from headcount.engines.exact._count_states import count_state_beliefs
 from headcount.engines.exact._enumerate import enumerated
 from headcount.engines.sampling import _arrays
 from headcount.engines.sampling._gibbs import Gibbs
@@ -176,7 +176,7 @@ def test_large_populations_use_the_closed_form_and_agree_with_the_exact_recursio
     """Two cells, N = 400, tables forbidden: Poisson in closed form gives the count-state answer, nodes and flows."""
     chain = MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=4)
     problem = Problem(chain, 400, [Poisson([[260, 130], [250, 160], [np.nan, np.nan], [200, 230]])])
-    exact = CountStates().solve(problem, None)
+    exact = count_state_beliefs(problem)
     monkeypatch.setattr(_arrays, "TABLE_ENTRIES", 0)
     found = run(PathGibbs(burn_in=100, sweeps=300), problem).beliefs
     assert found.arrays.slots.table.size == 0
@@ -205,7 +205,7 @@ def test_smoothing_beats_counting():
     rng = np.random.default_rng(4)
     chain = MarkovChain(rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), size=3), length=4)
     problem = Problem(chain, 50, [Poisson(rng.poisson(50 / 3, size=(4, 3)))])
-    exact = CountStates().solve(problem, None)
+    exact = count_state_beliefs(problem)
     smooth, counted = [], []
     for seed in range(6):
         found = run(PathGibbs(burn_in=100, sweeps=200, draws=20), problem, seed).beliefs

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headcount.engines._engine import DirectEngine
-from headcount.individual import RootedTree
+from headcount.engines.exact._exact_beliefs import (
+    ExactBeliefs,
+    law_of_counts,
+    log_likelihood,
+    log_sum,
+    to_scopes,
+)
 from headcount.observe import ProblemError
-from headcount.posterior import Beliefs, Promises
-from headcount.tables import Scope, dense
+from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from headcount.individual import Model
+    from headcount._types import Array, Counts, Scope
+    from headcount.individual import Model, Place, RootedTree
     from headcount.observe import Problem
 
-Array = NDArray[np.float64]
 LARGEST = {1: 2500, 2: 2500, 3: 64}
 """The largest population by number of cells: K_t has C(N + L − 1, L − 1)² entries, 50 MB and 37 MB at these sizes."""
 CACHE_BYTES = 400_000_000
@@ -37,29 +40,6 @@ LARGEST_LOG = 700.0
 """exp(±700) is about the largest and the smallest double."""
 ROUNDED = 36.0
 """A share of exp(−36) = 2e-16 is rounding."""
-ROUNDING = 1e-12
-"""What cumulative probabilities may miss by rounding."""
-
-
-@dataclass(frozen=True)
-class CountStates(DirectEngine):
-    """Exact posterior and evidence of a chain of at most three cells with observed nodes; any length, any noise.
-
-    Raises
-    ------
-    ProblemError
-        When the problem is not such a chain, is too large, or no counts agree with the data.
-    """
-
-    name: ClassVar[str] = "CountStates"
-
-    def solve(self, problem: Problem, rng: np.random.Generator) -> CountStateBeliefs:
-        """Forward and backward over count vectors."""
-        del rng
-        misfit = count_states_fit(problem)
-        if misfit is not None:
-            raise ProblemError(f"the exact count-state recursion does not fit: {misfit}")
-        return count_state_beliefs(problem)
 
 
 def count_states_fit(problem: Problem) -> str | None:
@@ -104,7 +84,7 @@ class Steps:
         return self._kept[key]
 
 
-def count_vectors(people: int, cells: int) -> NDArray[np.int64]:
+def count_vectors(people: int, cells: int) -> Counts:
     """All count vectors of `people` over 2 or 3 cells, in the kernels' order."""
     first = np.arange(people + 1)
     if cells == 2:
@@ -114,7 +94,7 @@ def count_vectors(people: int, cells: int) -> NDArray[np.int64]:
     return np.stack([a, b, people - a - b], axis=1)
 
 
-def index_of(vectors: NDArray[np.int64], people: int) -> NDArray[np.int64]:
+def index_of(vectors: Counts, people: int) -> Counts:
     """The place of count vectors in the kernels' order."""
     a = vectors[:, 0]
     return a if vectors.shape[1] == 2 else a * (people + 1) - a * (a - 1) // 2 + vectors[:, 1]
@@ -147,13 +127,13 @@ def binomials(people: int, chance: float) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class CountStateBeliefs(Beliefs):
+class CountStateBeliefs(ExactBeliefs):
     """Forward and backward messages over count vectors: alpha_t sums to 1, and so does alpha_t beta_t."""
 
     model: Model
     population: int
     steps: Steps
-    vectors: NDArray[np.int64]
+    vectors: Counts
     forward: tuple[Array, ...]
     backward: tuple[Array, ...]
     seen: tuple[Array, ...]
@@ -166,10 +146,9 @@ class CountStateBeliefs(Beliefs):
         """The chain."""
         return self.steps.rooted
 
-    @property
-    def promises(self) -> Promises:
-        """Exact moments."""
-        return Promises(non_negative=True, consistent=True)
+    def counts(self, t: int) -> Counts:
+        """The count vectors of time t, (vectors, L_t)."""
+        return self.vectors[:, : self.rooted.sizes[t]]
 
     def node_law(self, t: int) -> Array:
         """P(n_t = a | y) over count vectors."""
@@ -177,11 +156,11 @@ class CountStateBeliefs(Beliefs):
 
     def mean(self, scope: Scope) -> Array:
         """Exact posterior mean of a node or a flow table."""
-        t, edge, turned = self._locate(scope)
-        if not edge:
-            return np.asarray(self.node_law(t) @ self.vectors[:, : self.rooted.sizes[t]])
-        table = self._flow(self.forward[t][None], t)[0]
-        return table.T if turned else table
+        place = self.rooted.place(scope)
+        if not place.edge:
+            return np.asarray(self.node_law(place.node) @ self.counts(place.node))
+        t = place.node - 1
+        return np.asarray(place.turn(self._flow(self.forward[t][None], t)[0]))
 
     def variance(self, scope: Scope) -> Array:
         """Exact posterior variance."""
@@ -189,33 +168,22 @@ class CountStateBeliefs(Beliefs):
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Exact posterior covariance between any two nodes or flow tables."""
-        (t, edge_a, turned_a), (s, edge_b, turned_b) = self._locate(a), self._locate(b)
-        same_flow = edge_a and edge_b and t == s
-        if s < t + edge_a and not same_flow:
+        first, second = (self.rooted.place(scope) for scope in (a, b))
+        same_flow = first.edge and second.edge and first.node == second.node
+        if second.node - second.edge < first.node and not same_flow:
             return self.covariance(b, a).T
-        first, second = (self.mean(x) for x in (a, b))
-        joint = self._flow_pairs(t) if same_flow else self._products(t, edge_a, s, edge_b)
-        joint = joint.reshape(*_shape(first, turned_a), *_shape(second, turned_b))
-        if turned_a:
-            joint = np.swapaxes(joint, 0, 1)
-        if turned_b:
-            joint = np.swapaxes(joint, -1, -2)
-        return np.asarray(joint.reshape(first.size, second.size) - np.outer(first, second))
+        joint = self._flow_pairs(first.node - 1) if same_flow else self._products(first, second)
+        return to_scopes(joint, first, second) - np.outer(self.mean(a), self.mean(b))
 
-    def quantile(self, scope: Scope, level: float) -> Array | None:
-        """Exact quantile of node counts; None for flows."""
-        t, edge, _ = self._locate(scope)
-        if edge:
+    def count_law(self, scope: Scope) -> Array | None:
+        """Of node counts; None for flows."""
+        place = self.rooted.place(scope)
+        if place.edge:
             return None
-        law, width = self.node_law(t), self.rooted.sizes[t]
-        chance = np.stack(
-            [np.bincount(self.vectors[:, j], law, self.population + 1) for j in range(width)], axis=1
-        )
-        return np.asarray(np.argmax(chance.cumsum(axis=0) >= level - ROUNDING, axis=0), dtype=float)
+        return law_of_counts(self.counts(place.node), self.node_law(place.node), self.population)
 
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
-        """Independent draws: count vectors backwards in time, then each flow table given its two margins."""
-        del integer  # counts are integers already
+    def draw_states(self, size: int, rng: np.random.Generator) -> Counts:
+        """Indices of count vectors, (draws, times), drawn backwards in time."""
         last = len(self.forward) - 1
         states = np.empty((size, last + 1), dtype=np.int64)
         for d in range(size):
@@ -223,149 +191,116 @@ class CountStateBeliefs(Beliefs):
             for t in range(last - 1, -1, -1):
                 weights = self.forward[t] * self.steps.matrix(t, self.population)[:, states[d, t + 1]]
                 states[d, t] = rng.choice(len(self.vectors), p=weights / weights.sum())
-        return {tuple(c): self._tables(tuple(c), states, rng) for c in self.model.junction_tree.cliques}
+        return states
 
-    def _tables(self, scope: Scope, states: NDArray[np.int64], rng: np.random.Generator) -> Array:
-        """The tables of a clique for drawn count vectors, (draws, *table); flows are drawn given their margins."""
-        t, edge, turned = self._locate(scope)
-        rows = self.rooted.sizes[t]
-        before = self.vectors[states[:, t]]
-        if not edge:
-            return before[:, :rows].astype(float)
-        law, after = self.steps.law(t), self.vectors[states[:, t + 1]]
-        drawn = [split_flows(law, a, b, rng=rng) for a, b in zip(before, after, strict=True)]
-        tables = np.array(drawn, dtype=float).reshape(len(states), *law.shape)
-        tables = tables[:, :rows, : self.rooted.sizes[t + 1]]
-        return np.swapaxes(tables, 1, 2) if turned else tables
-
-    def _locate(self, scope: Scope) -> tuple[int, bool, bool]:
-        """(first time, whether it is a flow table, whether the scope names the later time first)."""
+    def drawn_table(self, scope: Scope, states: Counts, rng: np.random.Generator) -> Array:
+        """Node counts as drawn; flows are drawn given their two margins."""
         place = self.rooted.place(scope)
-        return place.node - place.edge, place.edge, place.turned
+        after = states[:, place.node]
+        if not place.edge:
+            return self.counts(place.node)[after].astype(float)
+        law, before = self.steps.law(place.node - 1), states[:, place.node - 1]
+        pairs = zip(self.vectors[before], self.vectors[after], strict=True)
+        drawn = np.array([split_flows(law, a, b, rng=rng) for a, b in pairs], dtype=float)
+        rows, columns = place.shape
+        return np.asarray(place.turn(drawn.reshape(len(states), *law.shape)[:, :rows, :columns]))
 
-    def _pull(self, values: Array, taken: tuple[int, ...]) -> Array:
-        """values(c + e_i + …) for the count vectors c of the population without the individuals taken out."""
-        fewer = count_vectors(self.population - len(taken), self.vectors.shape[1])
-        moved = fewer.copy()
+    def _above(self, taken: tuple[int, ...]) -> Counts:
+        """The places of c + e_i + … for the count vectors c of the population without the individuals taken out."""
+        moved = count_vectors(self.population - len(taken), self.vectors.shape[1])
         for i in taken:
             moved[:, i] += 1
-        return np.asarray(values[..., index_of(moved, self.population)])
+        return index_of(moved, self.population)
 
     def _flow(self, left: Array, t: int) -> Array:
         """Σ_{a,b} left(a) E[n_ij | a, b] K(a, b) l(b) beta(b) for every row of `left`: (rows, L_t, L_{t+1})."""
-        wide, law = self.vectors.shape[1], self.steps.law(t)
+        wide = range(self.vectors.shape[1])
         right = self.seen[t + 1] * self.backward[t + 1]
-        targets = np.stack([self._pull(right, (j,)) for j in range(wide)], axis=1)
+        targets = np.stack([right[self._above((j,))] for j in wide], axis=1)
         after = self.steps.matrix(t, self.population - 1) @ targets
-        out = np.stack([self._pull(left * self.vectors[:, i], (i,)) @ after for i in range(wide)], axis=1)
-        return np.asarray((out * law)[:, : self.rooted.sizes[t], : self.rooted.sizes[t + 1]])
+        sources = [(left * self.vectors[:, i])[:, self._above((i,))] for i in wide]
+        out = np.stack([source @ after for source in sources], axis=1) * self.steps.law(t)
+        return np.asarray(out[:, : self.rooted.sizes[t], : self.rooted.sizes[t + 1]])
 
     def _flow_pairs(self, t: int) -> Array:
-        """E[n_ij n_kl | y], (L_t, L_{t+1}, L_t, L_{t+1})."""
-        wide, law = self.vectors.shape[1], self.steps.law(t)
-        rows, columns = self.rooted.sizes[t], self.rooted.sizes[t + 1]
-        out = np.zeros((wide, wide, wide, wide))
-        if self.population >= 2:
-            right = self.seen[t + 1] * self.backward[t + 1]
-            targets = {(j, l): self._pull(right, (j, l)) for j in range(wide) for l in range(wide)}
-            step = self.steps.matrix(t, self.population - 2)
-            after = {key: step @ value for key, value in targets.items()}
-            for i in range(wide):
-                for k in range(wide):
-                    pairs = self.vectors[:, i] * (self.vectors[:, k] - (i == k))
-                    left = self._pull(self.forward[t] * pairs, (i, k))
-                    for (j, l), value in after.items():
-                        out[i, j, k, l] = law[i, j] * law[k, l] * (left @ value)
+        """E[n_ij n_kl | y], (L_t, L_{t+1}, L_t, L_{t+1}): pairs of two individuals, plus each with itself."""
+        law, sizes = self.steps.law(t), self.rooted.sizes[t : t + 2]
         table = self._flow(self.forward[t][None], t)[0]
-        out = out[:rows, :columns, :rows, :columns]
-        for i in range(rows):
-            for j in range(columns):
-                out[i, j, i, j] += table[i, j]
+        out = np.diag(table.ravel()).reshape(*sizes, *sizes)
+        if self.population < 2:
+            return out
+        right = self.seen[t + 1] * self.backward[t + 1]
+        step = self.steps.matrix(t, self.population - 2)
+        after = {to: step @ right[self._above(to)] for to in np.ndindex(sizes[1], sizes[1])}
+        for i, k in np.ndindex(sizes[0], sizes[0]):
+            pairs = self.vectors[:, i] * (self.vectors[:, k] - (i == k))
+            left = (self.forward[t] * pairs)[self._above((i, k))]
+            for (j, l), value in after.items():
+                out[i, j, k, l] += law[i, j] * law[k, l] * (left @ value)
         return out
 
-    def _products(self, t: int, edge_a: bool, s: int, edge_b: bool) -> Array:
+    def _products(self, first: Place, second: Place) -> Array:
         """E[n_A n_B | y] of an earlier scope A and a later scope B."""
-        if edge_a:
-            reach, left = t + 1, self._flow_ahead(t)
-        else:
-            reach, left = t, (self.forward[t] * self.vectors[:, : self.rooted.sizes[t]].T)
-        while reach < s:
+        t, s = first.node, second.node - second.edge
+        left = self._flow_ahead(t - 1) if first.edge else self.forward[t] * self.counts(t).T
+        for reach in range(t, s):
             left = self.seen[reach + 1] * (left @ self.steps.matrix(reach, self.population))
-            reach += 1
-        if edge_b:
-            return self._flow(left, s)
-        return np.asarray((left * self.backward[s]) @ self.vectors[:, : self.rooted.sizes[s]])
+        return self._flow(left, s) if second.edge else np.asarray((left * self.backward[s]) @ self.counts(s))
 
     def _flow_ahead(self, t: int) -> Array:
         """Σ_a alpha(a) E[n_ij | a, b] K(a, b) l(b) as a function of b: (flows, count vectors)."""
-        wide, law, step = self.vectors.shape[1], self.steps.law(t), self.steps.matrix(t, self.population - 1)
-        fewer = count_vectors(self.population - 1, wide)
-        rows = []
-        for i in range(self.rooted.sizes[t]):
-            reached = self._pull(self.forward[t] * self.vectors[:, i], (i,)) @ step
-            for j in range(self.rooted.sizes[t + 1]):
-                moved = fewer.copy()
-                moved[:, j] += 1
-                row = np.zeros(len(self.vectors))
-                row[index_of(moved, self.population)] = law[i, j] * reached
-                rows.append(row * self.seen[t + 1])
-        return np.array(rows)
-
-
-def _shape(table: Array, turned: bool) -> tuple[int, ...]:
-    return table.shape[::-1] if turned else table.shape
+        law, step = self.steps.law(t), self.steps.matrix(t, self.population - 1)
+        rows, columns = self.rooted.sizes[t : t + 2]
+        out = np.zeros((rows, columns, len(self.vectors)))
+        for i in range(rows):
+            reached = (self.forward[t] * self.vectors[:, i])[self._above((i,))] @ step
+            for j in range(columns):
+                out[i, j, self._above((j,))] = law[i, j] * reached
+        return out.reshape(-1, len(self.vectors)) * self.seen[t + 1]
 
 
 def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
-    """Run the recursion in both directions."""
+    """Exact posterior and evidence of a chain of at most three cells with observed nodes; any length, any noise.
+
+    Raises
+    ------
+    ProblemError
+        When the problem is not such a chain, is too large, or no counts agree with the data.
+    """
+    misfit = count_states_fit(problem)
+    if misfit is not None:
+        raise ProblemError(f"the exact count-state recursion does not fit: {misfit}")
     rooted, people = problem.model.rooted(), problem.population
     assert rooted is not None
     steps, vectors = Steps(rooted), count_vectors(people, max(2, *rooted.sizes))
     logs = [np.zeros(len(vectors)) for _ in rooted.variables]
     for site in problem.sites:
         t = rooted.index[site.scope[0]]
-        with np.errstate(divide="ignore"):
-            seen = site.noise.log_prob(site.margin(vectors[:, : rooted.sizes[t]]).astype(float))
-        logs[t] = logs[t] + seen.sum(axis=-1)
-    forward: list[Array] = []
-    scaled: list[Array] = []
-    log_evidence = 0.0
+        logs[t] = logs[t] + log_likelihood(site, vectors[:, : rooted.sizes[t]])
+    updates: list[tuple[Array, Array, float]] = []
+    before = log_multinomial(vectors, rooted.initial)
     for t, seen in enumerate(logs):
-        with np.errstate(divide="ignore"):
-            before = (
-                np.log(forward[-1] @ steps.matrix(t - 1, people))
-                if t
-                else log_multinomial(vectors, rooted.initial)
-            )
-        law, ratio, more = _update(before, seen, rooted, t)
-        forward.append(law)
-        scaled.append(ratio)
-        log_evidence += more
+        if t > 0:
+            with np.errstate(divide="ignore"):
+                before = np.log(updates[-1][0] @ steps.matrix(t - 1, people))
+        updates.append(_update(before, seen, rooted, t))
+    forward, scaled, scales = zip(*updates, strict=True)
     backward = [np.ones(len(vectors))]
     for t in range(len(logs) - 2, -1, -1):
         backward.insert(0, steps.matrix(t, people) @ (scaled[t + 1] * backward[0]))
+    found = {"count_vectors": len(vectors)}
     return CountStateBeliefs(
-        problem.model,
-        people,
-        steps,
-        vectors,
-        tuple(forward),
-        tuple(backward),
-        tuple(scaled),
-        float(log_evidence),
-        {"count_vectors": len(vectors)},
+        problem.model, people, steps, vectors, forward, tuple(backward), scaled, float(sum(scales)), found
     )
 
 
-def log_multinomial(vectors: NDArray[np.int64], chances: Array) -> Array:
+def log_multinomial(vectors: Counts, chances: Array) -> Array:
     """log N! Π p_j^n_j / n_j! of count vectors; cells beyond `chances` are impossible."""
-    from scipy.special import gammaln, xlogy
+    from scipy.special import gammaln
 
     law = np.zeros(vectors.shape[1])
     law[: len(chances)] = chances
-    return np.asarray(
-        gammaln(vectors[0].sum() + 1.0) + (xlogy(vectors, law) - gammaln(vectors + 1.0)).sum(axis=1)
-    )
+    return np.asarray(gammaln(vectors[0].sum() + 1.0) + _log_row(vectors, law))
 
 
 def _update(before: Array, seen: Array, rooted: RootedTree, t: int) -> tuple[Array, Array, float]:
@@ -390,9 +325,7 @@ def _update(before: Array, seen: Array, rooted: RootedTree, t: int) -> tuple[Arr
     return weights / weights.sum(), ratio, float(scale)
 
 
-def split_flows(
-    law: Array, rows: NDArray[np.int64], columns: NDArray[np.int64], *, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def split_flows(law: Array, rows: Counts, columns: Counts, *, rng: np.random.Generator) -> Counts:
     """An exact draw of one flow table given its margins, P(n_ij | n_u, n_v) ∝ Π P(i, j)^n_ij / n_ij!, row by row."""
     out = np.zeros(law.shape, dtype=np.int64)
     left = columns.copy()
@@ -406,7 +339,7 @@ def split_flows(
     return out
 
 
-def _rows(total: int, most: NDArray[np.int64]) -> NDArray[np.int64]:
+def _rows(total: int, most: Counts) -> Counts:
     """All rows of counts with the given total, no entry above `most`."""
     grids = np.meshgrid(*(np.arange(m + 1) for m in most[:-1]), indexing="ij")
     head = np.stack([g.ravel() for g in grids], axis=1)
@@ -415,22 +348,19 @@ def _rows(total: int, most: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([head[kept], tail[kept, None]], axis=1)
 
 
-def _log_row(counts: NDArray[np.int64], law: Array) -> Array:
+def _log_row(counts: Counts, law: Array) -> Array:
     """Σ_j n_j log P_j − log n_j!."""
     from scipy.special import gammaln, xlogy
 
     return np.asarray((xlogy(counts, law) - gammaln(counts + 1.0)).sum(axis=-1))
 
 
-def _log_rest(law: Array, rows: NDArray[np.int64], left: NDArray[np.int64]) -> Array:
+def _log_rest(law: Array, rows: Counts, left: Counts) -> Array:
     """log of the total weight of the remaining rows, for every possible remainder of the columns."""
     if len(rows) == 1:
         return _log_row(left, law[0])
-    out = np.full(len(left), -np.inf)
+    out = np.empty(len(left))
     for k, columns in enumerate(left):
         options = _rows(int(rows[0]), columns)
-        logs = _log_row(options, law[0]) + _log_rest(law[1:], rows[1:], columns - options)
-        top = logs.max(initial=-np.inf)
-        if top > -np.inf:
-            out[k] = top + np.log(np.exp(logs - top).sum())
+        out[k] = log_sum(_log_row(options, law[0]) + _log_rest(law[1:], rows[1:], columns - options))
     return out

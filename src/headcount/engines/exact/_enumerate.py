@@ -10,30 +10,28 @@ All C(N + J − 1, J − 1) ways to split N over the J configurations are listed
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import comb
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headcount.engines._engine import DirectEngine
 from headcount.engines._settings import Rule, whole
-from headcount.engines.exact._count_states import CountStates, count_states_fit
-from headcount.engines.exact._few_individuals import FewIndividuals, few_individuals_fit
+from headcount.engines.exact._count_states import count_state_beliefs, count_states_fit
+from headcount.engines.exact._exact_beliefs import ExactBeliefs, law_of_counts, log_likelihood, log_sum
+from headcount.engines.exact._few_individuals import few_individuals_beliefs, few_individuals_fit
 from headcount.observe import ProblemError
 from headcount.population import compositions
-from headcount.posterior import Beliefs, Promises
-from headcount.tables import Domain, Scope
+from headcount.tables import Domain
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headcount._types import Array, Counts, Index, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
-
-Array = NDArray[np.float64]
-ROUNDING = 1e-12
-"""What cumulative probabilities may miss by rounding."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,16 @@ class Enumerate(DirectEngine):
     name: ClassVar[str] = "Enumerate"
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
-    def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
+    def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:
         """List all populations, or run an exact recursion where the list is too long."""
+        del rng
         if self.entries(problem) <= self.most:
             return enumerated(problem)
         misfit = self.misfit(problem)
         if misfit is not None:
             raise ProblemError(misfit)
-        engine = CountStates() if count_states_fit(problem) is None else FewIndividuals()
-        return engine.solve(problem, rng)
+        recursion = count_state_beliefs if count_states_fit(problem) is None else few_individuals_beliefs
+        return recursion(problem)
 
     def misfit(self, problem: Problem) -> str | None:
         """Why no exact method can run on a problem; None when one can."""
@@ -89,7 +88,7 @@ class Enumerate(DirectEngine):
 
 
 @dataclass(frozen=True, eq=False)
-class EnumeratedBeliefs(Beliefs):
+class EnumeratedBeliefs(ExactBeliefs):
     """Every population with its posterior probability.
 
     Attributes
@@ -107,7 +106,7 @@ class EnumeratedBeliefs(Beliefs):
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
 
-    def table(self, scope: Scope) -> NDArray[np.int64]:
+    def table(self, scope: Scope) -> Counts:
         """The table of a scope in every population, (populations, *table)."""
         joint = Domain(self.model.variables, self.counts.shape[1:])
         return np.asarray(joint.project(self.counts, scope, total=partial(np.sum, dtype=np.int64)))
@@ -126,28 +125,18 @@ class EnumeratedBeliefs(Beliefs):
         rows = len(self.weights)
         return np.asarray((self.weights[:, None] * first.reshape(rows, -1)).T @ second.reshape(rows, -1))
 
-    def quantile(self, scope: Scope, level: float) -> Array:
-        """Exact quantile: the smallest count with at least `level` of the probability at or below it."""
-        table = self.table(scope)
-        flat = table.reshape(len(self.weights), -1)
-        order = np.argsort(flat, axis=0, kind="stable")
-        reached = np.argmax(self.weights[order].cumsum(axis=0) >= level - ROUNDING, axis=0)
-        found = np.take_along_axis(flat, np.take_along_axis(order, reached[None], axis=0), axis=0)
-        return np.asarray(found.reshape(table.shape[1:]), dtype=float)
+    def count_law(self, scope: Scope) -> Array:
+        """By adding up the populations with each count."""
+        return law_of_counts(self.table(scope), self.weights, self.population)
 
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
-        """Independent draws."""
-        del integer  # counts are integers already
-        picked = rng.choice(len(self.weights), size=size, p=self.weights)
-        drawn = EnumeratedBeliefs(
-            self.model, self.population, self.counts[picked], np.full(size, 1 / max(size, 1))
-        )
-        return {tuple(c): drawn.table(tuple(c)).astype(float) for c in self.model.junction_tree.cliques}
+    def draw_states(self, size: int, rng: np.random.Generator) -> Index:
+        """Populations."""
+        return rng.choice(len(self.weights), size=size, p=self.weights)
 
-    @property
-    def promises(self) -> Promises:
-        """Exact moments."""
-        return Promises(non_negative=True, consistent=True)
+    def drawn_table(self, scope: Scope, states: Index, rng: np.random.Generator) -> Array:
+        """The tables of the populations drawn."""
+        del rng
+        return replace(self, counts=self.counts[states]).table(scope).astype(float)
 
 
 def enumerated(problem: Problem) -> EnumeratedBeliefs:
@@ -168,16 +157,12 @@ def enumerated(problem: Problem) -> EnumeratedBeliefs:
     beliefs = EnumeratedBeliefs(model, people, counts.reshape(-1, *joint.shape), np.zeros(len(split)))
     for site in problem.sites:
         table = beliefs.table(site.scope).reshape(len(split), -1)
-        with np.errstate(divide="ignore"):
-            log_weight = log_weight + site.noise.log_prob(site.margin(table).astype(float)).sum(axis=-1)
-    top = log_weight.max()
-    if top == -np.inf:
+        log_weight = log_weight + log_likelihood(site, table)
+    log_evidence = log_sum(log_weight)
+    if log_evidence == -np.inf:
         raise ProblemError(
             "no population agrees with the data: every one of them has probability zero; check the exact counts and zeros"
         )
-    weights = np.exp(log_weight - top)
-    total = weights.sum()
+    weights = np.exp(log_weight - log_evidence)
     found = {"populations": len(split), "configurations": len(possible)}
-    return EnumeratedBeliefs(
-        model, people, beliefs.counts, weights / total, float(top + np.log(total)), found
-    )
+    return replace(beliefs, weights=weights / weights.sum(), log_evidence=log_evidence, diagnostics=found)

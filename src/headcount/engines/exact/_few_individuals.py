@@ -19,22 +19,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import comb
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headcount.engines._engine import DirectEngine
-from headcount.individual import RootedTree
+from headcount.engines.exact._exact_beliefs import ExactBeliefs, log_likelihood, log_sum, to_scopes
 from headcount.observe import ProblemError
-from headcount.posterior import Beliefs, Promises
-from headcount.tables import Scope, dense
+from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from headcount.individual import Model, Place
+    from headcount._types import Array, Index, Scope
+    from headcount.individual import Model, Place, RootedTree
     from headcount.observe import Problem, Site
 
-Array = NDArray[np.float64]
 LARGEST_POPULATION = 6
 """Above it P(n = k), an alternating sum, would lose more than 1e-12 to rounding."""
 LARGEST = 10_000_000
@@ -47,29 +44,6 @@ BLOCK = 2_000_000
 """Counts whose likelihood is evaluated at once, 16 MB per temporary array."""
 SMALL = 1e-290
 """Sums below this share of their largest possible term are made again from logarithms: doubles end at 1e-308."""
-ROUNDING = 1e-12
-"""What cumulative probabilities may miss by rounding."""
-
-
-@dataclass(frozen=True)
-class FewIndividuals(DirectEngine):
-    """Exact posterior and evidence of at most six individuals on a chain or tree with observed nodes; any noise.
-
-    Raises
-    ------
-    ProblemError
-        When the problem is not of that kind, is too large, or no configuration agrees with the data.
-    """
-
-    name: ClassVar[str] = "FewIndividuals"
-
-    def solve(self, problem: Problem, rng: np.random.Generator) -> FewIndividualsBeliefs:
-        """Messages up and down the tree."""
-        del rng
-        misfit = few_individuals_fit(problem)
-        if misfit is not None:
-            raise ProblemError(f"the exact recursion over individuals does not fit: {misfit}")
-        return few_individuals_beliefs(problem)
 
 
 def few_individuals_fit(problem: Problem, *, most: int = LARGEST) -> str | None:
@@ -92,7 +66,16 @@ def few_individuals_fit(problem: Problem, *, most: int = LARGEST) -> str | None:
 
 
 def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
-    """Run the messages up and down the tree."""
+    """Exact posterior and evidence of at most six individuals on a chain or tree with observed nodes; any noise.
+
+    Raises
+    ------
+    ProblemError
+        When the problem is not of that kind, is too large, or no configuration agrees with the data.
+    """
+    misfit = few_individuals_fit(problem)
+    if misfit is not None:
+        raise ProblemError(f"the exact recursion over individuals does not fit: {misfit}")
     rooted = problem.model.rooted()
     assert rooted is not None
     states = JointStates(rooted, problem.population, _local(problem, rooted), {})
@@ -129,23 +112,16 @@ def _local(problem: Problem, rooted: RootedTree) -> dict[int, Array]:
     return out
 
 
-def _log_likelihood(site: Site, members: NDArray[np.intp], size: int) -> Array:
+def _log_likelihood(site: Site, members: Index, size: int) -> Array:
     """log l of sets of states, (sets, individuals)."""
     counts = np.zeros((len(members), size))
     np.add.at(counts, (np.arange(len(members))[:, None], members), 1.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(site.noise.log_prob(site.margin(counts)).sum(axis=-1))
+    return log_likelihood(site, counts)
 
 
 def along(values: Array, axis: int, axes: int) -> Array:
     """A vector laid along one of several axes."""
     return values.reshape([-1 if k == axis else 1 for k in range(axes)])
-
-
-def log_sum(table: Array) -> float:
-    """log Σ exp over all entries."""
-    top = float(table.max())
-    return top if top == -np.inf else top + float(np.log(np.exp(table - top).sum()))
 
 
 def push(table: Array, law: Array, axes: Iterable[int]) -> Array:
@@ -266,7 +242,7 @@ def _diagonal(table: Array, times: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class FewIndividualsBeliefs(Beliefs):
+class FewIndividualsBeliefs(ExactBeliefs):
     """Exact laws of counts, from the laws of one, two, … individuals."""
 
     model: Model
@@ -274,11 +250,6 @@ class FewIndividualsBeliefs(Beliefs):
     log_evidence: float
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     _moments: dict[Place, Array] = field(default_factory=dict)
-
-    @property
-    def promises(self) -> Promises:
-        """Exact moments."""
-        return Promises(non_negative=True, consistent=True)
 
     def _together(self, place: Place) -> Array:
         """F_0, …, F_N of every entry, (N + 1, *table)."""
@@ -302,7 +273,7 @@ class FewIndividualsBeliefs(Beliefs):
     def covariance(self, a: Scope, b: Scope) -> Array:
         """E[n_A(i) n_B(j)] = N (P(x_1A = i, x_1B = j) + (N − 1) P(x_1A = i, x_2B = j)), less the product of the means."""
         first, second = (self.states.rooted.place(scope) for scope in (a, b))
-        people, means = self.states.people, [self.mean(scope).ravel() for scope in (a, b)]
+        people = self.states.people
         targets = (self.states.rooted.parents[second.node], second.node) if second.edge else (second.node,)
         rows = np.empty((*first.shape, *second.shape))
         for entry in np.ndindex(*first.shape):
@@ -310,25 +281,21 @@ class FewIndividualsBeliefs(Beliefs):
             rows[entry] = states.together(second, [0], self.log_evidence)
             if people > 1:
                 rows[entry] += (people - 1) * states.together(second, [1], self.log_evidence)
-        turned = second.turn(rows).reshape(*first.shape, -1)
-        joint = np.moveaxis(first.turn(np.moveaxis(turned, -1, 0)), 0, -1).reshape(means[0].size, -1)
-        return np.asarray(people * joint - np.outer(*means))
+        return people * to_scopes(rows, first, second) - np.outer(self.mean(a), self.mean(b))
 
-    def quantile(self, scope: Scope, level: float) -> Array:
-        """Exact quantile: the smallest count with at least `level` of the probability at or below it."""
+    def count_law(self, scope: Scope) -> Array:
+        """From F_0, …, F_N."""
         place, people = self.states.rooted.place(scope), self.states.people
-        together = self._together(place)
         signs = [
             [(-1) ** (r - k) * comb(people, r) * comb(r, k) for r in range(people + 1)]
             for k in range(people + 1)
         ]
-        law = np.tensordot(np.array(signs, dtype=float), together, axes=1)
-        reached = np.argmax(law.cumsum(axis=0) >= level - ROUNDING, axis=0)
-        return np.asarray(place.turn(reached), dtype=float)
+        return np.asarray(
+            place.turn(np.tensordot(np.array(signs, dtype=float), self._together(place), axes=1))
+        )
 
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
-        """Independent draws: everybody's states at the root, then down the tree."""
-        del integer  # counts are integers already
+    def draw_states(self, size: int, rng: np.random.Generator) -> Index:
+        """Everybody's states at every node, (draws, nodes, N): at the root, then down the tree."""
         states, rooted, people = self.states, self.states.rooted, self.states.people
         drawn = np.empty((size, len(rooted.variables), people), dtype=np.intp)
         for v, u in enumerate(rooted.parents):
@@ -344,11 +311,12 @@ class FewIndividualsBeliefs(Beliefs):
                 where = np.flatnonzero((above == key).all(axis=1))
                 picked = rng.choice(chance.size, size=len(where), p=chance / chance.sum())
                 drawn[where, v] = np.stack(np.unravel_index(picked, table.shape), axis=1)
-        return {tuple(c): self._tables(tuple(c), drawn) for c in self.model.junction_tree.cliques}
+        return drawn
 
-    def _tables(self, scope: Scope, drawn: NDArray[np.intp]) -> Array:
+    def drawn_table(self, scope: Scope, states: Index, rng: np.random.Generator) -> Array:
         """Count tables of a clique from everybody's states, (draws, *table)."""
-        out = np.zeros((len(drawn), *(self.states.rooted.sizes[self.states.rooted.index[v]] for v in scope)))
-        columns = [drawn[:, self.states.rooted.index[v]] for v in scope]
-        np.add.at(out, (np.arange(len(drawn))[:, None], *columns), 1.0)
+        del rng
+        nodes = [self.states.rooted.index[v] for v in scope]
+        out = np.zeros((len(states), *(self.states.rooted.sizes[v] for v in nodes)))
+        np.add.at(out, (np.arange(len(states))[:, None], *(states[:, v] for v in nodes)), 1.0)
         return out
