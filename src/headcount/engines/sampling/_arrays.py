@@ -8,6 +8,7 @@ and a slot may be fed by several cells of one table. One individual feeds a slot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,13 +120,11 @@ class Sums(NamedTuple):
     node_square: np.ndarray  # of n²
     edge: np.ndarray
     edge_square: np.ndarray
-    node_smooth: (
-        np.ndarray
-    )  # of one individual's exact marginals given the others; the table sampler has none
+    # of one individual's exact marginals given the others; the table sampler has none
+    node_smooth: np.ndarray
     edge_smooth: np.ndarray
-    tally: (
-        np.ndarray
-    )  # (4,) paths: sweeps, exact individuals, proposals made, accepted; tables: moves, moves with a choice
+    # (4,) paths: sweeps, exact individuals, proposals made, accepted; tables: moves, moves with a choice
+    tally: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +188,7 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
     rooted = problem.model.rooted()
     if rooted is None:
         raise ProblemError(
-            [
-                f"{engine} samples individuals on a chain or a tree, and this model's graph is neither: use Enumerate (tiny), or MAP"
-            ]
+            f"{engine} samples individuals on a chain or a tree, and this model's graph is neither: use Enumerate (tiny), or MAP"
         )
     problems = [
         f"{engine} needs independent errors, and {site.names[0]} is seen with correlated ones: give their variances only,"
@@ -262,28 +259,20 @@ def _tree_arrays(rooted: RootedTree) -> TreeArrays:
     )
 
 
-def _starts(sizes: NDArray[Any]) -> NDArray[np.int64]:
+def _starts(sizes: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
     """Where each of several consecutive blocks starts; the last element is the end."""
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
 
 
 def _laws(rooted: RootedTree) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Where each node's transition starts, all distinct transitions row by row, and column by column."""
-    start, seen = np.zeros(len(rooted.variables), dtype=np.int64), {}
-    laws: list[NDArray[np.float64]] = []
-    total = 0
-    for v, matrix in enumerate(rooted.transitions[1:], start=1):
-        if id(matrix) not in seen:
-            seen[id(matrix)] = total
-            laws.append(np.asarray(dense(matrix), dtype=float))
-            total += laws[-1].size
-        start[v] = seen[id(matrix)]
-    empty = [np.zeros(0)]
-    return (
-        start,
-        np.concatenate(empty + [p.ravel() for p in laws]),
-        np.concatenate(empty + [p.T.ravel() for p in laws]),
-    )
+    distinct = {id(matrix): matrix for matrix in rooted.transitions[1:]}
+    laws = [np.asarray(dense(matrix), dtype=float) for matrix in distinct.values()]
+    begins = dict(zip(distinct, _starts([law.size for law in laws]), strict=False))
+    start = np.array([0, *(begins[id(matrix)] for matrix in rooted.transitions[1:])], dtype=np.int64)
+    empty = np.zeros(0)  # a model of one node has no transitions
+    rows, columns = [p.ravel() for p in laws], [p.T.ravel() for p in laws]
+    return start, np.concatenate([empty, *rows]), np.concatenate([empty, *columns])
 
 
 def _slot_arrays(

@@ -8,17 +8,16 @@ smaller error for the same time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines._settings import Rule, number, whole
+from headcount.engines._settings import Rule, whole
 from headcount.engines.sampling._arrays import Hop, SamplingArrays, Sums, TableState
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
-    Array,
     Batch,
     Chain,
     Run,
@@ -26,8 +25,11 @@ from headcount.engines.sampling._sampler import (
     count_type,
     stored,
 )
-from headcount.engines.sampling._statistics import effective_size, merged
+from headcount.engines.sampling._statistics import effective_size
 from headcount.observe import ProblemError
+
+if TYPE_CHECKING:
+    from headcount._types import Array
 
 LARGEST = 10_000_000
 """The largest population: a move costs time in proportion to the square root of a cell's count."""
@@ -76,14 +78,10 @@ class Gibbs(Sampler):
 
     name: ClassVar[str] = "Gibbs"
     rules: ClassVar[dict[str, Rule]] = {
-        "burn_in": whole(least=0),
+        **Sampler.rules,
         "moves": whole(),
-        "chains": whole(),
         "draws": whole(),
         "configurations": whole(least=0),
-        "batches": whole(least=2),
-        "tolerance": number(),
-        "workers": whole(),
     }
     burn_steps: ClassVar[int] = 4
     advice: ClassVar[str] = "Check these counts against the population, raise burn_in, or use PathGibbs"
@@ -185,7 +183,7 @@ class Gibbs(Sampler):
 
     def finish(self, state: Run) -> SampleBeliefs:
         """Averages over all moves of all chains, with batch-mean errors."""
-        nodes, edges = (merged([getattr(c, k) for c in state.chains]) for k in ("nodes", "edges"))
+        nodes, edges = state.moments()
         draws, tally = state.node_draws(), np.sum([c.tally for c in state.chains], axis=0)
         squares = np.sum([c.totals[: nodes.raw.size] for c in state.chains], axis=0) / tally[0]
         error = nodes.standard_error(1.0)
@@ -194,18 +192,13 @@ class Gibbs(Sampler):
             state,
             (nodes.raw, edges.raw),
             (stretch * error, stretch * edges.standard_error(1.0)),
-            _tables,
+            tuple,  # a snapshot is the two tables
             {
                 "batch_stretch": stretch,
                 "moves": int(tally[0]),
                 "moves_with_a_choice": float(tally[1] / tally[0]),
             },
         )
-
-
-def _tables(snapshot: Any) -> Any:
-    """The node and edge tables of a snapshot: itself."""
-    return snapshot
 
 
 def _refuse_structural_zeros(arrays: SamplingArrays) -> None:

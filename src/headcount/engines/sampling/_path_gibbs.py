@@ -12,23 +12,21 @@ fourth of the error of counting for nodes, and less than a tenth for flows.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headcount import memory
-from headcount.engines._settings import Rule, flag, number, or_none, whole
+from headcount.engines._settings import Rule, flag, or_none, whole
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
 from headcount.engines.sampling._raking import rake
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
-    Array,
     Batch,
     Chain,
     Run,
@@ -36,9 +34,12 @@ from headcount.engines.sampling._sampler import (
     share,
     stored,
 )
-from headcount.engines.sampling._statistics import BatchMoments, merged
+from headcount.engines.sampling._statistics import BatchMoments
 from headcount.individual import Model
 from headcount.observe import ProblemError
+
+if TYPE_CHECKING:
+    from headcount._types import Array
 
 MOST_DRAWS = 1000
 """Node tables kept per chain: quantiles of more gain nothing that the intervals' rounding would show."""
@@ -115,17 +116,13 @@ class PathGibbs(Sampler):
 
     name: ClassVar[str] = "PathGibbs"
     rules: ClassVar[dict[str, Rule]] = {
-        "chains": whole(),
-        "burn_in": whole(least=0),
+        **Sampler.rules,
         "sweeps": whole(),
         "thin": or_none(whole()),
         "exact": or_none(whole()),
         "proposals": or_none(flag()),
         "draws": whole(least=0),
-        "batches": whole(least=2),
         "start": or_none(Rule("a model of the problem's variables", lambda value: isinstance(value, Model))),
-        "tolerance": number(),
-        "workers": whole(),
     }
     burn_steps: ClassVar[int] = 6
     advice: ClassVar[str] = (
@@ -204,21 +201,23 @@ class PathGibbs(Sampler):
 
     def burn(self, run: Run, length: int) -> Run:
         """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle. Steps 4–6 weigh counting against smoothing."""
-        number, learned = run.steps, run.learned
-        wanted = self.proposals is not False
-        using = wanted and (learned.trusted or number == 5 or (number == 6 and learned.proposing))
-        run = replace(run, learned=replace(learned, proposing=using))
-        if number < 4:
+        run = replace(run, learned=replace(run.learned, proposing=self._proposes(run)))
+        if run.steps < 4:
             self.batch(run, length, 0)
             return run
         lengths = [share(length, TUNED_PARTS, part) for part in range(TUNED_PARTS)]
-        batches = list(itertools.chain.from_iterable(self.batch(run, part, 0) for part in lengths))
+        batches = [batch for part in lengths for batch in self.batch(run, part, 0)]
         run = replace(run, learned=_tuned(run, batches))
-        if number == 4 and wanted:
+        if run.steps == 4 and self.proposals is not False:
             run = replace(run, learned=_smoothed_proposal(run, batches))
-        if number == 5 and length > 0:
+        if run.steps == 5 and length > 0:
             run = replace(run, learned=self._judged(run.learned, batches))
         return run
+
+    def _proposes(self, run: Run) -> bool:
+        """Whether a step of burn-in proposes whole paths: from a trusted proposal always, else to try them, and once they are judged."""
+        judged = run.steps == 6 and run.learned.proposing
+        return self.proposals is not False and (run.learned.trusted or run.steps == 5 or judged)
 
     def _judged(self, learned: Learned, batches: list[Batch]) -> Learned:
         """Whether whole-path proposals are worth their time, by how many of them were accepted."""
@@ -237,7 +236,7 @@ class PathGibbs(Sampler):
     def finish(self, state: Run) -> SampleBeliefs:
         """Blended node means, raked flows, spreads from the counts themselves."""
         arrays, learned = state.arrays, state.learned
-        nodes, edges = (merged([getattr(c, k) for c in state.chains]) for k in ("nodes", "edges"))
+        nodes, edges = state.moments()
         node_mean = _normalised(arrays, nodes.blend(learned.counting))
         edge_mean, residual = _rake_tree(arrays, node_mean, edges.smooth, tolerance=CONSISTENT)
         return sample_beliefs(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headcount.engines.sampling._arrays import SamplingArrays
-from headcount.engines.sampling._sampler import Array, Run
 from headcount.engines.sampling._statistics import effective_size, expected_l1, r_hat
 from headcount.posterior import Beliefs, Promises
-from headcount.tables import Scope
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headcount._types import Array, Scope
+    from headcount.engines.sampling._arrays import SamplingArrays
+    from headcount.engines.sampling._sampler import Run
 
 RARE = 0.1
 """Mean counts below which the variance uses the better mean: a run may never see such an entry occupied; no derivation."""
@@ -25,10 +28,9 @@ class SampleBeliefs(Beliefs):
 
     Attributes
     ----------
-    node_mean, node_variance, node_error
-        Flat over the cells of all nodes: posterior mean, posterior variance, Monte-Carlo standard error of the mean.
-    edge_mean, edge_variance, edge_error
-        The same over all edge tables.
+    means, variances, errors
+        Posterior means, posterior variances, Monte-Carlo standard errors of the means: each flat over the cells of all nodes, and flat
+        over all edge tables.
     node_draws
         Node counts of the kept sweeps, (chains, draws, cells).
     snapshots
@@ -36,12 +38,9 @@ class SampleBeliefs(Beliefs):
     """
 
     arrays: SamplingArrays
-    node_mean: Array
-    node_variance: Array
-    node_error: Array
-    edge_mean: Array
-    edge_variance: Array
-    edge_error: Array
+    means: tuple[Array, Array]
+    variances: tuple[Array, Array]
+    errors: tuple[Array, Array]
     node_draws: NDArray[Any]
     snapshots: tuple[Any, ...]
     tables: Callable[[Any], tuple[NDArray[Any], NDArray[Any]]]
@@ -50,15 +49,15 @@ class SampleBeliefs(Beliefs):
 
     def mean(self, scope: Scope) -> Array:
         """Estimated posterior mean."""
-        return self.arrays.pick(scope, self.node_mean, self.edge_mean)
+        return self.arrays.pick(scope, *self.means)
 
     def variance(self, scope: Scope) -> Array:
         """Estimated posterior variance."""
-        return self.arrays.pick(scope, self.node_variance, self.edge_variance)
+        return self.arrays.pick(scope, *self.variances)
 
     def error(self, scope: Scope) -> Array:
         """Monte-Carlo standard error of the mean."""
-        return self.arrays.pick(scope, self.node_error, self.edge_error)
+        return self.arrays.pick(scope, *self.errors)
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Sample covariance: over all kept sweeps for two nodes, over the whole configurations kept when flows take part."""
@@ -127,35 +126,23 @@ def sample_beliefs(
     found: Mapping[str, Any],
 ) -> SampleBeliefs:
     """A sampler's answer: its means and errors of nodes and of flows; variances from the counts themselves, over all chains."""
-    (node_mean, edge_mean), (node_error, edge_error) = means, errors
-    cells, entries = node_mean.size, edge_mean.size
+    cells, entries = run.arrays.cells, run.arrays.entries
     totals = np.sum([c.totals for c in run.chains], axis=0) / sum(c.length for c in run.chains)
     node_square, edge_square, edge_counted = np.split(totals, [cells, cells + entries])
     node_counted = np.mean([c.nodes.raw for c in run.chains], axis=0)
     draws = run.node_draws()
+    # The relative L1 distance that Monte-Carlo noise alone makes.
+    node_floor, edge_floor = map(expected_l1, errors, means)
     return SampleBeliefs(
         arrays=run.arrays,
-        node_mean=node_mean,
-        node_variance=spread(node_counted, node_square, node_mean),
-        node_error=node_error,
-        edge_mean=edge_mean,
-        edge_variance=spread(edge_counted, edge_square, edge_mean),
-        edge_error=edge_error,
+        means=means,
+        variances=(spread(node_counted, node_square, means[0]), spread(edge_counted, edge_square, means[1])),
+        errors=errors,
         node_draws=draws,
         snapshots=tuple(s for c in run.chains for s in c.snapshots),
         tables=tables,
-        diagnostics={
-            **mixing(draws),
-            "floor": floor(node_error, node_mean, edge_error, edge_mean),
-            **found,
-        },
+        diagnostics={**mixing(draws), "floor": {"node": node_floor, "edge": edge_floor}, **found},
     )
-
-
-def floor(node_error: Array, node_mean: Array, edge_error: Array, edge_mean: Array) -> dict[str, float]:
-    """The relative L1 distance that Monte-Carlo noise alone makes, for nodes and for flows."""
-    edge = expected_l1(edge_error, edge_mean) if edge_mean.size else 0.0
-    return {"node": expected_l1(node_error, node_mean), "edge": edge}
 
 
 def spread(raw: Array, square: Array, mean: Array) -> Array:

@@ -16,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.engines._engine import IterativeEngine
+from headcount.engines._settings import Rule, number, whole
 from headcount.engines.sampling._arrays import SamplingArrays, Sums, sampling_arrays
-from headcount.engines.sampling._statistics import BatchMoments, r_hat
+from headcount.engines.sampling._statistics import BatchMoments, merged, r_hat
 from headcount.observe import ProblemError
 from headcount.posterior import Status
 
 if TYPE_CHECKING:
+    from headcount._types import Array
     from headcount.engines.sampling._sample_beliefs import SampleBeliefs
     from headcount.observe import Problem
 
-Array = NDArray[np.float64]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -71,6 +72,10 @@ class Run:
         """Node counts of the kept sweeps or moves, (chains, draws, cells)."""
         return np.stack([np.concatenate(c.draws) for c in self.chains])
 
+    def moments(self) -> tuple[BatchMoments, BatchMoments]:
+        """Nodes and flows over the batches of all chains."""
+        return merged([c.nodes for c in self.chains]), merged([c.edges for c in self.chains])
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -90,6 +95,13 @@ class Sampler(IterativeEngine):
     batches: int
     workers: int
     random: ClassVar[bool] = True
+    rules: ClassVar[dict[str, Rule]] = {
+        "chains": whole(),
+        "burn_in": whole(least=0),
+        "batches": whole(least=2),
+        "tolerance": number(),
+        "workers": whole(),
+    }
     patience: ClassVar[int] = 1_000_000_000  # the length is fixed beforehand: a run never counts as stalled
     burn_steps: ClassVar[int]
     advice: ClassVar[str]
@@ -168,14 +180,13 @@ class Sampler(IterativeEngine):
 
     def step(self, state: Run) -> Run:
         """Burn in, or run one batch on every chain."""
-        number = state.steps
-        run = replace(state, steps=number + 1)
-        if number < self.burn_steps:
-            run = self.burn(run, share(self.burn_in, self.burn_steps, number))
+        run = replace(state, steps=state.steps + 1)
+        if state.steps < self.burn_steps:
+            run = self.burn(run, share(self.burn_in, self.burn_steps, state.steps))
             if run.steps == self.burn_steps:
                 self._require_possible(run)
             return run
-        part = number - self.burn_steps
+        part = state.steps - self.burn_steps
         batches = self.batch(run, share(self.length, self.batches, part), share(run.keep, self.batches, part))
         return replace(
             run, chains=tuple(self._add(run, c, b) for c, b in zip(run.chains, batches, strict=True))

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headcount._types import Array
+
 BLOCK = 200_000
 """Numbers treated at once, so that the temporary arrays, about a dozen, stay below 20 MB."""
 LEAST_VARIANCE = 0.25
@@ -188,12 +192,9 @@ class BatchMoments:
 
 def merged(parts: Sequence[BatchMoments]) -> BatchMoments:
     """The batches of several chains."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.merge(part)
-    return total
+    return reduce(BatchMoments.merge, parts)
 
 
 def expected_l1(standard_error: Array, mean: Array) -> float:
     """Σ E|error| / Σ mean for Gaussian errors, E|error| = sqrt(2/pi) se: the relative L1 distance that noise alone makes."""
-    return float(np.sqrt(2 / np.pi) * standard_error.sum() / mean.sum())
+    return 0.0 if mean.size == 0 else float(np.sqrt(2 / np.pi) * standard_error.sum() / mean.sum())
