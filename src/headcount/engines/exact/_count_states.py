@@ -175,12 +175,12 @@ class CountStateBeliefs(ExactBeliefs):
         joint = self._flow_pairs(first.node - 1) if same_flow else self._products(first, second)
         return to_scopes(joint, first, second) - np.outer(self.mean(a), self.mean(b))
 
-    def count_law(self, scope: Scope) -> Array | None:
+    def count_law(self, scope: Scope) -> tuple[Counts, Array] | None:
         """Of node counts; None for flows."""
         place = self.rooted.place(scope)
         if place.edge:
             return None
-        return law_of_counts(self.counts(place.node), self.node_law(place.node), self.population)
+        return law_of_counts(self.counts(place.node), self.node_law(place.node))
 
     def draw_states(self, size: int, rng: np.random.Generator) -> Counts:
         """Indices of count vectors, (draws, times), drawn backwards in time."""

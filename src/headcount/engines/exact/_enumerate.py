@@ -125,9 +125,9 @@ class EnumeratedBeliefs(ExactBeliefs):
         rows = len(self.weights)
         return np.asarray((self.weights[:, None] * first.reshape(rows, -1)).T @ second.reshape(rows, -1))
 
-    def count_law(self, scope: Scope) -> Array:
-        """By adding up the populations with each count."""
-        return law_of_counts(self.table(scope), self.weights, self.population)
+    def count_law(self, scope: Scope) -> tuple[Counts, Array]:
+        """The populations in the order of each count."""
+        return law_of_counts(self.table(scope), self.weights)
 
     def draw_states(self, size: int, rng: np.random.Generator) -> Index:
         """Populations."""

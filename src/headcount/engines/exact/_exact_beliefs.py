@@ -31,15 +31,17 @@ class ExactBeliefs(Beliefs):
         return Promises(non_negative=True, consistent=True)
 
     @abstractmethod
-    def count_law(self, scope: Scope) -> Array | None:
-        """P(n = k | y) of every entry, (N + 1, *table); None where only moments are known."""
+    def count_law(self, scope: Scope) -> tuple[NDArray[Any], Array] | None:
+        """Counts of every entry in ascending order, and their probabilities, both (counts, *table); None where only moments are known."""
 
     def quantile(self, scope: Scope, level: float) -> Array | None:
         """Exact quantile: the smallest count with at least `level` of the probability at or below it."""
         law = self.count_law(scope)
         if law is None:
             return None
-        return np.asarray(np.argmax(law.cumsum(axis=0) >= level - ROUNDING, axis=0), dtype=float)
+        counts, chances = law
+        reached = np.argmax(chances.cumsum(axis=0) >= level - ROUNDING, axis=0)
+        return np.take_along_axis(counts, reached[None], axis=0)[0].astype(float)
 
     @abstractmethod
     def draw_states(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
@@ -56,11 +58,10 @@ class ExactBeliefs(Beliefs):
         return {tuple(c): self.drawn_table(tuple(c), states, rng) for c in self.model.junction_tree.cliques}
 
 
-def law_of_counts(tables: NDArray[Any], weights: Array, population: int) -> Array:
-    """P(n = k) of every entry, (N + 1, *table), from tables (tables, *table) and their probabilities."""
-    columns = tables.reshape(len(weights), -1).T
-    laws = np.array([np.bincount(column, weights, population + 1) for column in columns])
-    return np.asarray(laws.T.reshape(-1, *tables.shape[1:]))
+def law_of_counts(tables: NDArray[Any], weights: Array) -> tuple[NDArray[Any], Array]:
+    """The counts of every entry in ascending order, and their probabilities, from tables (tables, *table) and theirs."""
+    order = np.argsort(tables, axis=0, kind="stable")
+    return np.take_along_axis(tables, order, axis=0), weights[order]
 
 
 def log_likelihood(site: Site, counts: NDArray[Any]) -> Array:

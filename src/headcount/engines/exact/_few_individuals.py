@@ -283,16 +283,15 @@ class FewIndividualsBeliefs(ExactBeliefs):
                 rows[entry] += (people - 1) * states.together(second, [1], self.log_evidence)
         return people * to_scopes(rows, first, second) - np.outer(self.mean(a), self.mean(b))
 
-    def count_law(self, scope: Scope) -> Array:
+    def count_law(self, scope: Scope) -> tuple[Index, Array]:
         """From F_0, …, F_N."""
         place, people = self.states.rooted.place(scope), self.states.people
         signs = [
             [(-1) ** (r - k) * comb(people, r) * comb(r, k) for r in range(people + 1)]
             for k in range(people + 1)
         ]
-        return np.asarray(
-            place.turn(np.tensordot(np.array(signs, dtype=float), self._together(place), axes=1))
-        )
+        law = place.turn(np.tensordot(np.array(signs, dtype=float), self._together(place), axes=1))
+        return np.indices(law.shape)[0], law
 
     def draw_states(self, size: int, rng: np.random.Generator) -> Index:
         """Everybody's states at every node, (draws, nodes, N): at the root, then down the tree."""
