@@ -24,6 +24,7 @@ CLAIMS = {
     "accuracy": "benchmarks.accuracy",
     "learning": "benchmarks.learning",
     "starts": "benchmarks.starts",
+    "fit_check": "benchmarks.fit_check",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

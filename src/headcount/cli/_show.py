@@ -196,8 +196,12 @@ def show_posterior(result: Result) -> None:
         f"{len(result.times)} {first}, {len(result.cells)} {second}, {seen} counts ({noise}), population {result.population:,}"
         + ("" if a["log_evidence"] is None else f", log evidence {float(a['log_evidence']):.6g}")
     )
+    check = a.get("fit_check", {})
+    fits = check.get("agrees") is not False
+    if "verdict" in check:
+        say((str(check["verdict"]), "" if fits else "bold red"))
     share = result.nodes["reliable"].mean()
-    if share < 1:
+    if share < 1 and fits:
         say(
             f"{share:.0%} of the counts' intervals rest on enough individuals to be trusted (column reliable)"
         )

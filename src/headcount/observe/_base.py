@@ -22,6 +22,8 @@ Numbers = Any
 _NUMERIC = {"Numbers", "float", "int"}
 """Annotations of fields that must hold numbers."""
 _SHARED = ("counts", "on", "sums")
+MOMENT_DRAWS = 4000
+"""Draws from which a noise's mean and variance are found where it does not give them: the variance is then known to about 2 %."""
 
 
 class Fault(NamedTuple):
@@ -117,6 +119,20 @@ class Observation(ABC):
         raise NotImplementedError(
             f"{type(self).__name__} has no sample(n, *, rng): write one to simulate with this noise"
         )
+
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """Mean and variance of y given n, for the check of fit; from draws of `sample` here, NaN where there is no `sample`.
+
+        Draws are made with a fixed seed, so that the same n gives the same answer.
+        """
+        n = np.asarray(n, dtype=float)
+        shape = np.broadcast_shapes(n.shape, np.shape(self.counts))
+        try:
+            rng = np.random.default_rng(0)
+            draws = self.sample(np.broadcast_to(np.rint(n), (MOMENT_DRAWS, *shape)), rng=rng)
+        except NotImplementedError:
+            return np.full(shape, np.nan), np.full(shape, np.nan)
+        return draws.mean(axis=0), draws.var(axis=0)
 
     @property
     def domain_low(self) -> Array:

@@ -80,6 +80,11 @@ class Binomial(Observation):
             )
         return rng.binomial(n.astype(np.int64), self.detection).astype(float)
 
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """The mean np and the variance np(1 − p)."""
+        mean = np.asarray(n, dtype=float) * self.detection
+        return mean, mean * (1 - self.detection)
+
     @property
     def domain_low(self) -> Array:
         """The count itself (included) where y > 0; −inf where y = 0."""

@@ -45,6 +45,11 @@ class Exact(Observation):
         """The counts themselves."""
         return np.array(n, dtype=float)
 
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """The mean n and no variance."""
+        n = np.asarray(n, dtype=float)
+        return n, np.zeros(n.shape)
+
     @property
     def domain_low(self) -> Array:
         """The count itself."""

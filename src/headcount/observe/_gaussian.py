@@ -84,6 +84,12 @@ class Gaussian(Observation):
             return n + self.sd * white
         return n + white @ cholesky(self.covariance, lower=True).T
 
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """The mean n and the variance sd², or the diagonal of V."""
+        n = np.asarray(n, dtype=float)
+        own = self.sd**2 if self.covariance is None else np.diag(self.covariance)
+        return n, np.broadcast_to(own, n.shape)
+
     @property
     def domain_low(self) -> Array:
         """−inf: every real n will do."""

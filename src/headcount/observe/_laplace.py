@@ -48,6 +48,11 @@ class LaplaceNoise(Observation):
         n = np.asarray(n, dtype=float)
         return n + rng.laplace(0.0, self.scale, size=np.broadcast_shapes(n.shape, np.shape(self.counts)))
 
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """The mean n and the variance 2b²."""
+        n = np.asarray(n, dtype=float)
+        return n, np.broadcast_to(2.0 * np.asarray(self.scale) ** 2, n.shape)
+
     @property
     def domain_low(self) -> Array:
         """−inf: every real n will do."""

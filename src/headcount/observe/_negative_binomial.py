@@ -76,6 +76,11 @@ class NegativeBinomial(Observation):
         """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
 
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """The mean m and the variance m + m²/r."""
+        mean = self.mean(n)
+        return mean, mean + mean**2 / self.dispersion
+
     @property
     def domain_low(self) -> Array:
         """−background/rate; itself included only where y = 0."""

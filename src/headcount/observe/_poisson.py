@@ -61,6 +61,11 @@ class Poisson(Observation):
         """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
 
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """Both are m."""
+        mean = self.mean(n)
+        return mean, mean
+
     @property
     def domain_low(self) -> Array:
         """−background/rate (excluded) where y > 0; −inf where y = 0."""

@@ -1,7 +1,18 @@
 """What comes back: estimates under the user's labels, draws, frames and datasets, and how they were got."""
 
 from headcount.posterior._beliefs import Beliefs, Promises
+from headcount.posterior._fit_check import FitCheck
 from headcount.posterior._outcome import NotConvergedError, Outcome, Status
 from headcount.posterior._posterior import Estimate, Posterior, Total
 
-__all__ = ["Beliefs", "Estimate", "NotConvergedError", "Outcome", "Posterior", "Promises", "Status", "Total"]
+__all__ = [
+    "Beliefs",
+    "Estimate",
+    "FitCheck",
+    "NotConvergedError",
+    "Outcome",
+    "Posterior",
+    "Promises",
+    "Status",
+    "Total",
+]

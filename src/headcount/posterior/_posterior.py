@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.posterior._beliefs import Beliefs, Promises
+    from headcount.posterior._fit_check import FitCheck
     from headcount.posterior._outcome import Named, Outcome
 
     Array = NDArray[np.float64]
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 RELIABLE_VARIANCE = 10.0
 """Intervals of cells whose prior variance Nμ(1−μ), in individuals², is below this are marked as not reliable: the rule of thumb
 under which a binomial is taken as Gaussian."""
+
+SHOWN_COUNTS = 600
+"""Most counts for which printing a posterior computes its check of fit: that takes up to about 0.2 s."""
 
 
 class Summary(NamedTuple):
@@ -133,10 +138,12 @@ class Posterior:
         self.problem, self._engine, self.outcome = problem, engine, outcome
 
     def __repr__(self) -> str:
-        return (
+        text = (
             f"<Posterior by {self.engine}: {self.status.value}, {self.outcome.iterations} iterations, "
-            f"residual {self.residual:.2g}, {self.seconds:.2g} s>"
+            f"residual {self.residual:.2g}, {self.seconds:.2g} s"
         )
+        known = "fit_check" in vars(self) or sum(map(len, self.problem.sites)) <= SHOWN_COUNTS
+        return f"{text}. {self.fit_check.verdict}>" if known else f"{text}>"
 
     @property
     def beliefs(self) -> Beliefs:
@@ -189,6 +196,13 @@ class Posterior:
     def promises(self) -> Promises:
         """Which promises hold of the means."""
         return self.beliefs.promises
+
+    @cached_property
+    def fit_check(self) -> FitCheck:
+        """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
+        from headcount.posterior._fit_check import fit_check
+
+        return fit_check(self.problem)
 
     def node(self, variable: Hashable) -> Estimate:
         """Counts of one variable (for a chain: at one time)."""
@@ -306,17 +320,24 @@ class Posterior:
         return quantiles(mean, variance, probabilities, bound=bound, whole=whole)
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
-        """Where intervals can be trusted, without labels: nowhere if a promise about the means does not hold."""
+        """Where intervals can be trusted, without labels.
+
+        Nowhere if a promise about the means does not hold; only where the model leaves no choice if the data disagree with it.
+        """
         return self.reliable_where(self.problem.model.marginal(scope))
 
     def reliable_where(self, mu: Array) -> NDArray[np.bool_]:
         """The same for any entries, given their prior probabilities."""
         size = mu.shape
-        if self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm":
-            return np.ones(size, bool)
-        if not (self.status.good and self.beliefs.has_spread and all(astuple(self.promises))):
+        sampled = self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm"
+        if not sampled and not (self.status.good and self.beliefs.has_spread and all(astuple(self.promises))):
             return np.zeros(size, bool)
+        fits = self.fit_check.agrees is not False
+        if sampled and fits:
+            return np.ones(size, bool)
         certain = (mu == 0) | (mu == 1)
+        if not fits:
+            return np.asarray(certain)
         units = float(self.problem.population)
         if isinstance(
             self.problem.dispersion, Flocks

@@ -47,6 +47,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "interval_level": level,
         "means_non_negative": promises.non_negative,
         "means_consistent": promises.consistent,
+        "fit_check": _check(posterior),
         "diagnostics": {k: plain(v) for k, v in posterior.diagnostics.items() if _scalar(v)},
         "observations": [type(o).__name__ for o in posterior.problem.observations],
         "created_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -54,6 +55,13 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "inference_library_version": __version__,
         "versions": {"python": platform.python_version(), **{n: _version(n) for n in _LIBRARIES}},
     }
+
+
+def _check(posterior: Posterior) -> dict[str, Any]:
+    """The check of fit in numbers and words."""
+    check = posterior.fit_check
+    names = ("agrees", "verdict", "dispersion", "dispersion_p", "residual_dispersion", "residual_p")
+    return {name: plain(getattr(check, name)) for name in (*names, "implied_population", "population_sd")}
 
 
 def written(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -214,6 +214,11 @@ def _notices(result: Result, data: Mapping[str, Any]) -> list[Notice]:
 def _warnings(result: Result) -> list[Notice]:
     known = result.attributes
     found = []
+    check = known.get("fit_check", {})
+    if check.get("agrees") is False:
+        found.append(Notice("warning", f"{check['verdict']} No interval here is marked as reliable."))
+    elif "verdict" in check:
+        found.append(Notice("note", str(check["verdict"])))
     if not result.good:
         status = next((s for s in Status if s.value == known["status"]), None)
         remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
@@ -244,8 +249,8 @@ def _warnings(result: Result) -> list[Notice]:
 
 def _reliability(result: Result) -> list[Notice]:
     """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
-    if not result.good:
-        return []
+    if not result.good or result.attributes.get("fit_check", {}).get("agrees") is False:
+        return []  # a warning has said more already
     shares = []
     for table, noun in ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs")):
         wide = _wide(table)
@@ -278,7 +283,7 @@ def _provenance(result: Result) -> Rows:
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
-        "dispersion",
+        "dispersion", "fit_check",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

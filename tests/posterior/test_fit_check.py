@@ -1,0 +1,210 @@
+"""Laws of the check of fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.engines import MAP
+from headcount.posterior import _fit_check
+from headcount.posterior._fit_check import fit_check
+
+
+def world(kind: str, flock: int, seed: int, *, population: int = 480, steps: int = 10) -> hc.Problem:
+    """16 cells; flocks that move as one, explained by a model in which everybody moves alone."""
+    made = hc.simulate.birds(4, (1.0, 2.0, 2.0, 2.0), population // flock, steps=steps, rng=seed)
+    rng = np.random.default_rng(seed + 1000)
+    n = flock * np.asarray(made.counts)
+    seen = {
+        "poisson": lambda: hc.Poisson(rng.poisson(n)),
+        "binomial": lambda: hc.Binomial(rng.binomial(n, 0.5), detection=0.5),
+        "exact": lambda: hc.Exact(n),
+        "gaussian": lambda: hc.Gaussian(n + rng.normal(0, 3, n.shape), sd=3.0),
+    }
+    return hc.Problem(made.model, population, seen[kind]())
+
+
+@pytest.mark.parametrize("kind", ["poisson", "binomial", "exact", "gaussian"])
+def test_flocks_of_four_are_noticed_and_measured_and_single_birds_are_not(kind: str) -> None:
+    """The estimate of the dispersion is unbiased: 1 for single birds, 4 for flocks of four.
+
+    Error rate: the mean of six estimates is further off than four of its standard errors (0.12 and 0.6 of one estimate's sd 0.3 and
+    1.1 at most) with probability below 1e-3 per case; seeds are fixed.
+    """
+    alone = [fit_check(world(kind, 1, seed)) for seed in range(6)]
+    flocks = [fit_check(world(kind, 4, seed)) for seed in range(6)]
+    assert all(check.agrees for check in alone)
+    assert all(check.agrees is False for check in flocks)
+    assert np.mean([check.dispersion for check in alone]) == pytest.approx(1.0, abs=0.4)
+    assert np.mean([check.dispersion for check in flocks]) == pytest.approx(4.0, abs=1.2)
+    assert np.mean([check.residual_dispersion for check in alone]) == pytest.approx(1.0, abs=0.15)
+    assert "too narrow by about a factor of" in flocks[0].verdict
+
+
+def test_pit_is_uniform_under_the_model_and_not_under_flocks() -> None:
+    """The randomised PIT has mean ½ and variance 1/12 (± 3 standard errors of 960 values) under the model; flocks widen it."""
+    alone = np.concatenate([fit_check(world("poisson", 1, seed)).pit for seed in range(6)])
+    flocks = np.concatenate([fit_check(world("poisson", 4, seed)).pit for seed in range(6)])
+    alone, flocks = alone[np.isfinite(alone)], flocks[np.isfinite(flocks)]
+    assert alone.min() >= 0
+    assert alone.max() <= 1
+    assert alone.mean() == pytest.approx(0.5, abs=0.03)
+    assert alone.var() == pytest.approx(1 / 12, abs=0.008)
+    assert flocks.var() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["poisson", "gaussian"])
+def test_predictions_are_conditional_means(kind: str) -> None:
+    """A count's expectation and sd are those of the joint Gaussian with the exact moments, given all other counts."""
+    problem = world(kind, 1, 3, population=5000, steps=3)
+    law = hc.population.CGM(problem.model, 5000)
+    times = problem.model.variables
+    cov = np.block([[law.covariance((s,), (t,)) for t in times] for s in times])
+    mean = np.concatenate([law.mean((t,)) for t in times])
+    check = fit_check(problem)
+    y = check.observed
+    s = cov + (
+        np.diag(np.maximum(mean, _fit_check.LEAST_NOISE)) if kind == "poisson" else 9.0 * np.eye(len(y))
+    )
+    k = 20
+    others = np.delete(np.arange(len(y)), k)
+    gain = np.linalg.solve(s[np.ix_(others, others)], s[others, k])
+    # Where nobody can be, the weights have a least noise: hence 1e-3 and not rounding.
+    assert check.expected[k] == pytest.approx(mean[k] + gain @ (y - mean)[others], rel=1e-3)
+    assert check.sd[k] ** 2 == pytest.approx(s[k, k] - gain @ s[others, k], rel=1e-3)
+    assert check.residual[k] == pytest.approx((y[k] - check.expected[k]) / check.sd[k])
+
+
+def test_totals_that_contradict_the_population_are_said_with_the_population_they_imply() -> None:
+    """Counts of 480 individuals explained as 600: the check says so, and names 480 within four standard errors."""
+    right = world("poisson", 1, 1)
+    check = fit_check(hc.Problem(right.model, 600, right.observations))
+    assert check.agrees is False
+    assert check.implied_population is not None
+    assert check.population_sd is not None
+    assert check.implied_population == pytest.approx(480, abs=4 * check.population_sd)
+    assert f"imply a population of {check.implied_population:,.0f}" in check.verdict
+    same = fit_check(right).implied_population
+    assert same == pytest.approx(check.implied_population)
+
+
+def test_exact_margins_are_checked_step_by_step() -> None:
+    """One step in which everybody moved against the model is found: its p-value is the only small one."""
+    stay = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=5)
+    check = fit_check(
+        hc.Problem(stay, 1000, hc.Exact([[500, 500], [504, 496], [496, 504], [700, 300], [660, 340]]))
+    )
+    small = [variable for variable, _, p in check.steps if p < 1e-6]
+    assert small == [3]
+    assert check.agrees is False
+    assert check.expected.reshape(5, 2)[3] == pytest.approx([0.9 * 496 + 0.1 * 504, 0.1 * 496 + 0.9 * 504])
+    variance = 0.09 * 1000
+    assert check.residual.reshape(5, 2)[3, 0] == pytest.approx((700 - 496.8) / np.sqrt(variance))
+
+
+def test_reliable_takes_the_check_into_account_and_the_answer_says_it() -> None:
+    """Where the data disagree, no interval is reliable; repr and provenance carry the verdict."""
+    good, bad = hc.infer(world("poisson", 1, 2)), hc.infer(world("poisson", 4, 2))
+    assert good.to_frame("nodes").reliable.any()
+    open_cells = bad.problem.model.marginal((5,)) > 0
+    assert open_cells.any()
+    assert not bad.node(5).reliable.values[open_cells].any()
+    assert bad.fit_check.verdict in repr(bad)
+    attributes = bad.to_xarray().attrs
+    assert "disagree" in attributes["fit_check"]
+
+
+def test_the_check_is_the_same_for_every_engine() -> None:
+    """It concerns the data and the model: MAP, which has no spread, gives the same numbers."""
+    problem = world("poisson", 4, 0, steps=4)
+    one, other = hc.infer(problem).fit_check, hc.infer(problem, MAP()).fit_check
+    assert one.verdict == other.verdict
+    assert one.dispersion == other.dispersion
+
+
+def test_long_data_are_checked_in_windows() -> None:
+    """960 counts are more than one window; flocks of four are still found, single birds still agree."""
+    assert _fit_check.WINDOW < 60 * 16
+    assert fit_check(world("poisson", 1, 0, steps=60)).agrees
+    check = fit_check(world("poisson", 4, 0, steps=60))
+    assert check.agrees is False
+    assert check.dispersion == pytest.approx(4.0, abs=1.5)
+    assert len(check.pit) == 60 * 16
+
+
+def test_other_graphs_sums_and_missing_counts() -> None:
+    """A network that is no tree, with sums and a table on two variables, agrees with counts drawn from it."""
+    tables = {
+        ("a", "b"): np.array([[2.0, 1], [1, 3]]),
+        ("b", "c"): np.array([[1.0, 2], [2, 1]]),
+        ("c", "a"): np.array([[3.0, 1], [1, 1]]),
+    }
+    model = hc.DiscreteModel({v: ["no", "yes"] for v in "abc"}, {k: np.log(v) for k, v in tables.items()})
+    rng = np.random.default_rng(0)
+    drawn = hc.simulate.population(model, 3000, rng=1).tables
+    seen = [
+        hc.Poisson(rng.poisson(drawn.table(("a", "b"))).astype(float), on=("a", "b")),
+        hc.Poisson([float(rng.poisson(drawn.table(("c",)).sum()))], on="c", sums=[[1, 1]]),
+        hc.Poisson([np.nan, float(rng.poisson(drawn.table(("c",))[1]))], on="c"),
+    ]
+    check = fit_check(hc.Problem(model, 3000, seen))
+    assert check.agrees
+    assert len(check.to_frame()) == 6
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mute(hc.Observation):
+    """A noise of a user's own, without a `sample`."""
+
+    def log_prob(self, n):
+        return -0.5 * (self.counts - n) ** 2
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Loud(Mute):
+    """The same with a `sample`."""
+
+    def sample(self, n, *, rng):
+        return n + rng.normal(size=np.shape(n))
+
+
+def test_a_noise_of_the_users_own_is_checked_by_its_draws_or_said_to_be_unchecked() -> None:
+    """Moments come from `sample`; without it the check says that nothing was checked and marks nothing as wrong."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=3)
+    counts = [[50.0, 50.0], [48.0, 51.0], [51.0, 50.0]]
+    mute, loud = (fit_check(hc.Problem(chain, 100, noise(counts))) for noise in (Mute, Loud))
+    assert mute.agrees is None
+    assert "Not checked" in mute.verdict
+    assert loud.agrees
+    far = fit_check(hc.Problem(chain, 100, Loud([[50.0, 50.0], [90.0, 10.0], [5.0, 95.0]])))
+    assert far.agrees is False
+
+
+def test_nothing_observed_is_not_checked() -> None:
+    """No counts, no verdict, no complaint."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=3)
+    assert fit_check(hc.Problem(chain, 100)).agrees is None
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        hc.Poisson([3.0, 4.0], rate=0.5, background=2.0),
+        hc.Binomial([3.0, 4.0], detection=0.3),
+        hc.NegativeBinomial([3.0, 4.0], dispersion=5.0),
+        hc.Gaussian([3.0, 4.0], sd=2.0),
+        hc.LaplaceNoise([3.0, 4.0], scale=1.5),
+        hc.Exact([3.0, 4.0]),
+    ],
+    ids=lambda noise: type(noise).__name__,
+)
+def test_moments_of_a_noise_are_those_of_its_draws(noise: hc.Observation) -> None:
+    """Mean and variance of 40 000 draws, to 5 %."""
+    n = np.array([20.0, 50.0])
+    draws = noise.sample(np.broadcast_to(n, (40_000, 2)), rng=np.random.default_rng(1))
+    mean, variance = noise.moments(n)
+    assert draws.mean(axis=0) == pytest.approx(mean, rel=0.02)
+    assert draws.var(axis=0) == pytest.approx(variance, rel=0.05)
