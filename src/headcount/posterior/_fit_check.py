@@ -201,7 +201,7 @@ def fit_check(problem: Problem) -> FitCheck:
     begun = perf_counter()
     if not problem.sites:
         return FitCheck(None, "Not checked: nothing was observed.")
-    if problem.dispersion is not None and not problem.dispersion.is_none:
+    if problem.disperses:
         return FitCheck(None, "Not checked: the check knows individuals that move alone only.")
     check = _steps_ahead(problem) if _is_exact_chain(problem) else _left_out(problem)
     return _timed(check, perf_counter() - begun)
