@@ -1,25 +1,28 @@
 """The commands and their options: parse, call, save.
 
-Options that several commands share are declared once, as the fields of `Options`; `takes_options` puts them into a command's
-signature, where the parser reads them.
+Options are declared as the fields of dataclasses; `takes_options` puts them into a command's signature, where the parser reads them.
 """
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headcount._version import __version__
 from headcount.cli._show import guarded, say, terminal
 
+if TYPE_CHECKING:
+    from headcount.io import Case
+
 _TABLES = "Tables"
 _NOISE = "Noise"
 _ENGINE = "Engine"
 _PAIR = "NAME=VALUE"
+_FOLDER = "Folder for what is written."
 
 
 def _option(text: str, panel: str, *names: str, show: str | bool = False, metavar: str | None = None) -> Any:
@@ -107,23 +110,104 @@ class Options:
     ] = None
 
 
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite files in the folder that headcount did not write.")
+]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where and how infer and fit write."""
+
+    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("results")
+    level: Annotated[float, typer.Option(help="What the intervals hold.")] = 0.9
+    format: Annotated[str, typer.Option(help="Of the tables: csv or parquet.")] = "csv"
+    omx: Annotated[bool, typer.Option("--omx", help="Write the flows as OMX matrices too.")] = False
+    keep: Annotated[bool, typer.Option("--keep", help="Write the answer even when it did not converge.")] = (
+        False
+    )
+    safe_csv: Annotated[
+        bool,
+        typer.Option("--safe-csv", help="Put an apostrophe before labels that a spreadsheet would run."),
+    ] = False
+    force: Force = False
+
+    def check(self) -> None:
+        """Refuse before the work what would fail after it."""
+        from importlib.util import find_spec
+
+        from headcount._atomic import check_folder
+
+        if not 0 < self.level < 1:
+            raise ValueError(f"--level must lie between 0 and 1, got {self.level:g}")
+        if self.format not in {"csv", "parquet"}:
+            raise ValueError(f"--format is csv or parquet, got {self.format!r}")
+        if self.format == "parquet" and find_spec("pyarrow") is None:
+            raise ValueError("writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv")
+        check_folder(self.out)
+
+    def check_files(self, case: "Case", *, fitted: bool) -> None:
+        """Refuse a folder in which files that are not ours would be overwritten."""
+        from headcount._atomic import check_folder
+        from headcount.io import result_names
+
+        coordinates = [getattr(seen.counts, "coords", {}) for seen in case.problem.observations]
+        places = any("cell" in found and len(found) > 2 for found in coordinates)
+        names = result_names(format=self.format, omx=self.omx, places=places, fitted=fitted)
+        check_folder(self.out, names, force=self.force)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """What simulate chain is told."""
+
+    population: Annotated[int, typer.Option(help="How many individuals.")]
+    initial: Annotated[str, typer.Option(help="uniform, or a table cell, probability.")] = "uniform"
+    steps: Annotated[int | None, typer.Option(help="How many times, where all steps are alike.")] = None
+    cells: Annotated[Path | None, typer.Option(help="cell[, x, y] or cell[, lon, lat].")] = None
+    noise: Annotated[str, typer.Option(help="poisson, binomial, gaussian or exact.")] = "poisson"
+    rate: Annotated[float, typer.Option(help="Expected counts per individual (poisson).")] = 1.0
+    detection: Annotated[float | None, typer.Option(help="Probability to be counted (binomial).")] = None
+    sd: Annotated[float | None, typer.Option(help="Standard deviation (gaussian).")] = None
+    together: Annotated[
+        str | None,
+        typer.Option(
+            help="How they move together: flocks:5, company:rho=0.01 or company:phi=3; alone unless given."
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")]
+    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("data")
+    force: Force = False
+
+
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the shared options to a command, which gets them as one object named ``options``."""
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "options"]
-    shared = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
-        for f in fields(Options)
-    ]
+    """Replace every parameter whose type is a dataclass of options by one option per field; the command gets the object."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for given in inspect.signature(command).parameters.values():
+        if is_dataclass(given.annotation):
+            groups[given.name] = given.annotation
+            parameters += map(_parameter, fields(given.annotation))
+        else:
+            parameters.append(given.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
-        options = Options(**{parameter.name: given.pop(parameter.name) for parameter in shared})
-        command(**given, options=options)
+        made = {
+            name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()
+        }
+        command(**given, **made)
 
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
+
+
+def _parameter(option: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if option.default is MISSING else option.default
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option.type
+    )
 
 
 app = typer.Typer(
@@ -142,17 +226,6 @@ Counts = Annotated[
     typer.Argument(
         help="time, cell, count (CSV, Parquet or NetCDF); with --network, tables of its variables."
     ),
-]
-Out = Annotated[Path, typer.Option(help="Folder for what is written.")]
-Level = Annotated[float, typer.Option(help="What the intervals hold.")]
-Format = Annotated[str, typer.Option(help="Of the tables: csv or parquet.")]
-Omx = Annotated[bool, typer.Option("--omx", help="Write the flows as OMX matrices too.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Write the answer even when it did not converge.")]
-SafeCsv = Annotated[
-    bool, typer.Option("--safe-csv", help="Put an apostrophe before labels that a spreadsheet would run.")
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite files in the folder that headcount did not write.")
 ]
 
 
@@ -174,28 +247,15 @@ def _root(
 
 @app.command()
 @takes_options
-def infer(
-    counts: Counts,
-    *,
-    out: Out = Path("results"),
-    level: Level = 0.9,
-    format: Format = "csv",
-    omx: Omx = False,
-    keep: Keep = False,
-    safe_csv: SafeCsv = False,
-    force: Force = False,
-    options: Options,
-) -> None:
+def infer(counts: Counts, *, output: Output, options: Options) -> None:
     """Infer how many were where and how they moved, with intervals.
 
     Exit codes: 2 bad input, 3 too large for the memory limit, 4 not converged, 130 interrupted.
     """
     with guarded(options.memory_limit):
-        from headcount.cli._run import Output, run_infer
+        from headcount.cli._run import run_infer
 
-        run_infer(
-            counts, options, Output(out, level, format, omx=omx, keep=keep, safe_csv=safe_csv, force=force)
-        )
+        run_infer(counts, options, output)
 
 
 @app.command()
@@ -211,27 +271,14 @@ def fit(
             help="Where to start: weights (1,2,2,2 or a table feature, weight), or zero, sticky, mobile. Several starts if not given."
         ),
     ] = None,
-    out: Out = Path("results"),
-    level: Level = 0.9,
-    format: Format = "csv",
-    omx: Omx = False,
-    keep: Keep = False,
-    safe_csv: SafeCsv = False,
-    force: Force = False,
+    output: Output,
     options: Options,
 ) -> None:
     """Learn the weights of features from counts, then infer with them."""
     with guarded(options.memory_limit):
-        from headcount.cli._run import Output, run_fit
+        from headcount.cli._run import run_fit
 
-        run_fit(
-            counts,
-            options,
-            Output(out, level, format, omx=omx, keep=keep, safe_csv=safe_csv, force=force),
-            method=method,
-            ridge=ridge,
-            start=start,
-        )
+        run_fit(counts, options, output, method=method, ridge=ridge, start=start)
 
 
 @app.command()
@@ -253,7 +300,7 @@ def birds(
     steps: Annotated[int, typer.Option(help="How many times.")] = 20,
     rate: Annotated[float, typer.Option(help="Expected counts per bird.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")],
-    out: Out = Path("data"),
+    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("data"),
     force: Force = False,
 ) -> None:
     """Birds that fly over a map from one corner to the other."""
@@ -264,46 +311,17 @@ def birds(
 
 
 @simulate.command()
+@takes_options
 def chain(
     transitions: Annotated[Path, typer.Argument(help="from, to, probability[, time of departure].")],
     *,
-    population: Annotated[int, typer.Option(help="How many individuals.")],
-    initial: Annotated[str, typer.Option(help="uniform, or a table cell, probability.")] = "uniform",
-    steps: Annotated[int | None, typer.Option(help="How many times, where all steps are alike.")] = None,
-    cells: Annotated[Path | None, typer.Option(help="cell[, x, y] or cell[, lon, lat].")] = None,
-    noise: Annotated[str, typer.Option(help="poisson, binomial, gaussian or exact.")] = "poisson",
-    rate: Annotated[float, typer.Option(help="Expected counts per individual (poisson).")] = 1.0,
-    detection: Annotated[float | None, typer.Option(help="Probability to be counted (binomial).")] = None,
-    sd: Annotated[float | None, typer.Option(help="Standard deviation (gaussian).")] = None,
-    together: Annotated[
-        str | None,
-        typer.Option(
-            help="How they move together: flocks:5, company:rho=0.01 or company:phi=3; alone unless given."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")],
-    out: Out = Path("data"),
-    force: Force = False,
+    options: Chain,
 ) -> None:
     """Individuals that move by your own transitions."""
     with guarded():
         from headcount.cli._run import run_chain
 
-        run_chain(
-            transitions,
-            population,
-            initial=initial,
-            steps=steps,
-            cells=cells,
-            noise=noise,
-            rate=rate,
-            detection=detection,
-            sd=sd,
-            together=together,
-            seed=seed,
-            out=out,
-            force=force,
-        )
+        run_chain(transitions, options)
 
 
 @app.command()

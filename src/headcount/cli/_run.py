@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,54 +28,12 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from headcount.cli._app import Options
+    from headcount.cli._app import Chain, Options, Output
     from headcount.engines import Engine
     from headcount.engines._plan import Plan
     from headcount.io import Case
     from headcount.observe import Problem
     from headcount.posterior import Posterior
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where and how a run is written."""
-
-    folder: Path
-    level: float
-    format: str
-    omx: bool
-    keep: bool
-    safe_csv: bool
-    force: bool
-
-    def check(self) -> None:
-        """Refuse before the work what would fail after it."""
-        from importlib.util import find_spec
-
-        from headcount._atomic import check_folder
-
-        if not 0 < self.level < 1:
-            raise ValueError(f"--level must lie between 0 and 1, got {self.level:g}")
-        if self.format not in {"csv", "parquet"}:
-            raise ValueError(f"--format is csv or parquet, got {self.format!r}")
-        if self.format == "parquet" and find_spec("pyarrow") is None:
-            raise ValueError("writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv")
-        check_folder(self.folder)
-
-    def check_files(self, case: Case, *, fitted: bool) -> None:
-        """Refuse a folder in which files that are not ours would be overwritten."""
-        from headcount._atomic import check_folder
-        from headcount.io import result_names
-
-        places = any(
-            "cell" in found and len(found) > 2 for found in map(_coordinates, case.problem.observations)
-        )
-        names = result_names(format=self.format, omx=self.omx, places=places, fitted=fitted)
-        check_folder(self.folder, names, force=self.force)
-
-
-def _coordinates(observation: Any) -> Any:
-    return getattr(observation.counts, "coords", {})
 
 
 def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
@@ -190,7 +148,7 @@ def _write_and_show(
         said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}
         result, files = write_results(
             posterior,
-            output.folder,
+            output.out,
             level=output.level,
             format=output.format,
             attributes=said | dict(attributes or {}),
@@ -200,7 +158,7 @@ def _write_and_show(
             safe_csv=output.safe_csv,
             force=output.force,
         )
-        wrote(output.folder)
+        wrote(output.out)
         show_posterior(result)
         show_notes(notes)
         show_files(files, good=good)
@@ -333,22 +291,7 @@ def run_birds(
     _write_and_show_world(write_world(world, out, force=force), out)
 
 
-def run_chain(
-    transitions: Path,
-    population: int,
-    *,
-    initial: str,
-    steps: int | None,
-    cells: Path | None,
-    noise: str,
-    rate: float,
-    detection: float | None,
-    sd: float | None,
-    together: str | None,
-    seed: int,
-    out: Path,
-    force: bool,
-) -> None:
+def run_chain(transitions: Path, options: Chain) -> None:
     """Simulate individuals that move by the user's own transitions."""
     from headcount import simulate
     from headcount._atomic import check_folder
@@ -356,19 +299,23 @@ def run_chain(
     from headcount.population import parse_dispersion
 
     seen = {
-        "poisson": lambda: simulate.poisson(rate),
-        "binomial": lambda: simulate.binomial(_needed(detection, "--detection")),
-        "gaussian": lambda: simulate.gaussian(_needed(sd, "--sd")),
+        "poisson": lambda: simulate.poisson(options.rate),
+        "binomial": lambda: simulate.binomial(_needed(options.detection, "--detection")),
+        "gaussian": lambda: simulate.gaussian(_needed(options.sd, "--sd")),
         "exact": simulate.exact,
     }
-    if noise not in seen:
-        raise ValueError(f"--noise is one of {', '.join(seen)}, got {noise!r}")
-    check_folder(out)
-    observe = seen[noise]()
-    chain, places = read_chain(transitions, initial=initial, cells=cells, length=steps)
-    dispersion = None if together is None else parse_dispersion(together)
-    world = simulate.population(chain, population, observe=observe, dispersion=dispersion, rng=seed)
-    _write_and_show_world(write_world(world, out, places=places, force=force), out)
+    if options.noise not in seen:
+        raise ValueError(f"--noise is one of {', '.join(seen)}, got {options.noise!r}")
+    check_folder(options.out)
+    observe = seen[options.noise]()
+    chain, places = read_chain(
+        transitions, initial=options.initial, cells=options.cells, length=options.steps
+    )
+    dispersion = None if options.together is None else parse_dispersion(options.together)
+    world = simulate.population(
+        chain, options.population, observe=observe, dispersion=dispersion, rng=options.seed
+    )
+    _write_and_show_world(write_world(world, options.out, places=places, force=options.force), options.out)
 
 
 def _write_and_show_world(files: Sequence[Path], out: Path) -> None:
