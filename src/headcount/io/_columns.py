@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,10 @@ _INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
 _DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
 _MIDNIGHT = re.compile(r"^(\d{4}-\d{2}-\d{2})[T ]00:00(?::00(?:\.0+)?)?$")
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?)?$")
+_GAPS = (
+    "add rows with an empty count for {} which nobody looked, or say that they are successive steps all the same "
+    "(uneven=True, --uneven)"
+)
 _EVEN_STEPS = 1e-3
 """Steps between decimal times may differ by this share of the smallest: thirds written with four decimals do by 3e-4."""
 
@@ -70,50 +74,39 @@ class Reader:
     encoding: str | None = None
 
     def open(self, given: Any) -> Source | None:
-        """The table that `given` names or is."""
-        return open_source(given, encoding=self.encoding, findings=self.findings)
+        """The table that `given` names or is; None, with the reason among the findings, if it cannot be read."""
+        source = self.findings.attempt(open_source, given, self.encoding)
+        return None if source is None else replace(source, findings=self.findings)
 
-    def find(
-        self, source: Source, required: Sequence[str], optional: Sequence[str] = ()
-    ) -> dict[str, str] | None:
-        """``{role: column}`` of a table."""
-        return find_columns(source, required, optional, columns=self.columns, findings=self.findings)
+    def read(self, given: Any, required: Sequence[str], optional: Sequence[str] = ()) -> Source | None:
+        """The table with the column of each role."""
+        source = self.open(given)
+        return None if source is None else self.find(source, required, optional)
 
+    def find(self, source: Source, required: Sequence[str], optional: Sequence[str] = ()) -> Source | None:
+        """The table with the column of each role; None, with everything that is missing among the findings.
 
-def find_columns(
-    source: Source,
-    required: Sequence[str],
-    optional: Sequence[str] = (),
-    *,
-    columns: Mapping[str, str] | None = None,
-    findings: Findings,
-) -> dict[str, str] | None:
-    """``{role: column}`` of a table; None, with everything that is missing among the findings.
-
-    Parameters
-    ----------
-    required, optional
-        Roles; those without spellings of their own are looked for by their name.
-    columns
-        ``{role: column}`` as the caller says; it wins over every spelling.
-    """
-    given = {} if columns is None else dict(columns)
-    names = [str(c) for c in source.frame.columns]
-    found: dict[str, str] = {}
-    complete = True
-    for role in (*required, *optional):
-        if role in given:
-            column = given[role] if given[role] in names else None
-            fault = f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
-        else:
-            taken = set(found.values()) | set(given.values())
-            column, fault = _by_spelling(role, names, taken, ambiguous=role not in required)
-        if column is not None:
-            found[role] = column
-        elif role in required:
-            findings.problem(source.name, fault, [1])
-            complete = False
-    return found if complete else None
+        Parameters
+        ----------
+        required, optional
+            Roles; those without spellings of their own are looked for by their name. What the caller says in ``columns`` wins over
+            every spelling.
+        """
+        given = dict(self.columns or {})
+        names = [str(c) for c in source.frame.columns]
+        found: dict[str, str] = {}
+        for role in (*required, *optional):
+            if role in given:
+                column = given[role] if given[role] in names else None
+                fault = f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
+            else:
+                taken = set(found.values()) | set(given.values())
+                column, fault = _by_spelling(role, names, taken, ambiguous=role not in required)
+            if column is not None:
+                found[role] = column
+            elif role in required:
+                source.problem(fault, [1])
+        return replace(source, columns=found) if found.keys() >= set(required) else None
 
 
 def _by_spelling(
@@ -151,48 +144,37 @@ def _list(names: Sequence[str]) -> str:
     return shown + (f", … ({len(names)} in all)" if len(names) > 8 else "")
 
 
-def read_numbers(source: Source, column: str, role: str, *, required: bool, findings: Findings) -> Array:
-    """A column as floats, NaN where nothing is written (a problem where a number is required)."""
+def read_numbers(source: Source, role: str, *, column: str | None = None, required: bool = False) -> Array:
+    """The column of a role as floats, NaN where nothing is written (a problem where a number is required)."""
     import pandas as pd
 
-    series = source.frame[column]
+    series = source.frame[source.columns[role] if column is None else column]
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         values = series.to_numpy(dtype=float, na_value=np.nan)
         missing = np.isnan(values)
-        wrong = np.zeros(len(values), dtype=bool)
     else:
         texts = series.astype(object).where(series.notna(), "").astype(str).str.strip()
         missing = texts.str.casefold().isin(MISSING).to_numpy(dtype=bool)
         values = np.asarray(pd.to_numeric(texts.where(~missing, "nan"), errors="coerce"), dtype=float)
-        wrong = np.isnan(values) & ~missing
-    if wrong.any():
-        text = f"{role} must be a number: correct it (decimals with a point, no thousands separators)"
-        findings.problem(source.name, text, source.at(wrong), series[wrong].tolist())
-    infinite = np.isinf(values)
-    if infinite.any():
-        findings.problem(
-            source.name, f"{role} must be finite: correct it", source.at(infinite), series[infinite].tolist()
-        )
-    if required and missing.any():
-        findings.problem(
-            source.name, f"{role} is empty: write a number, or take the row out", source.at(missing)
-        )
+    text = f"{role} must be a number: correct it (decimals with a point, no thousands separators)"
+    source.refuse(np.isnan(values) & ~missing, text, series)
+    source.refuse(np.isinf(values), f"{role} must be finite: correct it", series)
+    if required:
+        source.refuse(missing, f"{role} is empty: write a number, or take the row out")
     return values
 
 
-def read_labels(source: Source, column: str, role: str, *, findings: Findings) -> Texts:
-    """A column as texts, stripped; whole floats and dates as people write them, and times without trailing zeros."""
+def read_labels(source: Source, role: str, *, column: str | None = None) -> Texts:
+    """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros."""
     import pandas as pd
 
-    codes, distinct = pd.factorize(source.frame[column])
+    codes, distinct = pd.factorize(source.frame[source.columns[role] if column is None else column])
     texts = [label_text(v) for v in distinct.tolist()]
     if role == "time":
         texts = [_without_zeros(t) for t in texts]
     known = np.array([*texts, ""], dtype=object)
-    read = known[codes]  # a missing value has the code −1, the last one
-    empty = read == ""
-    if empty.any():
-        findings.problem(source.name, f"{role} is empty: name it, or take the row out", source.at(empty))
+    read: Texts = known[codes]  # a missing value has the code −1, the last one
+    source.refuse(read == "", f"{role} is empty: name it, or take the row out")
     return read
 
 
@@ -260,16 +242,15 @@ def _numbers(distinct: Sequence[str], name: str, *, uneven: bool, findings: Find
     values = sorted((Fraction(t), t) for t in distinct)
     steps = [after[0] - before[0] for before, after in pairwise(values)]
     least = min(steps, default=Fraction(1))
-    wide = [k for k, step in enumerate(steps) if float(step - least) > _EVEN_STEPS * least]
-    if wide and not uneven:
-        text = (
-            f"the times step by {float(least):.10g}, but {values[wide[0]][1]} is followed by {values[wide[0] + 1][1]}: add rows with "
-            "an empty count for times at which nobody looked, or say that they are successive steps all the same (uneven=True, "
-            "--uneven)"
+    texts = tuple(t for _, t in values)
+    wide = next((k for k, step in enumerate(steps) if float(step - least) > _EVEN_STEPS * least), None)
+    if wide is not None and not uneven:
+        findings.problem(
+            name,
+            f"the times step by {float(least):.10g}, but {texts[wide]} is followed by {texts[wide + 1]}: {_GAPS.format('times at')}",
         )
-        findings.problem(name, text)
-    kind = int if all(_INTEGER.match(t) for t in distinct) else float
-    return Times(tuple(t for _, t in values), tuple(kind(t) for _, t in values))
+    kind = int if all(map(_INTEGER.match, distinct)) else float
+    return Times(texts, tuple(map(kind, texts)))
 
 
 def _dates(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findings) -> Times | None:
@@ -291,11 +272,8 @@ def _dates(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findin
     if not uneven and len(index) > 2 and not _regular(index):
         steps = np.diff(index.to_numpy())
         k = int(np.argmax(steps))
-        text = (
-            f"the dates are not evenly spaced: {texts[k]} is followed by {texts[k + 1]}; add rows with an empty count for dates on "
-            "which nobody looked, or say that they are successive steps all the same (uneven=True, --uneven)"
-        )
-        findings.problem(name, text)
+        text = f"the dates are not evenly spaced: {texts[k]} is followed by {texts[k + 1]}"
+        findings.problem(name, f"{text}; {_GAPS.format('dates on')}")
     return Times(tuple(texts), tuple(index))
 
 

@@ -68,6 +68,7 @@ _INITIAL_LAWS = ("counts", "smoothed", "uniform", "learned")
 class NoiseKind:
     """A noise model and the parameters it takes; those in ``needed`` have no default."""
 
+    name: str
     model: type[Observation]
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -79,13 +80,17 @@ class NoiseKind:
 
 
 NOISES: Mapping[str, NoiseKind] = {
-    "poisson": NoiseKind(Poisson, (), ("rate", "background")),
-    "binomial": NoiseKind(Binomial, ("detection",)),
-    "negative-binomial": NoiseKind(NegativeBinomial, ("dispersion",), ("rate", "background")),
-    "gaussian": NoiseKind(Gaussian, ("sd",)),
-    "laplace": NoiseKind(LaplaceNoise, ("scale",)),
-    "exact": NoiseKind(Exact),
+    kind.name: kind
+    for kind in (
+        NoiseKind("poisson", Poisson, (), ("rate", "background")),
+        NoiseKind("binomial", Binomial, ("detection",)),
+        NoiseKind("negative-binomial", NegativeBinomial, ("dispersion",), ("rate", "background")),
+        NoiseKind("gaussian", Gaussian, ("sd",)),
+        NoiseKind("laplace", LaplaceNoise, ("scale",)),
+        NoiseKind("exact", Exact),
+    )
 }
+NO_POPULATION = "how many individuals there are is missing: give it (population=N, --population N)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,12 +188,13 @@ def read_problem(
     findings = Findings()
     reader = Reader(findings, columns, encoding)
     kind = noise_kind(noise, findings)
-    table = count_table(counts, reader, whole=kind is not None and kind.model.whole)
+    table = count_table(counts, reader, whole=_counts_whole(kind))
     moves = _move_table(transitions, features, reader, normalise=normalise)
     known = None if cells is None else cell_table(cells, reader)
     start = _initial_table(initial, reader)
-    numbers = noise_parameters(kind, parameters, table, name=noise, findings=findings)
-    _check_population(population, table, numbers, findings)
+    numbers = _table_parameters(kind, parameters, table, findings)
+    if population is None:
+        findings.problem("population", NO_POPULATION + _total_hint(table, numbers))
     if table is None or moves is None or (cells is not None and known is None):
         raise TableError(findings.lines())
     names, places = _cells(moves, known)
@@ -197,16 +203,15 @@ def read_problem(
     if not findings:
         values, given = _arrays(table, numbers, times, names)
         first = table, times.texts[0], expected(values, given)[0]
-    learned = isinstance(initial, str) and initial == "learned"
-    law = None if learned else _initial_law(initial, start, names, findings, first)
-    if learned:
-        findings.note(
-            "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
-        )
+    law = _initial_law(initial, start, names, findings, first)
     made = _transitions(moves, names, times, weights, reader, normalise=normalise)
-    seen = _flow_observation(flows, flow_noise, flow_parameters, names, times, reader)
-    if findings or made is None or kind is None or population is None:
-        raise TableError(findings.lines())
+    seen = (
+        [] if flows is None else _flow_observation(flows, flow_noise, flow_parameters, names, times, reader)
+    )
+    findings.raise_any()
+    assert made is not None
+    assert kind is not None
+    assert population is not None
     labels = plain_labels(names)
     chain = MarkovChain(law, made.matrices, times=times.labels, cells=labels)
     cube = labelled_counts(values, times.labels, labels, names, places or table.places)
@@ -239,7 +244,7 @@ def read_chain(
     names, places = _cells(moves, known)
     times = _arrival_times(moves, length, findings)
     law = _initial_law(initial, start, names, findings, None)
-    made = _transition_matrices(moves, names, times, normalise=normalise, findings=findings)
+    made = _transition_matrices(moves, names, times, normalise=normalise)
     findings.raise_any()
     return MarkovChain(law, made, times=times.labels, cells=plain_labels(names)), places
 
@@ -270,36 +275,54 @@ def noise_kind(name: Any, findings: Findings) -> NoiseKind | None:
     return kind
 
 
+def _counts_whole(kind: NoiseKind | None) -> bool:
+    """Whether the noise is one of whole counts."""
+    return kind is not None and kind.model.whole
+
+
 def noise_parameters(
+    kind: NoiseKind,
+    given: Mapping[str, float | None] | None,
+    columns: Mapping[str, Array],
+    file: str,
+    findings: Findings,
+) -> dict[str, Any]:
+    """``{parameter: number, or the column of it}``, from options or from the columns of a file, never both."""
+    options = {k: v for k, v in (given or {}).items() if v is not None}
+    chosen, unused = {**columns, **options}, sorted(set(columns) - set(kind.takes))
+    if unused:
+        findings.note(f"{file}: the column {unused[0]!r} is not used by {kind.name} noise")
+    for parameter in dict.fromkeys((*options, *kind.takes)):
+        if parameter not in kind.takes:
+            takes = ", ".join(kind.takes) or "nothing"
+            text = f"{kind.name} noise takes no {parameter} (it takes {takes}): leave it out"
+        elif parameter in options and parameter in columns:
+            text = f"{parameter} is given by an option and by a column of {file}: keep one"
+        elif parameter not in chosen and parameter in kind.needed:
+            text = (
+                f"{kind.name} noise needs {parameter}: give it ({parameter}=…, --{parameter} …) or a column {parameter} beside the "
+                "counts"
+            )
+        else:
+            continue
+        findings.problem("noise", text)
+    used = {parameter: chosen[parameter] for parameter in kind.takes if parameter in chosen}
+    for parameter, value in used.items():
+        _check_size(parameter, value, findings)
+    return used
+
+
+def _table_parameters(
     kind: NoiseKind | None,
     given: Mapping[str, float | None] | None,
     table: CountTable | None,
-    *,
-    name: str,
     findings: Findings,
 ) -> dict[str, Any]:
-    """``{parameter: number, or the column of it}``, from options or from the table, never both."""
+    """The parameters of the noise of counts, as far as noise and table could be read."""
     if kind is None:
         return {}
-    options = {k: v for k, v in (given or {}).items() if v is not None}
-    columns = {} if table is None else dict(table.parameters)
-    file = "" if table is None else table.source.name
-    chosen, unused = columns | options, sorted(set(columns) - set(kind.takes))
-    if unused:
-        findings.note(f"{file}: the column {unused[0]!r} is not used by {name} noise")
-    for parameter in dict.fromkeys((*options, *kind.takes)):
-        if parameter not in kind.takes:
-            text = f"{name} noise takes no {parameter} (it takes {', '.join(kind.takes) or 'nothing'}): leave it out"
-            findings.problem("noise", text)
-        elif parameter in options and parameter in columns:
-            text = f"{parameter} is given by an option and by a column of {file}: keep one"
-            findings.problem("noise", text)
-        elif parameter in chosen:
-            _check_size(parameter, chosen[parameter], findings)
-        elif parameter in kind.needed:
-            text = f"{name} noise needs {parameter}: give it ({parameter}=…, --{parameter} …) or a column {parameter} beside the counts"
-            findings.problem("noise", text)
-    return {parameter: chosen[parameter] for parameter in kind.takes if parameter in chosen}
+    columns, file = ({}, "") if table is None else (table.parameters, table.source.name)
+    return noise_parameters(kind, given, columns, file, findings)
 
 
 def _check_size(parameter: str, value: Any, findings: Findings) -> None:
@@ -321,22 +344,15 @@ def expected(counts: Any, parameters: Mapping[str, Any]) -> Any:
         return (counts - np.asarray(parameters.get("background", 0.0))) / rate
 
 
-def _check_population(
-    population: int | None, table: CountTable | None, parameters: Mapping[str, Any], findings: Findings
-) -> None:
-    if population is not None:
-        return
-    hint = ""
-    if table is not None and np.isfinite(table.count).any():
-        import pandas as pd
+def _total_hint(table: CountTable | None, parameters: Mapping[str, Any]) -> str:
+    """What the counts say about the population, where there are any."""
+    if table is None or not np.isfinite(table.count).any():
+        return ""
+    import pandas as pd
 
-        behind = expected(table.count, parameters)
-        total = float(pd.Series(behind).groupby(pd.Series(table.time)).sum().median())
-        hint = f"; the counts of a time come to about {total:.0f}"
-    findings.problem(
-        "population",
-        f"how many individuals there are is missing: give it (population=N, --population N){hint}",
-    )
+    behind = expected(table.count, parameters)
+    total = float(pd.Series(behind).groupby(pd.Series(table.time)).sum().median())
+    return f"; the counts of a time come to about {total:.0f}"
 
 
 def _note_totals(values: Array, parameters: Mapping[str, Any], population: int, findings: Findings) -> None:
@@ -369,7 +385,7 @@ def _times(
     departures = [] if moves.time is None else list(dict.fromkeys(moves.time.tolist()))
     texts = [t for t in (*table.time.tolist(), *departures) if t]
     times = order_times(texts, table.source.name, uneven=uneven, findings=findings)
-    cell_positions(table.source, table.cell, cells, "cell", findings)
+    cell_positions(table.source, table.cell, cells, "cell")
     if times is None:
         raise TableError(findings.lines())
     return times
@@ -421,22 +437,33 @@ def _initial_law(
     findings: Findings,
     first: tuple[CountTable, str, Array] | None,
 ) -> Array | None:
-    """pi over the cells: from its table, uniform, or the shares of the `first` counts (their table, time and values)."""
+    """pi over the cells: from its table, uniform, or the shares of the `first` counts (their table, time and values); None if learned."""
+    named = given if isinstance(given, str) else None
     if start is not None:
-        where = cell_positions(start.source, start.cell, cells, "cell", findings)
-        if (where < 0).any():
-            return None
-        law = np.zeros(len(cells))
-        law[where] = start.probability
-        return law / law.sum() if law.sum() > 0 else law
-    if isinstance(given, str) and given == "uniform":
+        return _law_from_table(start, cells)
+    if first is not None and named == "learned":
+        findings.note(
+            "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
+        )
+        return None
+    if named == "uniform":
         return np.full(len(cells), 1 / len(cells))
-    if first is not None and isinstance(given, str) and given in {"counts", "smoothed"}:
-        return _law_from_counts(*first, smooth=given == "smoothed", findings=findings)
+    if first is not None and named in {"counts", "smoothed"}:
+        return _law_from_counts(*first, smooth=named == "smoothed", findings=findings)
     if not findings:
         text = f"give uniform or a table (cell, probability) where there are no counts, got {given!r}"
         findings.problem("initial", text)
     return None
+
+
+def _law_from_table(start: InitialTable, cells: list[str]) -> Array | None:
+    """The probabilities of a table, divided by their sum (they may be rounded); cells without a row have 0."""
+    where = cell_positions(start.source, start.cell, cells, "cell")
+    if where is None:
+        return None
+    law = np.zeros(len(cells))
+    law[where] = start.probability
+    return law / law.sum() if law.sum() > 0 else law
 
 
 def _law_from_counts(
@@ -444,18 +471,17 @@ def _law_from_counts(
 ) -> Array | None:
     """Shares of what was counted at the first time, half an individual per cell more when ``smooth``."""
     missing = int(np.isnan(first).sum())
-    name = table.source.name
     if missing:
         text = (
             f"the initial law cannot be read off the counts of {label}, the first time: {missing} of {len(first)} cells have none; "
             "take it as unknown (initial='learned', --initial learned) or give it (--initial FILE with cell, probability)"
         )
-        findings.problem(name, text)
+        table.source.problem(text)
         return None
     low = first + (0.5 if smooth else 0.0)
     if (low < 0).any() or low.sum() <= 0:
         text = f"the initial law cannot be read off the counts of {label}: they are not all ≥ 0 with one above 0; give --initial"
-        findings.problem(name, text)
+        table.source.problem(text)
         return None
     how = "shares of the counts plus a half" if smooth else "shares of the counts"
     findings.note(
@@ -501,11 +527,10 @@ def _transitions(
     moves: MoveTable, cells: list[str], times: Times, weights: Any, reader: Reader, *, normalise: bool
 ) -> _Made | None:
     """One matrix, or one per step, from probabilities or from features and their weights."""
-    findings = reader.findings
     if not moves.features:
-        made = _transition_matrices(moves, cells, times, normalise=normalise, findings=findings)
+        made = _transition_matrices(moves, cells, times, normalise=normalise)
         return None if made is None else _Made(made)
-    arrays = _feature_arrays(moves, cells, times, findings)
+    arrays = _feature_arrays(moves, cells, times)
     numbers = _weights(weights, moves.names, reader)
     if arrays is None or numbers is None:
         return None
@@ -520,84 +545,73 @@ def _weights(given: Any, names: Sequence[str], reader: Reader) -> Array | None:
         return np.zeros(len(names))
     if isinstance(given, (str, os.PathLike)):
         given = _weight_table(given, reader)
-        if given is None:
-            return None
-    findings = reader.findings
+    return None if given is None else reader.findings.attempt(_weight_array, given, names)
+
+
+def _weight_array(given: Any, names: Sequence[str]) -> Array:
+    """Numbers, or ``{feature: number}``, as one finite number per feature; anything else is a `TableError`."""
     if isinstance(given, Mapping):
         if set(given) != set(names):
-            text = f"weights name {sorted(map(str, given))}, the features are {list(names)}: give one each"
-            findings.problem("weights", text)
-            return None
+            raise TableError(
+                f"weights: weights name {sorted(map(str, given))}, the features are {list(names)}: give one each"
+            )
         given = [given[name] for name in names]
     try:
         weights = np.atleast_1d(np.asarray(given, dtype=float))
     except (TypeError, ValueError):
-        findings.problem(
-            "weights", f"give numbers, {{feature: number}} or a table feature, weight; got {given!r}"
-        )
-        return None
+        text = f"weights: give numbers, {{feature: number}} or a table feature, weight; got {given!r}"
+        raise TableError(text) from None
     if weights.shape != (len(names),) or not np.isfinite(weights).all():
-        text = f"{len(weights)} weights for the {len(names)} features {', '.join(names)}: give one finite number each"
-        findings.problem("weights", text)
-        return None
+        raise TableError(
+            f"weights: {len(weights)} weights for the {len(names)} features {', '.join(names)}: give one finite number each"
+        )
     return weights
 
 
 def _weight_table(given: Any, reader: Reader) -> dict[str, float] | None:
-    source = reader.open(given)
-    found = None if source is None else Reader(reader.findings).find(source, ["feature", "weight"])
-    if source is None or found is None:
+    source = Reader(reader.findings, encoding=reader.encoding).read(given, ["feature", "weight"])
+    if source is None:
         return None
-    labels = read_labels(source, found["feature"], "feature", findings=reader.findings)
-    values = read_numbers(source, found["weight"], "weight", required=True, findings=reader.findings)
+    labels, values = read_labels(source, "feature"), read_numbers(source, "weight", required=True)
     return dict(zip(labels.tolist(), values.tolist(), strict=True))
 
 
-def _ends(
-    moves: MoveTable, cells: Sequence[str], times: Times, findings: Findings
-) -> tuple[Index, Index, Index | None] | None:
+def _ends(moves: MoveTable, cells: Sequence[str], times: Times) -> tuple[Index, Index, Index | None] | None:
     """Origin, destination and step of every row (step None when all are alike); None when something is wrong."""
-    origin = cell_positions(moves.source, moves.origin, cells, "origin", findings)
-    dest = cell_positions(moves.source, moves.dest, cells, "destination", findings)
-    step = None if moves.time is None else _departures(moves, moves.time, times, findings)
-    if (origin < 0).any() or (dest < 0).any() or (moves.time is not None and step is None):
+    origin = cell_positions(moves.source, moves.origin, cells, "origin")
+    dest = cell_positions(moves.source, moves.dest, cells, "destination")
+    step = None if moves.time is None else _departures(moves.source, moves.time, times)
+    if origin is None or dest is None or (moves.time is not None and step is None):
         return None
     return origin, dest, step
 
 
-def _departures(moves: MoveTable, departs: Texts, times: Times, findings: Findings) -> Index | None:
+def _departures(source: Source, departs: Texts, times: Times) -> Index | None:
     """The step of every row of a table with times, 0 … T − 2; every step must have rows. None when something is wrong."""
-    name = moves.source.name
     where = positions(departs, times.texts)
-    last = where == len(times.texts) - 1
-    if last.any():
-        text = (
-            f"there are moves that leave at {times.texts[-1]}, the last time: the time of a move is that of its departure; add counts "
-            "for the time after it (empty where nobody looked), or take these rows out"
-        )
-        findings.problem(name, text, moves.source.at(last))
+    text = (
+        f"there are moves that leave at {times.texts[-1]}, the last time: the time of a move is that of its departure; add counts "
+        "for the time after it (empty where nobody looked), or take these rows out"
+    )
+    late = source.refuse(where == len(times.texts) - 1, text)
     absent = [t for k, t in enumerate(times.texts[:-1]) if not (where == k).any()]
     if absent:
-        text = (
-            f"there are no moves that leave at {listed(absent)}: give them for every time but the last, or leave the column time "
-            "out"
+        source.problem(
+            f"there are no moves that leave at {listed(absent)}: give them for every time but the last, or leave the column time out"
         )
-        findings.problem(name, text)
-    return None if last.any() or absent or (where < 0).any() else where
+    return None if late or absent or (where < 0).any() else where
 
 
-def _transition_matrices(
-    moves: MoveTable, cells: Sequence[str], times: Times, *, normalise: bool, findings: Findings
-) -> Any:
+def _transition_matrices(moves: MoveTable, cells: Sequence[str], times: Times, *, normalise: bool) -> Any:
     """One (L, L) matrix when all steps are alike, a list of T − 1 otherwise (equal ones shared); None if something is wrong."""
-    ends = _ends(moves, cells, times, findings)
+    ends = _ends(moves, cells, times)
     if ends is None:
         return None
     origin, dest, step = ends
     values, size = moves.values[:, 0], len(cells)
     if step is None:
         whole = _matrix(origin, dest, values, size)
-        return _checked(whole, moves.source, cells, "", normalise, findings)
+        return _checked(whole, moves.source, cells, "", normalise)
     made: dict[bytes, Any] = {}
     matrices = []
     for k, label in enumerate(times.texts[:-1]):
@@ -606,16 +620,14 @@ def _transition_matrices(
         key = b"".join(a[order].tobytes() for a in (origin, dest, values))
         if key not in made:
             raw = _matrix(origin[rows], dest[rows], values[rows], size)
-            made[key] = _checked(raw, moves.source, cells, f" at {label}", normalise, findings)
+            made[key] = _checked(raw, moves.source, cells, f" at {label}", normalise)
         matrices.append(made[key])
     return None if any(m is None for m in matrices) else matrices
 
 
-def _feature_arrays(
-    moves: MoveTable, cells: Sequence[str], times: Times, findings: Findings
-) -> tuple[Array, Array] | None:
+def _feature_arrays(moves: MoveTable, cells: Sequence[str], times: Times) -> tuple[Array, Array] | None:
     """Features (K, L, L) or (T − 1, K, L, L), and the mask that forbids moves without a row (−inf); None if something is wrong."""
-    ends = _ends(moves, cells, times, findings)
+    ends = _ends(moves, cells, times)
     if ends is None:
         return None
     origin, dest, step = ends
@@ -628,11 +640,11 @@ def _feature_arrays(
     mask[at, origin, dest] = 0.0
     closed = np.isneginf(mask).all(axis=2).any(axis=0)
     if closed.any():
-        _nowhere(moves.source, [cells[k] for k in np.flatnonzero(closed).tolist()], "", findings)
+        _nowhere(moves.source, [cells[k] for k in np.flatnonzero(closed).tolist()], "")
         return None
     absent = int(np.isneginf(mask).sum())
     if absent:
-        findings.note(
+        moves.source.findings.note(
             f"{moves.source.name}: {absent} of {mask.size} moves have no row and are taken as impossible"
         )
     return (values[0], mask[0]) if step is None else (values, mask)
@@ -648,14 +660,12 @@ def _matrix(origin: Index, dest: Index, values: Array, size: int) -> Any:
     return csr_array((values, (origin, dest)), shape=(size, size))
 
 
-def _checked(
-    matrix: Any, source: Source, cells: Sequence[str], when: str, normalise: bool, findings: Findings
-) -> Any:
+def _checked(matrix: Any, source: Source, cells: Sequence[str], when: str, normalise: bool) -> Any:
     """The matrix with rows that sum to one, or None and the reason."""
     sums = np.asarray(matrix.sum(axis=1)).ravel()
     empty = np.flatnonzero(sums == 0)
     if len(empty):
-        _nowhere(source, [cells[k] for k in empty.tolist()], when, findings)
+        _nowhere(source, [cells[k] for k in empty.tolist()], when)
         return None
     off = np.abs(sums - 1)
     if normalise:
@@ -667,10 +677,10 @@ def _checked(
             f"the probabilities from {len(far)} origin{'s' if len(far) > 1 else ''}{when} do not sum to 1 ({shown}): add the missing "
             "destinations (staying put is one), or have them divided by their sum (normalise=True, --normalise)"
         )
-        findings.problem(source.name, text)
+        source.problem(text)
         return None
     if off.max() > 1e-8:
-        findings.note(
+        source.findings.note(
             f"{source.name}: probabilities that sum to 1 within {ROUNDING:g} were read as rounded and divided by their sum"
         )
         return _divided(matrix, sums)
@@ -685,10 +695,11 @@ def _divided(matrix: Any, sums: Array) -> Any:
     return csr_array(diags_array(1 / sums) @ matrix)
 
 
-def _nowhere(source: Source, cells: Sequence[str], when: str, findings: Findings) -> None:
+def _nowhere(source: Source, cells: Sequence[str], when: str) -> None:
     shown = listed([repr(c) for c in cells])
-    text = f"there is no move from {shown}{when}: give at least one each (staying put, from and to the same cell, is one)"
-    findings.problem(source.name, text)
+    source.problem(
+        f"there is no move from {shown}{when}: give at least one each (staying put, from and to the same cell, is one)"
+    )
 
 
 # --- observations
@@ -703,22 +714,17 @@ def _flow_observation(
     reader: Reader,
 ) -> list[Observation]:
     """Observed flows as an observation of every step that has any."""
-    if flows is None:
-        return []
     findings = reader.findings
     kind = noise_kind(noise, findings)
-    table = flow_table(flows, reader, whole=kind is not None and kind.model.whole)
-    numbers = noise_parameters(kind, parameters, None, name=noise, findings=findings)
+    table = flow_table(flows, reader, whole=_counts_whole(kind))
+    numbers = {} if kind is None else noise_parameters(kind, parameters, {}, "", findings)
     if kind is None or table is None or table.dest is None:
         return []
-    cell_positions(table.source, table.cell, cells, "origin", findings)
-    cell_positions(table.source, table.dest, cells, "destination", findings)
-    late = ~np.isin(table.time, np.array(times.texts[:-1], dtype=object))
-    if late.any():
-        text = f"flows leave at a time that is not one of {times.texts[0]} … {times.texts[-2] if len(times.texts) > 1 else '(none)'}"
-        findings.problem(
-            table.source.name, f"{text}: the time of a flow is that of its departure", table.source.at(late)
-        )
+    cell_positions(table.source, table.cell, cells, "origin")
+    cell_positions(table.source, table.dest, cells, "destination")
+    known = f"{times.texts[0]} … {times.texts[-2] if len(times.texts) > 1 else '(none)'}"
+    text = f"flows leave at a time that is not one of {known}: the time of a flow is that of its departure"
+    table.source.refuse(~np.isin(table.time, np.array(times.texts[:-1], dtype=object)), text)
     if findings:
         return []
     values = laid_out(table, table.count, times.texts, cells)

@@ -113,164 +113,132 @@ def read_counts(
 
 def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> CountTable | None:
     """``time, cell, count``, with what the noise needs and where the cells are; ``whole`` refuses fractions and negative numbers."""
-    source = reader.open(counts)
-    optional = [*PARAMETERS, "x", "y", "lon", "lat"]
-    found = None if source is None else reader.find(source, ["time", "cell", "count"], optional)
-    if source is None or found is None:
+    source = reader.read(counts, ["time", "cell", "count"], [*PARAMETERS, "x", "y", "lon", "lat"])
+    if source is None:
         return None
-    findings = reader.findings
-    time = read_labels(source, found["time"], "time", findings=findings)
-    cell = read_labels(source, found["cell"], "cell", findings=findings)
-    count = read_numbers(source, found["count"], "count", required=False, findings=findings)
-    check_counts(source, count, whole=whole, findings=findings)
-    check_repeats(source, [time, cell], "this time and cell", findings)
-    parameters = {}
-    for name in PARAMETERS:
-        if name in found:
-            values = read_numbers(source, found[name], name, required=False, findings=findings)
-            bare = np.isnan(values) & ~np.isnan(count)
-            if bare.any():
-                text = f"{name} is empty beside a count: write it, or leave the count empty too"
-                findings.problem(source.name, text, source.at(bare))
-            parameters[name] = values
-    return CountTable(source, time, cell, count, parameters, read_places(source, cell, found, findings))
+    time, cell = read_labels(source, "time"), read_labels(source, "cell")
+    count = read_counted(source, "count", whole=whole)
+    check_repeats(source, [time, cell], "this time and cell")
+    parameters = read_parameters(source)
+    for name, values in parameters.items():
+        text = f"{name} is empty beside a count: write it, or leave the count empty too"
+        source.refuse(np.isnan(values) & ~np.isnan(count), text)
+    return CountTable(source, time, cell, count, parameters, read_places(source, cell))
 
 
 def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> CountTable | None:
     """Observed flows ``time, origin, dest, count`` in any known spelling; ``time`` is that of departure."""
-    source = reader.open(flows)
-    if source is None:
+    opened = reader.open(flows)
+    if opened is None:
         return None
     columns = dict(reader.columns or {})
-    if "count" in columns and "flow" not in columns and columns["count"] in source.frame:
+    if "count" in columns and "flow" not in columns and columns["count"] in opened.frame:
         columns["flow"] = columns["count"]
-    findings = reader.findings
-    found = Reader(findings, columns).find(source, ["time", "from", "to", "flow"])
-    if found is None:
+    source = Reader(reader.findings, columns).find(opened, ["time", "from", "to", "flow"])
+    if source is None:
         return None
-    time, origin, dest = (
-        read_labels(source, found[role], role, findings=findings) for role in ("time", "from", "to")
-    )
-    count = read_numbers(source, found["flow"], "flow", required=False, findings=findings)
-    check_counts(source, count, whole=whole, findings=findings)
-    check_repeats(source, [time, origin, dest], "this time, origin and destination", findings)
+    time, origin, dest = (read_labels(source, role) for role in ("time", "from", "to"))
+    count = read_counted(source, "flow", whole=whole)
+    check_repeats(source, [time, origin, dest], "this time, origin and destination")
     return CountTable(source, time, origin, count, dest=dest)
 
 
 def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> MoveTable | None:
     """``from, to, probability[, time]``; with ``normalise`` a column of flows will do."""
-    source = reader.open(given)
+    opened = reader.open(given)
+    if opened is None:
+        return None
+    stated = reader.find(opened, [], ["probability"])
+    role = "flow" if normalise and stated is not None and not stated.columns else "probability"
+    source = reader.find(opened, ["from", "to", role], ["time"])
     if source is None:
         return None
-    role = "probability"
-    if normalise and reader.find(source, [], ["probability"]) == {}:
-        role = "flow"
-    found = reader.find(source, ["from", "to", role], ["time"])
-    if found is None:
-        return None
-    findings = reader.findings
-    values = read_numbers(source, found[role], role, required=True, findings=findings)
-    _refuse_negative(source, values, role, findings)
-    large = values > 1 + 1e-9
-    if large.any() and not normalise:
+    values = read_numbers(source, role, required=True)
+    _refuse_negative(source, values, role)
+    if not normalise:
         text = (
             "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "
             "(normalise=True, --normalise)"
         )
-        findings.problem(source.name, text, source.at(large), values[large].tolist())
-    return _moves(source, found, values[:, None], (role,), findings)
+        source.refuse(values > 1 + 1e-9, text, values)
+    return _moves(source, values[:, None], (role,))
 
 
 def feature_table(given: Any, reader: Reader) -> MoveTable | None:
     """``from, to, <one column per feature>[, time]``; every further column is a feature."""
-    source = reader.open(given)
-    found = None if source is None else reader.find(source, ["from", "to"], ["time"])
-    if source is None or found is None:
+    source = reader.read(given, ["from", "to"], ["time"])
+    if source is None:
         return None
-    names = [str(c) for c in source.frame.columns if str(c) not in found.values()]
-    findings = reader.findings
+    names = [str(c) for c in source.frame.columns if str(c) not in source.columns.values()]
     if not names:
-        text = "there is no column left for a feature: add one per feature beside from and to"
-        findings.problem(source.name, text, [1])
+        source.problem("there is no column left for a feature: add one per feature beside from and to", [1])
         return None
-    columns = [read_numbers(source, n, f"feature {n}", required=True, findings=findings) for n in names]
-    return _moves(source, found, np.stack(columns, axis=1), tuple(names), findings, features=True)
+    columns = [read_numbers(source, f"feature {n}", column=n, required=True) for n in names]
+    return _moves(source, np.stack(columns, axis=1), tuple(names), features=True)
 
 
-def _moves(
-    source: Source,
-    found: Mapping[str, str],
-    values: Array,
-    names: tuple[str, ...],
-    findings: Findings,
-    *,
-    features: bool = False,
-) -> MoveTable:
-    origin = read_labels(source, found["from"], "from", findings=findings)
-    dest = read_labels(source, found["to"], "to", findings=findings)
-    time = read_labels(source, found["time"], "time", findings=findings) if "time" in found else None
+def _moves(source: Source, values: Array, names: tuple[str, ...], *, features: bool = False) -> MoveTable:
+    origin, dest = read_labels(source, "from"), read_labels(source, "to")
+    time = read_labels(source, "time") if "time" in source.columns else None
     keys = [origin, dest] if time is None else [time, origin, dest]
-    check_repeats(source, keys, "this move" if time is None else "this time and move", findings)
+    check_repeats(source, keys, "this move" if time is None else "this time and move")
     return MoveTable(source, origin, dest, values, names, time, features)
 
 
 def initial_table(given: Any, reader: Reader) -> InitialTable | None:
     """``cell, probability``: where individuals are at the first time; cells without a row have probability 0."""
-    source = reader.open(given)
-    found = None if source is None else reader.find(source, ["cell", "probability"])
-    if source is None or found is None:
+    source = reader.read(given, ["cell", "probability"])
+    if source is None:
         return None
-    findings = reader.findings
-    cell = read_labels(source, found["cell"], "cell", findings=findings)
-    check_repeats(source, [cell], "this cell", findings)
-    values = read_numbers(source, found["probability"], "probability", required=True, findings=findings)
-    negative = _refuse_negative(source, values, "probability", findings)
+    cell = read_labels(source, "cell")
+    check_repeats(source, [cell], "this cell")
+    values = read_numbers(source, "probability", required=True)
+    negative = _refuse_negative(source, values, "probability")
     total = float(np.sum(values))
     if np.isfinite(total) and not negative and abs(total - 1) > ROUNDING:
-        text = f"the initial probabilities sum to {total:.10g}, not 1: divide them by their sum or add the missing cells"
-        findings.problem(source.name, text)
+        source.problem(
+            f"the initial probabilities sum to {total:.10g}, not 1: divide them by their sum or add the missing cells"
+        )
     return InitialTable(source, cell, values)
 
 
 def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | None:
     """``cell[, x, y]`` or ``cell[, lon, lat]``: the cells in their order, and where they are."""
-    source = reader.open(given)
-    found = None if source is None else reader.find(source, ["cell"], ["x", "y", "lon", "lat"])
-    if source is None or found is None:
+    source = reader.read(given, ["cell"], ["x", "y", "lon", "lat"])
+    if source is None:
         return None
-    cell = read_labels(source, found["cell"], "cell", findings=reader.findings)
-    check_repeats(source, [cell], "this cell", reader.findings)
-    return list(dict.fromkeys(cell.tolist())), read_places(source, cell, found, reader.findings)
+    cell = read_labels(source, "cell")
+    check_repeats(source, [cell], "this cell")
+    return list(dict.fromkeys(cell.tolist())), read_places(source, cell)
 
 
-def check_counts(source: Source, count: Array, *, whole: bool, findings: Findings) -> None:
-    """Whole numbers ≥ 0 where the noise counts individuals."""
-    if not whole:
-        return
-    with np.errstate(invalid="ignore"):
+def read_counted(source: Source, role: str, *, whole: bool) -> Array:
+    """Counts, NaN where nobody looked; whole numbers ≥ 0 where the noise counts individuals."""
+    count = read_numbers(source, role)
+    if whole:
         negative = count < 0
-        fraction = (count != np.rint(count)) & np.isfinite(count) & ~negative
-    if negative.any():
         text = "a count cannot be negative: correct it, or leave it empty where nobody looked"
-        findings.problem(source.name, text, source.at(negative), count[negative].tolist())
-    if fraction.any():
+        source.refuse(negative, text, count)
         text = (
             "a count must be a whole number: give what was counted and the share of it in a column rate, or use a noise for "
             "measurements (gaussian)"
         )
-        findings.problem(source.name, text, source.at(fraction), count[fraction].tolist())
+        source.refuse((count != np.rint(count)) & np.isfinite(count) & ~negative, text, count)
+    return count
 
 
-def _refuse_negative(source: Source, values: Array, role: str, findings: Findings) -> bool:
+def read_parameters(source: Source, *, required: bool = False) -> dict[str, Array]:
+    """The parameters of a noise that a table holds beside its counts."""
+    found = [name for name in PARAMETERS if name in source.columns]
+    return {name: read_numbers(source, name, required=required) for name in found}
+
+
+def _refuse_negative(source: Source, values: Array, role: str) -> bool:
     """Whether there are negative values, which are then a problem."""
-    negative = values < 0
-    if negative.any():
-        text = f"{role} cannot be negative: correct it"
-        findings.problem(source.name, text, source.at(negative), values[negative].tolist())
-    return bool(negative.any())
+    return source.refuse(values < 0, f"{role} cannot be negative: correct it", values)
 
 
-def check_repeats(source: Source, keys: Sequence[Texts], what: str, findings: Findings) -> None:
+def check_repeats(source: Source, keys: Sequence[Texts], what: str) -> None:
     """One row per entry: nothing is added up in silence."""
     import pandas as pd
 
@@ -282,32 +250,25 @@ def check_repeats(source: Source, keys: Sequence[Texts], what: str, findings: Fi
     rows = source.rows[again]
     for label, members in list(groups.items())[:5]:
         text = f"{what} ({', '.join(label)}) has {len(members)} rows: keep one, or add them up yourself"
-        findings.problem(source.name, text, rows[members].tolist())
+        source.problem(text, rows[members].tolist())
     if len(groups) > 5:
-        findings.problem(
-            source.name, f"{len(groups) - 5} further entries have more than one row: keep one each"
-        )
+        source.problem(f"{len(groups) - 5} further entries have more than one row: keep one each")
 
 
-def read_places(source: Source, cell: Texts, found: Mapping[str, str], findings: Findings) -> Places | None:
+def read_places(source: Source, cell: Texts) -> Places | None:
     """x and y (or lon and lat) of every cell; the same in all its rows."""
-    names = ("lon", "lat") if {"lon", "lat"} <= set(found) else ("x", "y")
-    if not set(names) <= set(found):
+    names = ("lon", "lat") if {"lon", "lat"} <= set(source.columns) else ("x", "y")
+    if not set(names) <= set(source.columns):
         return None
-    both = [read_numbers(source, found[n], n, required=True, findings=findings) for n in names]
+    x, y = (read_numbers(source, name, required=True) for name in names)
     if names == ("lon", "lat"):
-        outside = (np.abs(both[0]) > 360) | (np.abs(both[1]) > 90)
-        if outside.any():
-            text = "lon lies within ±360 and lat within ±90 degrees: correct it, or call projected coordinates x and y"
-            findings.problem(source.name, text, source.at(outside))
+        text = "lon lies within ±360 and lat within ±90 degrees: correct it, or call projected coordinates x and y"
+        source.refuse((np.abs(x) > 360) | (np.abs(y) > 90), text)
     of: dict[str, tuple[float, float]] = {}
-    moved = []
-    for k, (label, x, y) in enumerate(zip(cell.tolist(), both[0].tolist(), both[1].tolist(), strict=True)):
-        if of.setdefault(label, (x, y)) != (x, y):
-            moved.append(k)
-    if moved:
-        text = f"a cell has one place, but this row gives another {names[0]}, {names[1]} than an earlier one: correct it"
-        findings.problem(source.name, text, source.at(np.array(moved)), [cell[k] for k in moved])
+    rows = zip(cell.tolist(), zip(x.tolist(), y.tolist(), strict=True), strict=True)
+    moved = np.array([of.setdefault(label, place) != place for label, place in rows], dtype=bool)
+    text = f"a cell has one place, but this row gives another {names[0]}, {names[1]} than an earlier one: correct it"
+    source.refuse(moved, text, cell)
     return Places(names, of)
 
 
@@ -318,17 +279,18 @@ def positions(texts: Texts, known: Sequence[str]) -> Index:
     return np.asarray(pd.Index(list(known), dtype=object).get_indexer(pd.Index(texts, dtype=object)))
 
 
-def cell_positions(
-    source: Source, texts: Texts, cells: Sequence[str], role: str, findings: Findings
-) -> Index:
-    """Where each label stands among the cells; unknown ones are a problem and −1."""
-    where = positions(texts, cells)
-    unknown = (where < 0) & (texts != "")
-    if unknown.any():
-        known = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
-        text = f"unknown {role}: correct it, or add it to the cells ({len(cells)} are known: {known})"
-        findings.problem(source.name, text, source.at(unknown), texts[unknown].tolist())
-    return where
+def known_positions(source: Source, texts: Texts, known: Sequence[str], unknown: str) -> Index | None:
+    """Where each label stands among the known ones; None where one does not, which is a problem that `unknown` explains."""
+    where = positions(texts, known)
+    source.refuse((where < 0) & (texts != ""), unknown, texts)
+    return None if (where < 0).any() else where
+
+
+def cell_positions(source: Source, texts: Texts, cells: Sequence[str], role: str) -> Index | None:
+    """Where each label stands among the cells; None, with the problem, where one does not."""
+    known = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
+    text = f"unknown {role}: correct it, or add it to the cells ({len(cells)} are known: {known})"
+    return known_positions(source, texts, cells, text)
 
 
 def laid_out(table: CountTable, values: Array, times: Sequence[str], cells: Sequence[str]) -> Array:
