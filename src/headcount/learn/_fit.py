@@ -302,15 +302,14 @@ def _notes(at: ClimbState, information: Information | None, names: Sequence[str]
         notes.append(
             f"the engine expected counts below zero (up to {most:.3g} in all): they were left out of the M-step"
         )
-    left = at.rows[-1]["residual"]
-    if left > CLOSE_ENOUGH:
-        notes.append(
-            f"the search ended {left:.2g} standard errors from the maximum, about {0.5 * left**2:.2g} nats below it"
-        )
     if at.climb.point.excess > 1:
         notes.append(f"the last E-step missed its tolerance by a factor of {at.climb.point.excess:.2g}")
     if information is not None:
-        point = at.climb.point
+        point, left = at.climb.point, at.rows[-1]["residual"]
+        if left > CLOSE_ENOUGH:
+            notes.append(
+                f"the search ended {left:.2g} standard errors from the maximum, about {0.5 * left**2:.2g} nats below it"
+            )
         notes += [
             *information.notes(),
             *prior_note(information, point.objective.prior_information(point.x), names),
