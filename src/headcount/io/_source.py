@@ -20,7 +20,7 @@ import numpy as np
 
 from headcount import memory
 from headcount._netcdf import DamagedFileError, parsed
-from headcount.errors import Faults, FaultsError
+from headcount.errors import Faults, FaultsError, ModelError
 from headcount.memory import readable_bytes
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ class Findings(Faults):
         """What a function returns; None, with its problems among the findings, where it raises them."""
         try:
             return read(*given, **options)
-        except FaultsError as error:
+        except (
+            TableError,
+            ModelError,
+        ) as error:  # not every FaultsError: what is too large ends the reading at once
             for problem in error.problems:
                 self.add(problem)
         return None
