@@ -20,7 +20,7 @@ import numpy as np
 
 from headcount import memory
 from headcount._netcdf import DamagedFileError, parsed
-from headcount.errors import Faults, FaultsError, ModelError
+from headcount.errors import Faults, FaultsError
 from headcount.memory import readable_bytes
 
 if TYPE_CHECKING:
@@ -63,10 +63,9 @@ class Findings(Faults):
         """What a function returns; None, with its problems among the findings, where it raises them."""
         try:
             return read(*given, **options)
-        except (
-            TableError,
-            ModelError,
-        ) as error:  # not every FaultsError: what is too large ends the reading at once
+        except memory.TooLargeError:  # ends the reading at once: it has an exit code of its own
+            raise
+        except FaultsError as error:
             for problem in error.problems:
                 self.add(problem)
         return None
