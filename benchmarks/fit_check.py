@@ -15,16 +15,20 @@ from benchmarks._report import Check, Report, Table
 from headcount.posterior._fit_check import fit_check
 
 POPULATION, STEPS = 480, 20
+ALONE, PAIRS = 1000, 200
+"""Data sets: a share of warnings near 1 % needs more of them than one near 95 %."""
+FIRST_SEED = 10_000
+"""The levels of the tests were set on seeds below 2000."""
 KINDS = ("poisson", "binomial", "exact")
 
 
 def run(*, quick: bool) -> Report:
     """Simulate, check, count the warnings."""
-    sets = 10 if quick else 200
     checks, rows = [], []
     for kind in KINDS:
         for flock in (1, 2):
-            found = [fit_check(_problem(kind, flock, seed)) for seed in range(sets)]
+            sets = 10 if quick else ALONE if flock == 1 else PAIRS
+            found = [fit_check(_problem(kind, flock, FIRST_SEED + k)) for k in range(sets)]
             share = float(np.mean([check.agrees is False for check in found]))
             dispersion = np.array([check.dispersion for check in found])
             residual = np.mean([check.residual_dispersion for check in found])
@@ -44,7 +48,7 @@ def run(*, quick: bool) -> Report:
             bound = {"at_most": 0.01} if flock == 1 else {"at_least": 0.95}
             moves = "alone" if flock == 1 else "in pairs"
             checks.append(Check(f"{kind} counts, moving {moves}: data sets with a warning", share, **bound))
-    problem = _problem("poisson", 1, 0)
+    problem = _problem("poisson", 1, FIRST_SEED)
     hc.infer(problem)
     begun = perf_counter()
     hc.infer(problem)
@@ -64,7 +68,7 @@ def run(*, quick: bool) -> Report:
         "How often the check of fit warns, under the true model and when individuals move in pairs.",
         checks=checks,
         tables=[Table("Warnings", columns, rows)],
-        seeds=list(range(sets)),
+        seeds=[FIRST_SEED],
     )
 
 

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-SCATTER_LEVEL = 0.005
+SCATTER_LEVEL = 0.004
 """p-value of the score statistic below which counts are said to scatter too much."""
 OTHER_LEVEL = 0.001
 """p-value below which the other tests (residuals, totals; too little scatter, which is no fault) speak. Together with
-`SCATTER_LEVEL` the warning appears in at most 0.7 % of the data sets of a true model."""
+`SCATTER_LEVEL` the warning appears in about 0.6 % of the data sets of a true model."""
 FEWEST_SIMULATED, MOST_SIMULATED = 200, 1000
 """Data sets simulated from the model, as many as `MOST_MOVES` allows: the spread of a statistic is known to 5 % from 200 of them, and
 a probability of 0.005 is seen in 1000."""
@@ -181,15 +181,19 @@ class _Test(NamedTuple):
 
     @property
     def above(self) -> float:
-        """Probability of a larger value, by the Gamma law with the same two moments; no less than the share of simulated ones."""
+        """Probability of a larger value, by the Gamma law with the same two moments; no less than half the share of simulated ones.
+
+        Half, because a few hundred data sets say little about a share near the levels of the tests. With the whole share only 94 % of
+        600 data sets of pairs (binomial counts, N = 480) were noticed, with half of it 96 %.
+        """
         law = float(gammaincc(*self._gamma))
-        return law if self.simulated is None else max(law, float((self.simulated >= self.value).mean()))
+        return law if self.simulated is None else max(law, 0.5 * float((self.simulated >= self.value).mean()))
 
     @property
     def below(self) -> float:
         """Probability of a smaller value."""
         law = float(gammainc(*self._gamma))
-        return law if self.simulated is None else max(law, float((self.simulated <= self.value).mean()))
+        return law if self.simulated is None else max(law, 0.5 * float((self.simulated <= self.value).mean()))
 
     @property
     def _gamma(self) -> tuple[float, float]:
