@@ -58,7 +58,10 @@ def cpu_so_far(process):
 
 
 def interrupted(command, number, after, **environment):
-    """Send a signal some seconds after a process says that it is ready; returns (exit code, CPU seconds until it ended, standard error)."""
+    """Send a signal to a process that has run for `after` CPU seconds since it said that it is ready.
+
+    Returns (exit code, CPU seconds until it ended, standard error).
+    """
     others = cpu_of_children()
     with subprocess.Popen(
         command,
@@ -69,9 +72,12 @@ def interrupted(command, number, after, **environment):
     ) as process:
         try:
             assert process.stdout.readline().strip() == "ready", process.stderr.read()
-            time.sleep(after)
-            assert process.poll() is None, process.stderr.read()
-            before = cpu_so_far(process)
+            begun, before = time.monotonic(), cpu_so_far(process)
+            ready = before
+            while before < ready + after and time.monotonic() < begun + HANGING:
+                time.sleep(0.02)
+                assert process.poll() is None, process.stderr.read()
+                before = cpu_so_far(process)
             process.send_signal(number)
             errors = process.communicate(timeout=HANGING)[1]
             return process.returncode, cpu_of_children() - others - before, errors
@@ -91,7 +97,7 @@ def idle():
     code = code.replace(
         'print("ready", flush=True)', 'import time; print("ready", flush=True); time.sleep(60)'
     )
-    return interrupted([sys.executable, "-c", code], signal.SIGINT, 0.2)[1]
+    return interrupted([sys.executable, "-c", code], signal.SIGINT, 0.0)[1]
 
 
 @pytest.mark.parametrize(
