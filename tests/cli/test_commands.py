@@ -179,7 +179,7 @@ def test_bad_options_end_with_two(words: list[str], part: str, small: list[objec
 
 
 @pytest.mark.parametrize(
-    ("limit", "what"), [("2kB", "(TiltedEP|MAP, the smallest engine,)"), ("100 B", "counts.csv")]
+    ("limit", "what"), [("2kB", "(TiltedEP|MAP|MAP, the smallest engine,)"), ("100 B", "counts.csv")]
 )
 def test_too_large_ends_with_three(limit: str, what: str, small: list[object], tmp_path: Path) -> None:
     """Above the limit infer and plan refuse with both numbers, be it for the tables or the engine; nothing is written."""
