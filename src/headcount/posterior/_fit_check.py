@@ -184,7 +184,8 @@ class _Test(NamedTuple):
         """Probability of a larger value, by the Gamma law with the same two moments; no less than half the share of simulated ones.
 
         Half, because a few hundred data sets say little about a share near the levels of the tests. With the whole share only 94 % of
-        600 data sets of pairs (binomial counts, N = 480) were noticed, with half of it 96 %.
+        600 data sets of pairs (binomial counts, N = 480) were noticed, with half of it 96 %; on 200 fresh ones 95.5 %, with Poisson
+        counts 93 %.
         """
         law = float(gammaincc(*self._gamma))
         return law if self.simulated is None else max(law, 0.5 * float((self.simulated >= self.value).mean()))
