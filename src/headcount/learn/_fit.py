@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.learn._climb import Climber, ClimbState, dense_inverse, trace_row
@@ -100,7 +101,7 @@ def fit(
     settings, problems = _paired(parametrisation, problem)
     families = bind(settings, problems)
     engine = _checked_engine(method, engine, rng)
-    seed = int(np.random.default_rng(rng).integers(2**31)) if rng is not None else 0
+    seed = int(generator(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
     checkpoints = _Checkpoints(checkpoint, families, mark)
     with running(problems, client=client, workers=workers) as mapper:
@@ -150,8 +151,17 @@ def _paired(
     parametrisation: Parametrisation | Sequence[Parametrisation], problem: Problem | Sequence[Problem]
 ) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
     """One parametrisation per problem."""
-    problems = (problem,) if isinstance(problem, Problem) else tuple(problem)
-    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
+    problems = (problem,) if not is_sequence(problem) else tuple(problem)
+    settings = (parametrisation,) if not is_sequence(parametrisation) else tuple(parametrisation)
+    for one in problems:
+        instance(one, Problem, "problem", expected="a Problem, or a sequence of them")
+    for one in settings:
+        instance(
+            one,
+            Parametrisation,
+            "parametrisation",
+            expected="LogisticChain, TabularChain, LogLinear or LearnRate",
+        )
     return settings * len(problems) if len(settings) == 1 else settings, problems
 
 

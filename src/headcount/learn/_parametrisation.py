@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
 from headcount.learn._components import Array, Potentials, Rows, Weights
 from headcount.learn._families import ChainFamily, Family, PotentialFamily, RateFamily, with_transitions
@@ -85,7 +86,7 @@ class LogisticChain(Parametrisation):
     def __post_init__(self) -> None:
         values, found, labels = _features(self.features)
         names = _feature_names(self.names if self.names is not None else found, values.shape[-3])
-        ridge = np.asarray(self.ridge, dtype=float)
+        ridge = numbers(self.ridge, "ridge", expected="a number ≥ 0, or one per feature")
         problems = _fixed_problems(self.fixed, names)
         if (
             ridge.ndim > 1
@@ -163,8 +164,7 @@ class TabularChain(Parametrisation):
     initial: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.dirichlet) and self.dirichlet >= 1):
-            raise ModelError(f"dirichlet is {self.dirichlet!r}: give a number ≥ 1 (1 is no prior)")
+        finite_number(self.dirichlet, "dirichlet", least=1.0, expected="a number ≥ 1 (1 is no prior)")
 
     def bind(self, model: Model) -> ChainFamily:
         """See `Parametrisation`."""
@@ -254,11 +254,11 @@ class LogLinear(Parametrisation):
     ridge: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
+        instance(self.features, Mapping, "features", expected="a mapping of names to tables by scope")
         problems = _fixed_problems(self.fixed, tuple(self.features))
-        if not set(self.features) - set(self.fixed):
+        if not problems and not set(self.features) - set(self.fixed):
             problems.append("there is no weight to learn: give a feature that is not fixed")
-        if not (np.isfinite(self.ridge) and self.ridge >= 0):
-            problems.append(f"ridge is {self.ridge!r}: give a number ≥ 0")
+        attempt(problems, finite_number, self.ridge, "ridge", least=0.0, expected="a number ≥ 0")
         if problems:
             raise ModelError(problems)
 
@@ -357,12 +357,12 @@ def without_rate(parametrisation: Parametrisation) -> Parametrisation:
 
 def _fixed_problems(fixed: Mapping[str, float], names: Sequence[str]) -> list[str]:
     """What is wrong with fixed weights."""
-    unknown = [f"fixed names {n!r}: the features are {', '.join(names)}" for n in fixed if n not in names]
-    return unknown + [
-        f"fixed[{n!r}] is {value!r}: give a finite number"
-        for n, value in fixed.items()
-        if not np.isfinite(value)
-    ]
+    instance(fixed, Mapping, "fixed", expected="a mapping of feature names to numbers")
+    shown = ", ".join(map(str, names))
+    problems = [f"fixed names {n!r}: the features are {shown}" for n in fixed if n not in names]
+    for n, value in fixed.items():
+        attempt(problems, finite_number, value, f"fixed[{n!r}]")
+    return problems
 
 
 def _of_step(given: Any, step: int, steps: int) -> Any:
@@ -419,7 +419,7 @@ def _features(given: Any) -> tuple[Array, Sequence[Any] | None, tuple[Hashable, 
     xarray = sys.modules.get("xarray")
     if xarray is not None and isinstance(given, xarray.DataArray):
         return _labelled_features(given)
-    values = np.asarray(given, dtype=float)
+    values = numbers(given, "features", expected="(K, L, L) numbers, or (T − 1, K, L, L)")
     if values.ndim not in (3, 4):
         raise ModelError(f"features have the shape {values.shape}: give (K, L, L), or (T − 1, K, L, L)")
     return values, given.names if isinstance(given, Named) else None, None
@@ -440,6 +440,8 @@ def _labelled_features(given: Any) -> tuple[Array, Sequence[Any] | None, tuple[H
 
 
 def _feature_names(given: Sequence[Any] | None, count: int) -> tuple[str, ...]:
+    if given is not None and not is_sequence(given):
+        raise ModelError(f"names is {brief(given)}: give a sequence of {count} names")
     names = tuple(f"w{k + 1}" for k in range(count)) if given is None else tuple(str(n) for n in given)
     if len(names) != count or len(set(names)) != count:
         raise ModelError(f"{count} features have the names {names}: give one name each, all different")
