@@ -151,18 +151,16 @@ def _paired(
     parametrisation: Parametrisation | Sequence[Parametrisation], problem: Problem | Sequence[Problem]
 ) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
     """One parametrisation per problem."""
-    problems = (problem,) if not is_sequence(problem) else tuple(problem)
-    settings = (parametrisation,) if not is_sequence(parametrisation) else tuple(parametrisation)
-    for one in problems:
-        instance(one, Problem, "problem", expected="a Problem, or a sequence of them")
-    for one in settings:
-        instance(
-            one,
-            Parametrisation,
-            "parametrisation",
-            expected="LogisticChain, TabularChain, LogLinear or LearnRate",
-        )
+    problems = _each(problem, Problem, "problem", "a Problem, or a sequence of them")
+    kinds = "LogisticChain, TabularChain, LogLinear or LearnRate"
+    settings = _each(parametrisation, Parametrisation, "parametrisation", kinds)
     return settings * len(problems) if len(settings) == 1 else settings, problems
+
+
+def _each(given: Any, kind: type, what: str, expected: str) -> tuple[Any, ...]:
+    """One or several things of a kind, as a tuple."""
+    things = tuple(given) if is_sequence(given) else (given,)
+    return tuple(instance(one, kind, what, expected=expected) for one in things)
 
 
 def _checked_engine(method: str, given: Engine | str | None, rng: Any) -> Engine | None:
