@@ -134,3 +134,26 @@ def test_fit_learns_it_beside_the_weights() -> None:
     known = problem.with_model(MarkovChain([0.5, 0.3, 0.2], np.full((3, 3), 1 / 3), length=12))
     asked = fit(LogisticChain(features, initial="learned"), known, MAP(), standard_errors=False, strict=False)
     assert "without a prior" in asked.posterior.outcome.info["initial"]
+
+
+def test_one_cell_needs_no_initial_distribution():
+    """Where there is one cell, everybody begins there."""
+    chain = hc.MarkovChain(None, [[1.0]], length=2)
+    post = hc.infer(hc.Problem(chain, 5, hc.Poisson([[5.0], [6.0]])))
+    assert post.node(1).mean.item() == 5
+
+
+def test_a_learned_initial_distribution_is_never_called_exact():
+    """The integral over the initial distribution is an approximation, also around an exact engine."""
+    chain = hc.MarkovChain(None, [[0.6, 0.4], [0.3, 0.7]], length=2)
+    post = hc.infer(hc.Problem(chain, 8, hc.Poisson([[5.0, 3.0], [4.0, 4.0]])), "Enumerate")
+    assert post.status is hc.engines.Status.CONVERGED
+
+
+def test_flows_can_be_read_where_there_are_no_matrices():
+    """Without covariances of flows the learned distribution is plugged in, and the result says so."""
+    chain = hc.MarkovChain(None, [[0.9, 0.1], [0.2, 0.8]], length=2)
+    problem = hc.Problem(chain, 100, hc.Poisson([[60.0, 40.0], [55.0, 47.0]]))
+    post = hc.infer(problem, hc.engines.TiltedEP(structure="matrix-free"))
+    assert (post.edge(0, 1).sd.values > 0).all()
+    assert "not included" in post.outcome.info["initial"]

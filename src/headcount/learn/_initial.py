@@ -32,7 +32,7 @@ from headcount.learn._components import Array, Component, Rows
 from headcount.learn._families import Family, Tables, chain_family, with_transitions
 from headcount.learn._parametrisation import FLAT, Parametrisation, initial_rows
 from headcount.observe import Problem
-from headcount.posterior import Beliefs, Promises
+from headcount.posterior import Beliefs, Promises, Status
 from headcount.tables import Scope, dense
 
 SMALLEST_SHARE = 1e-9
@@ -120,7 +120,11 @@ def infer(
     >>> hc.infer(hc.Problem(chain, 100, hc.Poisson(counts))).outcome.info["initial"]
     'learned from all counts under a flat prior, its uncertainty included'
     """
-    unknown = isinstance(problem.model, MarkovChain) and not problem.model.initial_known
+    model, unknown = problem.model, False
+    if isinstance(model, MarkovChain) and not model.initial_known:
+        unknown = len(model.states[model.variables[0]]) > 1
+        if not unknown:  # everybody begins in the one cell
+            problem = problem.with_model(with_transitions(model, [1.0], _shared(model.transitions)))
     run = infer_initial if unknown else engines.infer
     return run(problem, engine, rng=rng, strict=strict, progress=progress)
 
@@ -188,10 +192,20 @@ def integrated(posterior: Posterior, family: Family, x: Array) -> Posterior:
     posterior.outcome.info["initial"] = "learned from all counts under a flat prior"
     if not posterior.beliefs.has_spread:
         return posterior
+    if (
+        "log_evidence_mc_error" in posterior.diagnostics
+    ):  # solved without matrices: no covariances of flows with the first counts
+        posterior.outcome.info["initial"] += ", its uncertainty not included"
+        return posterior
     where = [k for k, c in enumerate(family.components) if c is chain.initial]
     beliefs = _integrated(posterior, chain.initial, family.split(x)[where[0]])
     posterior.outcome.info["initial"] += ", its uncertainty included"
-    return Posterior(posterior.problem, posterior.settings, replace(posterior.outcome, beliefs=beliefs))
+    outcome = replace(posterior.outcome, beliefs=beliefs)
+    if (
+        outcome.status is Status.EXACT
+    ):  # the integral over the initial distribution is Gaussian, whatever the engine was
+        outcome = replace(outcome, status=Status.CONVERGED)
+    return Posterior(posterior.problem, posterior.settings, outcome)
 
 
 def _integrated(posterior: Posterior, rows: Rows, x: Array) -> IntegratedBeliefs:
