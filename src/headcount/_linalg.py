@@ -23,7 +23,7 @@ SMALL = 160
 """Matrix size below which one BLAS thread is faster than two (measured on two cores): a call does not pay for waking the pool."""
 BLOCK = 48
 """Columns that a triangular solve or elimination takes at once. What couples the blocks is a matrix product, four times as fast
-per operation (measured at 144 cells; 32 to 64 are alike)."""
+per operation (kept from an earlier experiment; no derivation)."""
 
 
 def fortran(a: Array) -> Array:

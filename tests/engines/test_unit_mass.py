@@ -75,7 +75,7 @@ def test_log_evidence_is_the_log_probability(kind, centre):
 
 
 def test_counts_that_leave_the_rest_no_choice():
-    """Three cells, four individuals, nearly all counts seen: +7.2 was given for a log probability of −9.23 (with these moves)."""
+    """Three cells, four individuals, nearly all counts seen: the evidence is a log probability, where a density was positive."""
     rng = np.random.default_rng(0)
     model = hc.MarkovChain([1 / 3] * 3, rng.dirichlet(np.ones(3), size=3), length=3)
     problem = hc.Problem(model, 4, [hc.Exact([[0, 4, np.nan], [1, 1, 2], [3, 0, 1]])])

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 LARGEST_COMPILED = 40
-"""Cells per node up to which the compiled solver is faster than calls of BLAS (measured: equal at about 45)."""
+"""Cells per node up to which the compiled solver is faster than calls of BLAS; kept from an earlier experiment, whose
+numbers are not stored."""
 ZERO_EIGENVALUE = 1e-12
 """Eigenvalues of the noise of observed sums below this, relative to its largest entry, are rounding of a difference of equal terms."""
 
