@@ -11,7 +11,8 @@ import numpy as np
 from headcount._types import Index
 from headcount.individual import DiscreteModel
 from headcount.io._columns import Reader, label_text, read_labels
-from headcount.io._problem import NO_POPULATION, Case, noise_kind, noise_parameters
+from headcount.io._noise import noise_kind, noise_parameters
+from headcount.io._problem import NO_POPULATION, Case
 from headcount.io._source import Findings, TableError, listed
 from headcount.io._tables import PARAMETERS, check_repeats, known_positions, read_counted, read_parameters
 from headcount.observe import Problem
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from headcount.individual import Model
-    from headcount.io._problem import NoiseKind
+    from headcount.io._noise import NoiseKind
     from headcount.io._source import Source
     from headcount.observe import Observation
 

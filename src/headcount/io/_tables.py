@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.io._columns import Reader, order_times, ordered, plain_labels, read_labels, read_numbers
+from headcount.io._columns import Reader, ordered, plain_labels, read_labels, read_numbers
 from headcount.io._source import Findings, Source
+from headcount.io._times import order_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
