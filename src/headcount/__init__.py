@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Poisson,
         Problem,
         ProblemError,
+        Tracks,
     )
     from headcount.population import Company, Flocks
     from headcount.posterior import Posterior
@@ -63,6 +64,7 @@ __all__ = [
     "Problem",
     "ProblemError",
     "TabularChain",
+    "Tracks",
     "Tree",
     "__version__",
     "engines",
@@ -96,6 +98,7 @@ _HOME = {
             "Poisson",
             "Problem",
             "ProblemError",
+            "Tracks",
         ),
         "population": ("Company", "Flocks"),
         "posterior": ("Posterior",),

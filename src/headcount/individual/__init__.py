@@ -6,6 +6,8 @@ from headcount.individual._discrete import DiscreteModel, Enumeration
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._model import Model
+from headcount.individual._records import Followed, Records, follow
+from headcount.individual._records import log_prob as record_log_prob
 from headcount.individual._rooted_tree import Place, RootedTree
 from headcount.individual._tree import Tree
 from headcount.individual._tree_passes import node_beliefs, tilted
@@ -14,14 +16,18 @@ __all__ = [
     "DiscreteModel",
     "Enumeration",
     "FaultsError",
+    "Followed",
     "JunctionTree",
     "LogLinearTransitions",
     "MarkovChain",
     "Model",
     "ModelError",
     "Place",
+    "Records",
     "RootedTree",
     "Tree",
+    "follow",
     "node_beliefs",
+    "record_log_prob",
     "tilted",
 ]

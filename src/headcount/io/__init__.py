@@ -10,6 +10,7 @@ from headcount.io._source import TableError
 from headcount.io._tables import read_counts
 from headcount.io._world import write_world
 from headcount.io._write import result_names, write_results, write_table
+from headcount.posterior._routes import route_lines
 
 __all__ = [
     "NOISES",
@@ -25,6 +26,7 @@ __all__ = [
     "read_problem",
     "read_weights",
     "result_names",
+    "route_lines",
     "write_flows_omx",
     "write_omx",
     "write_results",

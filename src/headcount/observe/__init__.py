@@ -10,6 +10,7 @@ from headcount.observe._negative_binomial import NegativeBinomial
 from headcount.observe._poisson import Poisson
 from headcount.observe._problem import Problem, Traits
 from headcount.observe._site import Site
+from headcount.observe._tracks import Tracks
 
 __all__ = [
     "Binomial",
@@ -23,5 +24,6 @@ __all__ = [
     "Problem",
     "ProblemError",
     "Site",
+    "Tracks",
     "Traits",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from headcount.individual import MarkovChain
+from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
 from headcount.posterior._posterior import Summary
 
@@ -31,8 +32,6 @@ SUMMARY = Summary._fields
 """Columns that say what is known of a count, after the columns that say which count it is."""
 MC_ERROR = "mc_error"
 """The column after ``sd`` with its Monte-Carlo standard error, where sds come from draws."""
-COORDINATES = (("x", "y"), ("lon", "lat"), ("column", "row"))
-"""Names under which labelled counts may carry the places of the cells."""
 
 
 def to_frame(

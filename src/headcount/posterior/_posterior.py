@@ -267,6 +267,92 @@ class Posterior:
         draws = self.beliefs.sample(size, rng=np.random.default_rng(rng), integer=integer)
         return {c: labelled(self.problem.model, c, d, "counts", draws=True) for c, d in draws.items()}
 
+    def routes(
+        self,
+        size: int,
+        *,
+        rng: np.random.Generator | int,
+        from_: Any = None,
+        to: Any = None,
+        **ends: Any,
+    ) -> pd.DataFrame:
+        """Paths of individuals drawn from the posterior, as a table ``id, time, cell``.
+
+        An individual taken at random has the posterior's probabilities of its first cell and of every move, exactly; that its moves
+        depend on each other through the present cell alone is an approximation where the flows are uncertain (`individual_chain`).
+        `headcount.io.route_lines` makes GeoJSON lines of the table.
+
+        Parameters
+        ----------
+        size
+            How many.
+        rng
+            Seed or generator.
+        from_, to
+            Where routes begin and end: a cell at the first or last time, or ``{time: cell}``, in which case they cover only the times
+            between. None: anywhere. ``from`` is a word of Python: write ``from_=...`` or ``**{"from": ...}``.
+        """
+        from headcount.posterior._routes import routes
+
+        unknown = [name for name in ends if name != "from"]
+        if unknown or (ends and from_ is not None):
+            message = f"routes takes size, rng, from_ (or from) and to, got {', '.join(unknown) or 'from_ and from'}"
+            raise TypeError(message)
+        return routes(self, size, rng, start=ends.get("from", from_), end=to)
+
+    def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
+        """How well the posterior foretells tracks that it has not seen: log p(later positions | first position), per individual.
+
+        Parameters
+        ----------
+        tracks
+            `Tracks`, or a table ``id, time, cell``; band recoveries also as ``from_time, from_cell, to_time, to_cell``.
+        null
+            The score of the same positions under the posterior's counts alone, as if every position were another individual's. What the
+            score is above it is what the flows know about movement.
+
+        Returns
+        -------
+        pandas.Series
+            One number per individual, in nats, by ``id``; −inf for a track that the model does not allow, 0 for a single position.
+        """
+        from headcount.posterior._routes import log_prob
+
+        return log_prob(self, tracks, null=null)
+
+    def connectivity(
+        self,
+        regions_a: Mapping[Hashable, Sequence[Hashable]] | None,
+        regions_b: Mapping[Hashable, Sequence[Hashable]] | None,
+        t0: Hashable,
+        t1: Hashable,
+        *,
+        level: float = 0.9,
+        draws: int = 400,
+        rng: np.random.Generator | int = 0,
+    ) -> pd.DataFrame:
+        """Migratory connectivity: of the individuals in each region at ``t0``, which share is in each region at ``t1``.
+
+        Parameters
+        ----------
+        regions_a, regions_b
+            ``{region: [cells]}`` at the first and the last time; None takes every cell as a region.
+        t0, t1
+            Two times.
+        level, draws, rng
+            Of the intervals, which come from joint draws of all flows between: given the flows, who of those in a cell takes which way
+            out of it is pure chance and is drawn too.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``from, to, share, mean, sd, lower, upper``: share of the region's individuals and expected number; sd and interval are the
+            share's (NaN from an engine without spread). Shares sum to one where the regions of ``t1`` hold every cell.
+        """
+        from headcount.posterior._routes import connectivity
+
+        return connectivity(self, regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng)
+
     def summary(self, scope: Scope, level: float) -> Summary:
         """Everything a row of a table says, without labels, each part computed once."""
         low, high = tails(level)

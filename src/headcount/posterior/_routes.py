@@ -1,0 +1,296 @@
+r"""Individuals in the posterior: their routes, how well it foretells others' tracks, and who of a region goes where.
+
+An individual taken at random from the population follows, given the data, the chain
+
+.. math:: π'(i) = E[n_0(i)] / N, \qquad P'_t(i, j) = E[n_{t,t+1}(i, j)] / E[n_t(i)] .
+
+Its first cell and each of its moves have these probabilities exactly. That successive moves depend on each other through the present
+cell only is exact given the true flows (which individual takes which way through a cell is then pure chance), and an approximation
+where the flows themselves are uncertain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount import memory
+from headcount.checks import generator, whole_number
+from headcount.errors import ModelError
+from headcount.individual import MarkovChain, Records, record_log_prob
+from headcount.labels import plain, shown
+from headcount.observe import Tracks
+from headcount.places import places_of
+from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
+from headcount.posterior._interval import tails
+from headcount.tables import dense
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from headcount._types import Array, Counts, Index
+    from headcount.posterior._posterior import Posterior
+
+CONNECTIVITY_DRAWS = 400
+"""Joint draws of the flows behind a connectivity table: the ends of a 90 % interval are then known to about 1 % of probability."""
+
+
+def individual_chain(posterior: Posterior) -> MarkovChain:
+    """The chain of the module, with the times and cells of the problem's model."""
+    model, beliefs = posterior.problem.model, posterior.beliefs
+    if not isinstance(model, MarkovChain):
+        raise ModelError(
+            f"routes, tracks and connectivity need times, which a {type(model).__name__} has not: give a MarkovChain"
+        )
+    if isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
+        settled = isinstance(beliefs, PointBeliefs) or beliefs.settled
+        if settled and isinstance(beliefs.model, MarkovChain):  # moves as sparse as the problem's
+            return beliefs.model
+    # Means of the Gaussian engines may be below zero by a little; no one is drawn there.
+    first = np.maximum(beliefs.mean(model.variables[:1]), 0.0)
+    steps = []
+    for edge, prior in zip(pairwise(model.variables), model.transitions, strict=True):
+        flows = np.maximum(dense(beliefs.mean(edge)), 0.0)
+        out = flows.sum(axis=1, keepdims=True)
+        steps.append(np.where(out > 0, flows / np.where(out > 0, out, 1.0), dense(prior)))
+    return MarkovChain(first / first.sum(), steps, times=model.times, cells=model.states)
+
+
+def routes(posterior: Posterior, size: int, rng: Any, *, start: Any = None, end: Any = None) -> pd.DataFrame:
+    """See `Posterior.routes`."""
+    import pandas as pd
+
+    count = whole_number(size, "size", least=1)
+    chain = individual_chain(posterior)
+    first, from_cell = _end(chain, start, "from", 0)
+    last, to_cell = _end(chain, end, "to", len(chain.variables) - 1)
+    if first > last:
+        raise ModelError(
+            f"from is at time {chain.variables[first]!r}, which is after to, at {chain.variables[last]!r}: turn them round"
+        )
+    fixed: dict[tuple[Hashable, ...], Array] = {}
+    for node, cell in ((first, from_cell), (last, to_cell)):
+        if cell is not None:
+            name = chain.variables[node]
+            here = np.full(len(chain.states[name]), -np.inf)
+            here[cell] = 0.0
+            fixed[(name,)] = fixed.get((name,), 0.0) + here
+    if fixed:
+        try:
+            tilted, _ = chain.tilt(fixed)
+        except ModelError:
+            raise ModelError(
+                "the posterior has no route between these two cells: nobody can go from one to the other in that time"
+            ) from None
+        assert isinstance(tilted, MarkovChain)
+        chain = tilted
+    drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
+    times = chain.variables[first : last + 1]
+    cells = [chain.states[t] for t in times]
+    named = [cells[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
+    return pd.DataFrame(
+        {
+            "id": np.repeat(np.arange(count), len(times)),
+            "time": pd.Index(list(times) * count, tupleize_cols=False),
+            "cell": pd.Index(named, tupleize_cols=False),
+        }
+    )
+
+
+def _end(chain: MarkovChain, given: Any, what: str, node: int) -> tuple[int, int | None]:
+    """The node and the cell of one end of a route; the cell is None where it is free."""
+    if given is None:
+        return node, None
+    if isinstance(given, Mapping):
+        if len(given) != 1:
+            raise ModelError(f"{what} is {given!r}: give a cell, or {{time: cell}}")
+        ((time, given),) = given.items()
+        node = _index(chain.variables, time, f"the time of {what}")
+    return node, _index(chain.states[chain.variables[node]], given, what)
+
+
+def _index(known: Sequence[Hashable], label: Any, what: str) -> int:
+    place = {plain(name): k for k, name in enumerate(known)}
+    try:
+        return place[plain(label)]
+    except (KeyError, TypeError):
+        raise ModelError(f"{what} is {label!r}: give one of {shown(known)}") from None
+
+
+def log_prob(posterior: Posterior, tracks: Any, *, null: bool = False) -> pd.Series:
+    """See `Posterior.log_prob`."""
+    import pandas as pd
+
+    chain = individual_chain(posterior)
+    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(chain)
+    tree, first = chain.rooted(), records.first_only()
+    found = _memoryless(chain, records) if null else record_log_prob(tree, records)
+    found = found - (_memoryless(chain, first) if null else record_log_prob(tree, first))
+    return pd.Series(
+        found, index=pd.Index(list(records.ids), name="id", tupleize_cols=False), name="log_prob"
+    )
+
+
+def _memoryless(chain: MarkovChain, records: Records) -> Array:
+    """log Π_t Σ_j P(x_t = j) l_t(j): positions as if they were of different individuals."""
+    found = np.zeros(len(records))
+    with np.errstate(divide="ignore"):
+        for node, (rows, likelihood) in records.seen.items():
+            found[rows] += np.log(likelihood @ chain.marginal((chain.variables[node],)))
+    return found
+
+
+def connectivity(
+    posterior: Posterior,
+    regions_a: Any,
+    regions_b: Any,
+    t0: Hashable,
+    t1: Hashable,
+    *,
+    rng: Any,
+    draws: int = CONNECTIVITY_DRAWS,
+    level: float = 0.9,
+) -> pd.DataFrame:
+    """See `Posterior.connectivity`."""
+    import pandas as pd
+
+    model = posterior.problem.model
+    chain = individual_chain(posterior)
+    first = _index(model.variables, t0, "t0")
+    last = _index(model.variables, t1, "t1")
+    if first >= last:
+        raise ModelError(f"t1 is {t1!r}, which is not after t0, {t0!r}")
+    (names_a, member_a), (names_b, member_b) = (
+        _regions(regions, model.states[model.variables[node]], what)
+        for regions, node, what in ((regions_a, first, "regions_a"), (regions_b, last, "regions_b"))
+    )
+    law = chain.rooted()
+    carried = member_a * chain.marginal((model.variables[first],))  # (A, L)
+    started = carried.sum(axis=1)
+    for step in law.transitions[first + 1 : last + 1]:
+        carried = np.asarray(carried @ step)
+    arrived = carried @ member_b.T
+    if (started == 0).any():
+        raise ModelError(
+            f"nobody is in the regions {shown([name for name, there in zip(names_a, started, strict=True) if there == 0])} at time {t0!r}"
+        )
+    frame = pd.DataFrame(
+        {
+            "from": np.repeat(np.array(names_a, dtype=object), len(names_b)),
+            "to": np.tile(np.array(names_b, dtype=object), len(names_a)),
+            "share": (arrived / started[:, None]).ravel(),
+            "mean": (posterior.problem.population * arrived).ravel(),
+        }
+    )
+    if not posterior.beliefs.has_spread or not posterior.beliefs.has_draws:
+        return frame.assign(sd=np.nan, lower=np.nan, upper=np.nan)
+    shares = _drawn_shares(posterior, member_a, member_b, (first, last), generator(rng), draws)
+    low, high = np.nanquantile(shares, tails(level), axis=0)
+    frame = frame.assign(sd=np.nanstd(shares, axis=0).ravel(), lower=low.ravel(), upper=high.ravel())
+    frame.attrs["level"] = level
+    return frame
+
+
+def _regions(given: Any, cells: Sequence[Hashable], what: str) -> tuple[list[Hashable], Array]:
+    """Names of regions and their cells as a 0/1 matrix, (regions, L); None: every cell is a region."""
+    if given is None:
+        return list(cells), np.eye(len(cells))
+    if not isinstance(given, Mapping):
+        raise ModelError(f"{what} is {given!r}: give {{region: [cells]}}, or None for every cell by itself")
+    member = np.zeros((len(given), len(cells)))
+    for k, (name, inside) in enumerate(given.items()):
+        member[k, [_index(cells, cell, f"{what}[{name!r}]") for cell in inside]] = 1.0
+    if (member.sum(axis=0) > 1).any():
+        twice = [cell for cell, times in zip(cells, member.sum(axis=0), strict=True) if times > 1]
+        raise ModelError(f"{what} has {shown(twice)} in two regions: give every cell to one")
+    return list(given), member
+
+
+def _drawn_shares(
+    posterior: Posterior,
+    member_a: Array,
+    member_b: Array,
+    nodes: tuple[int, int],
+    rng: np.random.Generator,
+    draws: int,
+) -> Array:
+    """Shares of A's individuals that end in B, one table per joint draw of the flows, shape (draws, A, B).
+
+    Given the flows, those who leave a cell are a random choice of those who came to it, whatever their region: how many of each
+    region take each way is drawn from the multivariate hypergeometric law, which is exact.
+    """
+    first, last = nodes
+    tables = posterior.beliefs.sample(draws, rng=rng, integer=True)
+    variables = posterior.problem.model.variables
+    start = np.rint(_node_draws(tables, variables, first)).astype(np.int64)
+    memory.require(
+        16 * start.size * len(member_a), "connectivity's draws", remedy="take fewer draws or regions"
+    )
+    held = np.rint(member_a[None] * start[:, None]).astype(np.int64)  # (draws, A, L)
+    total = held.sum(axis=2)
+    for node in range(first, last):
+        flows = np.rint(tables[variables[node], variables[node + 1]]).astype(np.int64)
+        held = _spread(held, flows, rng)
+    ended = np.einsum("dal,bl->dab", held, member_b)
+    return np.where(total[..., None] > 0, ended / np.maximum(total, 1)[..., None], np.nan)
+
+
+def _node_draws(tables: Mapping[Any, NDArray[Any]], variables: Sequence[Hashable], node: int) -> Array:
+    return np.asarray(tables[variables[node], variables[node + 1]]).sum(axis=2)
+
+
+def _spread(held: Counts, flows: Counts, rng: np.random.Generator) -> Counts:
+    """Those held in every cell by region (draws, A, L) after one step with given flows (draws, L, M): (draws, A, M)."""
+    moved = np.zeros((*held.shape[:2], flows.shape[2]), dtype=np.int64)
+    left = held.copy()
+    others = flows.sum(axis=2) - held.sum(axis=1)  # in the cell, of no region of A
+    for j in range(flows.shape[2]):
+        need = flows[:, :, j].copy()
+        rest = left.sum(axis=1) + others
+        for a in range(held.shape[1]):
+            active: tuple[Index, ...] = np.nonzero((need > 0) & (left[:, a] > 0))
+            rest = rest - left[:, a]
+            if active[0].size:
+                mine = left[:, a][active]
+                taken = rng.hypergeometric(mine, rest[active], need[active])
+                left[active[0], a, active[1]] -= taken
+                need[active] -= taken
+                np.add.at(moved[:, a, j], active[0], taken)
+        others = others - need
+    return moved
+
+
+def route_lines(table: pd.DataFrame, places: Any) -> dict[str, Any]:
+    """Routes as a GeoJSON FeatureCollection: one line per individual through the places of its cells.
+
+    Parameters
+    ----------
+    table
+        What `Posterior.routes` returns, or any table ``id, time, cell``.
+    places
+        Where the cells lie: a table ``cell, x, y`` or ``cell, lon, lat``, or ``{cell: (x, y)}``.
+    """
+    cells = list(dict.fromkeys(table["cell"].tolist()))
+    points = places_of(places, cells)
+    where = dict(zip(cells, points.points.tolist(), strict=True))
+    features = []
+    for name, rows in table.groupby("id", sort=False):
+        line = [where[cell] for cell in rows["cell"].tolist()]
+        features.append(
+            {
+                "type": "Feature",
+                # GeoJSON wants two points or more: an individual seen once stays where it is.
+                "geometry": {"type": "LineString", "coordinates": line if len(line) > 1 else line * 2},
+                "properties": {"id": _json(name), "times": [_json(t) for t in rows["time"].tolist()]},
+            }
+        )
+    axes = "lon, lat" if points.geographic else "x, y"
+    return {"type": "FeatureCollection", "name": "routes", "axes": axes, "features": features}
+
+
+def _json(label: Any) -> Any:
+    return label if isinstance(label, (int, float, str)) else str(label)
