@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class ClosedForm(DirectEngine):
     """Condition the Gaussian model on exact and Gaussian observations, on any junction tree.
 
-    Exact margins are constraints, not tiny variances. The evidence is the Gaussian model's, exactly. Means can be negative where
-    counts are small (the posterior's promises say so); ``TiltedEP`` and ``MAP`` cannot.
+    Exact margins are constraints, not tiny variances. The evidence is the Gaussian model's, with exact counts as unit masses. Means can
+    be negative where counts are small (the posterior's promises say so); ``TiltedEP`` and ``MAP`` cannot.
 
     Parameters
     ----------
@@ -50,10 +50,15 @@ class ClosedForm(DirectEngine):
             raise ValueError(message)
         tilts = Tilts(problem)
         centre = Centre.at(Roles.of(tilts, solver=solver_of(self)), np.zeros(int(tilts.offsets[-1])))
-        tau, nu = tilts.split(centre.settled_tau), tilts.split(centre.settled_nu)
-        log_z = 0.0 if centre.structure.monte_carlo else centre.structure.solve(tau, nu).log_z
-        evidence = centre.gain + centre.constant + log_z
-        field, final, errors = field_and_evidence(centre.structure, tau, nu, evidence, log_z)
+        tau, nu = centre.settled_tau, centre.settled_nu
+        log_z = (
+            0.0
+            if centre.structure.monte_carlo
+            else centre.structure.solve(tilts.split(tau), tilts.split(nu)).log_z
+        )
+        field, final, errors = field_and_evidence(
+            centre, tau, nu, centre.gain + centre.constant + log_z, log_z
+        )
         return GaussianBeliefs(
             problem.model,
             problem,

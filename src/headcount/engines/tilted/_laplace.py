@@ -159,12 +159,12 @@ def gaussian_at(centre: Centre, delta: Array) -> GaussianBeliefs:
 def _gaussian(state: NewtonState) -> GaussianBeliefs:
     centre = state.centre
     split = centre.roles.tilts.split
-    tau, nu = split(state.tau + centre.settled_tau), split(state.nu + centre.settled_nu)
-    log_z = 0.0 if centre.structure.monte_carlo else centre.structure.solve(tau, nu).log_z
+    tau, nu = state.tau + centre.settled_tau, state.nu + centre.settled_nu
+    log_z = 0.0 if centre.structure.monte_carlo else centre.structure.solve(split(tau), split(nu)).log_z
     active = centre.roles.active
     sites = float((-0.5 * state.tau * state.delta**2 + state.nu * state.delta)[active].sum())
     evidence = centre.gain + centre.constant + log_z + state.value - sites
-    field, final, errors = field_and_evidence(centre.structure, tau, nu, evidence, log_z)
+    field, final, errors = field_and_evidence(centre, tau, nu, evidence, log_z)
     return GaussianBeliefs(
         centre.model(),
         centre.roles.tilts.problem,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headcount.engines._settings import Rule, one_of, whole
+from headcount.engines.tilted import _unit_mass as unit_mass
 from headcount.structure import Sampling, Solver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
-    from headcount.structure import Field, Structure
+    from headcount._types import Array
+    from headcount.engines.tilted._centre import Centre
+    from headcount.structure import Field
 
 STRUCTURE_RULES: Mapping[str, Rule] = {
     "structure": one_of("auto", "tree", "matrix-free"),
@@ -22,6 +23,9 @@ STRUCTURE_RULES: Mapping[str, Rule] = {
 }
 """Of the settings that TiltedEP, Laplace and ClosedForm share. Fewer than 8 draws leave no error estimate."""
 
+ROUNDING = 1e-6
+"""By which the log of a probability near one may exceed zero: evidence is a sum of about 1e4 terms of size 1 to 1e5, each to 1e-16."""
+
 
 def solver_of(engine: Any) -> Solver:
     """The settings of such an engine as its structure takes them."""
@@ -29,20 +33,24 @@ def solver_of(engine: Any) -> Solver:
 
 
 def field_and_evidence(
-    structure: Structure,
-    tau: Sequence[NDArray[Any]],
-    nu: Sequence[NDArray[Any]],
-    evidence: float | None,
-    log_z: float,
+    centre: Centre, tau: Array, nu: Array, evidence: float, log_z: float
 ) -> tuple[Callable[[], Field], float | None, dict[str, float]]:
-    """The posterior (made when asked for), the evidence with log Z from the final draws, and its error for the diagnostics.
+    """The posterior (made when asked for), its log evidence as a probability, and the evidence's Monte-Carlo error for the diagnostics.
 
-    ``evidence`` holds ``log_z`` of the last sweep. Where nothing is random it stays as it is.
+    ``evidence`` holds ``log_z`` of the last sweep. Beside exact counts that is a density: unit masses take its place, or no number does.
+    Nor is one given where whole numbers would have a probability above one. Without matrices log Z is that of the final draws.
     """
-    if not structure.monte_carlo:
-        return lambda: structure.field(tau, nu), evidence, {}
-    field = structure.field(tau, nu)
-    assert field.log_z is not None
-    final, error = field.log_z
-    better = None if evidence is None else evidence - log_z + final
-    return lambda: field, better, {"log_evidence_mc_error": error}
+    structure, split = centre.structure, centre.roles.tilts.split
+    sites = split(tau), split(nu)
+    probable = unit_mass.log_z(centre, tau, nu) if centre.roles.exact.any() else log_z
+    whole = all(site.noise.whole for site in centre.roles.tilts.problem.sites)
+    errors = {}
+    if structure.monte_carlo:
+        field = structure.field(*sites)
+        assert field.log_z is not None
+        final, errors["log_evidence_mc_error"] = field.log_z
+        probable = None if probable is None else final
+    found = None if probable is None else evidence - log_z + probable
+    if whole and found is not None and found > ROUNDING:
+        found = None
+    return (lambda: field) if structure.monte_carlo else (lambda: structure.field(*sites)), found, errors

@@ -22,7 +22,6 @@ from headcount.engines._engine import IterativeEngine, iterate
 from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
-from headcount.engines.tilted import _unit_mass as unit_mass
 from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, held
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
@@ -292,19 +291,15 @@ class TiltedEP(IterativeEngine):
 
     def finish(self, state: EPState) -> Beliefs:
         """The Gaussian around the last centre."""
-        evidence: float | None = self._evidence(state)
-        if self.projection == "lattice" and state.centre.roles.exact.any():
-            sites, centre = state.sites, state.centre
-            probable = unit_mass.log_z(centre, sites.tau + centre.settled_tau, sites.nu + centre.settled_nu)
-            evidence = None if probable is None else self._evidence(state) + probable - state.log_z
         tilts = state.centre.roles.tilts
-        tau = tilts.split(state.sites.tau + state.centre.settled_tau)
-        nu = tilts.split(state.sites.nu + state.centre.settled_nu)
+        tau, nu = state.sites.tau + state.centre.settled_tau, state.sites.nu + state.centre.settled_nu
         # Margins that leave a flow no choice are met by no finite tilts: there the Gaussian's mean has what the centre misses.
         missed = float(np.abs(state.mean[state.centre.roles.exact]).max(initial=0.0))
         settled = self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * tilts.problem.population
         settled |= not tilts.problem.sites
-        field, evidence, errors = field_and_evidence(state.centre.structure, tau, nu, evidence, state.log_z)
+        field, evidence, errors = field_and_evidence(
+            state.centre, tau, nu, self._evidence(state), state.log_z
+        )
         return GaussianBeliefs(
             state.centre.model(),
             tilts.problem,
