@@ -9,27 +9,30 @@ r given individuals all have one state (or make one step) the law of a count is
 
     E[n (n − 1) … (n − r + 1)] = N (N − 1) … (N − r + 1) F_r,    P(n = k) = Σ_{r ≥ k} (−1)^(r − k) C(N, r) C(r, k) F_r.
 
+An edge (u, v) whose flows are observed becomes a node between the two, with states (x_u, x_v): its counts are the flows.
+
 Everything is kept as logarithms: data may lie as far from the model as they like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from math import comb
+from math import comb, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.engines.exact._exact_beliefs import ExactBeliefs, log_likelihood, log_sum, to_scopes
+from headcount.individual import Place, RootedTree
 from headcount.observe import ProblemError
 from headcount.tables import dense
 
 if TYPE_CHECKING:
     from headcount._types import Array, Index, Scope
-    from headcount.individual import Model, Place, RootedTree
+    from headcount.individual import Model
     from headcount.observe import Problem, Site
 
 LARGEST_POPULATION = 6
@@ -53,20 +56,60 @@ def few_individuals_fit(problem: Problem, *, most: int = LARGEST) -> str | None:
         return "the model is not a chain or tree"
     if people > LARGEST_POPULATION:
         return f"N = {people}, at most N = {LARGEST_POPULATION} is possible"
-    joint = sum(size**people for size in rooted.sizes)
-    counts = sum(comb(size + people - 1, people) * size for size in rooted.sizes)
+    if any(len(site.scope) > 2 for site in problem.sites):
+        return "tables of three variables are observed, only nodes and flows can be"
+    sizes = [*rooted.sizes, *(prod(rooted.place(scope).shape) for scope in _observed_edges(problem))]
+    joint = sum(size**people for size in sizes)
+    counts = sum(comb(size + people - 1, people) * size for size in sizes)
     if max(joint, counts // COUNTS_PER_STATE) > most:
         return (
             f"{people} individuals have {joint} joint states, and {counts} counts would be weighed; at most {most} and"
             f" {COUNTS_PER_STATE * most} are possible"
         )
-    if any(len(site.scope) > 1 for site in problem.sites):
-        return "flows are observed, only nodes can be"
     return None
 
 
+def _observed_edges(problem: Problem) -> list[Scope]:
+    """The edges whose flows are observed, each once, in the order of the observations."""
+    edges: dict[frozenset[Hashable], Scope] = {}
+    for site in problem.sites:
+        if len(site.scope) == 2:
+            edges.setdefault(frozenset(site.scope), site.scope)
+    return list(edges.values())
+
+
+def _edges_as_nodes(
+    tree: RootedTree, children: set[int]
+) -> tuple[RootedTree, dict[int, int], dict[int, int]]:
+    """The tree with a node (x_u, x_v) on the edges above some children; where each node has gone, and each edge's new node."""
+    names: list[Hashable] = []
+    parents: list[int] = []
+    laws: list[Any] = []
+    moved: dict[int, int] = {}
+    between: dict[int, int] = {}
+    for v, u in enumerate(tree.parents):
+        above = moved[u] if u >= 0 else -1
+        law = tree.transitions[v]
+        if v in children:
+            rows, columns = tree.place((tree.variables[u], tree.variables[v])).shape
+            pairs = np.arange(rows * columns)
+            into = np.zeros((rows, rows * columns))
+            into[pairs // columns, pairs] = np.asarray(dense(law)).ravel()
+            between[v] = len(names)
+            names.append((tree.variables[u], tree.variables[v]))
+            parents.append(above)
+            laws.append(into)
+            above = between[v]
+            law = np.eye(columns)[pairs % columns]
+        moved[v] = len(names)
+        names.append(tree.variables[v])
+        parents.append(above)
+        laws.append(law)
+    return RootedTree(tuple(names), np.array(parents), tree.initial, tuple(laws)), moved, between
+
+
 def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
-    """Exact posterior and evidence of at most six individuals on a chain or tree with observed nodes; any noise.
+    """Exact posterior and evidence of at most six individuals on a chain or tree with observed nodes and flows; any noise.
 
     Raises
     ------
@@ -76,9 +119,12 @@ def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
     misfit = few_individuals_fit(problem)
     if misfit is not None:
         raise ProblemError(f"the exact recursion over individuals does not fit: {misfit}")
-    rooted = problem.model.rooted()
-    assert rooted is not None
-    states = JointStates(rooted, problem.population, _local(problem, rooted), {})
+    tree = problem.model.rooted()
+    assert tree is not None
+    seen = {tree.place(scope).node for scope in _observed_edges(problem)}
+    rooted, moved, between = _edges_as_nodes(tree, seen)
+    states = JointStates(tree, rooted, moved, between, problem.population, {}, {})
+    states.local.update(_local(problem, states))
     down = [(u, v) for v, u in enumerate(rooted.parents) if v > 0]
     for s, t in [(v, u) for u, v in reversed(down)] + down:
         states.messages[s, t] = states.message(s, t)
@@ -91,32 +137,33 @@ def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
     return FewIndividualsBeliefs(problem.model, states, log_evidence, found)
 
 
-def _local(problem: Problem, rooted: RootedTree) -> dict[int, Array]:
+def _local(problem: Problem, of: JointStates) -> dict[int, Array]:
     """log l_v(n(x)) of every node, plus the law of the individuals at the root; one axis per individual."""
-    people = problem.population
+    people, rooted = problem.population, of.rooted
     with np.errstate(divide="ignore"):
         start = np.log(np.asarray(rooted.initial, dtype=float))
     out = {v: np.zeros((size,) * people) for v, size in enumerate(rooted.sizes)}
     for m in range(people):
         out[0] = out[0] + along(start, m, people)
     for site in problem.sites:
-        v = rooted.place(site.scope).node
+        place = of.tree.place(site.scope)
+        v = of.seat(place).node
         shape = out[v].shape
         states = np.sort(np.indices(shape).reshape(people, -1), axis=0)
         # Only counts matter: evaluate each set of states once, in its sorted order.
         sets, which = np.unique(np.ravel_multi_index(tuple(states), shape), return_inverse=True)
         members = np.stack(np.unravel_index(sets, shape), axis=1)
         rows = max(1, BLOCK // shape[0])
-        seen = [_log_likelihood(site, members[k : k + rows], shape[0]) for k in range(0, len(sets), rows)]
+        seen = [_log_likelihood(site, place, members[k : k + rows]) for k in range(0, len(sets), rows)]
         out[v] = out[v] + np.concatenate(seen)[which].reshape(shape)
     return out
 
 
-def _log_likelihood(site: Site, members: Index, size: int) -> Array:
+def _log_likelihood(site: Site, place: Place, members: Index) -> Array:
     """log l of sets of states, (sets, individuals)."""
-    counts = np.zeros((len(members), size))
+    counts = np.zeros((len(members), prod(place.shape)))
     np.add.at(counts, (np.arange(len(members))[:, None], members), 1.0)
-    return log_likelihood(site, counts)
+    return log_likelihood(site, place.to_scope(counts))
 
 
 def along(values: Array, axis: int, axes: int) -> Array:
@@ -158,16 +205,29 @@ class JointStates:
 
     Attributes
     ----------
+    tree, rooted
+        The model's tree, and the same with a node on every edge whose flows are observed.
+    moved, between
+        Where each of the tree's nodes is in `rooted`, and, by child, the node that stands for the edge above it.
     local
         By node: log-likelihood, and at the root the prior.
     messages
         By pair of neighbours (s, t): what s and everything behind it says about t.
     """
 
+    tree: RootedTree
     rooted: RootedTree
+    moved: dict[int, int]
+    between: dict[int, int]
     people: int
     local: dict[int, Array]
     messages: dict[tuple[int, int], Array]
+
+    def seat(self, place: Place) -> Place:
+        """A place of the model's tree in `rooted`: an edge whose flows are observed is a node there."""
+        if place.edge and place.node in self.between:
+            return Place(self.between[place.node], edge=False, turned=False, shape=(prod(place.shape),))
+        return replace(place, node=self.moved[place.node])
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
@@ -200,9 +260,11 @@ class JointStates:
     def together(self, place: Place, who: Sequence[int], log_evidence: float) -> Array:
         """P(the given individuals all have one state, or all make one step | y), for every state or step."""
         rest = [m for m in range(self.people) if m not in who]
-        order, times, v = [*who, *rest], len(who), place.node
-        if not place.edge:
-            return _diagonal(np.exp(self.collected(v) - log_evidence).transpose(order), times).sum(axis=1)
+        seat = self.seat(place)
+        order, times, v = [*who, *rest], len(who), seat.node
+        if not seat.edge:
+            law = np.exp(self.collected(v) - log_evidence).transpose(order)
+            return _diagonal(law, times).sum(axis=1).reshape(place.shape)
         u = self.rooted.parents[v]
         law = self.law(u, v)
         above = _diagonal(self.collected(u, without=v).transpose(order), times)
@@ -212,9 +274,16 @@ class JointStates:
         rows = [np.exp(above[i] + below + steps[i][:, None]).sum(axis=1) for i in range(len(above))]
         return np.array(rows)
 
+    def nodes_of(self, place: Place) -> tuple[int, ...]:
+        """The nodes of `rooted` that a place of the model's tree reads."""
+        seat = self.seat(place)
+        return (self.rooted.parents[seat.node], seat.node) if seat.edge else (seat.node,)
+
     def clamped(self, place: Place, entry: tuple[int, ...], targets: Sequence[int]) -> JointStates:
         """The same with the first individual in one state (or making one step), with the messages that the targets need."""
-        nodes = (self.rooted.parents[place.node], place.node) if place.edge else (place.node,)
+        nodes = self.nodes_of(place)
+        if len(nodes) < len(entry):
+            entry = (int(np.ravel_multi_index(entry, place.shape)),)
         local = dict(self.local)
         for v, state in zip(nodes, entry, strict=True):
             only = np.where(np.arange(self.rooted.sizes[v]) == state, 0.0, -np.inf)
@@ -261,20 +330,19 @@ class FewIndividualsBeliefs(ExactBeliefs):
 
     def mean(self, scope: Scope) -> Array:
         """Exact posterior mean."""
-        place = self.states.rooted.place(scope)
+        place = self.states.tree.place(scope)
         return np.asarray(place.turn(self.states.people * self._together(place)[1]))
 
     def variance(self, scope: Scope) -> Array:
         """Exact posterior variance."""
-        place, people, mean = self.states.rooted.place(scope), self.states.people, self.mean(scope)
+        place, people, mean = self.states.tree.place(scope), self.states.people, self.mean(scope)
         pairs = people * (people - 1) * self._together(place)[2] if people > 1 else np.zeros(place.shape)
         return np.maximum(place.turn(pairs) + mean - mean**2, 0.0)
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """E[n_A(i) n_B(j)] = N (P(x_1A = i, x_1B = j) + (N − 1) P(x_1A = i, x_2B = j)), less the product of the means."""
-        first, second = (self.states.rooted.place(scope) for scope in (a, b))
-        people = self.states.people
-        targets = (self.states.rooted.parents[second.node], second.node) if second.edge else (second.node,)
+        first, second = (self.states.tree.place(scope) for scope in (a, b))
+        people, targets = self.states.people, self.states.nodes_of(second)
         rows = np.empty((*first.shape, *second.shape))
         for entry in np.ndindex(*first.shape):
             states = self.states.clamped(first, entry, targets)
@@ -285,7 +353,7 @@ class FewIndividualsBeliefs(ExactBeliefs):
 
     def count_law(self, scope: Scope) -> tuple[Index, Array]:
         """From F_0, …, F_N."""
-        place, people = self.states.rooted.place(scope), self.states.people
+        place, people = self.states.tree.place(scope), self.states.people
         signs = [
             [(-1) ** (r - k) * comb(people, r) * comb(r, k) for r in range(people + 1)]
             for k in range(people + 1)
@@ -315,7 +383,7 @@ class FewIndividualsBeliefs(ExactBeliefs):
     def drawn_table(self, scope: Scope, states: Index, rng: np.random.Generator) -> Array:
         """Count tables of a clique from everybody's states, (draws, *table)."""
         del rng
-        nodes = [self.states.rooted.index[v] for v in scope]
+        nodes = [self.states.moved[self.states.tree.index[v]] for v in scope]
         out = np.zeros((len(states), *(self.states.rooted.sizes[v] for v in nodes)))
         np.add.at(out, (np.arange(len(states))[:, None], *(states[:, v] for v in nodes)), 1.0)
         return out
