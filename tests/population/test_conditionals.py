@@ -211,3 +211,9 @@ def test_noise_is_the_sum_of_multinomial_covariances(seed, zeros):
         expected += row.sum() * (np.diag(p) - np.outer(p, p))
     np.testing.assert_allclose(found.noise, expected, atol=1e-12 * table.sum())
     np.testing.assert_allclose(found.noise.sum(axis=1), 0, atol=1e-13 * table.sum())
+
+
+def test_a_row_below_the_smallest_normal_number_holds_no_one():
+    """Rows of 1e-310 individuals, whose inverse overflows, leave the noise of the others as it is."""
+    table = np.array([[0.3, 0.7], [6e-311, 4e-311]])
+    np.testing.assert_array_equal(star_weights(table), star_weights(table[:1]))

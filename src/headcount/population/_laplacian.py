@@ -23,8 +23,8 @@ from headcount.individual import ModelError
 
 
 def inverse_or_zero(values: Array) -> Array:
-    """1/x, and 0 where x = 0: a cell that no one can reach drives nothing."""
-    held = values > 0
+    """1/x, and 0 where x = 0 or below the smallest normal double, whose inverse overflows: a cell that no one can reach drives nothing."""
+    held = values >= np.finfo(float).tiny
     return np.where(held, 1.0 / np.where(held, values, 1.0), 0.0)
 
 
