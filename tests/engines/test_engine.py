@@ -64,3 +64,21 @@ def test_a_state_that_is_done_may_be_left_alone() -> None:
     assert iterate(engine, 3, look_first=True)[:2] == (3, Status.CONVERGED)
     assert iterate(engine, 3)[:2] == (4, Status.CONVERGED)
     assert iterate(Falling(lambda k: 1.0, stuck_at=3), 3, look_first=True)[:2] == (3, Status.STALLED)
+
+
+@pytest.mark.parametrize("falls_back", [True, False])
+def test_a_run_that_ends_badly_answers_with_its_nearest_state(monkeypatch, falls_back) -> None:
+    """Stalled, out of budget or not finite: the state of smallest residual, where the engine asks for it; the last one elsewhere."""
+    monkeypatch.setattr(Falling, "falls_back", falls_back)
+    residuals = [0.9, 0.5, 0.7, 1e19, 0.6, 3.0, 2.0, math.nan]
+    for engine, last in (
+        (Falling(lambda k: residuals[k - 1], max_iterations=5), 5),
+        (Falling(lambda k: residuals[k - 1], stuck_at=6), 6),
+        (Falling(lambda k: residuals[min(k - 1, 6)]), 7),
+        (Falling(lambda k: residuals[k + 1]), 6),
+    ):
+        engine.patience = 5 if last == 7 else 60
+        nearest = 3 if last == 6 and engine.stuck_at is None else 2
+        found = iterate(engine, 0)
+        assert not found.status.good
+        assert found.state == (nearest if falls_back else last)

@@ -74,6 +74,8 @@ class Iteration(ABC):
     tolerance: float
     patience: ClassVar[int] = 60
     """Iterations without a new best residual before a run counts as stalled."""
+    falls_back: ClassVar[bool] = False
+    """Whether a run that ends badly answers with its state of smallest residual: its last may be anywhere."""
 
     @abstractmethod
     def step(self, state: Any) -> Any:
@@ -219,6 +221,7 @@ def iterate(
     if look_first and (engine.done(state) or engine.stuck(state)):
         return Iterated(state, engine.good_status() if engine.done(state) else Status.STALLED, ())
     best, since_best = engine.residual(state) if look_first else math.inf, 0
+    nearest = state
     with Progress(title or engine.name, engine.max_iterations, show=progress) as bar:
         for iteration in range(1, engine.max_iterations + 1):
             state = engine.step(state)
@@ -230,10 +233,11 @@ def iterate(
             bar.advance(residual, text=engine.shown(state))
             better = residual < gain * best
             best, since_best = (residual, 0) if better else (best, since_best + 1)
+            nearest = state if better or not engine.falls_back else nearest
             status = _ended(engine, state, residual, since_best >= patience)
             if status is not None:
-                return Iterated(state, status, tuple(trace))
-    return Iterated(state, Status.BUDGET, tuple(trace))
+                return Iterated(state if status.good else nearest, status, tuple(trace))
+    return Iterated(nearest, Status.BUDGET, tuple(trace))
 
 
 def _ended(engine: Iteration, state: Any, residual: float, out_of_patience: bool) -> Status | None:
@@ -262,7 +266,7 @@ def drive(
     first = engine.init(problem, rng) if start is None else engine.resume(problem, rng, start)
     state, status, trace = iterate(engine, first, progress=progress, began=began)
     beliefs = engine.finish(state)
-    residual = trace[-1]["residual"] if trace else 0.0
+    residual = engine.residual(state) if trace else 0.0
     return Outcome(
         beliefs, status, len(trace), residual, engine.tolerance, time.perf_counter() - began, trace
     )

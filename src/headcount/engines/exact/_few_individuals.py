@@ -39,8 +39,8 @@ LARGEST_POPULATION = 6
 """Above it P(n = k), an alternating sum, would lose more than 1e-12 to rounding."""
 LARGEST = 10_000_000
 """Joint states of all nodes: three tables each, 240 MB, and about ten seconds (measured: 1 µs per joint state at L = 16, N = 5)."""
-QUICK = 1_000_000
-"""Joint states that take about a second: what an automatic choice should stay below."""
+QUICK = 3_000_000
+"""Joint states that take about three seconds: what an automatic choice should stay below."""
 COUNTS_PER_STATE = 10
 """Counts whose likelihood is evaluated in the time of one joint state (measured: about 0.1 µs against 1 µs)."""
 BLOCK = 2_000_000

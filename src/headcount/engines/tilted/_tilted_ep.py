@@ -117,6 +117,7 @@ class TiltedEP(IterativeEngine):
     draws: int = 32
     final_draws: int = 192
     draw_seed: int = 0
+    falls_back: ClassVar[bool] = True
     patience: ClassVar[int] = 500
     """EP can plateau where one individual explains two cells equally well; fewer sweeps than this without progress are not yet a stall
     (measured: the slowest of 61 hard data sets converged after about 350 sweeps)."""
