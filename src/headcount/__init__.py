@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         ProblemError,
         Tracks,
     )
-    from headcount.population import Company, Flocks
+    from headcount.population import Company, Flocks, Group
     from headcount.posterior import Posterior
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Fit",
     "Flocks",
     "Gaussian",
+    "Group",
     "LaplaceNoise",
     "LogLinear",
     "LogisticChain",
@@ -100,7 +101,7 @@ _HOME = {
             "ProblemError",
             "Tracks",
         ),
-        "population": ("Company", "Flocks"),
+        "population": ("Company", "Flocks", "Group"),
         "posterior": ("Posterior",),
         "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit", "infer"),
     }.items()

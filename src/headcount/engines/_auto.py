@@ -56,6 +56,7 @@ def select(problem: Problem) -> Choice:
     TooLargeError
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
+    problem = problem.core
     return _too_large(problem) or _exact(problem) or Choice(*_gaussian(problem))
 
 

@@ -15,6 +15,7 @@ from headcount.engines._progress import Progress
 from headcount.engines._settings import Rule, check_settings
 from headcount.population import Company
 from headcount.posterior import Outcome, Status
+from headcount.posterior._groups import seen
 
 if TYPE_CHECKING:
     from headcount.observe import Problem
@@ -150,8 +151,10 @@ MOST_ROUNDS = 50
 def settled(problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]) -> Outcome:
     r"""Run with :math:`\phi_i = 1 + (\hat n_i - 1)\rho` at the run's own expected counts: a fixed point, each round started from the last.
 
-    Problems without rho are run once, as they are.
+    Problems without rho are run once, as they are; of groups and tracks, the core is run.
     """
+    if problem.core is not problem:
+        return _seen(problem, settled(problem.core, run))
     dispersion, tree = problem.dispersion, problem.model.rooted()
     if not problem.disperses or not isinstance(dispersion, Company) or dispersion.rho is None:
         return run(problem, None)
@@ -177,6 +180,11 @@ def settled(problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None],
         outcome = replace(outcome, status=Status.BUDGET)
     kept = replace(beliefs, diagnostics={**beliefs.diagnostics, **found})  # type: ignore[type-var]
     return replace(outcome, beliefs=kept)
+
+
+def _seen(problem: Problem, outcome: Outcome) -> Outcome:
+    """The outcome of a problem of groups or tracks, from that of its core."""
+    return replace(outcome, beliefs=seen(problem, outcome.beliefs))
 
 
 PROGRESS = 0.999
@@ -261,6 +269,8 @@ def drive(
 
     ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
     """
+    if problem.core is not problem:
+        return _seen(problem, drive(engine, problem.core, rng=rng, progress=progress, start=start))
     require_dispersion(engine, problem)
     began = time.perf_counter()
     first = engine.init(problem, rng) if start is None else engine.resume(problem, rng, start)

@@ -88,7 +88,8 @@ def infer(
     Posterior
         Labelled means, spreads and draws, with the status of the run.
     """
-    if isinstance(problem.model, MarkovChain) and not problem.model.initial_known:
+    model = problem.core.model
+    if isinstance(model, MarkovChain) and not model.initial_known:
         raise ValueError(
             "the model's initial distribution is unknown, and an engine needs one: headcount.infer(problem) learns it and includes "
             "its uncertainty; or give one, MarkovChain(initial, ...)"
@@ -100,7 +101,9 @@ def infer(
         raise ValueError(message)
     require_dispersion(run, problem)
     memory.require(
-        memory_of(problem, run), run.name, remedy="merge cells, take fewer times or use MAP (no uncertainty)"
+        memory_of(problem.core, run),
+        run.name,
+        remedy="merge cells, take fewer times or use MAP (no uncertainty)",
     )
     outcome = run.run(problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
     outcome.info["chosen"] = choice

@@ -62,6 +62,7 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
     >>> plan(Problem(world.model, 480, [Poisson(world.observed)])).engine
     'TiltedEP'
     """
+    problem = problem.core
     choice = chosen(problem, engine)
     speed = operations_per_second() if rate is None else rate
     memory = memory_of(problem, choice.engine)

@@ -6,7 +6,7 @@ from headcount.individual._discrete import DiscreteModel, Enumeration
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._model import Model
-from headcount.individual._records import Followed, Records, follow
+from headcount.individual._records import Followed, Records, follow, join_records
 from headcount.individual._records import log_prob as record_log_prob
 from headcount.individual._rooted_tree import Place, RootedTree
 from headcount.individual._tree import Tree
@@ -27,6 +27,7 @@ __all__ = [
     "RootedTree",
     "Tree",
     "follow",
+    "join_records",
     "node_beliefs",
     "record_log_prob",
     "tilted",

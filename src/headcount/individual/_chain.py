@@ -71,6 +71,9 @@ class MarkovChain(RootedModel):
     (array([0.9, 0.1]), -0.105)
     """
 
+    initial_known: bool = True
+    """Whether the initial distribution was given; if not, it is uniform here, and `headcount.infer` learns it."""
+
     def __init__(
         self,
         initial: Any,
@@ -85,7 +88,6 @@ class MarkovChain(RootedModel):
             [transitions] if single else _as_list(transitions, "transitions", "one matrix, or one per step")
         )
         self.initial_known = initial is not None
-        """Whether the initial distribution was given; if not, it is uniform here, and `headcount.infer` learns it."""
         if initial is None:
             initial = _uniform(given)
         law, law_axes = split_labels(initial)

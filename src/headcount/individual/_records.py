@@ -15,7 +15,7 @@ A record r says of an individual's cell at some times how probable what was seen
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +56,12 @@ class Records:
                 kept[node] = rows[inside] - first, likelihood[inside]
         return Records(self.ids[first:last], kept)
 
+    def through(self, maps: Sequence[csr_array]) -> Records:
+        """The same records on chains with more states: ``maps[node]``, (cells, states), says which cell each state is."""
+        return Records(
+            self.ids, {k: (rows, csr_array(seen @ maps[k])) for k, (rows, seen) in self.seen.items()}
+        )
+
     def times(self) -> tuple[Index, Index]:
         """The first and the last node at which each record has a position, shape (R,) each."""
         first, last = np.full(len(self), np.iinfo(np.intp).max), np.full(len(self), -1)
@@ -73,6 +79,23 @@ class Records:
             if mine.size:
                 kept[node] = rows[mine], likelihood[mine]
         return Records(self.ids, kept)
+
+
+def join_records(parts: Sequence[Records]) -> Records:
+    """All records of several sets, one after the other."""
+    seen: dict[int, tuple[Index, csr_array]] = {}
+    first = 0
+    for part in parts:
+        for node, (rows, likelihood) in part.seen.items():
+            before = seen.get(node)
+            moved = rows + first
+            seen[node] = (
+                (moved, likelihood)
+                if before is None
+                else (np.concatenate([before[0], moved]), csr_array(sparse.vstack([before[1], likelihood])))
+            )
+        first += len(part)
+    return Records(tuple(name for part in parts for name in part.ids), seen)
 
 
 @dataclass(frozen=True, eq=False)

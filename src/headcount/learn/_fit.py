@@ -185,6 +185,11 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
     families: list[Family] = []
     for k, (one, problem) in enumerate(zip(settings, problems, strict=True)):
         wrong += [f"problem {k}: {text}" for text in one.check(problem)]
+        if problem.groups is not None:
+            wrong.append(
+                f"problem {k}: fit takes one group of individuals only: learn every group's model from data of its own (tracks, say), then "
+                "infer with Problem(groups=...)"
+            )
         if problem.disperses:
             wrong.append(
                 f"problem {k}: fit takes independent individuals only: leave the dispersion out of the problem, then give it to "

@@ -33,6 +33,7 @@ from headcount.learn._families import Family, Tables, chain_family, with_transit
 from headcount.learn._parametrisation import FLAT, Parametrisation, initial_rows
 from headcount.observe import Problem
 from headcount.posterior import Beliefs, Promises, Status
+from headcount.posterior._groups import seen
 from headcount.tables import Scope, dense
 
 SMALLEST_SHARE = 1e-9
@@ -120,6 +121,10 @@ def infer(
     >>> hc.infer(hc.Problem(chain, 100, hc.Poisson(counts))).outcome.info["initial"]
     'learned from all counts under a flat prior, its uncertainty included'
     """
+    if problem.groups is not None:
+        found = infer(problem.core, engine, rng=rng, strict=strict, progress=progress)
+        outcome = replace(found.outcome, beliefs=seen(problem, found.beliefs))
+        return Posterior(problem, found.settings, outcome)
     model, unknown = problem.model, False
     if isinstance(model, MarkovChain) and not model.initial_known:
         unknown = len(model.states[model.variables[0]]) > 1

@@ -13,12 +13,14 @@ from scipy.sparse import issparse
 
 from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
-from headcount.individual import MarkovChain, Model, Tree
+from headcount.individual import MarkovChain, Model, Records, Tree, join_records, record_log_prob
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
 from headcount.observe._checks import check_noise, check_together
+from headcount.observe._groups import Stack, members_of, tracked
 from headcount.observe._site import Part, Site, by_family
-from headcount.population import Company, Dispersion, Flocks
+from headcount.observe._tracks import Tracks
+from headcount.population import Company, Dispersion, Flocks, Group
 from headcount.tables import Domain, Scope
 
 
@@ -36,7 +38,10 @@ class Problem:
         N ≥ 1.
     observations
         What was seen: an observation or a sequence of them, possibly empty. The same entry may be seen more
-        than once: the readings are independent.
+        than once: the readings are independent. `Tracks` of followed individuals may be among them.
+    groups
+        ``{name: Group(model, size)}`` instead of a model and a population: individuals of several kinds, of which only the sum is
+        counted. ``post.group(name)`` tells them apart.
     dispersion
         How individuals move together: ``Flocks(5)``, ``Company(rho=0.01)`` or ``Company(phi=3)``. None: independently.
 
@@ -53,24 +58,80 @@ class Problem:
     sites: tuple[Site, ...] = field(repr=False)
     """One per table and observation, in the observations' order; scopes in the model's order of variables."""
     dispersion: Dispersion | None = None
+    groups: Mapping[Hashable, Group] | None = None
+    """The kinds of individuals, if there are several; `model` is then their mixture, with the law of every single move."""
+    tracks: tuple[Tracks, ...] = ()
+    """Individuals that were followed."""
 
     def __init__(
         self,
-        model: Model,
-        population: int,
-        observations: Observation | Iterable[Observation] = (),
+        model: Model | None = None,
+        population: int | None = None,
+        observations: Observation | Tracks | Iterable[Observation | Tracks] = (),
         *,
+        groups: Mapping[Hashable, Group] | None = None,
         dispersion: Dispersion | None = None,
     ) -> None:
         faults = Faults(ProblemError)
-        kept = (observations,) if isinstance(observations, Observation) else _as_tuple(observations, faults)
+        alone = isinstance(observations, (Observation, Tracks))
+        kept, tracks = _as_tuples([observations] if alone else observations, faults)
+        if groups is not None:
+            stack = _stacked(groups, (model, population, dispersion, tracks), faults)
+            vars(self)["stack"] = stack
+            model, population = stack.mixture(), stack.population
         number = _whole(population, faults)
-        _check_model(model, faults)
+        model = _check_model(model, faults)
         _check_dispersion(model, number, dispersion, faults)
         sites = _bound(model, number, kept, faults)
         vars(self).update(
-            model=model, population=number, observations=kept, sites=sites, dispersion=dispersion
+            model=model,
+            population=number,
+            observations=kept,
+            sites=sites,
+            dispersion=dispersion,
+            groups=groups,
+            tracks=tracks,
         )
+        if tracks:
+            _check_tracks(self)
+
+    @cached_property
+    def records(self) -> tuple[Records | None, Records | None]:
+        """The tracks of individuals that are in the counts, and of those that are not; None where there are none."""
+        read = {
+            counted: [t.read(self.model) for t in self.tracks if t.counted is counted]
+            for counted in (True, False)
+        }
+        counted, apart = (join_records(read[k]) if read[k] else None for k in (True, False))
+        return counted, apart
+
+    @cached_property
+    def stack(self) -> Stack | None:
+        """Groups, and tracked individuals that are in the counts, as one chain; None where there are neither."""
+        counted = self.records[0]
+        if counted is None:
+            return None
+        assert isinstance(self.model, MarkovChain)
+        return tracked(self.model, self.population, counted)
+
+    @cached_property
+    def core(self) -> Problem:
+        """What engines solve: this problem, or, with groups or tracks, the same data on the chain of (group, cell)."""
+        if self.stack is None:
+            return self._twin(self.model, self.observations, self.sites, tracks=()) if self.tracks else self
+        stack = self.stack
+        sites = (*map(stack.lifted, self.sites), stack.sizes_site(len(self.observations)))
+        return self._twin(stack.model, self.observations, sites, groups=None, tracks=())
+
+    @cached_property
+    def log_offset(self) -> float:
+        """What is added to the log evidence of `core`: the tracks' probability, less that of the groups' sizes."""
+        offset = 0.0 if self.stack is None else -self.stack.log_sizes
+        if self.tracks:
+            tree = self.model.rooted()
+            assert tree is not None
+            offset += sum(float(record_log_prob(tree, r).sum()) for r in self.records if r is not None)
+        return offset
 
     @property
     def disperses(self) -> bool:
@@ -90,8 +151,13 @@ class Problem:
     def with_model(self, model: Model) -> Problem:
         """The same counts under another model of the same variables and states."""
         _check_model(model, Faults(ProblemError))
+        if self.groups is not None:
+            raise ProblemError(
+                "a problem of several groups has a model per group: make a Problem(groups=...) anew"
+            )
         if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
-            return Problem(model, self.population, self.observations, dispersion=self.dispersion)
+            seen: list[Observation | Tracks] = [*self.observations, *self.tracks]
+            return Problem(model, self.population, seen, dispersion=self.dispersion)
         faults = Faults(ProblemError)
         _check_scopes(model, self.sites, faults)
         if not faults:
@@ -99,6 +165,8 @@ class Problem:
         faults.raise_any()
         twin = self._twin(model, self.observations, self.sites)
         vars(twin)["noises"] = self.noises
+        if self.tracks:
+            vars(twin)["records"] = self.records
         return twin
 
     def with_noise(self, change: Callable[[Observation], Observation]) -> Problem:
@@ -110,21 +178,33 @@ class Problem:
         """The same counts of individuals that move together in another way."""
         faults = Faults(ProblemError)
         _check_dispersion(self.model, self.population, dispersion, faults)
+        if self.core is not self and dispersion is not None and not dispersion.is_none:
+            faults.add(
+                "dispersion",
+                "cannot stand beside groups or tracks, whose individuals move alone: leave it out",
+            )
         faults.raise_any()
         twin = self._twin(self.model, self.observations, self.sites)
         vars(twin)["dispersion"] = dispersion
         return twin
 
-    def _twin(self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...]) -> Problem:
+    def _twin(
+        self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...], **changed: Any
+    ) -> Problem:
         """A problem that is known to be right."""
         twin = object.__new__(Problem)
-        vars(twin).update(
-            model=model,
-            population=self.population,
-            observations=observations,
-            sites=sites,
-            dispersion=self.dispersion,
-        )
+        values = {
+            "model": model,
+            "population": self.population,
+            "observations": observations,
+            "sites": sites,
+            "dispersion": self.dispersion,
+            "groups": self.groups,
+            "tracks": self.tracks,
+        }
+        vars(twin).update(values | changed)
+        if twin.groups is not None:
+            vars(twin)["stack"] = self.stack
         return twin
 
     def log_likelihood(self, tables: Mapping[Any, ArrayLike] | Callable[[Scope], ArrayLike]) -> float:
@@ -148,28 +228,85 @@ class Problem:
         return total
 
 
-def _as_tuple(given: Any, faults: Faults) -> tuple[Observation, ...]:
+def _as_tuples(given: Any, faults: Faults) -> tuple[tuple[Observation, ...], tuple[Tracks, ...]]:
+    """Observations of counts, and tracks."""
     wanted = "observations such as Poisson(counts)"
     # Arrays and frames can be iterated too, over a thousand things that are no observations.
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or hasattr(given, "shape"):
         faults.add("observations", f"must be {wanted}, got {brief(given)}")
-        return ()
-    kept = []
+        return (), ()
+    kept, tracks = [], []
     for k, item in enumerate(given):
         if isinstance(item, Observation):
             kept.append(item)
+        elif isinstance(item, Tracks):
+            tracks.append(item)
         else:
             faults.add(
                 f"observations[{k}]", f"must be an observation such as Poisson(counts), got {brief(item)}"
             )
-    return tuple(kept)
+    return tuple(kept), tuple(tracks)
 
 
-def _check_model(model: object, faults: Faults) -> None:
+def _stacked(groups: Any, others: tuple[Any, ...], faults: Faults) -> Stack:
+    """The groups as one chain; nothing else can be checked without them."""
+    if (
+        not isinstance(groups, Mapping)
+        or not groups
+        or not all(isinstance(g, Group) for g in groups.values())
+    ):
+        faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
+        faults.raise_any()
+    names = ("model", "population", "dispersion", "tracks among the observations")
+    for name, other in zip(names, others, strict=True):
+        if other is not None and other != ():
+            faults.add(
+                name, "cannot stand beside groups, which have their own models and sizes: leave it out"
+            )
+    sizes = []
+    for name, group in groups.items():
+        try:
+            sizes.append(whole_number(group.size, f"the size of the group {name!r}", least=1))
+        except ModelError as error:
+            faults.add("groups", str(error))
+    stack = members_of(groups, sizes, faults) if not faults else None
+    faults.raise_any()
+    assert stack is not None
+    return stack
+
+
+def _check_tracks(problem: Problem) -> None:
+    """Tracks that cannot be: unknown labels, more tags than individuals, positions that the model forbids."""
+    faults = Faults(ProblemError)
+    counted = problem.records[0]
+    if problem.disperses:
+        faults.add(
+            "observations",
+            "Tracks beside a dispersion: whom a tagged individual moves with is not known; leave one out",
+        )
+    if counted is not None and len(counted) > problem.population:
+        faults.add(
+            "observations",
+            f"{len(counted)} tracked individuals are counted in a population of N = {problem.population}",
+        )
+    tree = problem.model.rooted()
+    assert tree is not None
+    for records in problem.records:
+        if records is not None:
+            lost = np.isneginf(record_log_prob(tree, records))
+            for k in np.flatnonzero(lost):
+                text = "the model does not allow these positions: correct them, or the moves that it forbids"
+                faults.add("Tracks", text, f"id {records.ids[k]!r}")
+    faults.raise_any()
+
+
+def _check_model(model: object, faults: Faults) -> Model:
     """Nothing else can be checked without a model."""
     if not isinstance(model, Model):
         faults.add("model", f"must be a Model such as MarkovChain(...), got {brief(model)}")
         faults.raise_any()
+        raise AssertionError
+    return model
 
 
 def _check_dispersion(model: Model, population: int, dispersion: Any, faults: Faults) -> None:

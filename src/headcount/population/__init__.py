@@ -5,6 +5,7 @@ from headcount.population._cgm import CGM, compositions
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
 from headcount.population._dispersion import Company, Dispersion, Flocks, parse_dispersion
 from headcount.population._gcgm import GCGM
+from headcount.population._groups import Group
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._minimal import MinimalCoordinates
 from headcount.population._tables import CountTables, RealTables
@@ -17,6 +18,7 @@ __all__ = [
     "Dispersion",
     "EdgeConditional",
     "Flocks",
+    "Group",
     "LaplacianFactor",
     "MinimalCoordinates",
     "NodeConditional",

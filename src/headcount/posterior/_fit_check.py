@@ -140,6 +140,8 @@ def fit_check(problem: Problem) -> FitCheck:
     begun = perf_counter()
     if not problem.sites:
         return FitCheck(None, "Not checked: nothing was observed.")
+    if problem.stack is not None:
+        return FitCheck(None, "Not checked: the check knows one group of individuals only.")
     if problem.disperses:
         return FitCheck(None, "Not checked: the check knows individuals that move alone only.")
     check = _steps_ahead(problem) if _is_exact_chain(problem) else _left_out(problem)

@@ -204,6 +204,15 @@ class Posterior:
 
         return fit_check(self.problem)
 
+    def group(self, name: Hashable) -> Posterior:
+        """One group of a problem with several: a posterior of its own counts and flows, with everything that one can be asked.
+
+        Of a problem with counted `Tracks`, the followed individuals are groups too, by their id.
+        """
+        from headcount.posterior._groups import one_group
+
+        return one_group(self, name)
+
     def node(self, variable: Hashable) -> Estimate:
         """Counts of one variable (for a chain: at one time)."""
         return self.clique(variable)
@@ -432,7 +441,15 @@ class Posterior:
         return np.asarray(certain | (units * mu * (1 - mu) >= RELIABLE_VARIANCE))
 
     def to_frame(self, what: str = "nodes", *, level: float = 0.9) -> pd.DataFrame:
-        """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability."""
+        """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability.
+
+        Of a problem with groups, one row per group: the column ``group`` says which (what was seen is their sum, so there is no
+        column ``observed``).
+        """
+        if self.problem.groups is not None:
+            from headcount.posterior._groups import group_frame
+
+            return group_frame(self, what, level=level)
         from headcount.posterior._frames import to_frame
 
         return to_frame(self, what, level=level)

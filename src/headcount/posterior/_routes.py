@@ -12,6 +12,7 @@ where the flows themselves are uncertain.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from headcount.labels import plain, shown
 from headcount.observe import Tracks
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
+from headcount.posterior._groups import GroupBeliefs
 from headcount.posterior._interval import tails
 from headcount.tables import dense
 
@@ -33,10 +35,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Counts, Index
+    from headcount.observe._groups import View
     from headcount.posterior._posterior import Posterior
 
 CONNECTIVITY_DRAWS = 400
 """Joint draws of the flows behind a connectivity table: the ends of a 90 % interval are then known to about 1 % of probability."""
+
+
+def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
+    """The posterior on the chain of (group, cell), and how its states are seen, where there are groups; as it is elsewhere."""
+    beliefs, problem = posterior.beliefs, posterior.problem
+    if not isinstance(beliefs, GroupBeliefs) or beliefs.view.member is not None:
+        return posterior, None
+    outcome = replace(posterior.outcome, beliefs=beliefs.base)
+    return type(posterior)(problem.core, posterior.settings, outcome), beliefs.view
 
 
 def individual_chain(posterior: Posterior) -> MarkovChain:
@@ -65,19 +77,21 @@ def routes(posterior: Posterior, size: int, rng: Any, *, start: Any = None, end:
     import pandas as pd
 
     count = whole_number(size, "size", least=1)
+    grouped = posterior.problem.groups is not None
+    posterior, view = _unfolded(posterior)
     chain = individual_chain(posterior)
-    first, from_cell = _end(chain, start, "from", 0)
-    last, to_cell = _end(chain, end, "to", len(chain.variables) - 1)
+    first, from_cells = _end(chain, view, start, "from", 0)
+    last, to_cells = _end(chain, view, end, "to", len(chain.variables) - 1)
     if first > last:
         raise ModelError(
             f"from is at time {chain.variables[first]!r}, which is after to, at {chain.variables[last]!r}: turn them round"
         )
     fixed: dict[tuple[Hashable, ...], Array] = {}
-    for node, cell in ((first, from_cell), (last, to_cell)):
-        if cell is not None:
+    for node, cells in ((first, from_cells), (last, to_cells)):
+        if cells is not None:
             name = chain.variables[node]
             here = np.full(len(chain.states[name]), -np.inf)
-            here[cell] = 0.0
+            here[cells] = 0.0
             fixed[(name,)] = fixed.get((name,), 0.0) + here
     if fixed:
         try:
@@ -90,19 +104,23 @@ def routes(posterior: Posterior, size: int, rng: Any, *, start: Any = None, end:
         chain = tilted
     drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
     times = chain.variables[first : last + 1]
-    cells = [chain.states[t] for t in times]
-    named = [cells[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
-    return pd.DataFrame(
-        {
-            "id": np.repeat(np.arange(count), len(times)),
-            "time": pd.Index(list(times) * count, tupleize_cols=False),
-            "cell": pd.Index(named, tupleize_cols=False),
-        }
+    labels = [chain.states[t] for t in times]
+    named = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
+    columns: dict[str, Any] = {
+        "id": np.repeat(np.arange(count), len(times)),
+        "time": pd.Index(list(times) * count, tupleize_cols=False),
+    }
+    if grouped:
+        columns["group"] = pd.Index([label[0] for label in named], tupleize_cols=False)
+    columns["cell"] = pd.Index(
+        named if view is None else [label[1] for label in named],
+        tupleize_cols=False,
     )
+    return pd.DataFrame(columns)
 
 
-def _end(chain: MarkovChain, given: Any, what: str, node: int) -> tuple[int, int | None]:
-    """The node and the cell of one end of a route; the cell is None where it is free."""
+def _end(chain: MarkovChain, view: View | None, given: Any, what: str, node: int) -> tuple[int, Index | None]:
+    """The node and the states of one end of a route; the states are None where they are free."""
     if given is None:
         return node, None
     if isinstance(given, Mapping):
@@ -110,7 +128,11 @@ def _end(chain: MarkovChain, given: Any, what: str, node: int) -> tuple[int, int
             raise ModelError(f"{what} is {given!r}: give a cell, or {{time: cell}}")
         ((time, given),) = given.items()
         node = _index(chain.variables, time, f"the time of {what}")
-    return node, _index(chain.states[chain.variables[node]], given, what)
+    name = chain.variables[node]
+    if view is None:
+        return node, np.array([_index(chain.states[name], given, what)])
+    cell = _index(view.stack.states[name], given, what)
+    return node, view.matrix((name,))[[cell]].indices
 
 
 def _index(known: Sequence[Hashable], label: Any, what: str) -> int:
@@ -125,8 +147,11 @@ def log_prob(posterior: Posterior, tracks: Any, *, null: bool = False) -> pd.Ser
     """See `Posterior.log_prob`."""
     import pandas as pd
 
+    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(posterior.problem.model)
+    posterior, view = _unfolded(posterior)
     chain = individual_chain(posterior)
-    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(chain)
+    if view is not None:  # of which group the individual is, nobody knows
+        records = records.through([view.matrix((v,)) for v in chain.variables])
     tree, first = chain.rooted(), records.first_only()
     found = _memoryless(chain, records) if null else record_log_prob(tree, records)
     found = found - (_memoryless(chain, first) if null else record_log_prob(tree, first))
@@ -159,6 +184,7 @@ def connectivity(
     import pandas as pd
 
     model = posterior.problem.model
+    posterior, view = _unfolded(posterior)
     chain = individual_chain(posterior)
     first = _index(model.variables, t0, "t0")
     last = _index(model.variables, t1, "t1")
@@ -168,6 +194,9 @@ def connectivity(
         _regions(regions, model.states[model.variables[node]], what)
         for regions, node, what in ((regions_a, first, "regions_a"), (regions_b, last, "regions_b"))
     )
+    if view is not None:
+        member_a = member_a @ view.matrix((model.variables[first],))
+        member_b = member_b @ view.matrix((model.variables[last],))
     law = chain.rooted()
     carried = member_a * chain.marginal((model.variables[first],))  # (A, L)
     started = carried.sum(axis=1)

@@ -1,0 +1,246 @@
+r"""Several groups as one chain: states are (group, cell), and what is seen of a cell is a sum over groups.
+
+With sizes :math:`N_g`, :math:`N = Σ_g N_g`, the chain has the initial law :math:`(N_g/N)\,π_g(i)` and block-diagonal transitions. N
+individuals of it, given that :math:`N_g` of them began in group g, are the groups: a multinomial given its sums is independent
+multinomials. So every engine takes groups as exact sums at the first time, and the evidence of the groups is
+
+.. math:: \log p(y) = \log p(y, \text{sizes}) - \log \mathrm{Multinomial}(N_1, N_2, …; N, N_g/N) .
+
+A tracked individual that is counted with the others is a group of one, whose chain is the model given its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csr_array
+from scipy.special import gammaln, xlogy
+
+from headcount._types import Array, Index, Scope
+from headcount.errors import Faults
+from headcount.individual import MarkovChain, Records, RootedTree
+from headcount.labels import shown
+from headcount.observe._exact import Exact
+from headcount.observe._site import Site
+from headcount.population import Group
+from headcount.tables import dense
+
+MOST_DENSE = 256
+"""States up to which block-diagonal transitions are kept dense: the compiled passes take no sparse ones, and are faster up to here."""
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One group on the stacked chain.
+
+    Attributes
+    ----------
+    name
+        What the group is called.
+    size
+        How many individuals.
+    tree
+        Their chain.
+    cells
+        Per node of the chain, which of the cells that are seen each of its states is.
+    """
+
+    name: Hashable
+    size: int
+    tree: RootedTree
+    cells: tuple[Index, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Members as one chain.
+
+    Attributes
+    ----------
+    members
+        The groups.
+    states
+        The cells that are seen, per time.
+    """
+
+    members: tuple[Member, ...]
+    states: Mapping[Hashable, tuple[Hashable, ...]]
+
+    @cached_property
+    def index(self) -> dict[Hashable, int]:
+        """The node of every time."""
+        return {v: k for k, v in enumerate(self.states)}
+
+    @cached_property
+    def starts(self) -> list[Index]:
+        """Per node, where the states of each member begin, and the number of all."""
+        sizes = np.array([member.tree.sizes for member in self.members])
+        return [np.concatenate([[0], np.cumsum(column)]) for column in sizes.T]
+
+    @property
+    def population(self) -> int:
+        """N."""
+        return sum(member.size for member in self.members)
+
+    @cached_property
+    def model(self) -> MarkovChain:
+        """The chain on (group, cell)."""
+        first = self.members[0].tree
+        share = np.array([member.size / self.population for member in self.members])
+        initial = np.concatenate([s * m.tree.initial for s, m in zip(share, self.members, strict=True)])
+        small = max(int(start[-1]) for start in self.starts) <= MOST_DENSE
+        made: dict[tuple[int, ...], object] = {}  # equal steps stay one object
+        steps = []
+        for node in range(1, len(first.sizes)):
+            blocks = [member.tree.transitions[node] for member in self.members]
+            key = tuple(map(id, blocks))
+            if key not in made:
+                joined = csr_array(sparse.block_diag(blocks, format="csr"))
+                made[key] = joined.toarray() if small else joined
+            steps.append(made[key])
+        tree = RootedTree(first.variables, first.parent, initial, (None, *steps))
+        labels = {
+            v: tuple((m.name, self.states[v][c]) for m in self.members for c in m.cells[node])
+            for v, node in self.index.items()
+        }
+        return MarkovChain.from_rooted(tree, labels)
+
+    @cached_property
+    def log_sizes(self) -> float:
+        """log Multinomial of the sizes, in which the individuals began by chance."""
+        sizes = np.array([member.size for member in self.members], dtype=float)
+        n = sizes.sum()
+        return float(gammaln(n + 1) - gammaln(sizes + 1).sum() + xlogy(sizes, sizes / n).sum())
+
+    def mixture(self) -> MarkovChain:
+        """The chain of cells with the law of every single move of an individual of unknown group; such an individual remembers more."""
+        model, view = self.model, View(self, None)
+        variables = tuple(self.states)
+        nodes = [view.matrix((v,)) @ model.marginal((v,)) for v in variables]
+        steps = []
+        for (u, v), start in zip(pairwise(variables), nodes, strict=False):
+            flow = (view.matrix((u, v)) @ dense(model.marginal((u, v))).ravel()).reshape(view.shape((u, v)))
+            nobody = np.full(flow.shape, 1.0 / flow.shape[1])  # a row that is never used
+            some = start[:, None] > 0
+            steps.append(np.where(some, flow / np.where(some, start[:, None], 1.0), nobody))
+        return MarkovChain(nodes[0] / nodes[0].sum(), steps, times=variables, cells=dict(self.states))
+
+    def sizes_site(self, source: int) -> Site:
+        """The sizes, as exact sums over the first time."""
+        v = next(iter(self.states))
+        starts = self.starts[0]
+        rows = np.repeat(np.arange(len(self.members)), np.diff(starts))
+        weights = csr_array((np.ones(starts[-1]), (rows, np.arange(starts[-1]))))
+        counts = np.array([member.size for member in self.members], dtype=float)
+        names = [f"size of the group {member.name!r}" for member in self.members]
+        return Site((v,), int(starts[-1]), None, weights, Exact(counts, on=(v,)), names, source)
+
+    def lifted(self, site: Site) -> Site:
+        """A site on cells as one on the stacked chain: sums over groups."""
+        onto = View(self, None).matrix(site.scope)
+        weights = onto[site.index] if site.index is not None else site.weights @ onto
+        return replace(site, size=onto.shape[1], index=None, weights=csr_array(weights))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A linear map from the stacked tables to those of the cells, of all groups together or of one."""
+
+    stack: Stack
+    member: int | None = None
+    """Which group; None: the sum over all."""
+
+    def shape(self, scope: Scope) -> tuple[int, ...]:
+        """The shape of a table that is seen."""
+        if self.member is None:
+            return tuple(len(self.stack.states[v]) for v in scope)
+        return tuple(self.stack.members[self.member].tree.sizes[self.stack.index[v]] for v in scope)
+
+    def matrix(self, scope: Scope) -> csr_array:
+        """The map of one table, 0/1, shape (entries seen, entries of the stacked table). Nobody changes the group."""
+        stack, nodes, shape = self.stack, [self.stack.index[v] for v in scope], self.shape(scope)
+        whole = tuple(int(stack.starts[node][-1]) for node in nodes)
+        rows, columns = [], []
+        for m, member in enumerate(stack.members):
+            if self.member not in (None, m):
+                continue
+            own = [np.arange(member.tree.sizes[node]) for node in nodes]
+            seen = own if self.member == m else [member.cells[node] for node in nodes]
+            columns.append(
+                _flat([k + stack.starts[node][m] for k, node in zip(own, nodes, strict=True)], whole)
+            )
+            rows.append(_flat(seen, shape))
+        both = np.concatenate(rows), np.concatenate(columns)
+        return csr_array((np.ones(len(both[0])), both), shape=(int(np.prod(shape)), int(np.prod(whole))))
+
+
+def _flat(along: Sequence[Index], shape: tuple[int, ...]) -> Index:
+    """Flat positions of the block of a table that has these entries along its axes."""
+    return np.ravel_multi_index(tuple(np.broadcast_arrays(*np.ix_(*along))), shape).ravel()
+
+
+def members_of(groups: Mapping[Hashable, Group], sizes: Sequence[int], faults: Faults) -> Stack | None:
+    """The groups of a problem as a stack; None, with the faults noted, if they do not fit together."""
+    models = [group.model for group in groups.values()]
+    times = models[0].times
+    for name, model in zip(groups, models, strict=True):
+        if model.times != times:
+            faults.add(
+                "groups", f"{name!r} has the times {shown(model.times)}, the first group {shown(times)}"
+            )
+    known = {model.initial_known for model in models}
+    if len(known) > 1:
+        faults.add(
+            "groups", "some groups have an initial distribution and some have not: give it to all or to none"
+        )
+    if faults:
+        return None
+    states = {t: tuple(dict.fromkeys(c for model in models for c in model.states[t])) for t in times}
+    place = {t: {c: k for k, c in enumerate(cells)} for t, cells in states.items()}
+    members = [
+        Member(
+            name,
+            size,
+            model.rooted(),
+            tuple(np.array([place[t][c] for c in model.states[t]], dtype=np.intp) for t in times),
+        )
+        for (name, model), size in zip(zip(groups, models, strict=True), sizes, strict=True)
+    ]
+    stack = Stack(tuple(members), states)
+    stack.model.initial_known = known.pop()
+    return stack
+
+
+def tracked(model: MarkovChain, population: int, records: Records) -> Stack:
+    """The population with followed individuals as groups of one; the others are the last group."""
+    tree = model.rooted()
+    everywhere = tuple(np.arange(size) for size in tree.sizes)
+    members = []
+    for r, name in enumerate(records.ids):
+        known: dict[Scope, Array] = {}
+        for node, (rows, likelihood) in records.seen.items():
+            if r in rows:
+                seen = likelihood[[int(np.flatnonzero(rows == r)[0])]].toarray()[0]
+                with np.errstate(divide="ignore"):
+                    known[(tree.variables[node],)] = np.log(seen)
+        members.append(Member(name, 1, *_narrowed(model.tilt(known)[0].rooted())))
+    if population > len(records):
+        members.append(Member(None, population - len(records), tree, everywhere))
+    return Stack(tuple(members), dict(model.states))
+
+
+def _narrowed(tree: RootedTree | None) -> tuple[RootedTree, tuple[Index, ...]]:
+    """A chain without the states that it never visits, and which states are left."""
+    assert tree is not None
+    law, kept, steps = tree.initial, [np.flatnonzero(tree.initial)], []
+    for step in tree.transitions[1:]:
+        law = np.asarray(law @ step)
+        kept.append(np.flatnonzero(law))
+        steps.append(step[kept[-2]][:, kept[-1]])
+    made = RootedTree(tree.variables, tree.parent, tree.initial[kept[0]], (None, *steps))
+    return made, tuple(kept)

@@ -1,0 +1,189 @@
+"""Groups: several kinds in one count, against a sum over every individual's path; refusals."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+import headcount as hc
+from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP
+from headcount.observe import ProblemError
+
+UP = hc.MarkovChain([0.7, 0.3], [[0.4, 0.6], [0.1, 0.9]], length=3, cells=["a", "b"])
+DOWN = hc.MarkovChain([0.2, 0.8], [[0.8, 0.2], [0.5, 0.5]], length=3, cells=["a", "b"])
+SEEN = np.array([[2.0, 3.0], [1.0, np.nan], [1.0, 4.0]])
+
+
+def problem(observations: object = None) -> hc.Problem:
+    groups = {"up": hc.Group(UP, 3), "down": hc.Group(DOWN, 2)}
+    return hc.Problem(groups=groups, observations=hc.Poisson(SEEN) if observations is None else observations)
+
+
+def by_paths() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Evidence, and mean and variance of every group's flow tables, from all paths of all five individuals."""
+    paths = list(itertools.product(range(2), repeat=3))
+
+    def law(chain: hc.MarkovChain) -> np.ndarray:
+        return np.array(
+            [
+                chain.initial[p[0]] * np.prod([chain.transitions[t][p[t], p[t + 1]] for t in (0, 1)])
+                for p in paths
+            ]
+        )
+
+    tables = np.zeros((8, 2, 2, 2))
+    for k, p in enumerate(paths):
+        for t in (0, 1):
+            tables[k, t, p[t], p[t + 1]] = 1.0
+    laws = {"up": law(UP), "down": law(DOWN)}
+    total, first, second = 0.0, 0.0, 0.0
+    for who in itertools.product(range(8), repeat=5):
+        up, down = tables[list(who[:3])].sum(axis=0), tables[list(who[3:])].sum(axis=0)
+        p = laws["up"][list(who[:3])].prod() * laws["down"][list(who[3:])].prod()
+        flows = up + down
+        n = np.array([flows[0].sum(axis=1), flows[0].sum(axis=0), flows[1].sum(axis=0)])
+        with np.errstate(divide="ignore"):
+            terms = SEEN * np.log(n) - n - gammaln(SEEN + 1)
+        weight = p * np.exp(np.where(np.isnan(SEEN), 0.0, terms).sum())
+        both = np.stack([up, down, up + down])
+        total, first, second = total + weight, first + weight * both, second + weight * both**2
+    mean = first / total
+    variance = second / total - mean**2
+    names = ("up", "down", "sum")
+    return np.log(total), dict(zip(names, mean, strict=True)), dict(zip(names, variance, strict=True))
+
+
+def test_enumeration_of_groups_is_the_sum_over_all_individuals_paths():
+    """Enumerate gives every group's and the sum's means, variances and the evidence as a sum over all 8⁵ populations does."""
+    evidence, mean, variance = by_paths()
+    post = hc.infer(problem(), Enumerate())
+    assert post.log_evidence == pytest.approx(evidence, abs=1e-9)
+    for name in ("up", "down", "sum"):
+        part = post if name == "sum" else post.group(name)
+        for t in (0, 1):
+            np.testing.assert_allclose(part.edge(t, t + 1).mean.values, mean[name][t], atol=1e-9)
+            np.testing.assert_allclose(part.edge(t, t + 1).sd.values ** 2, variance[name][t], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("engine", "mean_error", "evidence_error"),
+    [
+        (TiltedEP(), 0.08, 0.02),
+        (PathGibbs(draws=4000), 0.06, None),
+        (MAP(), 0.4, None),
+        (Laplace(), 0.4, None),
+    ],
+)
+def test_every_engine_takes_groups(engine, mean_error, evidence_error):
+    """Engines agree with the exact answer as closely as they do without groups; sizes are kept to rounding, or to Monte-Carlo error."""
+    evidence, mean, _ = by_paths()
+    post = hc.infer(problem(), engine, rng=1, strict=False)
+    for name in ("up", "down"):
+        np.testing.assert_allclose(post.group(name).edge(0, 1).mean.values, mean[name][0], atol=mean_error)
+        assert float(post.group(name).node(1).mean.sum()) == pytest.approx(
+            {"up": 3, "down": 2}[name], abs=1e-6 if engine.name != "PathGibbs" else 0.01
+        )
+    if evidence_error is not None:
+        assert post.log_evidence == pytest.approx(evidence, abs=evidence_error)
+
+
+def test_one_group_is_the_problem_without_groups():
+    """A single group gives the answers, and the evidence, of the plain problem."""
+    alone = hc.infer(
+        hc.Problem(groups={"all": hc.Group(UP, 50)}, observations=hc.Poisson(10 * SEEN)), TiltedEP()
+    )
+    plain = hc.infer(hc.Problem(UP, 50, hc.Poisson(10 * SEEN)), TiltedEP())
+    np.testing.assert_allclose(alone.edge(0, 1).mean, plain.edge(0, 1).mean, rtol=1e-6)
+    np.testing.assert_allclose(alone.edge(0, 1).sd, plain.edge(0, 1).sd, rtol=1e-5)
+    assert alone.log_evidence == pytest.approx(plain.log_evidence, abs=1e-4)
+
+
+def test_cells_may_differ_between_groups():
+    """A cell that only one group knows counts that group alone; sums and flows may be seen."""
+    more = hc.MarkovChain([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]], length=3, cells=["b", "c"])
+    seen = [
+        hc.Exact({0: [10, 25, 15]}),
+        hc.Poisson([[12.0], [20.0], [18.0]], sums={"east": ["b", "c"]}, on=None),
+        hc.Poisson([[3, 5, 0], [1, 9, 2], [0, 5, 9]], on=(1, 2)),
+    ]
+    grouped = hc.Problem(groups={"x": hc.Group(UP, 20), "y": hc.Group(more, 30)}, observations=seen)
+    post = hc.infer(grouped)
+    assert list(post.node(0).mean.coords["0"].values) == ["a", "b", "c"]
+    np.testing.assert_allclose(post.node(0).mean, [10, 25, 15], atol=1e-5)
+    assert float(post.group("x").node(0).mean[0]) == pytest.approx(10, abs=1e-5)
+    assert list(post.group("y").node(2).mean.coords["2"].values) == ["b", "c"]
+    draws = post.sample(20, rng=1, integer=True)[0, 1]
+    assert (draws.sum(dim=["0", "1"]) == 50).all()
+    assert (draws.sum(dim="1") == [10, 25, 15]).all()
+
+
+def test_tables_routes_and_scores_know_groups():
+    """Tables have a column group; a route stays in its group; the score of a track sums over the groups it may be of."""
+    post = hc.infer(problem(), TiltedEP())
+    nodes, flows = post.to_frame(), post.to_frame("flows")
+    assert list(nodes.columns[:4]) == ["time", "group", "cell", "mean"]
+    assert list(flows.columns[:5]) == ["time", "group", "origin", "dest", "mean"]
+    assert nodes.groupby("group")["mean"].sum().to_dict() == pytest.approx({"up": 9.0, "down": 6.0})
+    routes = post.routes(40, rng=1, to="b", **{"from": "a"})
+    assert (routes.groupby("id")["group"].nunique() == 1).all()
+    assert set(routes[routes["time"] == 2]["cell"]) == {"b"}
+    law = {name: post.group(name) for name in ("up", "down")}
+    steps = {
+        n: [p.edge(t, t + 1).mean.values / p.node(t).mean.values[:, None] for t in (0, 1)]
+        for n, p in law.items()
+    }
+    first = {n: p.node(0).mean.values[0] for n, p in law.items()}
+    weighed = sum(first[n] * (steps[n][0] @ steps[n][1])[0, 1] for n in law)
+    score = post.log_prob({"id": [1, 1], "time": [0, 2], "cell": ["a", "b"]})
+    assert score[1] == pytest.approx(np.log(weighed / sum(first.values())), abs=1e-6)
+    shares = post.connectivity({"a": ["a"]}, None, 0, 2, draws=50)
+    assert shares["share"].to_numpy()[1] == pytest.approx(np.exp(score[1]), abs=1e-6)
+
+
+def test_unknown_initial_laws_of_groups():
+    """Where no group's initial law is known they are learned, and sizes are kept."""
+    free = {
+        n: hc.Group(hc.MarkovChain(None, c.transitions, cells=["a", "b"]), 40)
+        for n, c in [("u", UP), ("d", DOWN)]
+    }
+    post = hc.infer(hc.Problem(groups=free, observations=hc.Poisson(16 * SEEN)))
+    assert float(post.group("u").node(0).mean.sum()) == pytest.approx(40, abs=1e-4)
+    assert float(post.node(0).sd[0]) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"groups": {}}, "Group"),
+        ({"groups": {"x": UP}}, "Group"),
+        ({"groups": {"x": hc.Group(UP, 0)}}, "size of the group 'x'"),
+        ({"groups": {"x": hc.Group(UP, 3)}, "population": 3}, "beside groups"),
+        ({"groups": {"x": hc.Group(UP, 3)}, "model": UP}, "beside groups"),
+        (
+            {"groups": {"x": hc.Group(UP, 3), "y": hc.Group(hc.MarkovChain([1, 0], np.eye(2), length=2), 1)}},
+            "has the times",
+        ),
+        (
+            {"groups": {"x": hc.Group(UP, 3), "y": hc.Group(hc.MarkovChain(None, np.eye(2), length=3), 1)}},
+            "to all or to none",
+        ),
+        ({}, "must be a Model"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, says):
+    """No groups, no models, other times, half-known initial laws and second populations are refused in words."""
+    with pytest.raises(ProblemError, match=says):
+        hc.Problem(**options)
+
+
+def test_groups_that_do_not_exist():
+    """An unknown group is refused with the names that exist; a plain problem has none; fit takes no groups."""
+    with pytest.raises(ValueError, match="'up', 'down'"):
+        hc.infer(problem()).group("left")
+    with pytest.raises(ValueError, match="has none"):
+        hc.infer(hc.Problem(UP, 5, hc.Poisson(SEEN))).group("up")
+    with pytest.raises(ProblemError, match="one group of individuals"):
+        hc.fit(hc.TabularChain(), problem())
+    with pytest.raises(ValueError, match="MarkovChain"):
+        hc.Group(hc.Tree([0.5, 0.5], {"b": ("a", np.eye(2))}, root="a"), 3)
