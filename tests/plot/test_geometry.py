@@ -10,6 +10,7 @@ from matplotlib.path import Path as Outline
 
 from headcount.plot._frames import count_text, spread
 from headcount.plot._places import arrow, nearest_distance, places
+from headcount.plot._world import EARTH
 
 points = st.tuples(st.floats(-5, 5), st.floats(-5, 5)).map(np.array)
 
@@ -46,9 +47,10 @@ def test_degrees_shrink_with_latitude() -> None:
     frame = pd.DataFrame({"cell": [0, 1], "lon": [0.0, 1.0], "lat": [60.0, 60.0]})
     here = places(frame)
     assert here.geographic
-    np.testing.assert_allclose([here.stretch, here.spacing], 0.5)
+    np.testing.assert_allclose(here.spacing, 0.5 * np.pi / 180 * EARTH, rtol=1e-3)
     plain = places(frame.rename(columns={"lon": "x", "lat": "y"}))
-    np.testing.assert_allclose([plain.stretch, plain.spacing], 1.0)
+    assert not plain.geographic
+    np.testing.assert_allclose(plain.spacing, 1.0)
 
 
 def test_spacing_of_a_single_place() -> None:

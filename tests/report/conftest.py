@@ -38,8 +38,19 @@ class Browser:
         self.driver.get("about:blank")
         self.logs()
         self.driver.get(path.as_uri())
-        ready = "return document.querySelectorAll('#map-chart .main-svg').length > 0"
+        ready = "return document.documentElement.dataset.ready === 'yes'"
         WebDriverWait(self.driver, 180).until(lambda d: d.execute_script(ready))
+
+    def downloads(self, folder: Path, click: str, name: str) -> str:
+        """Click an element and read the file that it saves."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        rule = {"behavior": "allow", "downloadPath": str(folder)}
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", rule)
+        self.run("document.getElementById(arguments[0]).click()", click)
+        kept = folder / name
+        WebDriverWait(self.driver, 60).until(lambda _: kept.exists() and kept.stat().st_size > 0)
+        return kept.read_text(encoding="utf-8") if kept.suffix != ".png" else kept.read_bytes().hex()
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.path import Path as Outline
 
 from headcount import report
 from headcount.io import Result
@@ -163,15 +164,55 @@ def test_numbers_are_those_of_the_result(page: str) -> None:
     assert data["flows"]["u"] == (result.flows["time"] + 1).tolist()
 
 
-def test_status_is_said_first() -> None:
-    """The first words of the page are the verdict; a bad one comes with a warning and what to try."""
-    good = Reader(report.render(chain()))
+def test_finding_comes_first() -> None:
+    """The first words say where most were, first and last, and the largest move, with ranges and without jargon; the status comes last."""
+    result = chain()
+    good = Reader(report.render(result))
     body = [text.strip() for where, text in good.texts if where == "p" and text.strip()]
-    assert body[0] == "Converged"
+    top = result.flows[result.flows["origin"] != result.flows["dest"]].nlargest(1, "mean").iloc[0]
+    assert f"from cell {top['origin']:.0f} to cell {top['dest']:.0f} after time {top['time']:.0f}" in body[0]
+    assert "90 % ranges in brackets" in body[0]
+    assert "Converged" in body
+    for jargon in ("converged", "residual", "posterior", "--"):
+        assert jargon not in body[0]
+
+
+def test_a_bad_status_is_said_above_the_map() -> None:
+    """A run that did not finish well, or data that disagree, stand above the map with what to try."""
     bad = report.render(chain(attributes=attributes(status="stalled", good=False)))
-    assert 'class="verdict bad"' in bad
-    assert "do not rely on these numbers" in bad
-    assert "the residual no longer falls" in bad
+    above = bad[: bad.index("<main>")]
+    assert "do not rely on these numbers" in above
+    assert "the residual no longer falls" in above
+    verdict = {"agrees": False, "verdict": "The data disagree with the model: they scatter 9 times too much."}
+    off = report.render(chain(attributes=attributes(fit_check=verdict)))
+    assert "scatter 9 times too much" in off[: off.index("<main>")]
+    assert 'class="check-card bad"' in off
+    fine = report.render(chain(attributes=attributes(fit_check={"agrees": True, "verdict": "Fine."})))
+    assert 'class="check-card good"' in fine
+    assert "notices" not in fine[fine.index("<header>") : fine.index("<main>")]
+
+
+def test_counts_and_individuals_share_a_scale() -> None:
+    """The page carries how many counts one individual gives: one number, or one per row."""
+    assert data_of(report.render(chain()))["rate"] is None
+    assert data_of(report.render(chain(attributes=attributes(counts_per_individual=0.4))))["rate"] == 0.4
+    each = [0.5, None, *[0.25] * 52]
+    assert data_of(report.render(chain(attributes=attributes(counts_per_individual=each))))["rate"] == each
+
+
+def test_degrees_get_ground() -> None:
+    """Places in degrees come with land in km on a projection; plain ones with none; the land holds the middle of France."""
+    result = chain()
+    here = result.coordinates.assign(x=result.coordinates["x"] + 2, y=result.coordinates["y"] + 46)
+    data = data_of(
+        report.render(dataclasses.replace(result, coordinates=here, attributes=attributes(geographic=True)))
+    )
+    ground = data["places"]["ground"]
+    assert data_of(report.render(result))["places"]["ground"] is None
+    assert data["places"]["spacing"] == pytest.approx(75, abs=8)  # km a degree of longitude at 47°
+    rings = [np.cumsum(np.reshape(steps, (-1, 2)), axis=0) * ground["unit"] for steps in ground["land"]]
+    middle = np.array([0.0, 0.0]) - (ground["x"], ground["y"])
+    assert sum(Outline(ring).contains_point(middle) for ring in rings) % 2 == 1
 
 
 def test_engines_that_promise_less_say_so() -> None:

@@ -119,14 +119,12 @@ def _count_norm(means: np.ndarray) -> Normalize:
 
 def _draw(axes: Axes, rows: pd.DataFrame, here: Places, norm: Normalize, margin: float) -> None:
     here.prepare(axes, margin=margin)
-    points = rows[["x", "y"]].to_numpy()
+    points = here.on_map(rows["cell"].tolist())
     axes.scatter(points[:, 0], points[:, 1], s=1.5, color=GREY, linewidths=0, zorder=1)
 
-    filled = discs(
-        axes, here, points, rows["radius"].to_numpy(), cmap=COUNTS, norm=norm, linewidths=0, zorder=2
-    )
+    filled = discs(axes, points, rows["radius"].to_numpy(), cmap=COUNTS, norm=norm, linewidths=0, zorder=2)
     filled.set_array(rows["mean"].to_numpy())
     styles = ["-" if sure else ":" for sure in rows["reliable"]]
     ring: dict[str, Any] = {"facecolors": "none", "linewidths": 0.6, "zorder": 3}
-    discs(axes, here, points, rows["radius_upper"].to_numpy(), edgecolors=BLACK, linestyles=styles, **ring)
-    discs(axes, here, points, rows["radius_lower"].to_numpy(), edgecolors="white", **ring)
+    discs(axes, points, rows["radius_upper"].to_numpy(), edgecolors=BLACK, linestyles=styles, **ring)
+    discs(axes, points, rows["radius_lower"].to_numpy(), edgecolors="white", **ring)

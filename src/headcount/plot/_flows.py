@@ -143,7 +143,7 @@ def _widths(means: np.ndarray, here: Places, *, most: float = 0.17) -> np.ndarra
 
 def _dots(axes: Axes, here: Places) -> None:
     here.prepare(axes)
-    axes.scatter(here.points[:, 0], here.points[:, 1], s=14, color=FAINT, linewidths=0, zorder=1)
+    axes.scatter(here.flat[:, 0], here.flat[:, 1], s=14, color=FAINT, linewidths=0, zorder=1)
 
 
 def _arrows(
@@ -158,12 +158,12 @@ def _arrows(
     """Arrows of ``origin, dest, width``, in the order of the rows, from rim to rim where the cells have discs."""
     from matplotlib.collections import PolyCollection
 
-    starts, ends = (here.flat(here.of(rows[name].tolist())) for name in ("origin", "dest"))
+    starts, ends = (here.on_map(rows[name].tolist()) for name in ("origin", "dest"))
     free = np.full(len(here.index), 0.15 * here.spacing)
     if radii is not None:
         free = np.maximum(radii + 0.03 * here.spacing, 0.6 * free)
     shapes = [
-        here.unflat(arrow(p, q, width=w, gaps=(free[here.index[i]], free[here.index[j]])))
+        arrow(p, q, width=w, gaps=(free[here.index[i]], free[here.index[j]]))
         for p, q, w, i, j in zip(starts, ends, rows["width"], rows["origin"], rows["dest"], strict=True)
     ]
     # In the order of size, so that small ones lie on large ones and are seen.
@@ -221,22 +221,22 @@ def _net_discs(figure: Any, axes: Axes, numbers: pd.DataFrame, here: Places) -> 
     most = float(numbers["net"].abs().max()) or 1.0
     radii = 0.46 * here.spacing * np.sqrt(numbers["net"].abs().to_numpy() / most)
     style: dict[str, Any] = {"cmap": DIVERGING, "edgecolors": GREY, "linewidths": 0.6, "zorder": 2}
-    drawn = discs(axes, here, numbers[["x", "y"]].to_numpy(), radii, **style)
+    points = here.on_map(numbers["cell"].tolist())
+    drawn = discs(axes, points, radii, **style)
     drawn.set_array(numbers["net"].to_numpy())
     drawn.set_clim(-most, most)
-    axes.scatter(numbers["x"], numbers["y"], s=2, color=GREY, linewidths=0, zorder=1)
+    axes.scatter(points[:, 0], points[:, 1], s=2, color=GREY, linewidths=0, zorder=1)
     colour_bar(figure, drawn, axes, "arrivals − departures (individuals)")
-    for row in numbers.loc[
-        numbers["net"].abs() >= 0.4 * most
-    ].itertuples():  # the others are too small to write on
-        sign = "+" if row.net > 0 else "−"
+    for point, net in zip(points, numbers["net"].tolist(), strict=True):
+        if abs(net) < 0.4 * most:
+            continue  # too small to write on
         axes.annotate(
-            f"{sign}{count_text(abs(row.net))}",
-            (row.x, row.y),
+            f"{'+' if net > 0 else '−'}{count_text(abs(net))}",
+            tuple(point),
             ha="center",
             va="center",
             fontsize=8,
             zorder=5,
-            color="white" if abs(row.net) > 0.55 * most else "#222222",
+            color="white" if abs(net) > 0.55 * most else "#222222",
         )
     return radii

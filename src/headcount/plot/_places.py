@@ -1,7 +1,6 @@
 """Where cells lie, and the geometry of discs and arrows between them.
 
-Degrees of longitude shrink with latitude: distances are measured in (c·x, y) with c = cos(mean latitude), and in (x, y) for
-plain coordinates (c = 1).
+Maps are drawn where distances are nearly true: places in degrees are projected to km (`Projection`), plain coordinates stay as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.plot._frames import label, require
+from headcount.plot._world import Projection, graticule, ground
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.collections import EllipseCollection
 
     from headcount._types import Array
+
+LAND, COAST, BORDER = "#efefec", "#c4c4c0", "#ffffff"
+GRATICULE = "#dfe5ea"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,21 +36,27 @@ class Places:
         Row of every cell.
     points : array, shape (L, 2)
         x and y, or longitude and latitude.
-    stretch : float
-        c of the module.
+    flat : array, shape (L, 2)
+        Where they are drawn: km on the projection of degrees, or the points themselves.
     spacing : float
         The median distance from a cell to its nearest neighbour: the scale of discs and arrows.
-    geographic : bool
+    projection : Projection or None
+        None for plain coordinates.
     """
 
     index: dict[Hashable, int]
     points: Array
-    stretch: float
+    flat: Array
     spacing: float
-    geographic: bool
+    projection: Projection | None
 
-    def of(self, cells: Sequence[Hashable]) -> Array:
-        """Points of the cells, shape (K, 2)."""
+    @property
+    def geographic(self) -> bool:
+        """Whether the points are degrees."""
+        return self.projection is not None
+
+    def rows(self, cells: Sequence[Hashable]) -> list[int]:
+        """Row of every cell; one without a place is refused."""
         unknown = [cell for cell in dict.fromkeys(cells) if cell not in self.index]
         if unknown:
             shown = ", ".join(map(label, unknown[:5]))
@@ -55,33 +64,84 @@ class Places:
                 f"coordinates lack {len(unknown)} cells of the frame ({shown}); give x and y for every cell"
             )
             raise ValueError(message)
-        return self.points[[self.index[cell] for cell in cells]]
+        return [self.index[cell] for cell in cells]
 
-    def flat(self, points: Array) -> Array:
-        """Points where distances are true: (c·x, y)."""
-        return points * (self.stretch, 1.0)
+    def of(self, cells: Sequence[Hashable]) -> Array:
+        """Points of the cells as they were given, shape (K, 2)."""
+        return self.points[self.rows(cells)]
 
-    def unflat(self, points: Array) -> Array:
-        """The inverse of :meth:`flat`."""
-        return points / (self.stretch, 1.0)
+    def on_map(self, cells: Sequence[Hashable]) -> Array:
+        """Points of the cells as they are drawn, shape (K, 2)."""
+        return self.flat[self.rows(cells)]
+
+    def project(self, points: Array) -> Array:
+        """Any points, given as the cells' are, as they are drawn."""
+        return points if self.projection is None else self.projection(points)
+
+    def box(self, margin: float = 0.0) -> tuple[float, float, float, float]:
+        """What a map shows: the cells and a margin of most of a spacing, or more if asked; a line of cells gets some breadth."""
+        low, high = self.flat.min(axis=0), self.flat.max(axis=0)
+        edge = max(0.75 * self.spacing, 1.03 * margin)
+        lacking = np.maximum(0.0, 0.35 * (high - low).max() - (high - low)) / 2
+        (x0, y0), (x1, y1) = low - edge - lacking, high + edge + lacking
+        return float(x0), float(y0), float(x1), float(y1)
 
     def prepare(self, axes: Axes, *, margin: float = 0.0) -> None:
-        """Equal scales, a margin of most of a spacing (or more, if asked), names and units on the axes."""
-        low, high = self.points.min(axis=0), self.points.max(axis=0)
-        edge = max(0.75 * self.spacing, 1.03 * margin)
-        axes.set_xlim(low[0] - edge / self.stretch, high[0] + edge / self.stretch)
-        axes.set_ylim(low[1] - edge, high[1] + edge)
-        axes.set_aspect(1.0 / self.stretch)
-        axes.locator_params(nbins=5, integer=not self.geographic and bool((self.points % 1 == 0).all()))
-        axes.set_xlabel("longitude (°)" if self.geographic else "x (map units)")
-        axes.set_ylabel("latitude (°)" if self.geographic else "y (map units)")
+        """Equal scales, a margin, and what tells where it is: coastlines and degrees, or names and units on the axes."""
+        x0, y0, x1, y1 = self.box(margin)
+        axes.set_xlim(x0, x1)
+        axes.set_ylim(y0, y1)
+        axes.set_aspect(1.0)
+        if self.projection is not None:
+            _draw_ground(axes, self.projection, self.points)
+            return
+        axes.locator_params(nbins=5, integer=bool((self.points % 1 == 0).all()))
+        axes.set_xlabel("x (map units)")
+        axes.set_ylabel("y (map units)")
 
 
-def discs(axes: Axes, here: Places, points: Array, radius: Array, **style: Any) -> EllipseCollection:
+def _draw_ground(axes: Axes, projection: Projection, points: Array) -> None:
+    """Land, borders, and meridians named where they meet the left and the lower side."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
+    found = ground(projection, (x0, y0, x1, y1), detail=(x1 - x0) / 800)
+    if found.land:
+        outline = Path.make_compound_path(*[Path(np.vstack([r, r[:1]]), closed=True) for r in found.land])
+        axes.add_patch(PathPatch(outline, facecolor=LAND, edgecolor=COAST, linewidth=0.4, zorder=0.1))
+    axes.add_collection(LineCollection(found.borders, colors=BORDER, linewidths=0.8, zorder=0.2))
+    lines = graticule(projection, points)
+    axes.add_collection(
+        LineCollection([m.line for m in lines], colors=GRATICULE, linewidths=0.4, zorder=0.15)
+    )
+    for axis, side, is_longitude in ((0, y0, True), (1, x0, False)):
+        meets = [(_meeting(m.line, 1 - axis, side), m.name) for m in lines if m.is_longitude == is_longitude]
+        low, high = ((x0, x1), (y0, y1))[axis]
+        kept = [(at, name) for at, name in meets if at is not None and low <= at <= high]
+        step = max(1, -(-len(kept) // 4))
+        ticks = (axes.set_xticks, axes.set_yticks)[axis]
+        ticks([at for at, _ in kept[::step]], [name for _, name in kept[::step]])
+    axes.tick_params(length=2)
+
+
+def _meeting(line: Array, axis: int, side: float) -> float | None:
+    """Where a line first crosses a side of the map: the other coordinate there."""
+    depth = line[:, axis] - side
+    crosses = np.flatnonzero(depth[1:] * depth[:-1] <= 0)
+    if not len(crosses):
+        return None
+    k = crosses[0]
+    share = depth[k] / (depth[k] - depth[k + 1]) if depth[k] != depth[k + 1] else 0.0
+    return float(line[k, 1 - axis] + share * (line[k + 1, 1 - axis] - line[k, 1 - axis]))
+
+
+def discs(axes: Axes, points: Array, radius: Array, **style: Any) -> EllipseCollection:
     """Circles of the given radii in map units (NaN: none), drawn at the points."""
     from matplotlib.collections import EllipseCollection
 
-    size = 2 * np.where(np.isfinite(radius), radius, 0.0) / here.stretch
+    size = 2 * np.where(np.isfinite(radius), radius, 0.0)
     made = EllipseCollection(size, size, np.zeros(len(size)), units="x", offsets=points, **style)
     made.set_offset_transform(axes.transData)
     axes.add_collection(made)
@@ -99,13 +159,14 @@ def places(coordinates: pd.DataFrame, *, geographic: bool | None = None) -> Plac
     degrees = {"lon", "lat"} <= set(coordinates.columns)
     names = ("lon", "lat") if degrees else ("x", "y")
     require(coordinates, ["cell", *names], name="coordinates")
-    geographic = degrees if geographic is None else geographic
+    if geographic is None:
+        geographic = degrees or coordinates.attrs.get("names") == ("lon", "lat")
     points = coordinates[list(names)].to_numpy(dtype=float)
     cells = coordinates["cell"].tolist()
     _check(cells, points)
-    stretch = float(np.cos(np.radians(points[:, 1].mean()))) if geographic else 1.0
-    spacing = nearest_distance(points * (stretch, 1.0))
-    return Places({c: k for k, c in enumerate(cells)}, points, stretch, spacing, geographic)
+    projection = Projection.around(points) if geographic else None
+    flat = points if projection is None else projection(points)
+    return Places({c: k for k, c in enumerate(cells)}, points, flat, nearest_distance(flat), projection)
 
 
 def _check(cells: list[Hashable], points: Array) -> None:

@@ -49,6 +49,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "means_consistent": promises.consistent,
         "fit_check": _check(posterior),
         "diagnostics": {k: plain(v) for k, v in posterior.diagnostics.items() if _scalar(v)},
+        "counts_per_individual": counts_per_individual(posterior),
         "observations": [type(o).__name__ for o in posterior.problem.observations],
         "created_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "inference_library": "headcount",
@@ -62,6 +63,29 @@ def _check(posterior: Posterior) -> dict[str, Any]:
     check = posterior.fit_check
     names = ("agrees", "verdict", "dispersion", "dispersion_p", "residual_dispersion", "residual_p")
     return {name: plain(getattr(check, name)) for name in (*names, "implied_population", "population_sd")}
+
+
+def counts_per_individual(posterior: Posterior) -> float | list[float | None] | None:
+    """Counts that one individual is expected to give: a noise's rate, a probability of detection.
+
+    It puts counts and individuals on one scale. One number, one per row of the table of nodes where it varies, or None where nothing
+    was counted entry by entry.
+    """
+    model = posterior.problem.model
+    starts = np.cumsum([0, *(model.size((v,))[0] for v in model.variables)])
+    place = {(v,): start for v, start in zip(model.variables, starts.tolist(), strict=False)}
+    rates = np.full(starts[-1], np.nan)
+    for site in posterior.problem.sites:
+        if site.scope in place and site.index is not None:
+            noise, zero = site.noise, np.zeros(len(site.index))
+            rates[place[site.scope] + site.index] = noise.moments(zero + 1.0)[0] - noise.moments(zero)[0]
+    rates = np.where(rates > 0, rates, np.nan)
+    known = rates[np.isfinite(rates)]
+    if not len(known):
+        return None
+    if np.allclose(known, known[0]):
+        return float(known[0])
+    return [None if r != r else round(r, 6) for r in rates.tolist()]
 
 
 def written(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from headcount.posterior._frames import place_frame, to_frame
 from headcount.posterior._provenance import provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from headcount.posterior._posterior import Posterior
 
@@ -43,6 +45,8 @@ class Result:
         One row per iteration of learning; None where nothing was learned.
     path
         The file it was read from.
+    shapes
+        Areas of the cells where they are known: rings of points, shape (K, 2), in the units of the coordinates; None otherwise.
     """
 
     nodes: pd.DataFrame
@@ -53,6 +57,7 @@ class Result:
     weights: pd.DataFrame | None = None
     ascent: pd.DataFrame | None = None
     path: Path | None = field(default=None, repr=False)
+    shapes: Mapping[Hashable, Sequence[NDArray[np.float64]]] | None = field(default=None, repr=False)
 
     @property
     def level(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,26 +30,41 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Whether the counts agree with the model, for a reader: ``mood`` is ``"good"``, ``"bad"`` or ``"open"``."""
+
+    mood: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """Plain text throughout; whoever prints it escapes it.
 
     Attributes
     ----------
-    good : bool
+    finding : str
+        What the numbers say, in one sentence.
+    check : Check
+        Whether the data agree with the model.
     verdict, lead : str
         The status in words, and the question in a sentence.
+    warnings, notes : tuple of Notice
+        What stands above the map, and what stands with the diagnostics.
     asked, went, provenance : pairs of term and text
-    notices : tuple of Notice
     command : str or None
         The command that made the result.
     """
 
-    good: bool
+    finding: str
+    check: Check
     verdict: str
     lead: str
     asked: Rows
     went: Rows
-    notices: tuple[Notice, ...]
+    warnings: tuple[Notice, ...]
+    notes: tuple[Notice, ...]
     provenance: Rows
     command: str | None
 
@@ -57,16 +72,95 @@ class Facts:
 def facts(result: Result, data: Mapping[str, Any]) -> Facts:
     """Read the facts off a result and off what its page will carry."""
     known = result.attributes
+    notices = _notices(result, data)
     return Facts(
-        good=result.good,
+        finding=finding(result),
+        check=check(result),
         verdict=str(known["status"]).capitalize(),
         lead=_lead(result),
         asked=_asked(result),
         went=_went(result),
-        notices=tuple(_notices(result, data)),
+        warnings=tuple(n for n in notices if n.kind == "warning"),
+        notes=tuple(n for n in notices if n.kind != "warning"),
         provenance=_provenance(result),
         command=known.get("command"),
     )
+
+
+def finding(result: Result) -> str:
+    """One sentence: where most were at first and at last, and the largest single move, each with its interval."""
+    if result.nodes.empty:
+        return ""
+    level = percent(result.level)
+    first, last = (_fullest(result, time) for time in (result.times[0], result.times[-1]))
+    if not result.is_chain:
+        return f"Most frequent: {first.text} among the states of {label(result.times[0])} ({level} ranges in brackets)."
+    if len(result.times) == 1:
+        return f"Most are in {first.text} ({level} range in brackets)."
+    word = "on" if _dated(result) else "at"
+    begin, end = (f"{word} {date(t)}" for t in (result.times[0], result.times[-1]))
+    if first.cell == last.cell:
+        text = f"Most are in {first.text} {begin}, and still {end}, with {last.amount}"
+    else:
+        text = f"The fullest cell {begin} is {first.text}; {end} it is {last.text}"
+    moves = result.flows[result.flows["origin"] != result.flows["dest"]]
+    if len(moves):
+        row = moves.loc[moves["mean"].idxmax()]
+        ends = f"from {place(row['origin'])} to {place(row['dest'])} after {date(row['time'])}"
+        text += f". The largest single move takes {_amount(row)} {ends}"
+    return f"{text} ({level} ranges in brackets)."
+
+
+class _Fullest(NamedTuple):
+    cell: Any
+    amount: str
+
+    @property
+    def text(self) -> str:
+        return f"{place(self.cell)} with {self.amount}"
+
+
+def _fullest(result: Result, time: Any) -> _Fullest:
+    rows = result.nodes[result.nodes[result.nodes.columns[0]] == time]
+    row = rows.loc[rows["mean"].idxmax()]
+    return _Fullest(row.iloc[1], _amount(row))
+
+
+def _amount(row: Any) -> str:
+    middle = count_text(round(float(row["mean"]), 0) if row["mean"] >= 10 else float(row["mean"]))
+    return (
+        middle
+        if np.isnan(row["lower"])
+        else f"{middle} ({count_text(row['lower'])}–{count_text(row['upper'])})"
+    )
+
+
+def _dated(result: Result) -> bool:
+    return result.nodes.iloc[:, 0].dtype.kind == "M"
+
+
+def date(time: Any) -> str:
+    """A time inside a sentence: a date as people write it, anything else with the word."""
+    if hasattr(time, "strftime"):
+        clock = "" if (time.hour, time.minute) == (0, 0) else f", {time:%H:%M}"
+        return f"{time.day} {time:%B %Y}{clock}"
+    return f"time {label(time)}" if isinstance(time, (int, float, np.number)) else label(time)
+
+
+def place(cell: Any) -> str:
+    """A cell inside a sentence: its name, or its number with the word."""
+    return f"cell {label(cell)}" if isinstance(cell, (int, float, np.number)) else label(cell)
+
+
+def check(result: Result) -> Check:
+    """The check of fit for a reader."""
+    found = result.attributes.get("fit_check", {})
+    text = str(found.get("verdict", "This result does not say whether the counts agree with the model."))
+    if found.get("agrees") is True:
+        return Check("good", "The counts agree with the model", text)
+    if found.get("agrees") is False:
+        return Check("bad", "The counts do not agree with the model", text)
+    return Check("open", "Not checked against the model", text)
 
 
 def whole(value: int) -> str:
@@ -214,11 +308,9 @@ def _notices(result: Result, data: Mapping[str, Any]) -> list[Notice]:
 def _warnings(result: Result) -> list[Notice]:
     known = result.attributes
     found = []
-    check = known.get("fit_check", {})
-    if check.get("agrees") is False:
-        found.append(Notice("warning", f"{check['verdict']} No interval here is marked as reliable."))
-    elif "verdict" in check:
-        found.append(Notice("note", str(check["verdict"])))
+    if known.get("fit_check", {}).get("agrees") is False:
+        verdict = known["fit_check"]["verdict"]
+        found.append(Notice("warning", f"{verdict} No range on this page can be relied on."))
     if not result.good:
         status = next((s for s in Status if s.value == known["status"]), None)
         remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
@@ -283,7 +375,7 @@ def _provenance(result: Result) -> Rows:
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
-        "dispersion", "fit_check",
+        "dispersion", "fit_check", "counts_per_individual",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

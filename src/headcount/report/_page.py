@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from headcount.plot._frames import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from headcount.report._facts import Facts, Rows
+    from headcount.report._facts import Facts, Notice, Rows
 
-SCRIPTS = ("core.js", "map.js", "bars.js", "series.js", "tables.js", "start.js")
+SCRIPTS = ("core.js", "map.js", "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
 """Our own scripts, in the order in which they are joined; they share one scope."""
 
 
@@ -33,11 +33,17 @@ def page(facts: Facts, data: Mapping[str, Any], *, title: str) -> str:
         "title": _escaped(title),
         "policy": policy(libraries, own),
         "style": asset("page.css"),
-        "mark": "✓" if facts.good else "!",
-        "mood": "good" if facts.good else "bad",
+        "finding": _escaped(facts.finding),
+        "warnings": _notices(facts.warnings),
+        "mark": {"good": "✓", "bad": "!"}.get(facts.check.mood, "–"),
+        "mood": facts.check.mood,
+        "check_title": _escaped(facts.check.title),
+        "check": _escaped(facts.check.text),
         "verdict": _escaped(facts.verdict),
         "lead": _escaped(facts.lead),
-        "notices": _notices(facts),
+        "notices": _notices(facts.notes),
+        "extra": "",
+        "credit": " Coastlines and borders: Natural Earth." if _has_ground(data) else "",
         "asked": _terms(facts.asked),
         "went": _terms(facts.went),
         "provenance": _terms(facts.provenance),
@@ -114,12 +120,16 @@ def _terms(rows: Rows) -> str:
     return "\n".join(one(term, text) for term, text in rows)
 
 
-def _notices(facts: Facts) -> str:
-    if not facts.notices:
+def _has_ground(data: Mapping[str, Any]) -> bool:
+    return bool(data["places"] and data["places"]["ground"])
+
+
+def _notices(notices: Sequence[Notice]) -> str:
+    if not notices:
         return ""
     items = "\n".join(
         f'<li class="{notice.kind}"><span class="tag">{notice.kind.capitalize()}</span> {_escaped(notice.text)}</li>'
-        for notice in facts.notices
+        for notice in notices
     )
     return f'<ul class="notices">{items}</ul>'
 

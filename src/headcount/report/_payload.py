@@ -13,6 +13,7 @@ import numpy as np
 
 from headcount.plot._frames import label
 from headcount.plot._places import places
+from headcount.plot._world import graticule, ground
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.io import Result
+    from headcount.plot._places import Places
+    from headcount.plot._world import Box
 
 MOST_COUNTS = 40_000
 MOST_FLOWS = 30_000
+GRID = 1200
+"""Steps across a map in which its ground is stored: one or two pixels of a broad window."""
 _DIGITS = 5
 _VALUES = ("mean", "median", "sd", "lower", "upper")
 
@@ -45,6 +50,7 @@ def payload(result: Result) -> dict[str, Any]:
         "countsInAll": len(result.nodes),
         "flowsInAll": len(result.flows),
         "places": _places(result, cells),
+        "rate": _rate(result, nodes),
         "nodes": _node_columns(nodes, times, cells),
         "flows": _flow_columns(flows, times, cells, is_chain=result.is_chain),
         "trace": _curves(result.trace),
@@ -94,18 +100,75 @@ def _axis_values(times: list[Any], kind: str) -> list[Any]:
     return list(range(len(times)))
 
 
+def _rate(result: Result, nodes: pd.DataFrame) -> float | list[float | None] | None:
+    """Counts per individual: one number, or one per row of the page's table of counts; None where the result does not say."""
+    given = result.attributes.get("counts_per_individual")
+    if isinstance(given, list):
+        return [given[k] if k < len(given) else None for k in nodes.index.tolist()]
+    return given
+
+
 def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
     if result.coordinates is None or not result.is_chain:
         return None
     here = places(result.coordinates, geographic=result.geographic)
-    points = here.of(cells)
+    points = here.on_map(cells)
+    box = _with_shapes(here.box(), here, result)
     return {
-        "x": [_plain(v) for v in points[:, 0]],
-        "y": [_plain(v) for v in points[:, 1]],
+        "x": [_short(v, 7) for v in points[:, 0].tolist()],
+        "y": [_short(v, 7) for v in points[:, 1].tolist()],
         "geographic": here.geographic,
-        "stretch": here.stretch,
         "spacing": here.spacing,
+        "box": list(box),
+        "ground": None if here.projection is None else _ground(here, box),
+        "shapes": None if not result.shapes else _shapes(here, result, cells, box),
     }
+
+
+def _with_shapes(box: Box, here: Places, result: Result) -> Box:
+    """The box around the cells, and around their areas where they have some."""
+    if not result.shapes:
+        return box
+    every = here.project(np.concatenate([ring for rings in result.shapes.values() for ring in rings]))
+    low, high = every.min(axis=0), every.max(axis=0)
+    pad = 0.03 * float((high - low).max())
+    return float(low[0] - pad), float(low[1] - pad), float(high[0] + pad), float(high[1] + pad)
+
+
+def _ground(here: Places, box: Box) -> dict[str, Any]:
+    """Land, borders and meridians of the box and as much again around it, for zooming out and broad windows."""
+    assert here.projection is not None
+    width, height = box[2] - box[0], box[3] - box[1]
+    more = max(width, height)
+    wide = box[0] - more, box[1] - 0.5 * height, box[2] + more, box[3] + 0.5 * height
+    unit = max(width, height) / GRID
+    found = ground(here.projection, wide, detail=unit)
+    grid = [meridian.line for meridian in graticule(here.projection, here.points)]
+    lines = {"land": found.land, "borders": found.borders, "grid": grid}
+    steps = {name: [_steps(line, wide, unit) for line in made] for name, made in lines.items()}
+    return {"x": wide[0], "y": wide[1], "unit": unit, **steps}
+
+
+def _shapes(here: Places, result: Result, cells: list[Hashable], box: Box) -> dict[str, Any]:
+    """Areas of the cells; one without has None."""
+    assert result.shapes is not None
+    unit = max(box[2] - box[0], box[3] - box[1]) / (4 * GRID)
+    rings = [
+        [_steps(here.project(ring), box, unit) for ring in result.shapes[cell]]
+        if cell in result.shapes
+        else None
+        for cell in cells
+    ]
+    return {"x": box[0], "y": box[1], "unit": unit, "rings": rings}
+
+
+def _steps(line: np.ndarray, box: Box, unit: float) -> list[int]:
+    """A line as whole steps on a grid that begins at the box's lower left corner: x, y, then differences; a point once."""
+    grid = np.rint((line - box[:2]) / unit).astype(int)
+    steps = np.diff(grid, axis=0, prepend=[[0, 0]])
+    kept = (steps != 0).any(axis=1)
+    kept[0] = True
+    return steps[kept].ravel().tolist()
 
 
 def _node_columns(nodes: pd.DataFrame, times: list[Any], cells: list[Any]) -> dict[str, Any]:
@@ -151,10 +214,10 @@ def numbers(column: pd.Series) -> list[float | int | None]:
     return [_short(v) for v in column.to_numpy(dtype=float, na_value=np.nan).tolist()]
 
 
-def _short(value: float) -> float | int | None:
+def _short(value: float, digits: int = _DIGITS) -> float | int | None:
     if not math.isfinite(value):
         return None
-    short = float(f"{value:.{_DIGITS}g}")
+    short = float(f"{value:.{digits}g}")
     return int(short) if short.is_integer() else short
 
 

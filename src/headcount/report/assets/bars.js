@@ -28,8 +28,7 @@ function countBars() {
   const all = [...nodeAt[state.time].values()];
   const rows = all.length <= MOST_BARS ? all : [...all].sort((a, b) => nodes.mean[b] - nodes.mean[a]).slice(0, MOST_BARS);
   const texts = rows.map((r) => {
-    const seen = nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`;
-    return `<b>${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${spread(nodes, r)}${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${seen}`;
+    return `<b>${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}<br>${seenText(r)}`;
   });
   const some = rows.length < all.length ? `, the ${rows.length} fullest of ${all.length}` : "";
   const colours = rows.map((r) => css(chain && nodes.c[r] === state.cell ? "warm" : "accent"));
@@ -41,29 +40,32 @@ function pairName(row, most) {
   return chain ? `${first} → ${second}` : `${short(data.times[flows.t[row]], most)} = ${first}, ${short(data.times[flows.u[row]], most)} = ${second}`;
 }
 
+const barMoves = () => leaving[state.time].filter((r) => flows.mean[r] > 0 && flows.mean[r] >= state.least && (!chain || (isMove(r) && (!state.only || flows.o[r] === state.cell || flows.d[r] === state.cell)))).slice(0, Math.min(state.arrows, MOST_BARS));
+
 function flowBars() {
-  const rows = (chain ? shownMoves() : leaving[state.time].filter((r) => flows.mean[r] >= state.least).slice(0, state.arrows)).slice(0, MOST_BARS);
+  const rows = barMoves();
   byId("flow-chart").hidden = rows.length === 0;
   if (!rows.length) return null;
-  const texts = rows.map((r) => `<b>${pairName(r, 26)}</b><br>${count(flows.mean[r])} individuals (${certainty(r)})<br>${spread(flows, r)}${percent}: ${range(flows, r)}, sd ${count(flows.sd[r])}`);
-  const colour = Object.fromEntries(CERTAINTY);
-  const title = chain ? `Largest moves from ${plain(timeName(state.time))}` : `Largest pairs with ${plain(timeName(state.time))}`;
-  return horizontal("flow-chart", flows, rows, rows.map((r) => pairName(r, 16)), texts, title, rows.map((r) => css(colour[certainty(r)])));
+  const texts = rows.map((r) => `<b>${pairName(r, 26)}</b><br>${count(flows.mean[r])} individuals (${SURE[certainty(flows.lower[r], flows.mean[r])]})<br>${percent}: ${range(flows, r)}`);
+  const colour = Object.fromEntries(CERTAINTY.map(([kind, name]) => [kind, name]));
+  const title = chain ? `Largest moves after ${plain(timeName(state.time))}` : `Largest pairs with ${plain(timeName(state.time))}`;
+  return horizontal("flow-chart", flows, rows, rows.map((r) => pairName(r, 16)), texts, title, rows.map((r) => css(colour[certainty(flows.lower[r], flows.mean[r])])));
 }
+
+const plotlyScale = () => { const scale = ramp(isDark() ? DEEP : BLUES); return [0, 0.2, 0.4, 0.6, 0.8, 1].map((s) => [s, scale(s)]); };
 
 function heatMap() {
   const rows = data.cells.map((_, c) => data.times.map((_, t) => { const r = nodeAt[t].get(c); return r === undefined ? null : nodes.mean[r]; }));
   const root = rows.map((line) => line.map((v) => (v === null ? null : Math.sqrt(Math.max(0, v)))));
   const text = rows.map((line, c) => line.map((v, t) => {
     const r = nodeAt[t].get(c);
-    return r === undefined ? "" : `<b>cell ${short(data.cells[c])}</b>, ${plain(timeName(t))}<br>${count(v)} individuals<br>${percent}: ${range(nodes, r)}`;
+    return r === undefined ? "" : `<b>${short(data.cells[c])}</b>, ${plain(timeName(t))}<br>${count(v)} individuals<br>${percent}: ${range(nodes, r)}`;
   }));
   const step = Math.max(1, Math.ceil(data.cells.length / 40)), at = data.cells.map((_, c) => c).filter((c) => c % step === 0);
   const columns = data.times.map((_, t) => t), across = Math.max(1, Math.ceil(columns.length / 12));
-  const kind = COLOURS.mean;
   byId("heat-chart").hidden = false;
   return draw("heat-chart", [{
-    type: "heatmap", z: root, x: columns, y: data.cells.map((_, c) => c), text, hoverinfo: "text", colorscale: kind.scale, zmin: 0, zmax: kind.high, showscale: false, xgap: 1, ygap: 1,
+    type: "heatmap", z: root, x: columns, y: data.cells.map((_, c) => c), text, hoverinfo: "text", colorscale: plotlyScale(), zmin: 0, zmax: Math.sqrt(fullest), showscale: false, xgap: 1, ygap: 1,
   }], {
     height: Math.min(900, 130 + 18 * Math.max(6, data.cells.length)), margin: { l: 10, r: 14, t: 34, b: 44 }, dragmode: false,
     title: { text: "All cells at all times: mean count", font: { size: 14 }, x: 0, xanchor: "left", xref: "paper", y: 1, yref: "paper", yanchor: "bottom", pad: { b: 10 } },

@@ -2,20 +2,31 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
+const { nodes, flows, places } = data;
 const chain = data.kind === "chain";
-const mapped = data.places !== null;
+const mapped = places !== null;
+const areas = mapped && places.shapes !== null;
 const percent = `${Number((100 * data.level).toPrecision(6))} %`;
-const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: "mean", only: false };
+const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1 };
 const listeners = [];
 const onChange = (redraw) => listeners.push(redraw);
 const change = (what) => { Object.assign(state, what); listeners.forEach((redraw) => redraw(Object.keys(what))); };
 
 // Row of the table of counts for (time, cell), and rows of flows that leave a time, largest first.
 const nodeAt = data.times.map(() => new Map());
-data.nodes.t.forEach((t, row) => nodeAt[t].set(data.nodes.c[row], row));
+nodes.t.forEach((t, row) => nodeAt[t].set(nodes.c[row], row));
 const leaving = data.times.map(() => []);
-data.flows.t.forEach((t, row) => leaving[t].push(row));
-leaving.forEach((rows) => rows.sort((a, b) => (data.flows.mean[b] ?? -1) - (data.flows.mean[a] ?? -1)));
+flows.t.forEach((t, row) => leaving[t].push(row));
+leaving.forEach((rows) => rows.sort((a, b) => (flows.mean[b] ?? -1) - (flows.mean[a] ?? -1)));
+const isMove = (row) => flows.o[row] !== flows.d[row];
+
+// What was counted, on the scale of individuals: divided by how many counts one individual gives.
+const seen = nodes.observed.map((count, row) => (count === null || !data.rate ? count : count / (Array.isArray(data.rate) ? data.rate[row] ?? 1 : data.rate)));
+const scaled = Array.isArray(data.rate) || (data.rate !== null && data.rate !== 1);
+const seenText = (row) => {
+  if (nodes.observed[row] === null) return "not counted";
+  return `counted ${count(nodes.observed[row])}${scaled ? `, which stands for ${count(seen[row])}` : ""}`;
+};
 
 const whole = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 function count(value) {
@@ -26,31 +37,53 @@ function count(value) {
   return (value < 0 ? "−" : "") + (size < 100 ? size.toFixed(size < 10 ? 2 : 1) : whole(Math.round(size)));
 }
 
-const spread = (table, row) => table.lower[row] === null ? "" : `median ${count(table.median[row])}, `;
 const range = (table, row) => table.lower[row] === null ? "no interval" : `${count(table.lower[row])} – ${count(table.upper[row])}`;
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+const largest = (values, least = 1e-9) => values.reduce((a, b) => (b > a ? b : a), least);
+function quantile(values, share) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] : 1;
+}
 
 // Plotly reads a little HTML in texts; a label must never be read so.
 const plain = (label) => String(label).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const short = (label, most = 26) => plain(label.length > most ? `${label.slice(0, most - 1)}…` : label);
-const timeName = (t) => `${chain ? "time" : "variable"} ${data.times[t]}`;
+const cut = (label, most = 26) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
+const short = (label, most = 26) => plain(cut(label, most));
 
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+// Times as people say them: a date is a date, a number needs the word.
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const dates = data.timeKind === "date" ? data.timeValues.map((text) => ({ year: text.slice(0, 4), month: Number(text.slice(5, 7)) - 1, day: Number(text.slice(8, 10)), hour: text.slice(11, 16) })) : null;
+const hours = dates !== null && dates.some((date) => date.hour && date.hour !== "00:00");
+function timeName(t) {
+  if (dates !== null) { const { year, month, day, hour } = dates[t]; return `${day} ${MONTHS[month]} ${year}${hours ? `, ${hour}` : ""}`; }
+  return data.timeKind === "number" ? `${chain ? "time" : "variable"} ${data.times[t]}` : data.times[t];
+}
+// Short names for ticks, and whether a tick begins something (a month, a year, a day).
+function tickName(t) {
+  if (dates === null) return { text: cut(data.times[t], 12), begins: false };
+  const { year, month, day, hour } = dates[t], before = t > 0 ? dates[t - 1] : null;
+  const begins = before === null || (hours ? before.day !== day : before.month !== month);
+  return { text: hours ? (begins ? `${day} ${MONTHS[month]}` : hour) : begins && (before === null || before.year !== year) ? `${day} ${MONTHS[month]} ${year}` : `${day} ${MONTHS[month]}`, begins };
+}
+
+function put(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name in made && typeof value !== "string") made[name] = value; else made.setAttribute(name, value);
+    if (name in made && typeof value !== "string" && !(made instanceof SVGElement)) made[name] = value; else made.setAttribute(name, value);
   }
   made.append(...children);
   return made;
 }
+const element = (tag, attributes = {}, ...children) => put(document.createElement(tag), attributes, children);
+const drawn = (tag, attributes = {}, ...children) => put(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // How sure a flow is: maybe none (the interval reaches below ½), firm (its lower end is at least half the mean), open.
-const CERTAINTY = [["firm", "accent"], ["open", "sky"], ["maybe none", "vague"]];
-function certainty(row) {
-  const low = data.flows.lower[row];
-  if (low === null) return "open";
-  return low < 0.5 ? "maybe none" : low >= data.flows.mean[row] / 2 ? "firm" : "open";
+const CERTAINTY = [["firm", "accent", "sure"], ["open", "sky", "less sure"], ["maybe none", "vague", "perhaps none"]];
+const SURE = Object.fromEntries(CERTAINTY.map(([kind, , words]) => [kind, words]));
+function certainty(low, mean) {
+  if (low === null || low === undefined) return "open";
+  return low < 0.5 ? "maybe none" : low >= mean / 2 ? "firm" : "open";
 }
 
 function axis(extra = {}) {
@@ -61,6 +94,7 @@ function axis(extra = {}) {
 }
 
 const fine = window.matchMedia("(pointer: fine)").matches;
+const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 function draw(id, traces, layout) {
   const target = byId(id);
   const base = {
@@ -78,10 +112,21 @@ function draw(id, traces, layout) {
 
 // Times on an axis: where they lie if they are numbers or dates, evenly spaced under their names otherwise.
 function timeAxis(extra = {}) {
-  const title = { text: chain ? "time" : "variable", standoff: 8 };
+  const title = { text: chain ? "" : "variable", standoff: 8 };
   if (data.timeKind === "date") return axis({ type: "date", title, ...extra });
-  if (data.timeKind === "number") return axis({ type: "linear", title, ...(data.timeValues.every(Number.isInteger) && data.times.length < 12 ? { dtick: 1 } : {}), ...extra });
+  if (data.timeKind === "number") return axis({ type: "linear", title: { text: chain ? "time" : "variable", standoff: 8 }, ...(data.timeValues.every(Number.isInteger) && data.times.length < 12 ? { dtick: 1 } : {}), ...extra });
   const step = Math.max(1, Math.ceil(data.times.length / 12));
   const at = data.timeValues.filter((_, k) => k % step === 0);
   return axis({ type: "linear", title, tickvals: at, ticktext: at.map((k) => short(data.times[k], 14)), ...extra });
 }
+
+// What a person keeps: a file made here, of what is shown.
+function save(name, content, type) {
+  const link = element("a", { href: URL.createObjectURL(new Blob([content], { type })), download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+const quoted = (value) => { const text = value === null || value === undefined ? "" : String(value); return /[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text; };
+const saveTable = (name, head, rows) => save(name, `${[head, ...rows].map((row) => row.map(quoted).join(",")).join("\n")}\n`, "text/csv");

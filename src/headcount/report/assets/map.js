@@ -1,156 +1,357 @@
-// The map: one disc per cell (area is the count), the interval as rings, the largest moves as arrows.
+// The map: ground, areas or discs (area is the count), the largest moves as arrows, names; cells that lie too close are drawn as groups.
 
-const { nodes, flows, places } = data;
-
-function quantile(values, share) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] : 1;
-}
-
-const means = nodes.mean.filter((m) => m !== null);
-const most = means.reduce((a, b) => Math.max(a, b), 1e-9);
-// One crowded start must not make everything else a dot: the scale is that of a full cell, the 98 % quantile.
-const full = Math.max(1e-9, quantile(means.filter((m) => m > 0.5), 0.98));
-const widest = flows.mean.reduce((a, m, row) => (flows.o[row] !== flows.d[row] && m > a ? m : a), 1e-9);
-const mostSd = quantile(nodes.sd.filter((s) => s > 0), 0.98);
+const CELL_ROOM = 9; // pixels between cells below which they are grouped
+const GROUP_SIDE = 34; // pixels of a group's square
 const changes = nodes.mean.map((mean, row) => {
   const next = nodeAt[nodes.t[row] + 1]?.get(nodes.c[row]);
   return next === undefined || mean === null || nodes.mean[next] === null ? null : nodes.mean[next] - mean;
 });
-const mostChange = Math.max(1e-9, quantile(changes.filter((c) => c).map(Math.abs), 0.98));
 
-const even = (...colours) => colours.map((colour, k) => [k / (colours.length - 1), colour]);
-const VIRIDIS = even("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725");
-const CIVIDIS = even("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838");
-const PURPLE_ORANGE = even("#b35806", "#f1a340", "#d8d8dc", "#998ec3", "#542788");
+const ramp = (colours) => (share) => {
+  const at = Math.min(1, Math.max(0, share)) * (colours.length - 1), k = Math.min(colours.length - 2, Math.floor(at)), part = at - k;
+  const [a, b] = [colours[k], colours[k + 1]].map((c) => [1, 3, 5].map((j) => parseInt(c.slice(j, j + 2), 16)));
+  return `rgb(${a.map((v, j) => Math.round(v + part * (b[j] - v))).join(",")})`;
+};
+const BLUES = ["#eef3f8", "#c6dbef", "#8fc1de", "#4f9bcb", "#2171b5", "#0b4a8f", "#08306b"];
+const DEEP = ["#242d38", "#1f4560", "#1c6285", "#2484a8", "#49a9bf", "#8fd0cd", "#e3f5d9"];
+const AMBER = ["#f3efe6", "#f2d9a0", "#eab55a", "#d98a2b", "#b45f16", "#7f3d0e"];
+const PURPLE_ORANGE = ["#b35806", "#f1a340", "#d8d8dc", "#998ec3", "#542788"];
+const isDark = () => document.documentElement.dataset.theme === "dark" || (!document.documentElement.dataset.theme && window.matchMedia("(prefers-color-scheme: dark)").matches);
+
+// Robust limits: one crowded cell must not make all others look alike, so colours end at the 98 % quantile.
+const robust = (values) => Math.max(1e-9, quantile(values.filter((v) => v > 0), 0.98));
+const fullest = robust(nodes.mean.filter((m) => m > 0.5));
 const COLOURS = {
-  mean: { title: "individuals (square-root scale)", scale: VIRIDIS, low: 0, high: Math.sqrt(full), value: (row) => Math.sqrt(Math.max(0, nodes.mean[row] ?? 0)), root: true },
-  sd: { title: "standard deviation, individuals", scale: CIVIDIS, low: 0, high: mostSd, value: (row) => nodes.sd[row] ?? 0 },
-  change: { title: "change to the next time, individuals", scale: PURPLE_ORANGE, low: -mostChange, high: mostChange, value: (row) => changes[row] ?? 0 },
+  mean: { title: "individuals", low: 0, high: Math.sqrt(fullest), root: true, scale: () => ramp(isDark() ? DEEP : BLUES), value: (r) => Math.sqrt(Math.max(0, nodes.mean[r] ?? 0)) },
+  change: { title: "change to the next time", low: -robust(changes.map(Math.abs)), high: robust(changes.map(Math.abs)), scale: () => ramp(PURPLE_ORANGE), value: (r) => changes[r] ?? 0 },
+  sd: { title: "uncertainty (± individuals)", low: 0, high: robust(nodes.sd), scale: () => ramp(AMBER), value: (r) => nodes.sd[r] ?? 0 },
+  none: null,
 };
 
-function rootTicks(high) {
-  const nice = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6];
-  const fit = nice.filter((v) => Math.sqrt(v) <= high);
-  return fit.filter((v, k) => k === 0 || (Math.sqrt(v) > 0.14 * high && (k + 1 === fit.length || Math.sqrt(fit[k + 1]) - Math.sqrt(v) > 0.07 * high)));
+// ---- the view: map units to pixels
+const view = { width: 0, height: 0, unit: 1, k: 1, x: 0, y: 0 };
+const [left, bottom, right, top] = mapped ? places.box : [0, 0, 1, 1];
+const px = (x) => view.width / 2 + view.x + (x - (left + right) / 2) * view.unit * view.k;
+const py = (y) => view.height / 2 + view.y - (y - (bottom + top) / 2) * view.unit * view.k;
+
+function fitView() {
+  const room = byId("map-chart").clientWidth || 700, most = Math.max(240, Math.min(640, window.innerHeight * 0.66));
+  const shape = (top - bottom) / (right - left);
+  view.width = room;
+  view.height = Math.round(Math.min(most, Math.max(240, room * shape)));
+  view.unit = Math.min(view.width / (right - left), view.height / (top - bottom));
 }
 
-// The key of the colours, in HTML: it wraps with the page, which Plotly's own does not.
-function colourKey(kind) {
-  const stops = kind.scale.map(([share, colour]) => `${colour} ${100 * share}%`).join(", ");
-  const ticks = kind.root ? rootTicks(kind.high).map((v) => [Math.sqrt(v), whole(v)]) : [0, 0.25, 0.5, 0.75, 1].map((s) => { const v = kind.low + s * (kind.high - kind.low); return [v, count(Number(v.toPrecision(2)))]; });
-  const marks = ticks.map(([v, text]) => element("span", { style: `left:${100 * (v - kind.low) / (kind.high - kind.low)}%` }, text));
-  byId("colour-key").replaceChildren(element("div", { class: "ramp", style: `background:linear-gradient(to right, ${stops})` }), element("div", { class: "marks" }, ...marks), element("div", {}, `Disc: ${kind.title}`));
+// ---- cells, or groups of cells that lie too close to be told apart at this zoom
+const levels = new Map();
+function grouping() {
+  const spacing = places.spacing * view.unit * view.k;
+  const alone = spacing >= CELL_ROOM || data.cells.length < 40;
+  const level = alone ? "cells" : Math.round(2 * Math.log2(view.unit * view.k));
+  if (!levels.has(level)) levels.set(level, alone ? eachCell() : grouped(GROUP_SIDE / 2 ** (level / 2)));
+  return levels.get(level);
 }
-
-// Size of the picture and pixels a flat map unit; a margin of one cell, or of the fullest disc.
-function frame() {
-  const width = byId("map-chart").clientWidth || 700;
-  const margins = { l: 46, r: 10, t: 8, b: 44 };
-  const edge = Math.max(0.75 * places.spacing, 1.05 * radius(most));
-  const ends = (values, pad) => [values.reduce((a, b) => Math.min(a, b)) - pad, values.reduce((a, b) => Math.max(a, b)) + pad];
-  const x = ends(places.x, edge / places.stretch), y = ends(places.y, edge);
-  const spanX = (x[1] - x[0]) * places.stretch, spanY = y[1] - y[0];
-  const room = width - margins.l - margins.r;
-  const height = Math.min(620, Math.max(200, room * spanY / spanX));
-  const scale = Math.min(room / spanX, height / spanY);
-  return { x, y, margins, height: height + margins.t + margins.b, scale };
-}
-
-// Radius of a count's disc in flat map units: area is the count.
-const radius = (value) => places.spacing * Math.min(0.42 / Math.sqrt(full), 1 / Math.sqrt(most)) * Math.sqrt(Math.max(0, value ?? 0));
-
-function discs(view) {
-  const rows = [...nodeAt[state.time].values()];
-  const size = (value) => 2 * view.scale * radius(value);
-  const at = { x: rows.map((r) => places.x[nodes.c[r]]), y: rows.map((r) => places.y[nodes.c[r]]) };
-  const kind = COLOURS[state.colour];
-  const text = rows.map((r) => {
-    const seen = nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`;
-    const sure = nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>interval not reliable";
-    const moved = changes[r] === null ? "" : `<br>change to the next time ${changes[r] > 0 ? "+" : ""}${count(changes[r])}`;
-    return `<b>cell ${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${spread(nodes, r)}${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${seen}${moved}${sure}`;
+const weight = data.cells.map(() => 0);
+nodes.mean.forEach((mean, row) => { weight[nodes.c[row]] += mean ?? 0; });
+const eachCell = () => measured({ alone: true, of: data.cells.map((_, c) => c), list: data.cells.map((name, c) => ({ cells: [c], x: places.x[c], y: places.y[c], name })) });
+function grouped(side) {
+  const found = new Map(), of = [];
+  data.cells.forEach((_, c) => {
+    const key = `${Math.floor(places.x[c] / side)},${Math.floor(places.y[c] / side)}`;
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(c);
   });
-  const chosen = nodeAt[state.time].get(state.cell);
-  return [
-    { ...at, type: "scatter", mode: "markers", hoverinfo: "skip", marker: { size: 3, color: css("dot") } },
-    {
-      ...at, type: "scatter", mode: "markers", hoverinfo: "text", text, customdata: rows.map((r) => nodes.c[r]), name: "counts",
-      marker: {
-        size: rows.map((r) => Math.max(3, size(nodes.mean[r]))), color: rows.map(kind.value), colorscale: kind.scale, cmin: kind.low, cmax: kind.high,
-        showscale: false, line: { width: 0 }, opacity: 1,
-      },
-    },
-    {
-      ...at, type: "scatter", mode: "markers", hoverinfo: "skip", name: "upper",
-      marker: { symbol: "circle-open", size: rows.map((r) => size(nodes.upper[r])), color: css("ink"), opacity: rows.map((r) => (nodes.reliable[r] ? 0.75 : 0.3)), line: { width: 1 } },
-    },
-    {
-      x: [places.x[state.cell]], y: [places.y[state.cell]], type: "scatter", mode: "markers", hoverinfo: "skip", name: "chosen",
-      marker: { symbol: "circle-open", size: [Math.max(16, size(chosen === undefined ? 0 : nodes.upper[chosen] ?? nodes.mean[chosen]) + 9)], color: css("warm"), line: { width: 2.5 } },
-    },
-  ];
+  const list = [...found.values()].map((cells, g) => {
+    cells.forEach((c) => { of[c] = g; });
+    const all = sum(cells.map((c) => weight[c])) || 1, main = cells.reduce((a, c) => (weight[c] > weight[a] ? c : a), cells[0]);
+    const centre = (values) => sum(cells.map((c) => (weight[c] || all / cells.length / 1e6) * values[c])) / sum(cells.map((c) => weight[c] || all / cells.length / 1e6));
+    return { cells, x: centre(places.x), y: centre(places.y), name: cells.length > 1 ? `${data.cells[main]} +${cells.length - 1}` : data.cells[main] };
+  });
+  return measured({ alone: false, of, list });
+}
+// Counts per time and group, and what a full disc stands for.
+function measured(groups) {
+  groups.mean = data.times.map(() => groups.list.map(() => 0));
+  nodes.mean.forEach((mean, row) => { groups.mean[nodes.t[row]][groups.of[nodes.c[row]]] += Math.max(0, mean ?? 0); });
+  const all = groups.mean.flat();
+  groups.full = robust(all.filter((v) => v > 0.5));
+  groups.most = largest(all);
+  groups.moves = new Map();
+  return groups;
+}
+// Moves between groups that start at a time, largest first. One of one row keeps its interval; marginal intervals give none of a sum.
+function movesBetween(groups, t) {
+  if (groups.moves.has(t)) return groups.moves.get(t);
+  const pairs = new Map();
+  for (const row of leaving[t]) {
+    const o = groups.of[flows.o[row]], d = groups.of[flows.d[row]];
+    if (o === d || !(flows.mean[row] > 0)) continue;
+    const key = o * groups.list.length + d, known = pairs.get(key);
+    if (known) { known.mean += flows.mean[row]; known.row = null; known.rows.push(row); } else pairs.set(key, { o, d, mean: flows.mean[row], row, rows: [row] });
+  }
+  const made = [...pairs.values()].sort((a, b) => b.mean - a.mean);
+  groups.moves.set(t, made);
+  return made;
+}
+function shownMoves(groups = grouping()) {
+  const own = groups.of[state.cell];
+  return movesBetween(groups, state.time).filter((m) => m.mean >= state.least && (!state.only || m.o === own || m.d === own)).slice(0, state.arrows);
 }
 
-// Rows of the moves to draw: largest first, no stays, above the threshold, of the chosen cell if asked.
-function shownMoves() {
-  return leaving[state.time].filter((r) => flows.o[r] !== flows.d[r] && flows.mean[r] > 0 && flows.mean[r] >= state.least
-    && (!state.only || flows.o[r] === state.cell || flows.d[r] === state.cell)).slice(0, state.arrows);
-}
+// ---- sizes
+const moveScale = Math.max(1e-9, quantile(flows.mean.filter((m, row) => m > 0.5 && isMove(row)), 0.995));
+const room = (groups) => Math.max(14, groups.alone ? places.spacing * view.unit * view.k : GROUP_SIDE);
+const perRoot = (groups) => Math.min(Math.min(30, 0.4 * room(groups)) / Math.sqrt(groups.full), Math.min(60, room(groups)) / Math.sqrt(groups.most));
+const widest = (groups) => Math.min(15, Math.max(5, 0.3 * room(groups)));
+const widthOf = (mean, groups) => Math.max(1, widest(groups) * Math.min(1.25, mean / moveScale));
 
-// Outline of a curved arrow from p to q in flat map units: b(s) = (1−s)²p + 2s(1−s)c + s²q, bending to the left.
+// A curved arrow in pixels from p to q, bending to the left: b(s) = (1−s)²p + 2s(1−s)c + s²q; thin at its start, so that short ones show their direction too.
 function arrow(p, q, width, gaps) {
-  const along = [q[0] - p[0], q[1] - p[1]], length = Math.hypot(...along), bend = 0.16, steps = 10;
-  const c = [(p[0] + q[0]) / 2 - bend * along[1], (p[1] + q[1]) / 2 + bend * along[0]];
-  const [before, after] = gaps.map((gap) => Math.min(gap, length / 3));
-  const head = Math.min(2.1 * width, 0.5 * (length - before - after));
+  const along = [q[0] - p[0], q[1] - p[1]], length = Math.hypot(...along) || 1, bend = 0.18, steps = 10;
+  const c = [(p[0] + q[0]) / 2 + bend * along[1], (p[1] + q[1]) / 2 - bend * along[0]];
   const at = (s) => [0, 1].map((k) => (1 - s) ** 2 * p[k] + 2 * s * (1 - s) * c[k] + s ** 2 * q[k]);
   const normal = (s) => {
-    const d = [0, 1].map((k) => 2 * (1 - s) * (c[k] - p[k]) + 2 * s * (q[k] - c[k])), n = Math.hypot(...d);
+    const d = [0, 1].map((k) => 2 * (1 - s) * (c[k] - p[k]) + 2 * s * (q[k] - c[k])), n = Math.hypot(...d) || 1;
     return [-d[1] / n, d[0] / n];
   };
-  const first = before / length, neck = 1 - (after + head) / length, left = [], right = [];
+  const free = length - gaps[0] - gaps[1], hop = free < 10;
+  const [before, after] = hop ? [length * 0.2, length * 0.2] : gaps;
+  const head = Math.min(Math.max(5, 1.9 * width), 0.55 * (length - before - after)), wing = Math.max(head * 0.58, width * 0.75);
+  const first = before / length, neck = 1 - (after + head) / length, one = [], other = [];
   for (let k = 0; k <= steps; k += 1) {
-    const s = first + (neck - first) * k / steps, half = width / 2 * (0.35 + 0.65 * k / steps), [x, y] = at(s), [u, v] = normal(s);
-    left.push([x + half * u, y + half * v]); right.unshift([x - half * u, y - half * v]);
+    const s = first + (neck - first) * k / steps, half = width / 2 * (0.25 + 0.75 * k / steps), [x, y] = at(s), [u, v] = normal(s);
+    one.push([x + half * u, y + half * v]); other.unshift([x - half * u, y - half * v]);
   }
-  const [x, y] = at(neck), [u, v] = normal(neck), wing = 0.62 * head;
-  const outline = [...left, [x + wing * u, y + wing * v], at(1 - after / length), [x - wing * u, y - wing * v], ...right];
-  return { outline, grips: [at(first + 0.5 * (neck - first)), at(first + 0.75 * (neck - first)), [x, y]] };
+  const [x, y] = at(neck), [u, v] = normal(neck);
+  const outline = [...one, [x + wing * u, y + wing * v], at(1 - after / length), [x - wing * u, y - wing * v], ...other];
+  return { d: `M${outline.map((point) => point.map((w) => w.toFixed(1)).join(",")).join("L")}Z`, at, hop };
 }
 
-function arrows(rows, view) {
-  const flat = (cell) => [places.x[cell] * places.stretch, places.y[cell]];
-  const shapes = Object.fromEntries(CERTAINTY.map(([kind]) => [kind, { x: [], y: [] }]));
-  const grip = { x: [], y: [], text: [] };
-  for (const row of rows) {
-    const width = 0.17 * places.spacing * Math.max(0.12, Math.sqrt(flows.mean[row] / widest));
-    const rims = [flows.o[row], flows.d[row]].map((cell) => {
-      const here = nodeAt[state.time].get(cell);
-      return 0.05 * places.spacing + (here === undefined ? 0 : radius(nodes.upper[here] ?? nodes.mean[here]));
-    });
-    const { outline, grips } = arrow(flat(flows.o[row]), flat(flows.d[row]), width, rims);
-    const kind = certainty(row), shape = shapes[kind];
-    for (const [x, y] of [...outline, outline[0]]) { shape.x.push(x / places.stretch); shape.y.push(y); }
-    shape.x.push(null); shape.y.push(null);
-    const sure = flows.reliable[row] ? "" : "<br>interval not reliable";
-    const text = `<b>${short(data.cells[flows.o[row]])} → ${short(data.cells[flows.d[row]])}</b><br>${count(flows.mean[row])} individuals (${kind})<br>${spread(flows, row)}${percent}: ${range(flows, row)}, sd ${count(flows.sd[row])}${sure}`;
-    for (const [x, y] of grips) { grip.x.push(x / places.stretch); grip.y.push(y); grip.text.push(text); }
-  }
-  const fills = [...CERTAINTY].reverse().map(([kind, colour]) => ({
-    ...shapes[kind], type: "scatter", mode: "lines", fill: "toself", fillcolor: css(colour), hoverinfo: "skip", name: kind, opacity: 0.85,
-    line: { width: view.scale * places.spacing < 50 ? 0.2 : 0.8, color: css("card") }, // an edge keeps crossing arrows apart
-  }));
-  return [...fills, { ...grip, type: "scatter", mode: "markers", hoverinfo: "text", name: "flows", marker: { size: 11, opacity: 0, color: css("accent") } }];
-}
-
-function drawMap() {
-  const view = frame(), moves = shownMoves();
-  const degrees = places.geographic;
-  colourKey(COLOURS[state.colour]);
-  return draw("map-chart", [...discs(view), ...arrows(moves, view)], {
-    height: view.height, margin: view.margins,
-    xaxis: axis({ range: view.x, title: { text: degrees ? "longitude (°)" : "x (map units)", standoff: 6 }, constrain: "domain", showgrid: false, nticks: 7 }),
-    yaxis: axis({ range: view.y, title: { text: degrees ? "latitude (°)" : "y (map units)", standoff: 6 }, scaleanchor: "x", scaleratio: 1 / places.stretch, constrain: "domain", showgrid: false, nticks: 7 }),
+// ---- layers, bottom to top
+const layers = {};
+let svg = null;
+function makeMap() {
+  svg = drawn("svg", { id: "map-svg", role: "img", "aria-labelledby": "map-title" });
+  for (const name of ["ground", "cells", "arrows", "discs", "hops", "packets", "names"]) { layers[name] = drawn("g", { class: name }); svg.append(layers[name]); }
+  const path = (lists, close) => lists.map((steps) => { let x = 0, y = 0, d = ""; for (let k = 0; k < steps.length; k += 2) { x += steps[k]; y += steps[k + 1]; d += `${k ? "L" : "M"}${x},${-y}`; } return d + (close ? "Z" : ""); }).join("");
+  if (places.ground) layers.ground.append(drawn("path", { class: "grid", d: path(places.ground.grid, false) }), drawn("path", { class: "land", d: path(places.ground.land, true) }), drawn("path", { class: "border", d: path(places.ground.borders, false) }));
+  if (areas) data.cells.forEach((_, c) => { if (places.shapes.rings[c]) layers.cells.append(drawn("path", { class: "area", "data-cell": String(c), d: path(places.shapes.rings[c], true) })); });
+  const tip = byId("tip");
+  byId("map-chart").append(svg);
+  svg.addEventListener("pointermove", (event) => {
+    const text = event.target.dataset?.cell !== undefined ? cellText(Number(event.target.dataset.cell)) : event.target.dataset?.move !== undefined ? moveText(event.target.dataset.move) : null;
+    tip.hidden = text === null;
+    if (text === null) return;
+    tip.replaceChildren(...text);
+    const box = byId("map-chart").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    tip.style.left = `${Math.max(0, Math.min(x + 14, box.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${y + 16 + tip.offsetHeight > box.height ? Math.max(0, y - tip.offsetHeight - 10) : y + 16}px`;
   });
+  svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+  svg.addEventListener("click", (event) => { if (event.target.dataset?.cell !== undefined && !dragged) change({ cell: Number(event.target.dataset.cell) }); });
+  zooming();
+}
+
+const line = (text, kind = "") => element("div", { class: kind }, text);
+function cellText(cell) {
+  const groups = grouping(), group = groups.list[groups.of[cell]];
+  if (group.cells.length > 1) return [line(`${cut(group.name)}: ${group.cells.length} cells`, "strong"), line(`${count(groups.mean[state.time][groups.of[cell]])} individuals together`), line("zoom in to see each, with its interval", "quiet")];
+  const r = nodeAt[state.time].get(cell);
+  if (r === undefined) return [line(cut(data.cells[cell]), "strong")];
+  const moved = changes[r] === null ? [] : [line(`${changes[r] > 0 ? "+" : ""}${count(changes[r])} to the next time`, "quiet")];
+  const sure = nodes.reliable[r] || nodes.sd[r] === 0 ? [] : [line("the range is a rough guide", "quiet")];
+  return [line(cut(data.cells[cell]), "strong"), line(`${count(nodes.mean[r])} individuals`), line(`${percent}: ${range(nodes, r)}`), line(seenText(r), "quiet"), ...moved, ...sure];
+}
+function moveText(which) {
+  const groups = grouping(), move = shownMoves(groups)[Number(which)];
+  if (!move) return null;
+  const title = line(`${cut(groups.list[move.o].name)} → ${cut(groups.list[move.d].name)}`, "strong"), many = line(`${count(move.mean)} individuals`);
+  if (move.row === null) return [title, many, line(`${move.rows.length} moves together; zoom in for their ranges`, "quiet")];
+  const sure = flows.reliable[move.row] ? [] : [line("the range is a rough guide", "quiet")];
+  return [title, many, line(`${percent}: ${range(flows, move.row)}`), line(SURE[certainty(flows.lower[move.row], move.mean)], "quiet"), ...sure];
+}
+
+// ---- zoom: buttons, two fingers, the wheel with Ctrl or ⌘; dragging moves a map that is zoomed in
+let dragged = false;
+function zoomBy(factor, x = view.width / 2, y = view.height / 2) {
+  const k = Math.min(40, Math.max(1, view.k * factor)), f = k / view.k;
+  view.x = (view.x + view.width / 2 - x) * f + x - view.width / 2;
+  view.y = (view.y + view.height / 2 - y) * f + y - view.height / 2;
+  view.k = k;
+  if (k === 1) { view.x = 0; view.y = 0; }
+  drawMap();
+}
+function zooming() {
+  const held = new Map();
+  const spot = (event) => { const box = svg.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  svg.addEventListener("wheel", (event) => { if (event.ctrlKey || event.metaKey) { event.preventDefault(); zoomBy(Math.exp(-event.deltaY / 300), ...spot(event)); } }, { passive: false });
+  svg.addEventListener("dblclick", (event) => zoomBy(2, ...spot(event)));
+  svg.addEventListener("pointerdown", (event) => { held.set(event.pointerId, spot(event)); dragged = false; });
+  for (const end of ["pointerup", "pointercancel", "pointerleave"]) svg.addEventListener(end, (event) => held.delete(event.pointerId));
+  svg.addEventListener("pointermove", (event) => {
+    if (!held.has(event.pointerId)) return;
+    const before = held.get(event.pointerId), now = spot(event);
+    if (held.size === 2) {
+      const other = [...held.entries()].find(([id]) => id !== event.pointerId)[1];
+      held.set(event.pointerId, now);
+      zoomBy(Math.hypot(now[0] - other[0], now[1] - other[1]) / Math.max(1, Math.hypot(before[0] - other[0], before[1] - other[1])), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2);
+    } else if (view.k > 1 && Math.hypot(now[0] - before[0], now[1] - before[1]) > 2) {
+      dragged = true; held.set(event.pointerId, now);
+      view.x += now[0] - before[0]; view.y += now[1] - before[1]; drawMap();
+    }
+  });
+  byId("zoom-in").addEventListener("click", () => zoomBy(1.6));
+  byId("zoom-out").addEventListener("click", () => zoomBy(1 / 1.6));
+  byId("zoom-all").addEventListener("click", () => zoomBy(0));
+}
+
+// ---- drawing
+const scene = { groups: null, moves: [], curves: [], discs: [] };
+function drawMap() {
+  fitView();
+  svg.setAttribute("viewBox", `0 0 ${view.width} ${view.height}`);
+  svg.style.height = `${view.height}px`;
+  svg.style.touchAction = view.k > 1 ? "none" : "pan-y";
+  const shift = (grid) => `translate(${px(grid.x)},${py(grid.y)}) scale(${view.unit * view.k * grid.unit})`;
+  if (places.ground) layers.ground.setAttribute("transform", shift(places.ground));
+  if (areas) layers.cells.setAttribute("transform", shift(places.shapes));
+  const groups = grouping();
+  scene.groups = groups;
+  drawAreas();
+  drawDiscs(groups);
+  drawArrows(groups);
+  layers.packets.replaceChildren();
+  drawNames(groups);
+  legend(groups);
+}
+
+function colourOf(row) {
+  const kind = COLOURS[state.colour];
+  return kind === null || row === undefined ? null : kind.scale()((kind.value(row) - kind.low) / (kind.high - kind.low));
+}
+
+function drawAreas() {
+  layers.cells.style.display = areas && state.show === "areas" ? "" : "none";
+  if (!areas || state.show !== "areas") return;
+  for (const path of layers.cells.children) {
+    const cell = Number(path.dataset.cell);
+    path.style.fill = colourOf(nodeAt[state.time].get(cell)) ?? "none";
+    path.classList.toggle("chosen", cell === state.cell);
+  }
+  const chosen = [...layers.cells.children].find((path) => path.classList.contains("chosen"));
+  if (chosen) layers.cells.append(chosen);
+}
+
+function drawDiscs(groups) {
+  const root = perRoot(groups), byCell = nodeAt[state.time], made = [];
+  scene.discs = [];
+  if (state.show === "areas") { layers.discs.replaceChildren(); return; }
+  const shape = groups.list.length > 1500 ? "bare" : "";
+  groups.list.forEach((group, g) => {
+    const mean = groups.mean[state.time][g], x = px(group.x), y = py(group.y);
+    if (x < -60 || y < -60 || x > view.width + 60 || y > view.height + 60) return;
+    const single = group.cells.length === 1, row = single ? byCell.get(group.cells[0]) : undefined;
+    const main = single ? group.cells[0] : group.cells.reduce((a, c) => (weight[c] > weight[a] ? c : a), group.cells[0]);
+    const change = single ? undefined : sum(group.cells.map((c) => changes[byCell.get(c)] ?? 0)), full = COLOURS.change;
+    const fill = single ? colourOf(row) : state.colour === "change" ? full.scale()((change / Math.sqrt(group.cells.length) - full.low) / (full.high - full.low)) : null;
+    const disc = drawn("circle", { class: `disc ${shape}`, "data-cell": String(main), cx: x.toFixed(1), cy: y.toFixed(1), r: Math.max(1.6, root * Math.sqrt(mean)).toFixed(2) });
+    if (fill) disc.style.fill = fill;
+    made.push(disc);
+    scene.discs.push({ disc, g });
+    if (single && row !== undefined && nodes.upper[row] !== null && !shape) made.push(drawn("circle", { class: nodes.reliable[row] ? "upper" : "upper rough", cx: x.toFixed(1), cy: y.toFixed(1), r: (root * Math.sqrt(Math.max(0, nodes.upper[row]))).toFixed(2) }));
+    if (group.cells.includes(state.cell)) made.push(drawn("circle", { class: "ring", cx: x.toFixed(1), cy: y.toFixed(1), r: (Math.max(6, root * Math.sqrt(Math.max(mean, (single && nodes.upper[row]) || 0))) + 4).toFixed(1) }));
+  });
+  layers.discs.replaceChildren(...made);
+}
+
+function drawArrows(groups) {
+  const root = state.show === "areas" ? 0 : perRoot(groups), moves = shownMoves(groups), under = [], over = [];
+  const spot = (g) => [px(groups.list[g].x), py(groups.list[g].y)], rim = (g) => 2 + root * Math.sqrt(groups.mean[state.time][g]);
+  scene.moves = moves;
+  scene.curves = moves.map((move, k) => {
+    const made = arrow(spot(move.o), spot(move.d), widthOf(move.mean, groups), [rim(move.o), rim(move.d)]);
+    const kind = move.row === null ? "firm" : certainty(flows.lower[move.row], move.mean);
+    (made.hop ? over : under).push(drawn("path", { class: `arrow ${kind.replace(" ", "-")}`, "data-move": String(k), d: made.d }));
+    return made;
+  });
+  // Small ones lie on large ones and are seen; those too short to show beside their discs lie above them.
+  layers.arrows.replaceChildren(...under);
+  layers.hops.replaceChildren(...over);
+}
+
+// Names of the fullest, as many as fit without covering one another.
+function drawNames(groups) {
+  const order = groups.list.map((_, g) => g).sort((a, b) => groups.mean[state.time][b] - groups.mean[state.time][a]);
+  const taken = [], made = [], most = Math.max(3, Math.min(10, Math.floor(view.width / 90))), root = state.show === "areas" ? 0 : perRoot(groups);
+  const own = groups.of[state.cell];
+  for (const g of [own, ...order.slice(0, 3 * most).filter((g) => g !== own)]) {
+    if (made.length >= most || (g !== own && groups.mean[state.time][g] < 0.02 * groups.full)) break;
+    const text = cut(groups.list[g].name, 18), wide = 6.7 * text.length, x = px(groups.list[g].x), y = py(groups.list[g].y), r = root * Math.sqrt(groups.mean[state.time][g]);
+    const spots = root ? [[x, y - r - 6, "middle"], [x + r + 5, y + 4, "start"], [x - r - 5, y + 4, "end"], [x, y + r + 14, "middle"]] : [[x, y + 4, "middle"]];
+    for (const [a, b, anchor] of spots) {
+      const box = [anchor === "middle" ? a - wide / 2 : anchor === "start" ? a : a - wide, b - 12, wide, 15];
+      if (box[0] < 2 || box[1] < 2 || box[0] + box[2] > view.width - 2 || b > view.height - 3) continue;
+      if (taken.some((t) => box[0] < t[0] + t[2] && t[0] < box[0] + box[2] && box[1] < t[1] + t[3] && t[1] < box[1] + box[3])) continue;
+      taken.push(box); made.push(drawn("text", { x: a.toFixed(1), y: b.toFixed(1), "text-anchor": anchor }, text));
+      break;
+    }
+  }
+  layers.names.replaceChildren(...made);
+}
+
+// Between two times: discs grow and shrink, and what moves travels along its arrow, drawn to the same scale.
+function between(share) {
+  const { groups, moves, curves, discs } = scene, next = groups.mean[state.time + 1];
+  if (!next) return;
+  const root = perRoot(groups), smooth = share * share * (3 - 2 * share);
+  for (const { disc, g } of discs) disc.setAttribute("r", Math.max(1.6, root * Math.sqrt(groups.mean[state.time][g] * (1 - smooth) + next[g] * smooth)).toFixed(2));
+  if (layers.packets.childElementCount !== moves.length) layers.packets.replaceChildren(...moves.map((m) => drawn("circle", { class: "packet", r: Math.max(1.5, root * Math.sqrt(m.mean)).toFixed(2) })));
+  moves.forEach((_, k) => { const [x, y] = curves[k].at(smooth), dot = layers.packets.children[k]; dot.setAttribute("cx", x.toFixed(1)); dot.setAttribute("cy", y.toFixed(1)); });
+}
+
+// ---- the legend, drawn with samples
+const NICE = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7];
+const niceBelow = (value) => NICE.filter((v) => v <= value).pop() ?? Number(value.toPrecision(1));
+function legend(groups) {
+  const parts = [], root = perRoot(groups), big = niceBelow(groups.full), small = niceBelow(big / 8);
+  const item = (title, ...content) => parts.push(element("div", { class: "key" }, element("div", { class: "key-title" }, title), ...content));
+  if (state.show === "discs") {
+    const R = Math.max(3, root * Math.sqrt(big)), q = Math.max(1.6, root * Math.sqrt(small)), wide = 2 * R + 2 * q + 110;
+    item("individuals", drawn("svg", { width: wide, height: 2 * R + 4, class: "sample" }, drawn("circle", { class: "disc plain", cx: R + 1, cy: R + 2, r: R }), drawn("text", { x: 2 * R + 6, y: R + 6 }, count(big)), drawn("circle", { class: "disc plain", cx: 2 * R + 60 + q, cy: R + 2, r: q }), drawn("text", { x: 2 * R + 66 + 2 * q, y: R + 6 }, count(small))));
+  }
+  const kind = COLOURS[state.colour];
+  if (kind !== null) {
+    const scale = kind.scale(), stops = [0, 0.2, 0.4, 0.6, 0.8, 1].map((s) => `${scale(s)} ${100 * s}%`).join(", ");
+    const ticks = kind.root ? [0, niceBelow(fullest / 6), niceBelow(fullest / 1.3)].filter((v, k, all) => all.indexOf(v) === k).map((v) => [Math.sqrt(v), count(v)]) : (kind.low < 0 ? [kind.low, 0, kind.high] : [0, kind.high]).map((v) => [v, `${v > 0 && kind.low < 0 ? "+" : ""}${count(Number(v.toPrecision(2)))}`]);
+    item(kind.title, element("div", { class: "ramp", style: `background:linear-gradient(to right, ${stops})` }), element("div", { class: "marks" }, ...ticks.map(([v, text]) => element("span", { style: `left:${Math.min(100, 100 * (v - kind.low) / (kind.high - kind.low))}%` }, text))));
+  }
+  if (scene.moves.length) {
+    const samples = [niceBelow(moveScale), niceBelow(moveScale / 4)].filter((v, k, all) => all.indexOf(v) === k), high = widest(groups) + 14;
+    item("moving", drawn("svg", { width: 96 * samples.length, height: high, class: "sample" }, ...samples.flatMap((v, k) => [drawn("path", { class: "arrow firm", d: arrow([96 * k + 2, high / 2 + 2], [96 * k + 44, high / 2 + 2], widthOf(v, groups), [0, 0]).d }), drawn("text", { x: 96 * k + 50, y: high / 2 + 5 }, count(v))])));
+    item(`how sure (${percent} range)`, element("div", { class: "swatches" }, ...CERTAINTY.map(([name, , words]) => element("span", {}, element("i", { class: `swatch ${name.replace(" ", "-")}` }), words))));
+  }
+  byId("legend").replaceChildren(...parts);
+}
+
+// ---- keeping the picture
+function pictureOf() {
+  const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")], foot = 26, head = 46;
+  const wanted = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "opacity", "font-size", "font-family", "font-weight", "paint-order", "vector-effect", "stroke-dasharray", "display"];
+  from.forEach((node, k) => { const style = getComputedStyle(node); to[k].setAttribute("style", wanted.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";")); });
+  const words = (x, y, text, size, colour, anchor = "start") => drawn("text", { x, y, style: `font:${size}px system-ui, sans-serif;fill:${css(colour)};text-anchor:${anchor}` }, text);
+  const whole = drawn("svg", { xmlns: "http://www.w3.org/2000/svg", width: view.width, height: view.height + head + foot, viewBox: `0 0 ${view.width} ${view.height + head + foot}` },
+    drawn("rect", { width: view.width, height: view.height + head + foot, style: `fill:${css("card")}` }),
+    words(10, 20, document.title, "15", "ink"), words(10, 38, timeName(state.time), "13", "soft"));
+  copy.setAttribute("x", "0"); copy.setAttribute("y", String(head)); copy.setAttribute("width", String(view.width)); copy.setAttribute("height", String(view.height));
+  whole.append(copy, words(10, view.height + head + 18, "headcount", "11", "soft"));
+  if (places.ground) whole.append(words(view.width - 10, view.height + head + 18, "Land: Natural Earth", "11", "soft", "end"));
+  return new XMLSerializer().serializeToString(whole);
+}
+const fileTime = () => data.times[state.time].replace(/[^\w-]+/g, "-");
+function savePicture(kind) {
+  const text = pictureOf();
+  if (kind === "svg") { save(`map-${fileTime()}.svg`, text, "image/svg+xml"); return; }
+  const image = new Image(), canvas = element("canvas", { width: 2 * view.width, height: 2 * (view.height + 72) });
+  image.onload = () => { canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height); canvas.toBlob((blob) => save(`map-${fileTime()}.png`, blob, "image/png")); };
+  image.src = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
 }

@@ -4,22 +4,27 @@ function drawSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
   const x = rows.map((r) => data.timeValues[nodes.t[r]]);
   const pick = (column) => rows.map((r) => column[r]);
-  const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>mean ${count(nodes.mean[r])}<br>${spread(nodes, r)}${percent}: ${range(nodes, r)}, sd ${count(nodes.sd[r])}<br>${nodes.observed[r] === null ? "not observed" : `observed ${count(nodes.observed[r])}`}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>interval not reliable"}`);
+  const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}<br>${seenText(r)}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>the range is a rough guide"}`);
   const band = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
   const here = data.timeValues[state.time];
+  byId("series-title").textContent = `${data.cells[state.cell]} over time`;
   return draw("series-chart", [
     { ...band, y: pick(nodes.lower) },
-    { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css("accent"), 0.22), name: `${percent} interval`, showlegend: true },
-    { x, y: pick(nodes.mean), type: "scatter", mode: "lines+markers", name: "mean", text: texts, hoverinfo: "text", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 } },
+    { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css("accent"), 0.22), name: `${percent} range`, showlegend: true },
+    { x, y: pick(nodes.mean), type: "scatter", mode: "lines+markers", name: "inferred", text: texts, hoverinfo: "text", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 } },
     {
-      x, y: pick(nodes.observed), type: "scatter", mode: "markers", name: "observed", hoverinfo: "skip",
+      x, y: pick(seen), type: "scatter", mode: "markers", name: scaled ? "counted, scaled to individuals" : "counted", hoverinfo: "skip",
       marker: { size: 8, color: rows.map((r) => (nodes.reliable[r] ? css("warm") : css("card"))), line: { color: css("warm"), width: 1.6 } },
     },
   ], {
-    height: 340, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 10, r: 14, t: 30, b: 40 }, hovermode: "x", dragmode: fine ? "zoom" : false,
+    height: 320, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 10, r: 14, t: 30, b: 40 }, hovermode: "x", dragmode: fine ? "zoom" : false,
     shapes: [{ type: "line", x0: here, x1: here, yref: "paper", y0: 0, y1: 1, line: { color: css("soft"), width: 1, dash: "dot" } }],
-    xaxis: timeAxis(), yaxis: axis({ title: { text: `individuals in cell ${short(data.cells[state.cell])}`, standoff: 6 }, rangemode: "tozero" }),
+    xaxis: timeAxis(), yaxis: axis({ title: { text: "individuals", standoff: 6 }, rangemode: "tozero" }),
   });
+}
+function saveSeries() {
+  const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
+  saveTable("cell.csv", ["time", "cell", "counted", "counted_per_rate", "mean", "lower", "upper"], rows.map((r) => [data.times[nodes.t[r]], data.cells[state.cell], nodes.observed[r], seen[r], nodes.mean[r], nodes.lower[r], nodes.upper[r]]));
 }
 
 function tint(colour, alpha) {
@@ -29,7 +34,7 @@ function tint(colour, alpha) {
 
 function moveList(title, rows, end) {
   if (!rows.length) return [];
-  const lines = rows.slice(0, 5).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), element("td", { class: "quiet" }, range(flows, r))));
+  const lines = rows.slice(0, 4).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), element("td", { class: "quiet" }, range(flows, r))));
   return [element("h4", {}, title), element("table", {}, element("tbody", {}, ...lines))];
 }
 
@@ -39,27 +44,23 @@ function fillAside() {
   const out = leaving[state.time].filter((r) => flows.o[r] === state.cell);
   const stay = out.find((r) => flows.d[r] === state.cell);
   const arrive = state.time > 0 ? leaving[state.time - 1].filter((r) => flows.d[r] === state.cell && flows.o[r] !== state.cell) : [];
-  const seen = nodes.observed[row] === null ? "not observed" : `observed ${count(nodes.observed[row])}`;
   box.replaceChildren(
-    element("h3", {}, `Cell ${data.cells[state.cell]}`), element("p", { class: "quiet" }, timeName(state.time)),
-    element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${spread(nodes, row)}${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, `sd ${count(nodes.sd[row])}; ${seen}`),
-    ...(nodes.reliable[row] || nodes.sd[row] === 0 ? [] : [element("p", { class: "quiet" }, "interval not reliable: few are expected here")]),
-    ...moveList("Came from (largest)", arrive, "o"),
-    ...(stay === undefined ? [] : [element("h4", {}, "Stay until the next time"), element("p", {}, `${count(flows.mean[stay])} (${range(flows, stay)})`)]),
-    ...moveList("Leave to (largest)", out.filter((r) => r !== stay), "d"),
+    element("h3", {}, data.cells[state.cell]), element("p", { class: "quiet" }, timeName(state.time)),
+    element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, seenText(row)),
+    ...(nodes.reliable[row] || nodes.sd[row] === 0 ? [] : [element("p", { class: "quiet" }, "few are expected here: the range is a rough guide")]),
+    ...moveList("Came from", arrive, "o"),
+    ...(stay === undefined ? [] : [element("h4", {}, "Stay"), element("p", {}, `${count(flows.mean[stay])} (${range(flows, stay)})`)]),
+    ...moveList("Leave to", out.filter((r) => r !== stay), "d"),
   );
 }
 
 function caption() {
   const box = byId("map-caption"), moves = leaving[state.time];
-  if (!moves.length) { box.replaceChildren(chain ? "The last time: no moves follow." : "No pairs begin with this variable."); return; }
-  const moved = moves.filter((r) => flows.o[r] !== flows.d[r]).reduce((a, r) => a + flows.mean[r], 0), shown = shownMoves();
-  const carried = shown.reduce((a, r) => a + flows.mean[r], 0);
-  const first = chain ? `${count(moved)} individuals move from ${timeName(state.time)} to ${timeName(state.time + 1)}; the ${shown.length} arrows shown carry ${count(carried)} of them. ` : "";
-  const keys = CERTAINTY.map(([kind, colour]) => [element("span", { class: "swatch", style: `background:${css(colour)}` }), kind]).flat();
-  const meaning = ` (firm: the lower end of the ${percent} interval is at least half the mean; maybe none: it is below one half).`;
-  const disc = mapped ? `Disc: mean; ring: upper end of the interval, faint where not reliable; arrow width ∝ √flow, widest ${count(widest)}.` : "Whiskers: the interval.";
-  box.replaceChildren(...(chain && mapped ? [element("p", {}, first)] : []), element("p", {}, chain ? "Moves:" : "Pairs:", ...keys, meaning), element("p", {}, disc));
+  if (!moves.length) { box.textContent = chain ? "This is the last time: no moves follow." : "No pairs begin with this variable."; return; }
+  if (!chain) { box.textContent = "Thin lines show the range."; return; }
+  const moved = sum(moves.filter(isMove).map((r) => flows.mean[r])), shown = mapped ? shownMoves() : barMoves();
+  const carried = sum(shown.map((m) => (mapped ? m.mean : flows.mean[m])));
+  box.textContent = `${count(moved)} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them.`;
 }
 
 // Curves of the run: one panel per quantity, at most two; `falls` have a logarithmic axis.

@@ -6,9 +6,11 @@ function drawAll(what) {
   byId("time").setAttribute("aria-valuetext", timeName(state.time));
   if (mapped) drawMap(); else { countBars(); flowBars(); }
   caption();
+  if (what.some((name) => ["theme", "width"].includes(name))) drawStrip();
+  markNow();
   if (!chain) return;
   if (byId("cell").value !== String(state.cell)) byId("cell").value = String(state.cell);
-  if (what.some((name) => ["cell", "time", "theme"].includes(name))) drawSeries();
+  if (playing === null && what.some((name) => ["cell", "time", "theme", "width"].includes(name))) drawSeries();
   if (!mapped && what.some((name) => ["theme", "width"].includes(name))) heatMap();
   fillAside();
 }
@@ -17,54 +19,59 @@ function listen(id, event, read) {
   byId(id).addEventListener(event, (happened) => change(read(happened.target)));
 }
 
-let playing = null;
-function stop() {
-  clearInterval(playing); playing = null;
-  byId("play").textContent = "▶"; byId("play").setAttribute("aria-label", "Play");
-}
-function play() {
-  if (playing !== null) { stop(); return; }
-  byId("play").textContent = "❚❚"; byId("play").setAttribute("aria-label", "Pause");
-  if (state.time === data.times.length - 1) change({ time: 0 });
-  playing = setInterval(() => {
-    if (state.time >= data.times.length - 1) stop(); else change({ time: state.time + 1 });
-  }, 900);
-}
-
 function choose(event) {
   const point = event.points.find((p) => p.customdata !== undefined);
-  if (point) change({ cell: mapped ? point.customdata : nodes.c[point.customdata] });
+  if (point) change({ cell: nodes.c[point.customdata] });
 }
 
-function start() {
+function saveMap() {
+  if (!flows.mean.length || !chain) { saveTable("counts.csv", ["time", "cell", "mean", "lower", "upper"], [...nodeAt[state.time].values()].map((r) => [data.times[state.time], data.cells[nodes.c[r]], nodes.mean[r], nodes.lower[r], nodes.upper[r]])); return; }
+  const rows = mapped ? shownMoves().flatMap((m) => m.rows) : barMoves();
+  saveTable("moves.csv", ["time", "origin", "dest", "mean", "lower", "upper"], rows.map((r) => [data.times[flows.t[r]], data.cells[flows.o[r]], data.cells[flows.d[r]], flows.mean[r], flows.lower[r], flows.upper[r]]));
+}
+
+function arrange() {
   const last = data.times.length - 1;
   byId("time").max = String(last);
   byId("time").setAttribute("aria-label", chain ? "Time" : "Variable");
   if (last === 0) byId("play").disabled = true;
+  byId("player").hidden = last === 0;
   data.cells.forEach((name, k) => byId("cell").append(element("option", { value: String(k) }, name)));
   byId("cell-hint").textContent = mapped ? "or choose it on the map" : "or choose its bar above";
-  byId("colour-box").hidden = !mapped;
+  for (const id of ["colour-box", "zoom", "save-png", "save-svg"]) byId(id).hidden = !mapped;
+  byId("show-box").hidden = !areas;
+  byId("colour").value = state.colour; byId("show").value = state.show;
+  if (!areas) byId("colour").querySelector('[value="mean"]').remove();
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
   if (!chain) {
-    for (const id of ["series", "here", "only-box"]) byId(id).hidden = true;
-    document.querySelector(".split").classList.add("alone");
-    document.querySelector('nav a[href="#series"]').remove();
-    document.querySelector('nav a[href="#map"]').textContent = "Counts";
+    for (const id of ["series", "here", "only-box", "speed-box"]) byId(id).hidden = true;
     byId("map-title").textContent = "Counts, variable by variable";
   }
+  if (window.innerWidth > 700) byId("options").open = true;
   curves("trace-chart", "trace-box", data.trace, ["residual", "log_evidence"], ["residual"], data.tolerance);
   curves("ascent-chart", "ascent-box", data.ascent, ["objective", "evidence", "error", "residual"].filter((name) => name !== "evidence" || !data.ascent?.objective), ["error", "residual"], null);
+}
 
+function start() {
+  const last = data.times.length - 1;
+  arrange();
   listen("time", "input", (target) => { stop(); return { time: Number(target.value) }; });
   listen("arrows", "change", (target) => ({ arrows: Number(target.value) }));
   listen("least", "change", (target) => ({ least: Number(target.value) }));
   listen("colour", "change", (target) => ({ colour: target.value }));
+  listen("show", "change", (target) => ({ show: target.value }));
+  listen("speed", "change", (target) => ({ speed: Number(target.value) }));
   listen("only", "change", (target) => ({ only: target.checked }));
   listen("cell", "change", (target) => ({ cell: Number(target.value) }));
   byId("play").addEventListener("click", play);
+  byId("save-png").addEventListener("click", () => savePicture("png"));
+  byId("save-svg").addEventListener("click", () => savePicture("svg"));
+  byId("save-map").addEventListener("click", saveMap);
+  byId("save-series").addEventListener("click", saveSeries);
+  byId("strip").addEventListener("click", (event) => { stop(); const box = byId("strip").getBoundingClientRect(); change({ time: Math.max(0, Math.min(last, Math.round((event.clientX - box.left - 9) / (box.width - 18) * last))) }); });
   byId("theme").addEventListener("click", () => {
-    const dark = document.documentElement.dataset.theme === "dark" || (!document.documentElement.dataset.theme && window.matchMedia("(prefers-color-scheme: dark)").matches);
+    const dark = isDark();
     document.documentElement.dataset.theme = dark ? "light" : "dark";
     change({ theme: !dark });
   });
@@ -73,13 +80,16 @@ function start() {
   let wide = window.innerWidth;
   window.addEventListener("resize", () => { if (window.innerWidth !== wide) { wide = window.innerWidth; change({ width: wide }); } });
 
+  if (mapped) makeMap();
   onChange(drawAll);
+  startMatrix();
   makeTables();
   // A quarter of the way in, at the fullest cell: something has happened by then.
   const time = Math.floor(last / 4);
   const cell = [...nodeAt[time].entries()].reduce((best, [c, r]) => (best === null || nodes.mean[r] > nodes.mean[best[1]] ? [c, r] : best), null);
   change({ time, cell: cell === null ? 0 : cell[0], theme: null });
-  byId("map-chart").on("plotly_click", choose);
+  if (!mapped) byId("map-chart").on("plotly_click", choose);
+  document.documentElement.dataset.ready = "yes";
 }
 
 start();

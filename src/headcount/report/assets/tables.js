@@ -38,8 +38,10 @@ function sheet(id, title, size, columns, first) {
     back.disabled = page === 0; next.disabled = from + PAGE >= order.length;
   }
 
+  const keep = element("button", { type: "button", class: "save" }, "CSV");
+  keep.addEventListener("click", () => saveTable(`${id.replace("table-", "")}.csv`, columns.map((column) => column.title), order.map((row) => columns.map((column) => (column.name ? column.text(row) : column.value(row))))));
   const table = element("table", { class: "sorted", id }, element("thead", {}, element("tr", {}, ...heads)), body);
-  byId("table-list").append(element("div", { class: "sheet" }, element("div", { class: "sheet-head" }, element("h3", {}, title), ...(short ? [] : [search])),
+  byId("table-list").append(element("div", { class: "sheet" }, element("div", { class: "sheet-head" }, element("h3", {}, title), ...(short ? [] : [search]), keep),
     element("div", { class: "scroller" }, table), ...(short ? [] : [element("div", { class: "pager" }, back, status, next)])));
   arrange();
 }
@@ -60,7 +62,7 @@ function makeTables() {
       : { title: name.replaceAll("_", " "), value: (row) => values[row], text: (row) => (values[row] === null ? "–" : String(Number(values[row].toPrecision(4))).replace("-", "−")) }));
     sheet("table-weights", "Learned weights", Object.values(data.weights)[0].length, columns, { by: 0, sign: 1 });
   }
-  sheet("table-nodes", "Counts", nodes.mean.length, [named(first, nodes.t, data.times), named(second, nodes.c, data.cells), figure("observed", nodes.observed), ...summaryColumns(nodes)], { by: 0, sign: 1 });
+  sheet("table-nodes", "Counts", nodes.mean.length, [named(first, nodes.t, data.times), named(second, nodes.c, data.cells), figure("counted", nodes.observed), ...summaryColumns(nodes)], { by: 0, sign: 1 });
   const ends = chain
     ? [named("time", flows.t, data.times), named("origin", flows.o, data.cells), named("dest", flows.d, data.cells)]
     : [named("variable", flows.t, data.times), named("state", flows.o, data.cells), named("other", flows.u, data.times), named("other state", flows.d, data.cells)];

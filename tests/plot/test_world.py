@@ -1,0 +1,72 @@
+"""The ground under a map: a projection that keeps areas, land where there is land."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.path import Path as Outline
+
+from headcount.plot._world import EARTH, Projection, graticule, ground
+
+CITIES = {"Madrid": (-3.7, 40.4), "Mendoza": (-68.8, -32.9), "Alice Springs": (133.9, -23.7)}
+SEAS = {"Biscay": (-5.0, 45.5), "Caspian": (51.0, 42.0), "Bering": (-178.0, 58.0)}
+"""Madrid and Mendoza lie opposite land, which the map turns inside out; the Caspian is a hole; the date line runs through the Bering Sea."""
+
+
+@given(st.floats(-180, 180), st.floats(-80, 80), st.floats(-180, 180), st.floats(-85, 85))
+def test_areas_are_kept(lon: float, lat: float, east: float, north: float) -> None:
+    """A small square of degrees has its area on the sphere, on both projections, wherever the map is centred."""
+    size = 0.01
+    square = np.array(
+        [[east, north], [east + size, north], [east + size, north + size], [east, north + size]]
+    )
+    radians = np.radians(size)
+    true = EARTH**2 * radians * (np.sin(np.radians(north + size)) - np.sin(np.radians(north)))
+    for whole in (False, True):
+        projection = Projection(lon, lat, whole)
+        flat = projection(square)
+        if np.hypot(*np.ptp(flat, axis=0)) > 100 or (not whole and np.hypot(*flat[0]) > 1.9 * EARTH):
+            continue  # torn at the edge of the world, or at the point opposite the centre
+        after = np.roll(flat, -1, axis=0)
+        area = np.sum(flat[:, 0] * after[:, 1] - after[:, 0] * flat[:, 1]) / 2
+        assert area == pytest.approx(true, rel=2e-2)
+
+
+@pytest.mark.parametrize("name", [*CITIES, *SEAS])
+@pytest.mark.parametrize("span", [4.0, 70.0, 170.0])
+def test_cities_are_on_land_and_seas_are_not(name: str, span: float) -> None:
+    """Whatever part of the world is shown, from a country to all of it, land covers cities and no sea."""
+    lon, lat = (CITIES | SEAS)[name]
+    corners = np.array(
+        [[lon - span / 2, max(-60, lat - span / 4)], [lon + span / 2, min(70, lat + span / 4)], [lon, lat]]
+    )
+    projection = Projection.around(corners)
+    assert projection.whole == (span > 100)
+    flat = projection(corners)
+    (x0, y0), (x1, y1) = flat.min(axis=0) - 100, flat.max(axis=0) + 100
+    land = ground(projection, (x0, y0, x1, y1), detail=(x1 - x0) / 1000).land
+    here = projection(np.array([[lon, lat]]))[0]
+    assert (sum(Outline(ring).contains_point(here) for ring in land) % 2 == 1) == (name in CITIES)
+
+
+def test_the_date_line_is_no_edge() -> None:
+    """Places on either side of the date line are neighbours."""
+    points = np.array([[178.0, -18.0], [-178.0, -17.0]])
+    flat = Projection.around(points)(points)
+    assert np.hypot(*(flat[1] - flat[0])) == pytest.approx(438, rel=0.02)
+
+
+def test_small_maps_have_no_coast() -> None:
+    """A map of one town shows no coastline 1:50m, which is true to about a kilometre only."""
+    points = np.array([[-4.5, 48.35], [-4.4, 48.42]])
+    assert ground(Projection.around(points), (-8, -8, 8, 8), detail=0.01).land == []
+
+
+def test_meridians_are_named() -> None:
+    """Lines of equal degrees around the data, east and west, north and south of Greenwich and the equator."""
+    names = {
+        m.name for m in graticule(Projection(0, 0, whole=False), np.array([[-20.0, -15.0], [20.0, 15.0]]))
+    }
+    assert {"0°", "15°W", "15°E", "15°N", "15°S"} <= names
