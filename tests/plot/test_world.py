@@ -12,7 +12,7 @@ from headcount.plot._world import EARTH, Projection, graticule, ground
 
 CITIES = {"Madrid": (-3.7, 40.4), "Mendoza": (-68.8, -32.9), "Alice Springs": (133.9, -23.7)}
 SEAS = {"Biscay": (-5.0, 45.5), "Caspian": (51.0, 42.0), "Bering": (-178.0, 58.0)}
-"""Madrid and Mendoza lie opposite land, which the map turns inside out; the Caspian is a hole; the date line runs through the Bering Sea."""
+"""Madrid and Mendoza lie opposite land, turned inside out; the Caspian is a hole; the date line runs through the Bering Sea."""
 
 
 @given(st.floats(-180, 180), st.floats(-80, 80), st.floats(-180, 180), st.floats(-85, 85))
