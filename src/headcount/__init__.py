@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         structure,
     )
     from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, Tree
+    from headcount.io import infer_many
     from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, fit, infer
     from headcount.observe import (
         Binomial,
@@ -72,6 +73,7 @@ __all__ = [
     "fit",
     "individual",
     "infer",
+    "infer_many",
     "io",
     "learn",
     "observe",
@@ -103,6 +105,7 @@ _HOME = {
         ),
         "population": ("Company", "Flocks", "Group"),
         "posterior": ("Posterior",),
+        "io": ("infer_many",),
         "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit", "infer"),
     }.items()
     for name in names

@@ -1,5 +1,6 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
+from headcount.io._many import Many, infer_many
 from headcount.io._moves import read_weights
 from headcount.io._network import read_network
 from headcount.io._noise import NOISES
@@ -15,9 +16,11 @@ from headcount.posterior._routes import route_lines
 __all__ = [
     "NOISES",
     "Case",
+    "Many",
     "Matrices",
     "Result",
     "TableError",
+    "infer_many",
     "load_result",
     "read_chain",
     "read_counts",

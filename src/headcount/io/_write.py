@@ -74,16 +74,29 @@ def write_results(
     if format not in FORMATS:
         message = f"format must be one of {', '.join(FORMATS)}, got {format!r}"
         raise ValueError(message)
-    place = Path(folder)
     made = Result.of(posterior, level=level)
     result = replace(
-        made,
-        attributes={**made.attributes, **(attributes or {})},
-        weights=weights,
-        ascent=ascent,
-        path=place / POSTERIOR_FILE,
+        made, attributes={**made.attributes, **(attributes or {})}, weights=weights, ascent=ascent
     )
-    tree = tree_of(result, draws=draw_group(posterior))
+    return put_results(
+        result, folder, draws=draw_group(posterior), format=format, omx=omx, safe_csv=safe_csv, force=force
+    )
+
+
+def put_results(
+    result: Result,
+    folder: str | os.PathLike[str],
+    *,
+    draws: Any = None,
+    format: str = "csv",
+    omx: bool = False,
+    safe_csv: bool = False,
+    force: bool = False,
+) -> tuple[Result, list[Path]]:
+    """As `write_results`, of a result that may come from another process, and its draws as `draw_group` makes them."""
+    place = Path(folder)
+    result = replace(result, path=place / POSTERIOR_FILE)
+    tree = tree_of(result, draws=draws)
     with filling(place, force=force) as stage:
         write_tree(tree, stage / POSTERIOR_FILE)
         _write_tables(result, stage, format=format, omx=omx, safe_csv=safe_csv)

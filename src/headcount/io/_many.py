@@ -1,0 +1,319 @@
+"""Many problems: years, species, regions, scenarios. Here, in processes, or on a Dask cluster; a broken run goes on where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from headcount.engines import Engine, NotConvergedError
+from headcount.engines._infer import as_engine
+from headcount.engines._progress import Progress
+from headcount.individual import MarkovChain
+from headcount.io._result import load_result
+from headcount.io._source import TableError
+from headcount.io._write import put_results
+from headcount.learn import infer
+from headcount.posterior._dataset import draw_group
+from headcount.posterior._result import Result
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+    from headcount.observe import Problem
+
+RETRIES = 3
+"""Times that a problem is run again after the process that ran it was lost; Dask gives up a task after as many workers by default."""
+FINGERPRINT = "problem_fingerprint"
+"""Attribute of a stored result that says which problem, engine and seed it answers."""
+
+Name = Hashable
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem, with everything its answer depends on; it travels as a whole."""
+
+    problem: Problem
+    engine: Engine | None
+    seed: tuple[int, int] | None
+    level: float
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for tasks that have the same answer."""
+        from joblib import hash as digest
+
+        model, problem = self.problem.model, self.problem
+        law: Any = model.factors if not isinstance(model, MarkovChain) else None
+        if isinstance(model, MarkovChain):
+            law = (model.initial if model.initial_known else None, list(model.transitions))
+        data = [(s.scope, s.index, s.weights, s.noise.family[0], vars(s.noise)) for s in problem.sites]
+        dispersion = None if problem.dispersion is None else problem.dispersion.text
+        asked = (
+            dict(model.states),
+            law,
+            problem.population,
+            dispersion,
+            data,
+            repr(self.engine),
+            self.seed,
+            self.level,
+        )
+        return str(digest(asked))
+
+    def run(self) -> Answer:
+        """The answer, or why there is none. One BLAS thread: several of these share a machine."""
+        import numpy as np
+        from threadpoolctl import threadpool_limits
+
+        rng = None if self.seed is None else np.random.default_rng(self.seed)
+        try:
+            with threadpool_limits(limits=1):
+                posterior = infer(self.problem, self.engine, rng=rng, progress=False)
+        except (ValueError, ArithmeticError, MemoryError, NotConvergedError) as error:
+            return Answer(failure=f"{type(error).__name__}: {error}")
+        return Answer(Result.of(posterior, level=self.level), draw_group(posterior))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What comes back from a worker."""
+
+    result: Result | None = None
+    draws: Any = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Many(Mapping[Name, Result]):
+    """Results by the problem's name; problems without one are in ``failures``, with the reason.
+
+    Attributes
+    ----------
+    results
+        In the order in which the problems were given.
+    failures
+        Why a problem has no result: it did not converge, contradicts itself, is too large.
+    """
+
+    results: Mapping[Name, Result]
+    failures: Mapping[Name, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: Name) -> Result:
+        if name in self.failures:
+            raise KeyError(f"{name!r} has no result: {self.failures[name]}")
+        return self.results[name]
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def to_frame(self, what: str = "summary") -> pd.DataFrame:
+        """``"nodes"`` or ``"flows"`` of all problems, under each other, or one row per problem: ``"summary"``."""
+        import pandas as pd
+
+        if what not in ("summary", "nodes", "flows"):
+            raise ValueError(f"to_frame takes summary, nodes or flows, got {what!r}")
+        if what != "summary":
+            tables = [getattr(r, what).assign(problem=name) for name, r in self.results.items()]
+            if not tables:
+                return pd.DataFrame(columns=["problem"])
+            whole = pd.concat(tables, ignore_index=True)
+            return whole[["problem", *(c for c in whole.columns if c != "problem")]]
+        kept = ("status", "engine", "seconds", "log_evidence")
+        rows = [{"problem": n, **{k: r.attributes[k] for k in kept}} for n, r in self.results.items()]
+        rows += [{"problem": n, "status": "failed", "failure": why} for n, why in self.failures.items()]
+        return pd.DataFrame(rows, columns=["problem", *kept, "failure"])
+
+
+def infer_many(
+    problems: Mapping[Name, Problem] | Sequence[Problem],
+    engine: Engine | str | None = None,
+    *,
+    rng: int | None = None,
+    client: Any = None,
+    workers: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    level: float = 0.9,
+    progress: bool | None = None,
+) -> Many:
+    """Infer many problems, each as :func:`headcount.infer` would; one that fails does not stop the others.
+
+    Parameters
+    ----------
+    problems
+        By name, or in a sequence (named 0, 1, …).
+    engine
+        As for `infer`; the same for all.
+    rng
+        Seed for random engines: problem k gets the seed (rng, k), wherever it runs.
+    client
+        A Dask client, or the address of a scheduler (``"tcp://…"``). Problems of lost workers are run again.
+    workers
+        Or: this many processes on this machine. Without both the problems run here, one after the other.
+    out
+        Folder: each problem's results are written to a folder of its name as soon as they are there. A run that is started again
+        with the same problems and folder reads what is finished, and computes only the rest.
+    level
+        Of the intervals.
+
+    Returns
+    -------
+    Many
+        Results by name, and why some have none.
+
+    Examples
+    --------
+    >>> import headcount as hc
+    >>> chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=2)
+    >>> years = {year: hc.Problem(chain, 50, hc.Poisson([[30, 21], [28, y]])) for year, y in ((2024, 20), (2025, 27))}
+    >>> found = hc.infer_many(years)
+    >>> found[2025].nodes["mean"].round(1).tolist()
+    [26.5, 23.5, 27.4, 22.6]
+    """
+    named = dict(problems) if isinstance(problems, Mapping) else dict(enumerate(problems))
+    if client is not None and workers is not None:
+        raise ValueError("client and workers are both given: a Dask client has its own workers")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}: give a whole number of processes, 1 or more, or None")
+    chosen = None if engine is None else as_engine(engine)
+    if chosen is not None and chosen.random and rng is None:
+        raise ValueError(f"{chosen.name} is random: give rng, a seed, so that the answers can be got again")
+    seeds = [None if rng is None else (rng, k) for k in range(len(named))]
+    tasks = {n: Task(p, chosen, s, level) for (n, p), s in zip(named.items(), seeds, strict=True)}
+    folders = _folders(out, list(named))
+    answers = {name: answer for name, task in tasks.items() if (answer := _finished(task, folders.get(name)))}
+    left = {name: task for name, task in tasks.items() if name not in answers}
+    with Progress("problems", len(tasks), show=progress) as bar, _running(client, workers) as run:
+        for _ in answers:
+            bar.advance()
+        for name, answer in run(left):
+            if answer.result is not None and name in folders:
+                marked = {**answer.result.attributes, FINGERPRINT: tasks[name].fingerprint}
+                made, _ = put_results(
+                    replace(answer.result, attributes=marked), folders[name], draws=answer.draws, force=True
+                )
+                answer = replace(answer, result=made)
+            answers[name] = replace(answer, draws=None)
+            bar.advance(text=f"{name}: {answer.failure or 'done'}"[:60])
+    ordered = {name: answers[name] for name in named}
+    return Many(
+        {n: a.result for n, a in ordered.items() if a.result is not None},
+        {n: a.failure for n, a in ordered.items() if a.result is None},
+    )
+
+
+def _folders(out: str | os.PathLike[str] | None, names: list[Name]) -> dict[Name, Path]:
+    """One folder per problem, of its name; characters that a file name may not have are written as %-codes."""
+    if out is None:
+        return {}
+    from headcount._atomic import check_folder
+
+    folders = {name: Path(out) / quote(str(name), safe=" +,;=@~()") for name in names}
+    if len(set(folders.values())) < len(folders):
+        raise ValueError(
+            "two problems have the same name as text, and would share a folder: give other names"
+        )
+    for folder in folders.values():
+        check_folder(folder)
+    return folders
+
+
+def _finished(task: Task, folder: Path | None) -> Answer | None:
+    """The stored answer to a task, where an earlier run wrote it whole; None elsewhere."""
+    if folder is None or not folder.exists():
+        return None
+    try:
+        result = load_result(folder)
+    except TableError:
+        return None
+    return Answer(result) if result.attributes.get(FINGERPRINT) == task.fingerprint else None
+
+
+Runner = Callable[[Mapping[Name, Task]], Iterator[tuple[Name, Answer]]]
+
+
+@contextmanager
+def _running(client: Any, workers: int | None) -> Iterator[Runner]:
+    """The way to run tasks: on a cluster, in processes, or here; answers come as they are ready."""
+    if client is not None:
+        with _connected(client) as connected:
+            yield lambda tasks: _on_cluster(connected, tasks)
+    elif workers is not None and workers > 1:
+        yield lambda tasks: _in_processes(workers, tasks)
+    else:
+        yield lambda tasks: ((name, task.run()) for name, task in tasks.items())
+
+
+@contextmanager
+def _connected(client: Any) -> Iterator[Any]:
+    """A Dask client: the given one, or one for an address, closed at the end."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError("running on a cluster needs Dask: pip install 'headcount[cluster]'") from None
+    if not isinstance(client, str):
+        yield client
+        return
+    try:
+        made = Client(client, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"client is {client!r}, and no scheduler answers there: {error}") from None
+    with made:
+        yield made
+
+
+def _on_cluster(client: Any, tasks: Mapping[Name, Task]) -> Iterator[tuple[Name, Answer]]:
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    if not tasks:
+        return
+    futures = {
+        client.submit(Task.run, task, pure=False, retries=RETRIES): name for name, task in tasks.items()
+    }
+    for future in as_completed(futures, raise_errors=False):
+        if future.status == "cancelled":
+            raise ConnectionError(
+                "the connection to the cluster was lost: run again with the same problems and out, and what is finished is not repeated"
+            )
+        try:
+            answer = future.result()
+        except KilledWorker as error:
+            answer = Answer(failure=f"its workers were lost, {RETRIES} times and more: {error}")
+        yield futures.pop(future), answer
+
+
+def _numbered(name: Name, task: Task) -> tuple[Name, Answer]:
+    return name, task.run()
+
+
+def _in_processes(workers: int, tasks: Mapping[Name, Task]) -> Iterator[tuple[Name, Answer]]:
+    """Loky processes; where one is killed the pool is made again for what is left."""
+    from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    left = dict(tasks)
+    for lost in range(RETRIES + 1):
+        if not left:
+            return
+        pool = Parallel(
+            n_jobs=workers, return_as="generator_unordered", inner_max_num_threads=1, backend="loky"
+        )
+        try:
+            for name, answer in pool(delayed(_numbered)(name, task) for name, task in list(left.items())):
+                del left[name]
+                yield name, answer
+        except TerminatedWorkerError as error:
+            if lost == RETRIES:
+                reason = f"the processes that ran it were killed, {RETRIES + 1} times: {error}"
+                yield from ((name, Answer(failure=reason)) for name in left)
+                return
