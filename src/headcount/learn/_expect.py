@@ -39,6 +39,8 @@ class EStep:
     parameters: Array
     start: Mapping[str, Array] | None
     seed: int
+    keep_tables: bool = False
+    """Whether the expected counts of all cliques travel back."""
 
     def infer(self) -> Posterior:
         """The posterior under these parameters."""
@@ -78,8 +80,15 @@ class EStep:
             status=outcome.status if finite else Status.NOT_FINITE,
             excess=outcome.residual / outcome.tolerance if outcome.tolerance > 0 else 0.0,
             negative=negative,
+            tables=_all_tables(posterior) if self.keep_tables else {},
             posterior=posterior,
         )
+
+
+def _all_tables(posterior: Posterior) -> dict[Scope, Array]:
+    """Expected counts of every clique."""
+    cliques = [tuple(c) for c in posterior.problem.model.junction_tree.cliques]
+    return {c: np.asarray(dense(posterior.beliefs.mean(c)), dtype=float) for c in cliques}
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,8 @@ class Expected:
     """Expected counts below zero, added up: they are left out of the statistics, as no model has them."""
     failure: str = ""
     """Why there is no answer: the model cannot have made the data, or the engine broke down."""
+    tables: Mapping[Scope, Array] = field(default_factory=dict)
+    """Expected counts of every clique, where they were asked for."""
     posterior: Posterior | None = None
     """None where the E-step ran in another process: only the statistics travel back."""
 
@@ -127,6 +138,8 @@ class Evaluation:
     failure: str = ""
     """Why there is no evidence here; the gradient is then NaN."""
     posteriors: tuple[Posterior | None, ...] = field(default=(), metadata={"saved": False}, repr=False)
+    tables: tuple[Mapping[Scope, Array], ...] = field(default=(), metadata={"saved": False}, repr=False)
+    """Per problem, expected counts of every clique, where they were asked for."""
 
     @property
     def value(self) -> float:
@@ -148,11 +161,13 @@ class Expectation:
     mapper: Mapper
     e_steps: int = field(default=0)
 
-    def tasks(self, x: Array, starts: Sequence[Mapping[str, Array]] | None) -> list[EStep]:
+    def tasks(
+        self, x: Array, starts: Sequence[Mapping[str, Array]] | None, *, keep_tables: bool = False
+    ) -> list[EStep]:
         """One per problem. Every one keeps its seed: common random numbers make random engines comparable."""
         found = starts if starts else [None] * len(self.problems)
         return [
-            EStep(f, p, self.engine, x, s or None, self.seed + k)
+            EStep(f, p, self.engine, x, s or None, self.seed + k, keep_tables)
             for k, (f, p, s) in enumerate(zip(self.families, self.problems, found, strict=True))
         ]
 
@@ -163,10 +178,14 @@ class Expectation:
         return self._join(x, found, tuple(one.posterior for one in found))
 
     def several(
-        self, points: Sequence[Array], starts: Sequence[Mapping[str, Array]] | None
+        self,
+        points: Sequence[Array],
+        starts: Sequence[Mapping[str, Array]] | None,
+        *,
+        keep_tables: bool = False,
     ) -> list[Evaluation]:
-        """Evaluate at several points at once; their posteriors are dropped."""
-        found = self.mapper([task for x in points for task in self.tasks(x, starts)])
+        """Evaluate at several points at once; their posteriors are dropped, expected counts kept where asked for."""
+        found = self.mapper([task for x in points for task in self.tasks(x, starts, keep_tables=keep_tables)])
         self.e_steps += len(points)
         count = len(self.problems)
         return [self._join(x, found[k * count : (k + 1) * count], ()) for k, x in enumerate(points)]
@@ -190,6 +209,7 @@ class Expectation:
             negative=sum(one.negative for one in found),
             failure=failure,
             posteriors=posteriors,
+            tables=tuple(one.tables for one in found),
         )
 
     def posteriors(self, point: Evaluation) -> tuple[Posterior, ...]:

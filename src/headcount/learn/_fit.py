@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from headcount.checks import generator, instance, is_sequence
-from headcount.engines import Auto, Engine, Status, TiltedEP
+from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.learn._climb import Climber, ClimbState, dense_inverse, trace_row
 from headcount.learn._expect import Expectation, running
 from headcount.learn._families import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
-from headcount.learn._initial import integrated
+from headcount.learn._integrate import integrated
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._refine import CLOSE_ENOUGH, LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
@@ -26,6 +27,7 @@ from headcount.learn._starts import begin, choose_engine, rival_notes
 from headcount.observe import Problem, ProblemError
 
 CHECKPOINT_KIND = "headcount checkpoint"
+PARAMETERS = ("integrated", "plug-in")
 DEFAULT_BUDGET = {"ascent": 100, "em": 500}
 """Iterations: ascent takes 10 to 20 where EM takes hundreds."""
 
@@ -42,6 +44,7 @@ def fit(
     truth: Any = None,
     standard_errors: bool = True,
     refine: bool = True,
+    parameters: Literal["integrated", "plug-in"] = "integrated",
     rng: np.random.Generator | int | None = None,
     client: Any = None,
     workers: int | None = None,
@@ -82,6 +85,10 @@ def fit(
         Whether ascent goes on, by the same differences, from the zero of Fisher's gradient to the maximum of the
         engine's evidence, until its slope says that less than 0.02 standard errors are left or the evidence no longer
         rises. The two are one where E-steps are exact (and for MAP). It needs standard errors.
+    parameters
+        ``"integrated"``: the fit's posteriors include the uncertainty of the parameters (when there are standard errors), at two
+        more E-steps per parameter when they are first asked for. ``"plug-in"``: they take the estimate for the truth
+        (`Fit.plug_in` has that in both cases). The uncertainty of an initial distribution under a flat prior is always included.
     rng
         Seed or generator for random engines.
     client, workers
@@ -101,6 +108,8 @@ def fit(
     settings, problems = _paired(parametrisation, problem)
     families = bind(settings, problems)
     engine = _checked_engine(method, engine, rng)
+    if parameters not in PARAMETERS:
+        raise ValueError(f'parameters is {parameters!r}: give "integrated" or "plug-in"')
     seed = int(generator(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
     checkpoints = _Checkpoints(checkpoint, families, mark)
@@ -119,8 +128,12 @@ def fit(
         refine = refine and method == "ascent"
         ended, status, information = _searched(begun, climber, errors=standard_errors, refine=refine)
         point = ended.climb.point
-        pairs = zip(expect.posteriors(point), families, strict=True)
-        posteriors = tuple(integrated(posterior, family, point.x) for posterior, family in pairs)
+        plug_ins = integrated(expect, ended.climb, None)
+        integrate = None
+        if parameters == "integrated" and information is not None:
+            integrate = _later(expect, information, ended, client, workers)
+            if client is not None:  # it may be closed when they are asked for
+                integrate = partial(tuple, integrate())
     made = Fit(
         parametrisations=settings,
         templates=tuple(p.model for p in problems),
@@ -139,12 +152,35 @@ def fit(
         searched=ended.searched,
         seconds=ended.seconds,
         data=fingerprint([data_of(p) for p in problems]),
-        last=tuple(last_node(p) for p in posteriors),
-        posteriors=posteriors,
+        last=tuple(last_node(p) for p in plug_ins),
+        plug_ins=plug_ins,
+        integrate=integrate,
     )
     if strict and not status.good:
         raise FitNotConvergedError(made, tolerance)
     return made
+
+
+def _later(
+    expect: Expectation,
+    information: Information,
+    ended: ClimbState,
+    client: Any,
+    workers: int | None,
+) -> Callable[[], tuple[Posterior, ...]]:
+    """Integrates over the parameters when called, with the same workers as the fit."""
+
+    def run() -> tuple[Posterior, ...]:
+        with running(expect.problems, client=client, workers=workers) as mapper:
+            own = replace(expect, mapper=mapper)
+            return integrated(own, ended.climb, information, ended.optima, _moves(expect.problems))
+
+    return run
+
+
+def _moves(problems: Sequence[Problem]) -> float:
+    """Moves made in all: the scale of what complete counts could say."""
+    return float(sum(p.population * max(1, len(p.model.variables) - 1) for p in problems))
 
 
 def _paired(
@@ -286,8 +322,7 @@ def _informed(ended: ClimbState, climber: Climber, *, refine: bool) -> tuple[Cli
     expect = climber.expect
     began = time.perf_counter() - ended.seconds
     climb = ended.climb
-    # Moves made in all: the scale of what complete counts could say.
-    moves = float(sum(p.population * max(1, len(p.model.variables) - 1) for p in expect.problems))
+    moves = _moves(expect.problems)
     guess = dense_inverse(climb) if climb.pairs else None
     found = observed_information(climb.point, expect, expect.families[0].names, moves, guess=guess)
     steps, found = refined(climb, found, expect, individuals=moves) if refine else ([], found)

@@ -34,6 +34,9 @@ SECOND_BELOW = 0.1
 """Share of the complete information below which the second step is taken: above it the first is at least 0.03 standard errors."""
 WIDEST = 10.0
 """Largest standard error of something identified, in an individual's standard deviations."""
+LONGEST_SPREAD = 3.0
+"""Longest standard deviation of the estimate that is integrated over, in the same unit: odds of e³ ≈ 20 either way, beyond which a
+probability is as good as 0 or 1."""
 LONGEST_STEP = 0.25
 """Longest difference step, in the same unit."""
 CURVATURE_ERROR = 0.3
@@ -98,6 +101,11 @@ class Information:
     (K, K): J⁻¹ at a maximum, and elsewhere what leads up, also where the evidence curves upwards."""
     lean: Array = field(default_factory=lambda: np.zeros(0))
     """By how much the slope of the engine's evidence exceeds Fisher's gradient, shape (K,)."""
+    spread: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """One standard deviation of the estimate per column, shape (K, R): S Sᵀ is the covariance, except that along directions the data
+    hardly determine a column is no longer than `LONGEST_SPREAD`, and directions without any effect are left out."""
+    flat: bool = False
+    """Whether the data leave a direction open that complete counts would determine: the evidence then has a ridge, not a maximum."""
     edge: tuple[str, ...] = ()
     """Probabilities that ran to zero; everything else is found as if they were held there."""
 
@@ -340,6 +348,8 @@ def examine(
         discrepancy=float(np.sqrt(np.sum(rise**2 / np.abs(share[told])))),
         inverse=(back[:, told] / np.abs(share[told])) @ back[:, told].T,
         lean=inverse.T @ lean,
+        flat=not seen.all(),
+        spread=back / np.sqrt(np.maximum(np.abs(share), 1.0 / (LONGEST_SPREAD**2 * individuals))),
     )
 
 

@@ -17,12 +17,11 @@ count is used twice: as data and as the initial distribution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from headcount import engines
@@ -32,7 +31,6 @@ from headcount.learn._components import Array, Component, Rows
 from headcount.learn._families import Family, Tables, chain_family, with_transitions
 from headcount.learn._parametrisation import FLAT, Parametrisation, initial_rows
 from headcount.observe import Problem
-from headcount.posterior import Beliefs, Promises, Status
 from headcount.posterior._groups import seen
 from headcount.tables import Scope, dense
 
@@ -184,37 +182,43 @@ def infer_initial(
     return posterior
 
 
-def integrated(posterior: Posterior, family: Family, x: Array) -> Posterior:
-    """The posterior at an estimated initial distribution, with the uncertainty of that estimate where the engine gives any."""
+class InitialResponse(NamedTuple):
+    """What a learned initial distribution adds to a posterior at its estimate."""
+
+    parameters: Sequence[int] = ()
+    """Positions of its log-odds among all parameters where their uncertainty is found here (or cannot be), not by E-steps."""
+    response: Callable[[Scope], Array] | None = None
+    """Change of a table's mean per standard deviation of the log-odds, given all other parameters, shape (entries, K)."""
+    log_evidence: float | None = None
+    """Integrated over the initial distribution where its uncertainty is included."""
+
+
+def initial_response(posterior: Posterior, family: Family, x: Array) -> InitialResponse:
+    """The uncertainty of an initial distribution learned under the flat prior, from the covariances of the posterior."""
     chain = family if isinstance(family, InitialFamily) else chain_family(family)
+    evidence = posterior.log_evidence
     if chain is None or chain.initial is None:
-        return posterior
+        return InitialResponse(log_evidence=evidence)
+    info = posterior.outcome.info
     if chain.template.initial_known:
-        posterior.outcome.info["initial"] = (
-            "learned from all counts without a prior, its uncertainty not included"
-        )
-        return posterior
-    posterior.outcome.info["initial"] = "learned from all counts under a flat prior"
+        info["initial"] = "learned from all counts without a prior"
+        return InitialResponse(log_evidence=evidence)
+    component = next(k for k, c in enumerate(family.components) if c is chain.initial)
+    before = sum(len(c.names) for c in family.components[:component])
+    where = range(before, before + len(chain.initial.names))
+    info["initial"] = "learned from all counts under a flat prior"
     if not posterior.beliefs.has_spread:
-        return posterior
-    if (
-        "log_evidence_mc_error" in posterior.diagnostics
-    ):  # solved without matrices: no covariances of flows with the first counts
-        posterior.outcome.info["initial"] += ", its uncertainty not included"
-        return posterior
-    where = [k for k, c in enumerate(family.components) if c is chain.initial]
-    beliefs = _integrated(posterior, chain.initial, family.split(x)[where[0]])
-    posterior.outcome.info["initial"] += ", its uncertainty included"
-    outcome = replace(posterior.outcome, beliefs=beliefs)
-    if (
-        outcome.status is Status.EXACT
-    ):  # the integral over the initial distribution is Gaussian, whatever the engine was
-        outcome = replace(outcome, status=Status.CONVERGED)
-    return Posterior(posterior.problem, posterior.settings, outcome)
+        return InitialResponse(where, log_evidence=evidence)
+    if "log_evidence_mc_error" in posterior.diagnostics:
+        # Solved without matrices: there are no covariances of flows with the first counts.
+        info["initial"] += ", its uncertainty not included"
+        return InitialResponse(where, log_evidence=evidence)
+    info["initial"] += ", its uncertainty included"
+    return _by_covariances(posterior, chain.initial, family.split(x)[component], where)
 
 
-def _integrated(posterior: Posterior, rows: Rows, x: Array) -> IntegratedBeliefs:
-    """The beliefs at π̂, with the covariance of log π and the evidence integrated over it."""
+def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[int]) -> InitialResponse:
+    """The response cov(n_A, n₀) J^(−1/2), and the evidence integrated over log π."""
     first = (posterior.problem.model.variables[0],)
     free = rows.place[1]
     complete = rows.information(x, np.full(rows.free.shape, posterior.problem.population / rows.free.sum()))
@@ -230,68 +234,7 @@ def _integrated(posterior: Posterior, rows: Rows, x: Array) -> IntegratedBeliefs
         log_det = 2 * float(np.log(np.diagonal(lower)).sum()) + float(np.log(share).sum())
         prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
-    return IntegratedBeliefs(
-        posterior.beliefs, posterior.problem, first, free, root, evidence, posterior.diagnostics
+    beliefs = posterior.beliefs
+    return InitialResponse(
+        where, lambda scope: np.asarray(beliefs.covariance(scope, first))[:, free] @ root, evidence
     )
-
-
-@dataclass(frozen=True)
-class IntegratedBeliefs(Beliefs):
-    """Beliefs at an estimated initial distribution, with the uncertainty of that estimate."""
-
-    base: Beliefs
-    problem: Problem
-    first: Scope
-    """The first time."""
-    free: NDArray[np.intp]
-    """Its cells whose log-odds were learned."""
-    root: Array
-    """A square root of the covariance of these log-odds, shape (K, K)."""
-    log_evidence: float | None
-    diagnostics: Mapping[str, Any]
-
-    @property
-    def model(self) -> Model:
-        """The model with the estimated initial distribution."""
-        return self.problem.model
-
-    @property
-    def population(self) -> int:
-        """N."""
-        return self.problem.population
-
-    def mean(self, scope: Scope) -> Array:
-        """As at the estimate: exact to first order."""
-        return self.base.mean(scope)
-
-    def _response(self, scope: Scope) -> Array:
-        """Change of the table's mean per standard deviation of the estimate, shape (entries, K)."""
-        return np.asarray(self.base.covariance(scope, self.first))[:, self.free] @ self.root
-
-    def variance(self, scope: Scope) -> Array | None:
-        """That at the estimate, and that of the estimate."""
-        known = self.base.variance(scope)
-        if known is None:
-            return None
-        extra = np.einsum("ak,ak->a", *[self._response(scope)] * 2)
-        return np.asarray(dense(known), dtype=float) + extra.reshape(np.shape(known))
-
-    def covariance(self, a: Scope, b: Scope) -> Array:
-        """That at the estimate, and that of the estimate."""
-        return np.asarray(self.base.covariance(a, b)) + self._response(a) @ self._response(b).T
-
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """Draws at the estimate, moved by draws of the estimate; as integers, rounded so that tables still agree."""
-        if integer:
-            from headcount.posterior._draws import whole_draws
-
-            like_gaussian: Any = self  # it has all that rounding asks of Gaussian beliefs
-            return whole_draws(like_gaussian, size, rng=rng, sweep=False)
-        draws = self.base.sample(size, rng=rng, integer=False)
-        moves = rng.normal(size=(size, self.root.shape[1]))
-        return {s: t + (moves @ self._response(s).T).reshape(t.shape) for s, t in draws.items()}
-
-    @property
-    def promises(self) -> Promises:
-        """As at the estimate."""
-        return self.base.promises

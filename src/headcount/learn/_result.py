@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -58,8 +58,8 @@ class Fit:
         identified, counts below zero.
     information
         Observed information, covariance and unidentified directions; None when not asked for.
-    posteriors
-        One per problem, at the estimate; empty for a fit that was read from a file.
+    plug_ins
+        The posteriors at the estimate, as if it were the truth, one per problem; empty for a fit that was read from a file.
     """
 
     parametrisations: tuple[Parametrisation, ...]
@@ -83,7 +83,11 @@ class Fit:
     """Distinct maxima that the search for a start found, the best first; empty where a start was given."""
     searched: int = 0
     """MAP E-steps that the search spent on other starts; they are not among ``e_steps``."""
-    posteriors: tuple[Posterior, ...] = field(default=(), repr=False, metadata={"saved": False})
+    plug_ins: tuple[Posterior, ...] = field(default=(), repr=False, metadata={"saved": False})
+    integrate: Callable[[], tuple[Posterior, ...]] | None = field(
+        default=None, repr=False, metadata={"saved": False}
+    )
+    """Makes `posteriors`; None where they are the plug-ins."""
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -172,10 +176,20 @@ class Fit:
         """The fitted model of a single problem."""
         return _single(self.models, "models")
 
+    @cached_property
+    def posteriors(self) -> tuple[Posterior, ...]:
+        """One per problem, the parameters' uncertainty included; inferred when first asked for (two E-steps per parameter)."""
+        return self.plug_ins if self.integrate is None else self.integrate()
+
     @property
     def posterior(self) -> Posterior:
-        """The final posterior of a single problem."""
+        """The posterior of a single problem, the parameters' uncertainty included: see `posteriors`."""
         return _single(self.posteriors, "posteriors")
+
+    @property
+    def plug_in(self) -> Posterior:
+        """The posterior of a single problem at the estimate, as if that were the truth: its intervals are too narrow."""
+        return _single(self.plug_ins, "plug_ins")
 
     def apply(self, problem: Problem) -> Problem:
         """Another problem (or the same) under the fitted parameters, as `infer` takes it."""

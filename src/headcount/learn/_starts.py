@@ -171,7 +171,7 @@ def _optima(
     found: list[Optimum] = []
     for state, point in close:
         end = _climbed(state, cheap, POLISH_BUDGET, POLISHED).climb
-        if ends and (end.residual > POLISHED or any(_same(end, other) for other in ends)):
+        if ends and (end.residual > POLISHED or any(same_maximum(end, other) for other in ends)):
             continue
         ends.append(end)
         own = tried(expect, end.point.x, point) or point
@@ -180,7 +180,7 @@ def _optima(
     return (*found, *made[len(close) :])
 
 
-def _same(a: Climb, b: Climb) -> bool:
+def same_maximum(a: Climb, b: Climb) -> bool:
     """Whether two polished climbs ended within `APART` standard errors of each other, in probabilities, weights and rates."""
     family = a.point.objective.families[0]
     here, there = family.natural(a.point.x), family.natural(b.point.x)

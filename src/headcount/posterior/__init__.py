@@ -2,6 +2,7 @@
 
 from headcount.posterior._beliefs import Beliefs, Promises
 from headcount.posterior._fit_check import FitCheck
+from headcount.posterior._mixture import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._outcome import NotConvergedError, Outcome, Status
 from headcount.posterior._posterior import Estimate, Posterior, Total
 
@@ -9,6 +10,8 @@ __all__ = [
     "Beliefs",
     "Estimate",
     "FitCheck",
+    "IntegratedBeliefs",
+    "MixtureBeliefs",
     "NotConvergedError",
     "Outcome",
     "Posterior",

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 SCATTER_LEVEL = 0.004
 """p-value of the score statistic below which counts are said to scatter too much."""
+FEWEST_FREE = 3
+"""Counts less learned parameters below which there is no check."""
 OTHER_LEVEL = 0.001
 """p-value below which the other tests (residuals, totals; too little scatter, which is no fault) speak. Together with
 `SCATTER_LEVEL` the warning appears in about 0.6 % of the data sets of a true model."""
@@ -135,8 +137,11 @@ class FitCheck:
         return squares.agg(dispersion="mean", counts="size").reset_index()
 
 
-def fit_check(problem: Problem) -> FitCheck:
-    """Check the counts of a problem against its model (see the module)."""
+def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
+    """Check the counts of a problem against its model (see the module).
+
+    `learned` is ∂E[y]/∂θ of all observed counts, shape (counts, K), where parameters θ of the model were learned from them.
+    """
     begun = perf_counter()
     if not problem.sites:
         return FitCheck(None, "Not checked: nothing was observed.")
@@ -144,7 +149,8 @@ def fit_check(problem: Problem) -> FitCheck:
         return FitCheck(None, "Not checked: the check knows one group of individuals only.")
     if problem.disperses:
         return FitCheck(None, "Not checked: the check knows individuals that move alone only.")
-    check = _steps_ahead(problem) if _is_exact_chain(problem) else _left_out(problem)
+    by_steps = learned is None and _is_exact_chain(problem)
+    check = _steps_ahead(problem) if by_steps else _left_out(problem, learned)
     return _timed(check, perf_counter() - begun)
 
 
@@ -152,24 +158,27 @@ def _timed(check: FitCheck, seconds: float) -> FitCheck:
     return replace(check, seconds=seconds)
 
 
-def _left_out(problem: Problem) -> FitCheck:
+def _left_out(problem: Problem, learned: Array | None) -> FitCheck:
     """The check with every count predicted from all others of its window."""
     windows = windows_of(problem)
     if windows is None:
         return FitCheck(
             None, f"Not checked: more than {MOST_COUNTS:,} counts would have to be held against each other."
         )
-    parts = [
-        part
-        for window in windows
-        if (part := left_out_part(problem, window, alone=len(windows) == 1)) is not None
-    ]
+    alone = len(windows) == 1
+    made = (left_out_part(problem, window, alone=alone, learned=learned) for window in windows)
+    parts = [part for part in made if part is not None]
     if not parts:
         return FitCheck(None, "Not checked: the noise has no sample(n, *, rng) to compare with.")
     scatter, residual = (joined([part[k] for part in parts]) for k in ("scatter", "residual"))
     freedom, kept = sum(part["freedom"] for part in parts), sum(part["kept"] for part in parts)
     if scatter.mean <= 0 or freedom <= 0:
         return FitCheck(None, "Not checked: the model leaves no observed count a choice.")
+    if learned is not None and sum(part["free"] for part in parts) < FEWEST_FREE:
+        return FitCheck(
+            None,
+            f"Not checked: {learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free.",
+        )
     index, y, error, sd, whole = (
         np.concatenate([part[name] for part in parts]) for name in ("index", "y", "error", "sd", "whole")
     )

@@ -40,6 +40,10 @@ WINDOW = 600
 CLEAR_BELOW, CLEAR_ABOVE = 2.0, 20.0
 """Statistics this many Gaussian standard deviations above their mean or less (but above −2), and those further off, need no simulated
 data sets: small counts make the true standard deviation larger than a Gaussian's, up to twice as large (measured at N = 20)."""
+NOT_LEARNED = 1e-8
+"""Share of the largest information about a learned parameter below which nothing was learned: rounding of central differences."""
+EXPLAINED = 1e-6
+"""Share of a count's weight that must be left after all learned parameters for it to be checked."""
 TINY = 1e-300
 """A spread that can be divided by."""
 
@@ -120,8 +124,14 @@ def windows_of(problem: Problem) -> list[list[int]] | None:
     return windows if largest <= MOST_COUNTS else None
 
 
-def left_out_part(problem: Problem, window: list[int], *, alone: bool) -> dict[str, Any] | None:
-    """Errors of prediction, and both statistics, of one window."""
+def left_out_part(
+    problem: Problem, window: list[int], *, alone: bool, learned: Array | None
+) -> dict[str, Any] | None:
+    """Errors of prediction, and both statistics, of one window.
+
+    `learned` is ∂E[y]/∂θ, shape (all counts, K), of parameters θ that were learned from these counts. The weights then leave out what
+    θ could explain, W = S⁻¹ − S⁻¹G(GᵀS⁻¹G)⁺GᵀS⁻¹, so that, to first order, nothing depends on which θ was found.
+    """
     counts = counts_of(problem, window)
     if counts is None:
         return None
@@ -129,7 +139,17 @@ def left_out_part(problem: Problem, window: list[int], *, alone: bool) -> dict[s
     k = a[:, None] * counts.cov_n * a
     s = k + counts.noise
     w = np.linalg.inv(s + np.diag(np.maximum(LEAST_NOISE - np.diag(counts.noise), 0.0)))
-    own = np.diag(w)
+    whole_weight = np.diag(w)
+    if learned is not None:
+        pull = w @ learned[counts.place]
+        w = (
+            w
+            - pull
+            @ np.linalg.pinv(learned[counts.place].T @ pull, rcond=NOT_LEARNED, hermitian=True)
+            @ pull.T
+        )
+    explained = np.diag(w) <= EXPLAINED * whole_weight  # a count that has a parameter to itself says nothing
+    own = np.where(explained, np.inf, np.diag(w))
     predicted = np.maximum(np.einsum("ij,ij->i", w @ s, w), 0.0) / own**2  # (W S W)_kk / W_kk²
     wkw = w @ k @ w
     kept = predicted >= LEAST_VARIANCE
@@ -143,6 +163,7 @@ def left_out_part(problem: Problem, window: list[int], *, alone: bool) -> dict[s
         "error": (w @ r) / own,
         "sd": np.sqrt(predicted),
         "kept": int(kept.sum()),
+        "free": float(np.einsum("ij,ji->", w, s)),
         "freedom": float(np.einsum("ij,ji->", wkw, k)),
         "scatter": tested(wkw, s, r, simulate),
         "residual": tested((w * share) @ w, s, r, simulate),

@@ -7,6 +7,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headcount.posterior._beliefs import Beliefs
 
 
@@ -58,6 +63,8 @@ class Outcome:
     seconds: float = 0.0
     trace: tuple[dict[str, float], ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
+    learned: Callable[[], NDArray[np.float64]] | None = field(default=None, repr=False)
+    """Where parameters were learned from these data: ∂E[y]/∂parameters of all observed counts under the model, (counts, K)."""
 
 
 class Named(Protocol):

@@ -202,7 +202,8 @@ class Posterior:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
         from headcount.posterior._fit_check import fit_check
 
-        return fit_check(self.problem)
+        learned = self.outcome.learned
+        return fit_check(self.problem, learned=None if learned is None else learned())
 
     def group(self, name: Hashable) -> Posterior:
         """One group of a problem with several: a posterior of its own counts and flows, with everything that one can be asked.

@@ -41,6 +41,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "seconds": plain(outcome.seconds),
         "seed": plain(outcome.info.get("seed")),
         "initial_law": outcome.info.get("initial", "given with the model"),
+        "parameters": outcome.info.get("parameters", "given with the model"),
         "population": posterior.problem.population,
         "dispersion": None if dispersion is None else dispersion.text,
         "log_evidence": None if evidence is None else plain(float(evidence)),

@@ -1,0 +1,255 @@
+"""Posteriors after a fit: parameters that were learned are not known, and several maxima may explain the data alike.
+
+The parameters are N(x̂, V) around the estimate. One warm-started E-step at each end of every standard deviation of V gives the response
+of all expected counts to it, and `IntegratedBeliefs` adds its square to the variance. Where the evidence at an end is much lower than a
+Gaussian's ½ nat below the maximum, the data forbid to go so far: the end is moved inwards, by its own fall. Where the data say nothing,
+the end is `LONGEST_SPREAD` away. Maxima within `RIVAL` nats of the best are mixed by their evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from headcount.engines import Posterior, Status
+from headcount.learn._climb import Climb, Climber, Optimum, em_residual, first_state, usable
+from headcount.learn._components import Array
+from headcount.learn._expect import Evaluation, Expectation
+from headcount.learn._families import Family
+from headcount.learn._information import Information, observed_information
+from headcount.learn._initial import initial_response
+from headcount.learn._starts import RIVAL, same_maximum
+from headcount.observe import Problem
+from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
+from headcount.tables import Domain, Scope
+
+EXPECTED_FALL = 0.5
+"""Nats by which the evidence falls over one standard deviation if it is Gaussian."""
+DEEPEST_FALL = 1.5
+"""Nats of fall beyond which an end is moved inwards: three times what is expected, so that the sd is wrong by a factor of 1.7."""
+TRIALS = 3
+"""Places tried of an end."""
+MOST_RESPONSES = 20_000_000
+"""Most numbers kept of all responses of one problem: 160 MB. Beyond, the columns are mixed at random into fewer (see `_sketched`)."""
+FEWEST_COLUMNS = 8
+"""Fewest columns worth keeping: a variance from 8 random ones is known to 50 %."""
+BATCH = 16
+"""Columns whose tables are held at once."""
+RANDOM_COLUMNS = 50
+"""Most parameters integrated over with a random engine: each adds the Monte-Carlo error of its means to the variance."""
+TANGENT_STEP = 1e-4
+"""Step of differences of expected counts: its square and float64's precision over it are both below 1e-7."""
+
+
+def integrated(
+    expect: Expectation,
+    climb: Climb,
+    information: Information | None,
+    optima: Sequence[Optimum] = (),
+    individuals: float = 1.0,
+) -> tuple[Posterior, ...]:
+    """One posterior per problem, its spread including that of the parameters; without standard errors, of the initial law only."""
+    point = climb.point
+    best = _around(expect, point, information)
+    if information is None:
+        return best
+    others = _other_maxima(expect, climb, information, optima, individuals)
+    if not others:
+        return best
+    parts = [best, *(_around(expect, at, known) for at, known in others)]
+    # Not Laplace's volume around each: at probabilities near zero, where most second maxima lie, log-odds have no Gaussian.
+    heights = np.array([point.value, *(at.value for at, _ in others)])
+    weights = np.exp(heights - heights.max())
+    return tuple(_mixed(group, weights / weights.sum()) for group in zip(*parts, strict=True))
+
+
+def _mixed(parts: Sequence[Posterior], weights: Array) -> Posterior:
+    """Several maxima as one posterior; its problem is that of the best."""
+    first = parts[0]
+    if not first.beliefs.has_spread:
+        return first
+    beliefs = MixtureBeliefs(
+        [p.beliefs for p in parts],
+        weights,
+        first.log_evidence,
+        dict(first.diagnostics) | {"maxima": len(parts)},
+    )
+    first.outcome.info["parameters"] += (
+        f"; {len(parts)} maxima mixed by their evidence ({', '.join(f'{w:.2g}' for w in weights)})"
+    )
+    return Posterior(first.problem, first.settings, replace(first.outcome, beliefs=beliefs))
+
+
+def _other_maxima(
+    expect: Expectation,
+    best: Climb,
+    information: Information,
+    optima: Sequence[Optimum],
+    individuals: float,
+) -> list[tuple[Evaluation, Information]]:
+    """Maxima within `RIVAL` nats of the best that the fit's own engine climbs to from the other optima."""
+    found: list[tuple[Evaluation, Information]] = []
+    climbs: list[Climb] = []
+    if information.flat:  # the other climbs ended on the same ridge, which the spread follows already
+        return found
+    for optimum in optima[1:]:
+        if not optima[0].evidence - optimum.evidence < RIVAL:
+            continue
+        start = expect(optimum.working, None)
+        if start.failure:
+            continue
+        first = first_state(Climb(start, residual=em_residual(start)), expect, optimum.start)
+        ended, status = Climber(expect, tolerance=1e-3)(first)
+        at = ended.climb.point
+        if not status.good or best.point.value - at.value >= RIVAL:
+            continue
+        if not any(same_maximum(ended.climb, other) for other in [best, *climbs]):
+            climbs.append(ended.climb)
+            found.append((at, observed_information(at, expect, expect.families[0].names, individuals)))
+    return found
+
+
+def _around(expect: Expectation, point: Evaluation, information: Information | None) -> tuple[Posterior, ...]:
+    """The posteriors at a maximum, with the spread of the parameters around it."""
+    posteriors = expect.posteriors(point)
+    initial = [
+        initial_response(posterior, family, point.x)
+        for posterior, family in zip(posteriors, expect.families, strict=True)
+    ]
+    columns, why_not = _columns(expect, information, initial[0].parameters)
+    none: list[dict[Scope, Array]] = [{} for _ in posteriors]
+    responses = _responses(expect, point, columns) if columns.shape[1] else none
+    made = []
+    for k, posterior in enumerate(posteriors):
+        family, problem = expect.families[k], expect.problems[k]
+        learned = partial(_tangent, family, problem, point.x)
+        parts = [p for p in (responses[k], initial[k].response) if p]
+        info = {"parameters": why_not or "learned, their uncertainty included"}
+        outcome = replace(posterior.outcome, learned=learned, info=posterior.outcome.info | info)
+        if parts and posterior.beliefs.has_spread:
+            beliefs = IntegratedBeliefs(
+                posterior.beliefs,
+                posterior.problem,
+                partial(_joined, parts),
+                initial[k].log_evidence,
+                posterior.diagnostics,
+            )
+            # The integral over parameters is Gaussian, whatever the engine was.
+            status = Status.CONVERGED if outcome.status is Status.EXACT else outcome.status
+            outcome = replace(outcome, beliefs=beliefs, status=status)
+        made.append(Posterior(posterior.problem, posterior.settings, outcome))
+    return tuple(made)
+
+
+Response = Mapping[Scope, Array] | Callable[[Scope], Array]
+
+
+def _joined(parts: Sequence[Response], scope: Scope) -> Array:
+    """All responses of a table side by side, shape (entries, columns)."""
+    return np.hstack([part(scope) if callable(part) else _of_table(part, scope) for part in parts])
+
+
+def _of_table(responses: Mapping[Scope, Array], scope: Scope) -> Array:
+    """The response of a table inside a clique, by margins."""
+    clique = next(c for c in responses if set(scope) <= set(c))
+    table = responses[clique]
+    margin = np.asarray(Domain(clique, table.shape[1:]).project(table, scope))
+    return margin.reshape(len(table), -1).T
+
+
+def _columns(expect: Expectation, information: Information | None, apart: Sequence[int]) -> tuple[Array, str]:
+    """Standard deviations of the parameters, (K, R), without those along `apart` given the others; or why there are none."""
+    count = len(expect.families[0].names)
+    none = np.zeros((count, 0))
+    kept = np.setdiff1d(np.arange(count), apart)
+    if not len(kept):
+        return none, "given with the model"
+    if information is None:
+        return none, "learned, their uncertainty not included"
+    if expect.engine.random and len(kept) > RANDOM_COLUMNS:
+        return none, (
+            f"learned, their uncertainty not included ({len(kept)} parameters are too many for a random engine)"
+        )
+    covariance = information.spread @ information.spread.T
+    values, vectors = np.linalg.eigh(covariance[np.ix_(kept, kept)])
+    some = values > 1e-14 * values.max(initial=0.0)
+    return covariance[:, kept] @ (vectors[:, some] / np.sqrt(values[some])), ""
+
+
+def _responses(expect: Expectation, point: Evaluation, columns: Array) -> list[dict[Scope, Array]]:
+    """Per problem and clique, half the change of expected counts between the ends of every column, (columns, *table)."""
+    sizes = [
+        sum(int(np.prod(p.model.size(tuple(c)))) for c in p.model.junction_tree.cliques)
+        for p in expect.problems
+    ]
+    width = columns.shape[1]
+    most = MOST_RESPONSES // max(sizes)
+    mixing = np.eye(width) if width <= most else _sketched(width, max(most, FEWEST_COLUMNS))
+    made: list[dict[Scope, Array]] = [{} for _ in expect.problems]
+    for begin in range(0, width, BATCH):
+        some = np.arange(begin, min(begin + BATCH, width))
+        ends = _ends(expect, point, columns[:, some])
+        for k, tables in enumerate(made):
+            for clique in ends[0][0][k]:
+                halves = np.array([0.5 * (up[k][clique] - down[k][clique]) for up, down in ends])
+                part = np.tensordot(mixing[:, some], halves, axes=1)
+                tables[clique] = tables[clique] + part if clique in tables else part
+    return made
+
+
+def _sketched(width: int, kept: int) -> Array:
+    """Random signs, shape (kept, width): E[MᵀM] = 1, so that sums of squares over fewer columns are right on average."""
+    return np.random.default_rng(0).choice([-1.0, 1.0], size=(kept, width)) / np.sqrt(kept)
+
+
+Tables = tuple[Mapping[Scope, Array], ...]
+
+
+def _ends(expect: Expectation, point: Evaluation, columns: Array) -> list[tuple[Tables, Tables]]:
+    """Expected counts at both ends of every column; where no end can be evaluated, those at the point itself."""
+    length = {(k, sign): 1.0 for k in range(columns.shape[1]) for sign in (1, -1)}
+    found: dict[tuple[int, int], Tables] = {}
+    missing = list(length)
+    for trial in range(TRIALS):
+        points = [point.x + sign * length[k, sign] * columns[:, k] for k, sign in missing]
+        evaluated = expect.several(points, point.starts, keep_tables=True)
+        for end, new in zip(missing, evaluated, strict=True):
+            fall = point.value - new.value
+            if not usable(new, point):
+                length[end] *= 0.3
+            elif fall > DEEPEST_FALL and trial < TRIALS - 1:
+                length[end] *= np.sqrt(EXPECTED_FALL / fall)
+            else:
+                found[end] = new.tables
+        missing = [end for end in missing if end not in found]
+        if not missing:
+            break
+    if missing:
+        here = expect.several([point.x], point.starts, keep_tables=True)[0].tables
+        found |= dict.fromkeys(missing, here)
+    return [(found[k, 1], found[k, -1]) for k in range(columns.shape[1])]
+
+
+def _tangent(family: Family, problem: Problem, x: Array) -> Array:
+    """∂E[y]/∂x of all observed counts before seeing them, shape (counts, K), by central differences."""
+    n, mean = _expected(family.apply(x, problem))
+    slope = _expected(family.apply(x, problem), n + 1.0)[1] - mean
+    made = []
+    for shift in TANGENT_STEP * np.eye(len(x)):
+        (up, high), (down, low) = (_expected(family.apply(x + s, problem), n) for s in (shift, -shift))
+        made.append((slope * (up - down) + high - low) / (2 * TANGENT_STEP))
+    return np.array(made).T
+
+
+def _expected(problem: Problem, at: Array | None = None) -> tuple[Array, Array]:
+    """Expected entries under the model, and what the noise makes of them (or of those given)."""
+    model, population = problem.model, problem.population
+    n = np.concatenate([population * s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
+    given = n if at is None else at
+    mean = np.zeros(len(n))
+    for index, law in problem.noises:
+        mean[index] = law.moments(given[index])[0]
+    return n, mean
