@@ -47,9 +47,9 @@ SPOILED = {
         r"row 1: 'zone', 'site' could each be the column for cell",
     ),
     "ragged": (COUNTS.replace("1,pond,33", "1,pond,33,7"), r"rows do not fit the header.*line 4"),
-    "latin-1": (
-        COUNTS.replace("hill", "hüll").encode("latin-1"),
-        r"row 3: the byte 0xfc is not UTF-8.*'ü'.*--encoding latin-1",
+    "unknown encoding": (
+        COUNTS.replace("hill", "Łódź").encode("cp1250"),
+        r"row 3: the byte 0xa3 is not UTF-8.*'£'.*--encoding latin-1",
     ),
     "binary": (b"\x89PNG\x00\x01\x02\x00", r"not a text table"),
     "slashes": (COUNTS.replace("\n0,", "\n03/04/2024,"), r"day and month cannot be told apart"),
@@ -59,7 +59,7 @@ SPOILED = {
     ),
     "wide": (
         "time," + ",".join(f"c{k}" for k in range(9)) + "\n0" + ",1" * 9 + "\n",
-        r"must be made long first",
+        r"must be made long first.*--wide",
     ),
 }
 

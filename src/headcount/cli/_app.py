@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headcount._version import __version__
-from headcount.cli._show import guarded, say, terminal
+from headcount.cli._show import guarded, say, speak, terminal
 
 if TYPE_CHECKING:
     from headcount.io import Case
 
 _TABLES = "Tables"
+_WRITTEN = "How the files are written"
+_FOUND_OUT = "(found out, and said, unless given)."
+_MARK = "MARK or FILE=MARK"
 _NOISE = "Noise"
 _ENGINE = "Engine"
 _PAIR = "NAME=VALUE"
@@ -69,13 +72,39 @@ class Options:
         list[str] | None,
         _option("Which column is which: count=birds (repeat).", _TABLES, "--column", metavar=_PAIR),
     ] = None
-    encoding: Annotated[str | None, _option("Of text files; UTF-8 unless given.", _TABLES)] = None
+    wide: Annotated[
+        bool,
+        _option(
+            "Counts have one column per cell or per date, transitions one per destination.", _TABLES, "--wide"
+        ),
+    ] = False
     uneven: Annotated[
         bool, _option("Take times with gaps between them as successive.", _TABLES, "--uneven")
     ] = False
     normalise: Annotated[
         bool, _option("Divide every origin's values by their sum.", _TABLES, "--normalise")
     ] = False
+    decimal: Annotated[
+        list[str] | None, _option(f"Decimal separator: . or , {_FOUND_OUT}", _WRITTEN, metavar=_MARK)
+    ] = None
+    thousands: Annotated[
+        list[str] | None,
+        _option(f"Separator of thousands: . , ' or a space {_FOUND_OUT}", _WRITTEN, metavar=_MARK),
+    ] = None
+    missing: Annotated[
+        list[str] | None,
+        _option(
+            "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", _WRITTEN, metavar="TEXT"
+        ),
+    ] = None
+    dates: Annotated[
+        str | None,
+        _option(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}", _WRITTEN),
+    ] = None
+    encoding: Annotated[
+        list[str] | None,
+        _option(f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", _WRITTEN, metavar="NAME or FILE=NAME"),
+    ] = None
     noise: Annotated[
         str,
         _option("poisson, binomial, negative-binomial, gaussian, laplace or exact.", _NOISE, show="poisson"),
@@ -126,6 +155,9 @@ class Output:
     keep: Annotated[bool, typer.Option("--keep", help="Write the answer even when it did not converge.")] = (
         False
     )
+    report: Annotated[
+        bool, typer.Option("--report", help="Write the page with the map too, as headcount report does.")
+    ] = False
     safe_csv: Annotated[
         bool,
         typer.Option("--safe-csv", help="Put an apostrophe before labels that a spreadsheet would run."),
@@ -145,6 +177,11 @@ class Output:
         if self.format == "parquet" and find_spec("pyarrow") is None:
             raise ValueError("writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv")
         check_folder(self.out)
+        if self.report:
+            from headcount.cli._run import check_page
+            from headcount.report._write import PAGE_FILE
+
+            check_page(self.out / PAGE_FILE, self.force)
 
     def check_files(self, case: "Case", *, fitted: bool) -> None:
         """Refuse a folder in which files that are not ours would be overwritten."""
@@ -180,8 +217,23 @@ class Chain:
     force: Force = False
 
 
+def _flag(name: str, text: str) -> inspect.Parameter:
+    option = Annotated[bool, typer.Option(f"--{name}", help=text)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+
+
+_VOICE = [
+    _flag("quiet", "Print nothing but errors."),
+    _flag("json", "Print one JSON object instead of text; errors are in it too."),
+]
+"""What every command takes."""
+
+
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace every parameter whose type is a dataclass of options by one option per field; the command gets the object."""
+    """Replace every parameter whose type is a dataclass of options by one option per field; the command gets the object.
+
+    Every command also takes ``--quiet`` and ``--json``.
+    """
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
     for given in inspect.signature(command).parameters.values():
@@ -193,11 +245,13 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
+        speak(quiet=given.pop("quiet"), as_json=given.pop("json"))
         made = {
             name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()
         }
         command(**given, **made)
 
+    parameters += _VOICE
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
@@ -213,8 +267,9 @@ def _parameter(option: Any) -> inspect.Parameter:
 app = typer.Typer(
     name="headcount",
     help="Recover how many were where, and how they moved, from noisy totals.",
+    epilog="Exit codes: 0 well, 1 the system refused or something is missing, 2 bad input, 3 too large for the memory limit, 4 not "
+    "converged, 130 interrupted, 143 stopped.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -224,7 +279,7 @@ app.add_typer(simulate, name="simulate")
 Counts = Annotated[
     list[Path],
     typer.Argument(
-        help="time, cell, count (CSV, Parquet or NetCDF); with --network, tables of its variables."
+        help="time, cell, count (CSV, Excel, Parquet or NetCDF); with --network, tables of its variables."
     ),
 ]
 
@@ -291,7 +346,33 @@ def plan(counts: Counts, *, options: Options) -> None:
         run_plan(counts, options)
 
 
+@app.command()
+@takes_options
+def check(counts: Counts, *, options: Options) -> None:
+    """Read the files as infer would, and say everything that is wrong or was decided; nothing runs, nothing is written."""
+    with guarded(options.memory_limit):
+        from headcount.cli._run import run_check
+
+        run_check(counts, options)
+
+
+@app.command()
+@takes_options
+def new(
+    field: Annotated[str, typer.Argument(help="birds, zones, wards or census.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    *,
+    force: Force = False,
+) -> None:
+    """Make a folder with example tables and the commands that read them, to start from by replacing the tables."""
+    with guarded():
+        from headcount.cli._new import run_new
+
+        run_new(field, folder, force=force)
+
+
 @simulate.command()
+@takes_options
 def birds(
     *,
     side: Annotated[int, typer.Option(help="The map has side² cells.")] = 6,
@@ -325,6 +406,7 @@ def chain(
 
 
 @app.command()
+@takes_options
 def report(
     results: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
     *,
@@ -344,14 +426,16 @@ def report(
 
 
 @app.command()
+@takes_options
 def doctor() -> None:
     """Say what this machine and environment offer, and what is missing."""
-    from headcount.cli._doctor import examine, show
+    with guarded():
+        from headcount.cli._doctor import examine, show
 
-    findings = examine()
-    show(findings)
-    if not all(finding.healthy for finding in findings):
-        raise typer.Exit(1)
+        findings = examine()
+        show(findings)
+        if not all(finding.healthy for finding in findings):
+            raise typer.Exit(1)
 
 
 def main() -> None:

@@ -6,11 +6,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
 from headcount._version import __version__
+from headcount.cli._show import show_table, tell
 from headcount.memory import SHARE, free_memory, readable_bytes
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)[^;]*(?:;.*extra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
@@ -41,15 +42,9 @@ def examine() -> tuple[Finding, ...]:
 
 def show(findings: tuple[Finding, ...]) -> None:
     """Print the findings as a table."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("", "subject", "found", box=None)
-    for finding in findings:
-        mark = "[green]ok[/]" if finding.healthy else "[red]missing[/]"
-        table.add_row(mark, finding.subject, escape(finding.found))
-    Console(highlight=False).print(table)
+    tell(findings=[asdict(finding) for finding in findings])
+    rows = [["ok" if f.healthy else "missing", f.subject, f.found] for f in findings]
+    show_table(None, ["", "subject", "found"], 3, rows)
 
 
 def _usable_cores() -> int:

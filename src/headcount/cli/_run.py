@@ -20,6 +20,7 @@ from headcount.cli._show import (
     show_plan,
     show_posterior,
     show_weights,
+    tell,
     wrote,
 )
 
@@ -112,7 +113,9 @@ def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, li
         return None, []
     if start is not None and "," not in given and not Path(given).exists() and not _is_number(given):
         return given, []
-    values = read_weights(parse_weights(given), case.feature_names, encoding=options.encoding)
+    values = read_weights(
+        parse_weights(given), case.feature_names, encoding=_by_file(options.encoding, "--encoding")
+    )
     said = (
         []
         if start is not None
@@ -161,6 +164,10 @@ def _write_and_show(
         wrote(output.out)
         show_posterior(result)
         show_notes(notes)
+        if output.report:
+            from headcount.report import write
+
+            files = [*files, write(output.out)]
         show_files(files, good=good)
     else:
         show_posterior(Result.of(posterior, level=output.level))
@@ -179,6 +186,20 @@ def run_plan(counts: Sequence[Path], options: Options) -> None:
     refuse_too_large(plan)
 
 
+def run_check(counts: Sequence[Path], options: Options) -> None:
+    """Read everything, then say what was found: what there is, what was decided."""
+    case = read_case(counts, options)
+    problem = case.problem
+    choice, _ = planned(problem, replace(options, seed=0))
+    seen = sum(map(len, problem.sites))
+    what = (
+        f"{len(problem.model.variables)} times or variables, {seen} counts, population {problem.population:,}"
+    )
+    say(("nothing is wrong", "bold green"), f"  {what}; {choice.name} would infer it")
+    tell(status="nothing is wrong", counts=seen, population=problem.population, engine=choice.name)
+    show_notes(case.notes)
+
+
 def read_case(counts: Sequence[Path], options: Options) -> Case:
     """The problem that the tables describe, and how individuals move together."""
     case = _read_tables(counts, options)
@@ -195,6 +216,10 @@ def _read_tables(counts: Sequence[Path], options: Options) -> Case:
     columns = dict(_pair(text, "--column") for text in options.column or ()) or None
     names = ("rate", "background", "detection", "sd", "scale", "dispersion")
     parameters = {name: getattr(options, name) for name in names}
+    written: dict[str, Any] = {
+        name: _by_file(getattr(options, name), f"--{name}") for name in ("encoding", "decimal", "thousands")
+    }
+    written["missing"] = tuple(options.missing or ())
     if options.network is not None:
         return read_network(
             options.network,
@@ -203,7 +228,7 @@ def _read_tables(counts: Sequence[Path], options: Options) -> Case:
             noise=options.noise,
             parameters=parameters,
             columns=columns,
-            encoding=options.encoding,
+            **written,
         )
     if len(counts) != 1:
         raise TableError(
@@ -223,9 +248,11 @@ def _read_tables(counts: Sequence[Path], options: Options) -> Case:
         flow_noise=options.flow_noise,
         flow_parameters={name: getattr(options, f"flow_{name}") for name in ("rate", "detection", "sd")},
         columns=columns,
-        encoding=options.encoding,
         uneven=options.uneven,
         normalise=options.normalise,
+        dates=options.dates,
+        wide=options.wide,
+        **written,
     )
 
 
@@ -264,6 +291,10 @@ def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
     from headcount.engines._plan import plan
 
     choice = chosen(problem, named_engine(options))
+    if choice.engine.random and options.seed is None:
+        raise ValueError(
+            f"{choice.engine.name} is random: give --seed and a whole number, so that the answer can be got again"
+        )
     made = replace(plan(problem, choice.engine), reason=choice.reason)
     return choice.engine, made
 
@@ -331,17 +362,27 @@ def _needed(value: float | None, option: str) -> float:
 
 def run_report(results: Path, out: Path | None, *, title: str | None, force: bool) -> None:
     """Write the page of a finished run and say where it is."""
-    from headcount._atomic import OutputError, check_file
     from headcount.report import write
-    from headcount.report._write import PAGE_FILE, is_page
+    from headcount.report._write import PAGE_FILE
 
-    target = out if out is not None else (results if results.is_dir() else results.parent) / PAGE_FILE
+    check_page(
+        out if out is not None else (results if results.is_dir() else results.parent) / PAGE_FILE, force
+    )
+    page = write(results, out, title=title)
+    tell(page=str(page))
+    say(str(page))
+
+
+def check_page(target: Path, force: bool) -> None:
+    """Refuse to write a page over a file that is none of ours."""
+    from headcount._atomic import OutputError, check_file
+    from headcount.report._write import is_page
+
     check_file(target)
     if target.exists() and not force and not is_page(target):
         raise OutputError(
             f"{target}: headcount did not write this file: give another name, or overwrite it with --force"
         )
-    say(str(write(results, out, title=title)))
 
 
 def parse_weights(text: str | None) -> Any:
@@ -359,6 +400,19 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not sign or not name.strip() or not value.strip():
         raise ValueError(f"{option} takes NAME=VALUE, got {text!r}")
     return name.strip(), value.strip()
+
+
+def _by_file(given: Sequence[str] | None, option: str) -> str | dict[str, str] | None:
+    """What an option says about the files: the same for all, or ``{file: value}`` from FILE=VALUE ("" for all others)."""
+    if not given:
+        return None
+    pairs = [text.rpartition("=") for text in given]
+    made = {name: value for name, _, value in pairs}
+    if len(made) < len(pairs) or not all(made.values()):
+        raise ValueError(
+            f"{option} is one value for all files, or FILE=VALUE for one; got {', '.join(given)}"
+        )
+    return made
 
 
 def _literal(text: str) -> Any:

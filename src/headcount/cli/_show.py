@@ -7,9 +7,11 @@ converged, 130 interrupted, 143 stopped, 1 anything else; the reason is printed 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -44,6 +46,9 @@ _MEANING = {
     "truth_counts": "the true counts",
     "truth_flows": "the true movements",
     "manifest.json": "checksums of these files",
+    "report.html": "the page with the map",
+    "run.sh": "the commands, explained",
+    "README.md": "what the files are",
 }
 
 
@@ -67,6 +72,38 @@ _SHOWN = 50
 """Problems that are printed; more are counted."""
 _written: list[Path] = []
 """Folders that this command has written to, so that what is said of an error afterwards is right."""
+
+
+_facts: dict[str, Any] = {}
+"""What a command found out, printed as one JSON object where that was asked for."""
+
+
+@dataclass
+class _Voice:
+    """How the running command speaks: in words, not at all, or in JSON at its end."""
+
+    words: bool = True
+    as_json: bool = False
+
+
+_voice = _Voice()
+
+
+def speak(*, quiet: bool = False, as_json: bool = False) -> None:
+    """Set how the command that starts now speaks; errors are always printed."""
+    _voice.words, _voice.as_json = not (quiet or as_json), as_json
+    _facts.clear()
+
+
+def tell(**facts: Any) -> None:
+    """Note facts for ``--json``."""
+    _facts.update(facts)
+
+
+def _end(code: int) -> None:
+    """Print what was found out as JSON, where that was asked for."""
+    if _voice.as_json:
+        print(json.dumps(_facts | {"exit_code": code}, default=str, ensure_ascii=False, indent=2))
 
 
 class _Stream:
@@ -126,24 +163,36 @@ def terminal() -> Iterator[None]:
 def guarded(memory_limit: str | None = None) -> Iterator[None]:
     """Turn errors that a user can mend into a report and an exit code; others keep their traceback."""
     _written.clear()
+    code = 1
     try:
         with nullcontext() if memory_limit is None else limited(memory_limit):
             yield
+        code = 0
+    except typer.Exit as ended:
+        code = ended.exit_code
+        raise
     except KeyboardInterrupt:
-        _refuse(f"Interrupted; {_outcome()}.", INTERRUPTED)
+        code = INTERRUPTED
+        _refuse(f"Interrupted; {_outcome()}.", code)
     except MemoryError:
-        _refuse(f"The machine has no more memory to give: see headcount plan; {_outcome()}.", TOO_LARGE)
+        code = TOO_LARGE
+        _refuse(f"The machine has no more memory to give: see headcount plan; {_outcome()}.", code)
     except TooLargeError as error:
-        _refuse(f"{error}; {_outcome()}.", TOO_LARGE)
+        code = TOO_LARGE
+        _refuse(f"{error}; {_outcome()}.", code)
     except OSError as error:
-        _refuse(f"{error.filename or 'The system'}: {error.strerror or error}; {_outcome()}.", 1)
+        _refuse(f"{error.filename or 'The system'}: {error.strerror or error}; {_outcome()}.", code)
     except ValueError as error:
+        code = BAD_INPUT
         _list_problems(getattr(error, "problems", None) or (str(error),))
-        raise typer.Exit(BAD_INPUT) from None
+        raise typer.Exit(code) from None
+    finally:
+        _end(code)
 
 
 def _list_problems(problems: Sequence[str]) -> None:
     count = len(problems)
+    tell(problems=list(problems))
     say((f"{count} problem{'s' if count > 1 else ''}; {_outcome()}.", "bold red"), error=True)
     for problem in problems[:_SHOWN]:
         say((" • ", "red"), problem, error=True)
@@ -152,6 +201,7 @@ def _list_problems(problems: Sequence[str]) -> None:
 
 
 def _refuse(text: str, code: int) -> NoReturn:
+    tell(problems=[text])
     say((text, "bold red"), error=True)
     raise typer.Exit(code) from None
 
@@ -174,6 +224,8 @@ def console(*, error: bool = False) -> Console:
 
 def say(*parts: str | tuple[str, str], error: bool = False) -> None:
     """Print one line of plain or styled (text, style) parts; line breaks inside the text are kept."""
+    if not (error or _voice.words):
+        return
     from rich.text import Text
 
     styled = [(part, "") if isinstance(part, str) else part for part in parts]
@@ -183,7 +235,10 @@ def say(*parts: str | tuple[str, str], error: bool = False) -> None:
 
 def show_posterior(result: Result) -> None:
     """Status, sizes, evidence, and the largest movements."""
+    from headcount.io._write import summary
+
     a = result.attributes
+    tell(**summary(result))
     say(
         (a["status"], f"bold {'green' if result.good else 'red'}"),
         f"  {a['engine']}, {a['iterations']} iterations, {float(a['seconds']):.2g} s, "
@@ -225,7 +280,7 @@ def _show_largest(frame: pd.DataFrame, level: float) -> None:
         texts = [str(row[name]).removesuffix(" 00:00:00") for name in labels]
         rows.append([*texts, f"{row['mean']:.1f}", median, ends])
     header = [*labels, "mean", "median", "interval"]
-    _show_table(f"the largest, with {level:.0%} intervals", header, len(labels), rows)
+    show_table(f"the largest, with {level:.0%} intervals", header, len(labels), rows)
 
 
 def show_weights(made: Fit, table: pd.DataFrame, level: float) -> None:
@@ -244,11 +299,11 @@ def show_weights(made: Fit, table: pd.DataFrame, level: float) -> None:
         for row in table.to_dict("records")
     ]
     header = ["feature", "weight", "standard error", "interval"]
-    _show_table(f"weights, with {level:.0%} intervals", header, 1, rows)
+    show_table(f"weights, with {level:.0%} intervals", header, 1, rows)
     say()
 
 
-def _show_table(title: str | None, header: Sequence[str], labels: int, rows: Sequence[Sequence[str]]) -> None:
+def show_table(title: str | None, header: Sequence[str], labels: int, rows: Sequence[Sequence[str]]) -> None:
     """A table whose first `labels` columns are texts and the others numbers; no header where it is empty."""
     from rich.table import Table
     from rich.text import Text
@@ -260,12 +315,14 @@ def _show_table(title: str | None, header: Sequence[str], labels: int, rows: Seq
         table.add_row(*(Text(visible(text)) for text in row))
     if title is not None:
         say()
-    console().print(table)
+    if _voice.words:
+        console().print(table)
 
 
 def show_notes(notes: Sequence[str]) -> None:
     """What was decided for the user."""
     said = [n for n in notes if n]
+    tell(notes=said)
     if said:
         say()
         for note in said:
@@ -277,6 +334,7 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
     from headcount._atomic import left_over
 
     folder = files[0].parent
+    tell(folder=str(folder), files=[path.name for path in files])
     say(f"\nwritten to {folder}")
     rows = [
         [
@@ -286,11 +344,14 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
         ]
         for path in files
     ]
-    _show_table(None, [], 3, rows)
+    show_table(None, [], 3, rows)
     older = left_over(folder)
     if older:
         say(("note ", "yellow"), f"from an earlier run, and not of this one: {', '.join(older)}")
-    if good and any(path.name == "posterior.nc" for path in files):
+    page = next((path for path in files if path.suffix == ".html"), None)
+    if page is not None:
+        say(f"\nopen {page} in a browser")
+    elif good and any(path.name == "posterior.nc" for path in files):
         say(f"\nnext: headcount report {folder}")
 
 
@@ -301,6 +362,15 @@ def wrote(folder: Path) -> None:
 
 def show_plan(plan: Plan, limit: int, free: int | None) -> None:
     """Engine, memory and time before anything runs."""
+    seconds = None if plan.seconds != plan.seconds else plan.seconds
+    tell(
+        engine=plan.engine,
+        reason=plan.reason,
+        memory=plan.memory,
+        writing=plan.writing,
+        limit=limit,
+        seconds=seconds,
+    )
     rows = [
         ["engine", plan.engine],
         ["why", plan.reason],
@@ -312,7 +382,7 @@ def show_plan(plan: Plan, limit: int, free: int | None) -> None:
         ["free", "unknown" if free is None else readable_bytes(free)],
         ["time", "no estimate" if plan.seconds != plan.seconds else f"about {_duration(plan.seconds)}"],
     ]
-    _show_table(None, [], 2, rows)
+    show_table(None, [], 2, rows)
 
 
 def _duration(seconds: float) -> str:

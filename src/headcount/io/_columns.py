@@ -1,18 +1,22 @@
-"""Which column is which, and its values: the column names people already have, numbers, labels.
+"""Which column is which, and its values: the column names people already have, wide tables, numbers, labels.
 
 What is neither a number nor a label is reported with its row.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-from dataclasses import dataclass, replace
+import os
+import unicodedata
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.io._source import Findings, Source, open_source
+from headcount.dates import parse_date
+from headcount.io._numbers import FileNumbers, NumberFormat, file_numbers, for_file, read_column
+from headcount.io._source import Findings, Source, label_text, open_source
+from headcount.io._times import INTEGER, looks_like_times, time_texts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -21,57 +25,100 @@ if TYPE_CHECKING:
 
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    "time": ("time", "date", "datetime", "timestamp", "t", "step", "hour", "day", "week", "month", "year"),
-    "cell": (
-        "cell",
-        "zone",
-        "site",
-        "region",
-        "location",
-        "area",
-        "tile",
-        "tile_id",
-        "cell_id",
-        "zone_id",
-        "state",
+    "time": (
+        *("time", "date", "datetime", "timestamp", "t", "step", "hour", "day", "week", "month", "year"),
+        *("datum", "woche", "semaine", "fecha", "semana"),
     ),
-    "count": ("count", "counts", "observed", "total", "n", "value"),
-    "flow": ("count", "flow", "flows", "counts", "trips", "n", "value"),
-    "from": ("from", "origin", "source", "origin_id", "i"),
-    "to": ("to", "dest", "destination", "target", "dest_id", "destination_id", "j"),
-    "probability": ("probability", "prob", "p", "share", "transition"),
+    "cell": (
+        *(
+            "cell",
+            "zone",
+            "site",
+            "region",
+            "location",
+            "area",
+            "tile",
+            "tile_id",
+            "cell_id",
+            "zone_id",
+            "state",
+        ),
+        *("ward", "station", "place", "zelle", "ort", "gebiet", "lieu", "commune", "sitio", "zona"),
+    ),
+    "count": ("count", "counts", "observed", "total", "n", "value", "anzahl", "nombre", "effectif", "conteo"),
+    "flow": ("count", "flow", "flows", "counts", "trips", "n", "value", "anzahl", "nombre"),
+    "from": ("from", "origin", "source", "origin_id", "i", "von", "de", "origine", "origen"),
+    "to": (
+        "to",
+        "dest",
+        "destination",
+        "target",
+        "dest_id",
+        "destination_id",
+        "j",
+        "nach",
+        "vers",
+        "destino",
+    ),
+    "probability": ("probability", "prob", "p", "share", "transition", "wahrscheinlichkeit", "probabilite"),
     "x": ("x", "column", "easting"),
     "y": ("y", "row", "northing"),
     "lon": ("lon", "longitude", "lng", "long"),
     "lat": ("lat", "latitude"),
 }
-"""Role → spellings in order of preference; read without regard to case."""
-MISSING = frozenset({"", "na", "nan", "n/a", "null", "none", "."})
-"""Texts that stand for "no number here", without regard to case."""
-INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
-DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
-_MIDNIGHT = re.compile(r"^(\d{4}-\d{2}-\d{2})[T ]00:00(?::00(?:\.0+)?)?$")
+"""Role → spellings in order of preference; read without regard to case and accents."""
+_LABELS = frozenset({"time", "cell", "from", "to", "feature"})
+"""Roles whose columns hold labels; all others hold numbers."""
+_PLACES = ("x", "y", "lon", "lat")
+PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")
+"""Columns that a noise model may find beside the counts."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How the tables of one problem are read: the caller's names for columns, the encoding, and where faults are collected."""
+    """How the tables of one problem are read, and where faults are collected.
+
+    Attributes
+    ----------
+    columns
+        The caller's names for columns, ``{role: column}``.
+    encoding
+        Of text files, the same for all or ``{file: encoding}``; found out for each file where it is not given.
+    numbers
+        How numbers are written.
+    dates
+        ``"day-first"`` or ``"month-first"`` for dates such as 03/04/2024; found out where it is not given.
+    wide
+        Whether counts have one column per cell or per time, and transitions one per destination.
+    """
 
     findings: Findings
     columns: Mapping[str, str] | None = None
-    encoding: str | None = None
+    encoding: str | Mapping[str, str] | None = None
+    numbers: NumberFormat = field(default_factory=NumberFormat)
+    dates: str | None = None
+    wide: bool = False
+
+    def checked(self) -> Reader:
+        """The reader itself; what cannot be right about its settings is among the findings."""
+        self.numbers.check(self.findings)
+        if self.dates not in {None, "day-first", "month-first"}:
+            self.findings.problem("dates", f"give day-first or month-first, got {self.dates!r}")
+        return self
 
     def open(self, given: Any) -> Source | None:
         """The table that `given` names or is; None, with the reason among the findings, if it cannot be read."""
-        source = self.findings.attempt(open_source, given, self.encoding)
-        return None if source is None else replace(source, findings=self.findings)
+        file = Path(given).name if isinstance(given, (str, os.PathLike)) else ""
+        return self.findings.attempt(open_source, given, for_file(self.encoding, file), self.findings)
 
     def read(self, given: Any, required: Sequence[str], optional: Sequence[str] = ()) -> Source | None:
         """The table with the column of each role."""
         source = self.open(given)
         return None if source is None else self.find(source, required, optional)
 
-    def find(self, source: Source, required: Sequence[str], optional: Sequence[str] = ()) -> Source | None:
+    def find(
+        self, source: Source, required: Sequence[str], optional: Sequence[str] = (), *, rest: bool = False
+    ) -> Source | None:
         """The table with the column of each role; None, with everything that is missing among the findings.
 
         Parameters
@@ -79,6 +126,8 @@ class Reader:
         required, optional
             Roles; those without spellings of their own are looked for by their name. What the caller says in ``columns`` wins over
             every spelling.
+        rest
+            Whether the columns without a role hold numbers too.
         """
         given = dict(self.columns or {})
         names = [str(c) for c in source.frame.columns]
@@ -94,7 +143,50 @@ class Reader:
                 found[role] = column
             elif role in required:
                 source.problem(fault, [1])
-        return replace(source, columns=found) if found.keys() >= set(required) else None
+        if not found.keys() >= set(required):
+            return None
+        columns = [column for role, column in found.items() if role not in _LABELS]
+        if rest:
+            columns += [name for name in names if name not in found.values()]
+        return replace(
+            source, columns=found, numbers=file_numbers(source, columns, self.numbers), dates=self.dates
+        )
+
+    def long(self, source: Source, row: str, column: str, value: str) -> Source | None:
+        """A wide table as one row per entry: ``row`` and ``column`` are the roles of its rows and of its further columns.
+
+        Columns for places and noise parameters stay beside the row's label.
+        """
+        beside = self.find(source, [row], (*_PLACES, *PARAMETERS))
+        if beside is None:
+            return None
+        kept = list(beside.columns.values())
+        spread = [c for c in source.frame.columns if c not in kept]
+        if not spread:
+            source.problem(f"there is no column left for a {column}: a wide table has one per {column}", [1])
+            return None
+        frame = source.frame.melt(kept, spread, column, value)
+        return replace(source, frame=frame, rows=np.tile(source.rows, len(spread)))
+
+    def long_counts(self, source: Source) -> Source | None:
+        """Wide counts as ``time, cell, count``: rows are times and further columns cells, or the other way round."""
+        found = self.find(source, [], ("time", "cell"))
+        roles = set() if found is None else set(found.columns)
+        if roles == {"time", "cell"}:
+            text = (
+                "it has a column for time and one for cell: a wide table has one of them, and one column per entry of the other; leave "
+                "--wide out if it has one row per time and cell"
+            )
+            source.problem(text, [1])
+            return None
+        if not roles:  # the first column names the rows
+            first = source.frame.columns[0]
+            dated = all(parse_date(c) for c in source.frame.columns[1:])
+            rows = "time" if not dated and looks_like_times(source.frame.iloc[:, 0].tolist()) else "cell"
+            source = replace(source, frame=source.frame.rename(columns={first: rows}))
+            roles = {rows}
+        row = roles.pop()
+        return self.long(source, row, "cell" if row == "time" else "time", "count")
 
 
 def _by_spelling(
@@ -102,7 +194,7 @@ def _by_spelling(
 ) -> tuple[str | None, str]:
     """The column that a role's spellings name, or None and why; `ambiguous` takes the first of several."""
     free = [name for name in names if name not in taken]
-    folded = {name.casefold(): name for name in reversed(free)}
+    folded = {_folded(name): name for name in reversed(free)}
     options = [folded[s] for s in SPELLINGS.get(role, (role,)) if s in folded]
     if not options:
         return None, _missing(role, names, free)
@@ -112,6 +204,12 @@ def _by_spelling(
     return None, text
 
 
+def _folded(name: str) -> str:
+    """A name without case and accents."""
+    split = unicodedata.normalize("NFD", name.strip().casefold())
+    return "".join(c for c in split if not unicodedata.combining(c))
+
+
 def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
     known = SPELLINGS.get(role, (role,))
     text = (
@@ -119,7 +217,10 @@ def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
         f"Rename one, or say which it is ({_how(role, spare[0] if spare else '...')})"
     )
     if role in {"cell", "count"} and len(names) > 6:
-        text += ". A table with one column per cell must be made long first: one row per time and cell"
+        text += (
+            ". A table with one column per cell or per date must be made long first (one row per time and cell), or read as it is "
+            "(wide=True, --wide)"
+        )
     return text
 
 
@@ -134,19 +235,9 @@ def _list(names: Sequence[str]) -> str:
 
 def read_numbers(source: Source, role: str, *, column: str | None = None, required: bool = False) -> Array:
     """The column of a role as floats, NaN where nothing is written (a problem where a number is required)."""
-    import pandas as pd
-
-    series = source.frame[source.columns[role] if column is None else column]
-    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
-        values = series.to_numpy(dtype=float, na_value=np.nan)
-        missing = np.isnan(values)
-    else:
-        texts = series.astype(object).where(series.notna(), "").astype(str).str.strip()
-        missing = texts.str.casefold().isin(MISSING).to_numpy(dtype=bool)
-        values = np.asarray(pd.to_numeric(texts.where(~missing, "nan"), errors="coerce"), dtype=float)
-    text = f"{role} must be a number: correct it (decimals with a point, no thousands separators)"
-    source.refuse(np.isnan(values) & ~missing, text, series)
-    source.refuse(np.isinf(values), f"{role} must be finite: correct it", series)
+    name = source.columns[role] if column is None else column
+    values, missing = read_column(source, role, name, source.numbers or FileNumbers())
+    source.refuse(np.isinf(values), f"{role} must be finite: correct it", source.frame[name])
     if required:
         source.refuse(missing, f"{role} is empty: write a number, or take the row out")
     return values
@@ -158,33 +249,12 @@ def read_labels(source: Source, role: str, *, column: str | None = None) -> Text
 
     codes, distinct = pd.factorize(source.frame[source.columns[role] if column is None else column])
     texts = [label_text(v) for v in distinct.tolist()]
-    if role == "time":
-        texts = [_without_zeros(t) for t in texts]
+    if role == "time" and column is None:
+        texts = time_texts(texts, source)
     known = np.array([*texts, ""], dtype=object)
     read: Texts = known[codes]  # a missing value has the code −1, the last one
     source.refuse(read == "", f"{role} is empty: name it, or take the row out")
     return read
-
-
-def _without_zeros(text: str) -> str:
-    """1.50 as 1.5 and 1.0 as 1: one time, however its decimals are written."""
-    return text.rstrip("0").rstrip(".") if "." in text and DECIMAL.match(text) else text
-
-
-def label_text(value: Any) -> str:
-    """The text of one label, the same for 3, 3.0 and "3", and for a date in any form."""
-    if isinstance(value, str):
-        text = value.strip()
-        midnight = _MIDNIGHT.match(text)
-        return text if midnight is None else midnight[1]
-    if value is None or value != value:  # NaN, NaT
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, dt.datetime):  # a pandas time stamp is one
-        whole = value.tzinfo is None and value.time() == dt.time(0)
-        return value.date().isoformat() if whole else value.isoformat()
-    return str(value).strip()
 
 
 def plain_labels(texts: Sequence[str]) -> list[Hashable]:

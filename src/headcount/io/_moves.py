@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,9 @@ _DENSE_CELLS = 1500
 """Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: 18 MB each."""
 
 
-def read_weights(given: Any, names: Sequence[str], *, encoding: str | None = None) -> Array:
+def read_weights(
+    given: Any, names: Sequence[str], *, encoding: str | Mapping[str, str] | None = None
+) -> Array:
     """One weight per feature, in the features' order.
 
     Parameters
@@ -76,7 +78,7 @@ def move_table(transitions: Any, features: Any, reader: Reader, *, normalise: bo
 
 
 def transitions_of(
-    moves: MoveTable, cells: list[str], times: Times, weights: Any, reader: Reader, *, normalise: bool
+    moves: MoveTable, cells: list[str], times: Times | None, weights: Any, reader: Reader, *, normalise: bool
 ) -> Made | None:
     """One matrix, or one per step, from probabilities or from features and their weights."""
     if not moves.features:
@@ -121,18 +123,20 @@ def _weight_array(given: Any, names: Sequence[str]) -> Array:
 
 
 def _weight_table(given: Any, reader: Reader) -> dict[str, float] | None:
-    source = Reader(reader.findings, encoding=reader.encoding).read(given, ["feature", "weight"])
+    source = replace(reader, columns=None).read(given, ["feature", "weight"])
     if source is None:
         return None
     labels, values = read_labels(source, "feature"), read_numbers(source, "weight", required=True)
     return dict(zip(labels.tolist(), values.tolist(), strict=True))
 
 
-def _ends(moves: MoveTable, cells: Sequence[str], times: Times) -> tuple[Index, Index, Index | None] | None:
+def _ends(
+    moves: MoveTable, cells: Sequence[str], times: Times | None
+) -> tuple[Index, Index, Index | None] | None:
     """Origin, destination and step of every row (step None when all are alike); None when something is wrong."""
     origin = cell_positions(moves.source, moves.origin, cells, "origin")
     dest = cell_positions(moves.source, moves.dest, cells, "destination")
-    step = None if moves.time is None else _departures(moves.source, moves.time, times)
+    step = None if moves.time is None or times is None else _departures(moves.source, moves.time, times)
     if origin is None or dest is None or (moves.time is not None and step is None):
         return None
     return origin, dest, step
@@ -154,7 +158,9 @@ def _departures(source: Source, departs: Texts, times: Times) -> Index | None:
     return None if late or absent or (where < 0).any() else where
 
 
-def transition_matrices(moves: MoveTable, cells: Sequence[str], times: Times, *, normalise: bool) -> Any:
+def transition_matrices(
+    moves: MoveTable, cells: Sequence[str], times: Times | None, *, normalise: bool
+) -> Any:
     """One (L, L) matrix when all steps are alike, a list of T − 1 otherwise (equal ones shared); None if something is wrong."""
     ends = _ends(moves, cells, times)
     if ends is None:
@@ -164,6 +170,7 @@ def transition_matrices(moves: MoveTable, cells: Sequence[str], times: Times, *,
     if step is None:
         whole = _matrix(origin, dest, values, size)
         return _checked(whole, moves.source, cells, "", normalise)
+    assert times is not None
     made: dict[bytes, Any] = {}
     matrices = []
     for k, label in enumerate(times.texts[:-1]):
@@ -177,14 +184,16 @@ def transition_matrices(moves: MoveTable, cells: Sequence[str], times: Times, *,
     return None if any(m is None for m in matrices) else matrices
 
 
-def _feature_arrays(moves: MoveTable, cells: Sequence[str], times: Times) -> tuple[Array, Array] | None:
+def _feature_arrays(
+    moves: MoveTable, cells: Sequence[str], times: Times | None
+) -> tuple[Array, Array] | None:
     """Features (K, L, L) or (T − 1, K, L, L), and the mask that forbids moves without a row (−inf); None if something is wrong."""
     ends = _ends(moves, cells, times)
     if ends is None:
         return None
     origin, dest, step = ends
     size, count = len(cells), moves.values.shape[1]
-    steps = 1 if step is None else len(times.texts) - 1
+    steps = 1 if step is None or times is None else len(times.texts) - 1
     values = np.zeros((steps, count, size, size))
     mask = np.full((steps, size, size), -np.inf)
     at = np.zeros(len(origin), dtype=np.intp) if step is None else step

@@ -12,6 +12,7 @@ from headcount._types import Index
 from headcount.individual import DiscreteModel
 from headcount.io._columns import Reader, label_text, read_labels
 from headcount.io._noise import noise_kind, noise_parameters
+from headcount.io._numbers import NumberFormat
 from headcount.io._problem import NO_POPULATION, Case
 from headcount.io._source import Findings, TableError, listed
 from headcount.io._tables import PARAMETERS, check_repeats, known_positions, read_counted, read_parameters
@@ -34,7 +35,10 @@ def read_network(
     noise: str = "poisson",
     parameters: Mapping[str, float | None] | None = None,
     columns: Mapping[str, str] | None = None,
-    encoding: str | None = None,
+    encoding: str | Mapping[str, str] | None = None,
+    decimal: str | Mapping[str, str] | None = None,
+    thousands: str | Mapping[str, str] | None = None,
+    missing: Sequence[str] = (),
 ) -> Case:
     """A problem about any network: a BIF file (or a model) and tables of counts over some of its variables.
 
@@ -45,7 +49,7 @@ def read_network(
     tables
         Each has one column for every variable it counts, named as in the network, and ``count``; a combination without a row was
         not observed. The variables of one table must lie together in a clique.
-    population, noise, parameters, columns, encoding
+    population, noise, parameters, columns, encoding, decimal, thousands, missing
         As in `read_problem`.
 
     Raises
@@ -54,7 +58,7 @@ def read_network(
         Everything that is wrong with the tables, the network or what they say together.
     """
     findings = Findings()
-    reader = Reader(findings, columns, encoding)
+    reader = Reader(findings, columns, encoding, NumberFormat(decimal, thousands, missing)).checked()
     model = _model(network, findings)
     kind = noise_kind(noise, findings)
     if population is None:

@@ -25,7 +25,8 @@ from headcount.io._noise import (
     table_parameters,
     total_hint,
 )
-from headcount.io._source import Findings, TableError
+from headcount.io._numbers import NumberFormat
+from headcount.io._source import Findings
 from headcount.io._tables import (
     CountTable,
     InitialTable,
@@ -93,9 +94,14 @@ def read_problem(
     flow_noise: str = "poisson",
     flow_parameters: Mapping[str, float | None] | None = None,
     columns: Mapping[str, str] | None = None,
-    encoding: str | None = None,
+    encoding: str | Mapping[str, str] | None = None,
     uneven: bool = False,
     normalise: bool = False,
+    decimal: str | Mapping[str, str] | None = None,
+    thousands: str | Mapping[str, str] | None = None,
+    missing: Sequence[str] = (),
+    dates: str | None = None,
+    wide: bool = False,
 ) -> Case:
     """A problem about a chain from tables: counts by time and cell, and how individuals move.
 
@@ -103,7 +109,8 @@ def read_problem(
     ----------
     counts
         ``time, cell, count``, and whichever of ``rate, sd, detection, …`` the noise needs by row; ``x, y`` or ``lon, lat``.
-        CSV, Parquet, NetCDF, a pandas table or an xarray cube. An empty count is "nobody looked".
+        CSV, Excel (``book.xlsx`` or ``book.xlsx#sheet``), Parquet, NetCDF, a pandas table or an xarray cube. An empty count is
+        "nobody looked".
     population
         N.
     transitions
@@ -125,11 +132,21 @@ def read_problem(
     columns
         ``{role: column}`` where the names differ.
     encoding
-        Of text files; UTF-8 unless given.
+        Of text files, for all or ``{file: encoding}``; UTF-8, UTF-16 and Windows-1252 are told apart where it is not given.
     uneven
-        Take unevenly spaced times as successive steps.
+        Take unevenly spaced times as successive steps. Otherwise single missing times of an even series are added, as times at which
+        nobody looked, and other gaps are refused.
     normalise
         Divide every origin's values by their sum.
+    decimal, thousands
+        How numbers are written, for all files or ``{file: separator}``; found out from all numbers of a file, and noted, where it is not
+        given.
+    missing
+        Texts that stand for "not observed", beside the usual ones (empty, NA, n.a., -).
+    dates
+        ``"day-first"`` or ``"month-first"``, for dates such as 03/04/2024 in which no number is above 12.
+    wide
+        Counts have one column per cell or per time, transitions one per destination.
 
     Returns
     -------
@@ -144,7 +161,9 @@ def read_problem(
         What the tables say cannot be.
     """
     findings = Findings()
-    reader = Reader(findings, columns, encoding)
+    reader = Reader(
+        findings, columns, encoding, NumberFormat(decimal, thousands, missing), dates, wide
+    ).checked()
     kind = noise_kind(noise, findings)
     table = count_table(counts, reader, whole=counts_whole(kind))
     moves = move_table(transitions, features, reader, normalise=normalise)
@@ -153,20 +172,24 @@ def read_problem(
     numbers = table_parameters(kind, parameters, table, findings)
     if population is None:
         findings.problem("population", NO_POPULATION + total_hint(table, numbers))
-    if table is None or moves is None or (cells is not None and known is None):
-        raise TableError(findings.lines())
-    names, places = _cells(moves, known)
-    times = _times(table, moves, names, uneven=uneven, findings=findings)
+    # From here on every part is read as far as the others allow, so that one report says everything.
+    names, places = _cells(table, moves, known)
+    times = _times(table, moves, uneven=uneven, findings=findings)
     first = None
-    if not findings:
+    if table is not None and times is not None:
+        cell_positions(table.source, table.cell, names, "cell")
         values, given = _arrays(table, numbers, times, names)
         first = table, times.texts[0], expected(values, given)[0]
     law = _initial_law(initial, start, names, findings, first)
-    made = transitions_of(moves, names, times, weights, reader, normalise=normalise)
+    made = (
+        None if moves is None else transitions_of(moves, names, times, weights, reader, normalise=normalise)
+    )
     seen = (
         [] if flows is None else _flow_observation(flows, flow_noise, flow_parameters, names, times, reader)
     )
     findings.raise_any()
+    assert table is not None
+    assert times is not None
     assert made is not None
     assert kind is not None
     assert population is not None
@@ -199,7 +222,7 @@ def read_chain(
         findings.problem("length", text)
     findings.raise_any()
     assert moves is not None
-    names, places = _cells(moves, known)
+    names, places = _cells(None, moves, known)
     times = _arrival_times(moves, length, findings)
     law = _initial_law(initial, start, names, findings, None)
     made = transition_matrices(moves, names, times, normalise=normalise)
@@ -211,23 +234,25 @@ def read_chain(
 
 
 def _cells(
-    moves: MoveTable, known: tuple[list[str], Places | None] | None
+    table: CountTable | None, moves: MoveTable | None, known: tuple[list[str], Places | None] | None
 ) -> tuple[list[str], Places | None]:
-    """The cells in order, and their places: as listed, or those that the moves name."""
-    return known if known is not None else (ordered([*moves.origin.tolist(), *moves.dest.tolist()]), None)
+    """The cells in order, and their places: as listed, or those that the moves name; those of the counts where neither could be read."""
+    if known is not None:
+        return known
+    if moves is not None:
+        return ordered([*moves.origin.tolist(), *moves.dest.tolist()]), None
+    return ([] if table is None else ordered(t for t in table.cell.tolist() if t)), None
 
 
 def _times(
-    table: CountTable, moves: MoveTable, cells: Sequence[str], *, uneven: bool, findings: Findings
-) -> Times:
-    """The times of counts and moves in order; the cells of the counts must be known."""
-    departures = [] if moves.time is None else list(dict.fromkeys(moves.time.tolist()))
-    texts = [t for t in (*table.time.tolist(), *departures) if t]
-    times = order_times(texts, table.source.name, uneven=uneven, findings=findings)
-    cell_positions(table.source, table.cell, cells, "cell")
-    if times is None:
-        raise TableError(findings.lines())
-    return times
+    table: CountTable | None, moves: MoveTable | None, *, uneven: bool, findings: Findings
+) -> Times | None:
+    """The times of counts and moves in order; None where there are none, or dates that cannot be."""
+    departures = [] if moves is None or moves.time is None else list(dict.fromkeys(moves.time.tolist()))
+    if table is None:
+        return None
+    texts = [*table.time.tolist(), *departures]
+    return order_times(texts, table.source.name, uneven=uneven, findings=findings)
 
 
 def _arrays(
@@ -338,7 +363,7 @@ def _flow_observation(
     noise: str,
     parameters: Mapping[str, float | None] | None,
     cells: list[str],
-    times: Times,
+    times: Times | None,
     reader: Reader,
 ) -> list[Observation]:
     """Observed flows as an observation of every step that has any."""
@@ -350,6 +375,8 @@ def _flow_observation(
         return []
     cell_positions(table.source, table.cell, cells, "origin")
     cell_positions(table.source, table.dest, cells, "destination")
+    if times is None:
+        return []
     known = f"{times.texts[0]} … {times.texts[-2] if len(times.texts) > 1 else '(none)'}"
     text = f"flows leave at a time that is not one of {known}: the time of a flow is that of its departure"
     table.source.refuse(~np.isin(table.time, np.array(times.texts[:-1], dtype=object)), text)

@@ -1,4 +1,4 @@
-"""A table from wherever it lies: CSV (compressed or not), Parquet, NetCDF, OMX, a pandas frame, an xarray cube.
+"""A table from wherever it lies: CSV (compressed or not), Excel, Parquet, NetCDF, OMX, a pandas frame, an xarray cube.
 
 Text stays text here, so that what cannot be a number is reported with its row instead of becoming NaN. What is wrong is collected
 in `Findings` and reported at once.
@@ -7,12 +7,16 @@ in `Findings` and reported at once.
 from __future__ import annotations
 
 import codecs
+import datetime as dt
 import gzip
 import io
 import os
+import re
+import unicodedata
 import warnings
+import zipfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,9 +33,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from headcount.io._numbers import FileNumbers
+
 Result = TypeVar("Result")
 _SEPARATORS = (",", ";", "\t", "|")
+_EXCEL = (".xlsx", ".xlsm")
 _GRIDS = (("x", "y"), ("lon", "lat"), ("longitude", "latitude"))
+_MIDNIGHT = re.compile(r"^(\d{4}-\d{2}-\d{2})[T ]00:00(?::00(?:\.0+)?)?$")
 MEMORY_PER_BYTE = 16
 """Bytes of memory that reading takes per byte of text: 6 to 15 were measured, most for short numbers in three columns."""
 MEMORY_PER_ENTRY = 4
@@ -91,13 +99,18 @@ def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A table, its name for messages, the number of every row as an editor counts lines, the column of each role, and the findings."""
+    """A table, its name for messages, the number of every row as an editor counts lines, the column of each role, and the findings.
+
+    ``numbers`` says how its numbers are written and ``dates`` whether the day or the month comes first, where that is known.
+    """
 
     name: str
     frame: pd.DataFrame
     rows: NDArray[np.int64]
     columns: Mapping[str, str] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
+    numbers: FileNumbers | None = None
+    dates: str | None = None
 
     def problem(
         self, text: str, rows: Sequence[int] | None = None, values: Sequence[Any] | None = None
@@ -114,40 +127,62 @@ class Source:
         return found
 
 
-def open_source(given: Any, encoding: str | None = None) -> Source:
-    """The table that `given` names or is.
+def open_source(given: Any, encoding: str | None = None, findings: Findings | None = None) -> Source:
+    """The table that `given` names or is; what was decided while reading it is noted among the findings.
 
     Raises
     ------
     TableError
         The reason why it cannot be read.
     """
+    findings = Findings() if findings is None else findings
     if isinstance(given, (str, os.PathLike)):
-        return _from_path(Path(given), encoding)
+        return replace(_from_path(Path(given), encoding, findings), findings=findings)
     kind = type(given).__name__
     if kind == "DataFrame":
-        return _numbered("the table", given.reset_index(drop=given.index.names == [None]))
-    if kind == "Series":
-        return _numbered("the table", given.rename(given.name or "count").reset_index())
-    if kind in {"DataArray", "Dataset"}:
-        return _from_cube("the cube", given)
-    raise TableError(f"the table: give a path, a pandas table or an xarray cube, got {kind}")
+        source = _numbered("the table", given.reset_index(drop=given.index.names == [None]))
+    elif kind == "Series":
+        source = _numbered("the table", given.rename(given.name or "count").reset_index())
+    elif kind in {"DataArray", "Dataset"}:
+        source = _from_cube("the cube", given)
+    else:
+        raise TableError(f"the table: give a path, a pandas table or an xarray cube, got {kind}")
+    return replace(source, findings=findings)
 
 
 def _numbered(name: str, frame: pd.DataFrame) -> Source:
-    return Source(name, frame, np.arange(1, 1 + len(frame)))
+    return Source(name, frame.rename(columns=label_text), np.arange(1, 1 + len(frame)))
 
 
-def _from_path(path: Path, encoding: str | None) -> Source:
+def label_text(value: Any) -> str:
+    """The text of one label, the same for 3, 3.0 and "3", and for a date in any form."""
+    if isinstance(value, str):
+        text = unicodedata.normalize("NFC", value.strip())  # an accent is one character, however it was typed
+        midnight = _MIDNIGHT.match(text)
+        return text if midnight is None else midnight[1]
+    if value is None or value != value:  # NaN, NaT
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, dt.datetime):  # a pandas time stamp is one
+        whole = value.tzinfo is None and value.time() == dt.time(0)
+        return value.date().isoformat() if whole else value.isoformat()
+    return str(value).strip()
+
+
+def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source:
     """Read a file by its ending; anything but a container format is taken as text, compressed or not."""
     try:
         if path.is_dir():
             raise TableError(f"{path}: this is a folder: give the file in it")
+        book, mark, sheet = path.name.partition("#")
+        if mark and not path.exists() and book.lower().endswith(_EXCEL):
+            return _from_excel(path.with_name(book), findings, sheet)
         read = _CONTAINERS.get(path.suffix.lower())
-        if read is not None:
+        if read is not None or path.suffix.lower() in _EXCEL:
             with path.open("rb"):  # one report of what is missing or forbidden, whatever the format
                 pass
-            return read(path)
+            return _from_excel(path, findings) if read is None else read(path)
         content = unpacked(path)
     except FileNotFoundError:
         raise TableError(f"{path}: there is no such file: check the path") from None
@@ -156,7 +191,7 @@ def _from_path(path: Path, encoding: str | None) -> Source:
         raise TableError(
             f"{path}: it cannot be read ({reason}): check the path and its permissions"
         ) from None
-    return _from_text(path.name, _decoded(path.name, content, encoding))
+    return _from_text(path.name, _decoded(path.name, content, encoding, findings), findings)
 
 
 def unpacked(path: Path) -> bytes:
@@ -192,38 +227,80 @@ def unpacked(path: Path) -> bytes:
     return whole
 
 
-def _decoded(name: str, content: bytes, encoding: str | None) -> str:
-    """The text of a file: UTF-8 unless it says otherwise by its first bytes, or the caller does."""
+def _decoded(name: str, content: bytes, encoding: str | None, findings: Findings) -> str:
+    """The text of a file in the caller's encoding or, without one, in the one that its bytes show: UTF-8, UTF-16, Windows-1252."""
     if not content.strip():
         raise TableError(f"{name}: the file is empty: give a table with a header line and one row per entry")
-    if encoding is None and content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        encoding = "utf-16"
+    if encoding is None and content[:4] in _NOT_TEXT:
+        raise TableError(f"{name}: {_NOT_TEXT[content[:4]]}")
+    if encoding is None:
+        encoding = _utf16(content)
     if encoding is None and b"\x00" in content[:4096]:
         raise TableError(
-            f"{name}: this is not a text table: give CSV, or Parquet or NetCDF with that ending (.parquet, .nc)"
+            f"{name}: this is not a text table: give CSV, or Excel, Parquet or NetCDF with that ending (.xlsx, .parquet, .nc)"
         )
     try:
         return content.decode("utf-8-sig" if encoding is None else encoding)
     except UnicodeDecodeError as error:
+        text = None if encoding is not None else _windows(content)
+        if text is not None:
+            word = next(w for w in re.findall(r"\w+", text) if not w.isascii())
+            findings.note(
+                f"{name}: the file is not in UTF-8 and is read as Windows-1252 (Latin-1), for instance {word!r}; if that is wrong, "
+                "give the encoding (--encoding)"
+            )
+            return text
         row = content.count(b"\n", 0, error.start) + 1
         byte = content[error.start]
         raise TableError(
             f"{name}, row {row}: the byte 0x{byte:02x} is not {encoding or 'UTF-8'} (in Latin-1 it would be "
             f"{bytes([byte]).decode('latin-1')!r}): save the file as UTF-8, or give the encoding (encoding='latin-1', --encoding latin-1)"
         ) from None
-    except LookupError:
+    except (LookupError, UnicodeError):
         text = f"{name}: there is no encoding {encoding!r}: try utf-8, latin-1, cp1252 or utf-16"
         raise TableError(text) from None
 
 
-def _from_text(name: str, text: str) -> Source:
+_NOT_TEXT = {
+    b"PK\x03\x04": "this is an Excel or zip file: give it the ending .xlsx, or unpack it",
+    b"\xd0\xcf\x11\xe0": "this is an Excel file of the old kind (.xls): save it as .xlsx or CSV",
+}
+"""First bytes of files that people take for tables, and what to do with them."""
+
+
+def _utf16(content: bytes) -> str | None:
+    """UTF-16 by its mark, or because every other byte of the beginning is zero; None otherwise."""
+    if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    begin = content[:1000]
+    low, high = begin[::2].count(0), begin[1::2].count(0)
+    if high > 0.8 * len(begin[1::2]) and not low:
+        return "utf-16-le"
+    return "utf-16-be" if low > 0.8 * len(begin[::2]) and not high else None
+
+
+def _windows(content: bytes) -> str | None:
+    """The text in Windows-1252, where that gives words: no symbols inside words, and most letters plain; None otherwise.
+
+    Other code pages of one byte per character (Polish, Russian, Greek) then show symbols inside words, or hardly a plain letter.
+    """
+    try:
+        text = content.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    words = [w for w in re.findall(r"[^\W\d_]+", text) if not w.isascii()]
+    letters = "".join(words)
+    foreign = sum(not c.isascii() for c in letters)
+    inside = re.search(r"[^\W\d_][¡-¿÷×]|[£¥¦¹³¿¼¾¯][^\W\d_]", text)
+    return text if words and 2 * foreign <= len(letters) + len(words) and not inside else None
+
+
+def _from_text(name: str, text: str, findings: Findings) -> Source:
     """Parse separated values, all as text; blank lines keep their number."""
-    skipped = 0
-    while text.startswith("#"):  # comments above the header
-        text = text.partition("\n")[2]
-        skipped += 1
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
+    text, skipped, separator = _to_header(name, text, findings)
     header = text.partition("\n")[0].rstrip("\r")
-    separator = max(_SEPARATORS, key=header.count)
     names = [part.strip().strip('"').strip() for part in header.split(separator)]
     twice = sorted({n for n in names if n and names.count(n) > 1})
     if twice:
@@ -232,10 +309,57 @@ def _from_text(name: str, text: str) -> Source:
     frame = _parsed(name, text, separator).fillna("")
     frame.columns = [str(c).strip() for c in frame.columns]
     rows = np.arange(skipped + 2, skipped + 2 + len(frame))
-    filled = (frame != "").any(axis=1).to_numpy(dtype=bool)
+    return _filled(Source(name, frame, rows))
+
+
+def _filled(source: Source) -> Source:
+    """The table without empty rows, and without empty columns that have no name."""
+    frame = source.frame
+    there = frame.notna() & (frame != "")
+    filled = there.any(axis=1).to_numpy(dtype=bool)
     if not filled.any():
-        raise TableError(f"{name}: there is a header and nothing below it: give one row per entry")
-    return Source(name, frame[filled].reset_index(drop=True), rows[filled])
+        raise TableError(f"{source.name}: there is a header and nothing below it: give one row per entry")
+    named = np.array([not re.fullmatch(r"(Unnamed: \d+)?", str(c)) for c in frame.columns])
+    kept = frame.loc[filled, named | there.any(axis=0).to_numpy(dtype=bool)]
+    return replace(source, frame=kept.reset_index(drop=True), rows=source.rows[filled])
+
+
+def _to_header(name: str, text: str, findings: Findings) -> tuple[str, int, str]:
+    """The text from its header on, the lines above it, and the separator: by a line ``sep=;``, or the commonest in the header.
+
+    Above the header may be comments (#), empty lines and titles: lines with one entry where a later one has several.
+    """
+    skipped, said = 0, None
+    while True:
+        line, newline, below = text.partition("\n")
+        entry = line.strip().strip('"')
+        if said is None and re.fullmatch(r"sep=(.|\\t)", entry, re.IGNORECASE):
+            said = entry[4:].replace("\\t", "\t")
+        elif newline and _entries(line) == 1 and not line.startswith("#") and _title_above(below):
+            findings.note(
+                f"{name}: {entry.strip(''.join(_SEPARATORS))!r}, above the header, is read as a title"
+            )
+        elif line.startswith("#") or (newline and not entry.strip("".join(_SEPARATORS))):
+            pass
+        else:
+            break
+        text = below
+        skipped += 1
+    plain = re.sub(r'"[^"]*"', "", line)
+    return text, skipped, said or max(_SEPARATORS, key=plain.count)
+
+
+def _entries(line: str) -> int:
+    """How many entries a line has, at most, under any separator."""
+    if not line.strip("".join(_SEPARATORS) + " \r"):
+        return 0
+    return max(sum(bool(p.strip()) for p in line.split(s)) for s in _SEPARATORS)
+
+
+def _title_above(below: str) -> bool:
+    """Whether the next filled line has several entries: then a line with one above it is a title, not the header."""
+    lines = (line for line in below.split("\n", 20)[:20] if _entries(line))
+    return _entries(next(lines, "")) > 1
 
 
 def _parsed(name: str, text: str, separator: str) -> pd.DataFrame:
@@ -297,6 +421,67 @@ def _from_netcdf(path: Path) -> Source:
     except DamagedFileError as error:
         text = f"{path.name}: this is not a NetCDF-4 file ({error}): write it again, or give CSV"
         raise TableError(text) from None
+
+
+def _from_excel(path: Path, findings: Findings, sheet: str | None = None) -> Source:
+    """A sheet of a workbook: the named one, or the first that is not empty."""
+    try:
+        import openpyxl
+    except ImportError:
+        text = f"{path.name}: reading Excel needs openpyxl: pip install 'headcount[excel]', or save the sheet as CSV"
+        raise TableError(text) from None
+
+    def read() -> dict[str, list[tuple[Any, ...]]]:
+        with zipfile.ZipFile(path) as packed:
+            size = sum(part.file_size for part in packed.infolist())
+        memory.require(MEMORY_PER_BYTE * size, path.name, remedy="split it, or give CSV or Parquet")
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # what openpyxl does not know (colours, drop-down lists) is nothing to us
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+            try:
+                return {s.title: list(s.iter_rows(values_only=True)) for s in book.worksheets}
+            finally:
+                book.close()
+
+    try:
+        sheets = parsed(read)
+    except DamagedFileError as error:
+        text = (
+            f"{path.name}: this is not an Excel file of the kind .xlsx ({error}): save it again, or give CSV"
+        )
+        raise TableError(text) from None
+    full = [name for name, rows in sheets.items() if any(v is not None for row in rows for v in row)]
+    chosen = next(iter(full), None) if sheet is None else sheet
+    if chosen not in full:
+        known = ", ".join(repr(name) for name in full) or "none"
+        raise TableError(
+            f"{path.name}: there is no sheet {chosen or ''!r} with entries: the sheets with entries are {known}"
+        )
+    if sheet is None and len(full) > 1:
+        findings.note(
+            f"{path.name}: the sheet {chosen!r} is read; for another one write {path.name}#{full[1]}"
+        )
+    return _from_rows(path.name, sheets[chosen])
+
+
+def _from_rows(name: str, rows: Sequence[tuple[Any, ...]]) -> Source:
+    """The rows of a sheet: the header is the first with two entries or more, or the first with any."""
+    import pandas as pd
+
+    entries = [sum(v is not None for v in row) for row in rows]
+    top = next(
+        (k for k, count in enumerate(entries) if count > 1), next(k for k, c in enumerate(entries) if c)
+    )
+    names = [label_text(v) or f"Unnamed: {k}" for k, v in enumerate(rows[top])]
+    twice = [v for v in names if names.count(v) > 1]
+    if twice:
+        raise TableError(
+            f"{name}, row {top + 1}: the column {twice[0]!r} is there twice: rename or remove one"
+        )
+    frame = pd.DataFrame(list(rows[top + 1 :]), columns=names, dtype=object)
+    return _filled(Source(name, frame, np.arange(top + 2, top + 2 + len(frame))))
 
 
 def _from_omx(path: Path) -> Source:

@@ -5,12 +5,13 @@ Each reader gives the rows as arrays with their labels still texts, or None with
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.io._columns import Reader, ordered, plain_labels, read_labels, read_numbers
+from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels, read_labels, read_numbers
+from headcount.io._numbers import NumberFormat
 from headcount.io._source import Findings, Source
 from headcount.io._times import order_times
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from headcount._types import Array, Index, Texts
 
 
-PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")
-"""Columns that a noise model may find beside the counts."""
 ROUNDING = 1e-4
 """Probabilities that sum to 1 within this are read as decimals rounded in print (four places) and divided by their sum."""
 
@@ -78,19 +77,24 @@ def read_counts(
     counts: Any,
     *,
     columns: Mapping[str, str] | None = None,
-    encoding: str | None = None,
+    encoding: str | Mapping[str, str] | None = None,
     uneven: bool = False,
+    decimal: str | Mapping[str, str] | None = None,
+    thousands: str | Mapping[str, str] | None = None,
+    missing: Sequence[str] = (),
+    dates: str | None = None,
+    wide: bool = False,
 ) -> xr.DataArray:
     """Counts with dims (time, cell), NaN where no row is, places of the cells as coordinates.
 
     Parameters
     ----------
     counts
-        A path to CSV, Parquet or NetCDF, a pandas table or an xarray cube with ``time, cell, count``.
+        A path to CSV, Excel, Parquet or NetCDF, a pandas table or an xarray cube with ``time, cell, count``.
     columns
         ``{role: column}`` where the names differ: ``{"count": "birds"}``.
-    encoding
-        Of a text file; UTF-8 if not given.
+    encoding, decimal, thousands, missing, dates, wide
+        How the file is written, as in :func:`read_problem`.
     uneven
         Take times with gaps between them as successive steps.
 
@@ -100,7 +104,8 @@ def read_counts(
         Everything that is wrong, with file, row and remedy.
     """
     findings = Findings()
-    table = count_table(counts, Reader(findings, columns, encoding))
+    reader = Reader(findings, columns, encoding, NumberFormat(decimal, thousands, missing), dates, wide)
+    table = count_table(counts, reader.checked())
     times = None
     if table is not None:
         times = order_times(table.time.tolist(), table.source.name, uneven=uneven, findings=findings)
@@ -114,7 +119,12 @@ def read_counts(
 
 def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> CountTable | None:
     """``time, cell, count``, with what the noise needs and where the cells are; ``whole`` refuses fractions and negative numbers."""
-    source = reader.read(counts, ["time", "cell", "count"], [*PARAMETERS, "x", "y", "lon", "lat"])
+    opened = reader.open(counts)
+    if opened is not None and reader.wide:
+        opened = reader.long_counts(opened)
+    if opened is None:
+        return None
+    source = reader.find(opened, ["time", "cell", "count"], [*PARAMETERS, "x", "y", "lon", "lat"])
     if source is None:
         return None
     time, cell = read_labels(source, "time"), read_labels(source, "cell")
@@ -135,7 +145,7 @@ def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> CountTable
     columns = dict(reader.columns or {})
     if "count" in columns and "flow" not in columns and columns["count"] in opened.frame:
         columns["flow"] = columns["count"]
-    source = Reader(reader.findings, columns).find(opened, ["time", "from", "to", "flow"])
+    source = replace(reader, columns=columns).find(opened, ["time", "from", "to", "flow"])
     if source is None:
         return None
     time, origin, dest = (read_labels(source, role) for role in ("time", "from", "to"))
@@ -145,16 +155,26 @@ def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> CountTable
 
 
 def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> MoveTable | None:
-    """``from, to, probability[, time]``; with ``normalise`` a column of flows will do."""
+    """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do."""
     opened = reader.open(given)
     if opened is None:
         return None
-    stated = reader.find(opened, [], ["probability"])
-    role = "flow" if normalise and stated is not None and not stated.columns else "probability"
+    stated = reader.find(opened, [], ["probability", "to"])
+    named = {} if stated is None else stated.columns
+    role = "flow" if normalise and "probability" not in named else "probability"
+    wide = reader.wide and "to" not in named
+    if wide:
+        opened = reader.long(opened, "from", "to", role)
+        if opened is None:
+            return None
     source = reader.find(opened, ["from", "to", role], ["time"])
     if source is None:
         return None
-    values = read_numbers(source, role, required=True)
+    values = read_numbers(source, role, required=not wide)
+    if wide:  # an empty entry of a matrix is a move that cannot happen
+        there = ~np.isnan(values)
+        source = replace(source, frame=source.frame[there].reset_index(drop=True), rows=source.rows[there])
+        values = values[there]
     _refuse_negative(source, values, role)
     if not normalise:
         text = (
@@ -167,7 +187,8 @@ def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> 
 
 def feature_table(given: Any, reader: Reader) -> MoveTable | None:
     """``from, to, <one column per feature>[, time]``; every further column is a feature."""
-    source = reader.read(given, ["from", "to"], ["time"])
+    opened = reader.open(given)
+    source = None if opened is None else reader.find(opened, ["from", "to"], ["time"], rest=True)
     if source is None:
         return None
     names = [str(c) for c in source.frame.columns if str(c) not in source.columns.values()]
@@ -221,8 +242,8 @@ def read_counted(source: Source, role: str, *, whole: bool) -> Array:
         text = "a count cannot be negative: correct it, or leave it empty where nobody looked"
         source.refuse(negative, text, count)
         text = (
-            "a count must be a whole number: give what was counted and the share of it in a column rate, or use a noise for "
-            "measurements (gaussian)"
+            "a count must be a whole number: give what was counted and the share of it in a column rate, use a noise for "
+            "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .)"
         )
         source.refuse((count != np.rint(count)) & np.isfinite(count) & ~negative, text, count)
     return count
@@ -261,16 +282,20 @@ def read_places(source: Source, cell: Texts) -> Places | None:
     names = ("lon", "lat") if {"lon", "lat"} <= set(source.columns) else ("x", "y")
     if not set(names) <= set(source.columns):
         return None
-    x, y = (read_numbers(source, name, required=True) for name in names)
+    x, y = (read_numbers(source, name) for name in names)
     if names == ("lon", "lat"):
         text = "lon lies within ±360 and lat within ±90 degrees: correct it, or call projected coordinates x and y"
         source.refuse((np.abs(x) > 360) | (np.abs(y) > 90), text)
+    there = ~(np.isnan(x) | np.isnan(y))
     of: dict[str, tuple[float, float]] = {}
-    rows = zip(cell.tolist(), zip(x.tolist(), y.tolist(), strict=True), strict=True)
-    moved = np.array([of.setdefault(label, place) != place for label, place in rows], dtype=bool)
+    moved = np.zeros(len(cell), dtype=bool)
+    for k in np.flatnonzero(there):
+        moved[k] = of.setdefault(cell[k], (x[k], y[k])) != (x[k], y[k])
     text = f"a cell has one place, but this row gives another {names[0]}, {names[1]} than an earlier one: correct it"
     source.refuse(moved, text, cell)
-    return Places(names, of)
+    text = f"{names[0]} or {names[1]} is empty, and no other row of this cell has both: write them, or take both columns out"
+    source.refuse(~there & ~np.isin(cell, list(of)), text, cell)
+    return Places(names, {label: (float(a), float(b)) for label, (a, b) in of.items()})
 
 
 def positions(texts: Texts, known: Sequence[str]) -> Index:
@@ -295,14 +320,15 @@ def cell_positions(source: Source, texts: Texts, cells: Sequence[str], role: str
 
 
 def laid_out(table: CountTable, values: Array, times: Sequence[str], cells: Sequence[str]) -> Array:
-    """Rows into an array (time, cell[, dest]), NaN where there is none; rows of other labels must be gone."""
+    """Rows into an array (time, cell[, dest]), NaN where there is none; rows of unknown labels, which are problems, are left out."""
     where = [positions(table.time, times), positions(table.cell, cells)]
     shape = [len(times), len(cells)]
     if table.dest is not None:
         where.append(positions(table.dest, cells))
         shape.append(len(cells))
+    known = np.logical_and.reduce([index >= 0 for index in where])
     out = np.full(shape, np.nan)
-    out[tuple(where)] = values
+    out[tuple(index[known] for index in where)] = values[known]
     return out
 
 

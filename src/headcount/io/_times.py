@@ -1,31 +1,159 @@
-"""The times of a problem in order: numbers by size, dates by date, texts as they appear."""
+"""The times of a problem: dates read from whole columns, then in order; numbers by size, dates by date, other texts as they appear."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.io._columns import DECIMAL, INTEGER
-from headcount.io._source import Findings, listed
+from headcount.dates import WrittenDate, iso_text, month_of, parse_date
+from headcount.io._source import Findings, Source, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
     import pandas as pd
 
-_SLASHED = re.compile(r"^\d{1,4}[/.]\d{1,2}[/.]\d{1,4}( .*)?$")
+INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
+DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?)?$")
+_COMPACT = re.compile(r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$")
 _GAPS = (
     "add rows with an empty count for {} which nobody looked, or say that they are successive steps all the same "
     "(uneven=True, --uneven)"
 )
 _EVEN_STEPS = 1e-3
 """Steps between decimal times may differ by this share of the smallest: thirds written with four decimals do by 3e-4."""
+_CLEAR_STEPS = 3
+"""So many of the smallest steps, and two thirds of the times that they make, show what the step is: the times between are added as
+times at which nobody looked. With fewer, a gap is refused. Chosen so that a missing week in a month is asked about."""
+
+
+# --- one column: what its texts mean
+
+
+def time_texts(texts: Sequence[str], source: Source) -> list[str]:
+    """The distinct texts of a column of times: dates as 2024-05-31, numbers without trailing zeros, others as they are.
+
+    Whether day or month comes first is decided from the whole column. What cannot be decided is a problem; reading goes on with the
+    order that gives the more even steps, so that everything else that is wrong is found too.
+    """
+    texts = list(map(_without_zeros, texts))
+    given = [t for t in texts if t]
+    if given and all(_COMPACT.match(t) for t in given):
+        source.findings.note(f"{source.name}: times such as {given[0]} are read as dates, year, month, day")
+        return [f"{t[:4]}-{t[4:6]}-{t[6:]}" if t else t for t in texts]
+    if all(DECIMAL.match(t) for t in given):
+        return texts
+    read = {t: parse_date(t) for t in given}
+    dates = {t: date for t, date in read.items() if date is not None}
+    if len(dates) == len(read):
+        return _date_texts(dates, texts, source)
+    if any(date.pair is not None for date in dates.values()):
+        text = (
+            "not all times are dates, so that day and month cannot be told apart: write dates as 2024-05-31"
+        )
+        source.problem(text, values=[t for t in given if t not in dates])
+    return texts
+
+
+def _without_zeros(text: str) -> str:
+    """1.50 as 1.5 and 1.0 as 1: one time, however its decimals are written."""
+    return text.rstrip("0").rstrip(".") if "." in text and DECIMAL.match(text) else text
+
+
+def _date_texts(dates: dict[str, WrittenDate], texts: Sequence[str], source: Source) -> list[str]:
+    """The texts of a column of dates in the form 2024-05-31."""
+    day_first = _day_first(dates, source)
+    made = {}
+    for t, date in dates.items():
+        try:
+            made[t] = date.text(day_first=day_first)
+        except ValueError:
+            source.problem("there is no such date: correct it", values=[t])
+            made[t] = t
+    short = next((t for t, date in dates.items() if date.short_year), None)
+    if short is not None:
+        source.findings.note(f"{source.name}: years with two digits are read so: {short!r} as {made[short]}")
+    read = _in_one_zone(dates, made, source, day_first=day_first)
+    return [read.get(t, t) for t in texts]
+
+
+def _day_first(dates: dict[str, WrittenDate], source: Source) -> bool:
+    """Whether the day comes before the month, from all dates of a column."""
+    pairs = {t: date.pair for t, date in dates.items() if date.pair is not None}
+    if not pairs:
+        return True
+    days = [t for t, pair in pairs.items() if pair[0] > 12]
+    months = [t for t, pair in pairs.items() if pair[1] > 12]
+    if days and months:
+        text = f"day and month cannot be told apart: {days[0]!r} has the day first, {months[0]!r} the month: write dates as 2024-05-31"
+        source.problem(text)
+        return True
+    example = (days or months or list(pairs))[0]
+    if source.dates is not None:
+        return source.dates == "day-first"
+    if days or months:
+        source.findings.note(
+            f"{source.name}: dates have the {'day' if days else 'month'} first, as {example!r} shows"
+        )
+        return bool(days)
+    if all(dates[t].dotted for t in pairs):
+        source.findings.note(
+            f"{source.name}: dates with dots are read with the day first: {example!r} as {dates[example].text()}"
+        )
+        return True
+    both = " or ".join(dates[example].text(day_first=order) for order in (True, False))
+    text = (
+        f"day and month cannot be told apart, {example!r} is {both}: say which comes first (dates='day-first', --dates day-first; or "
+        "month-first), or write dates as 2024-05-31"
+    )
+    source.problem(text)
+    return _distinct_steps(dates, day_first=True) <= _distinct_steps(dates, day_first=False)
+
+
+def _distinct_steps(dates: dict[str, WrittenDate], *, day_first: bool) -> int:
+    stamps = sorted(date.stamp(day_first=day_first) for date in dates.values())
+    return len({after - before for before, after in pairwise(stamps)})
+
+
+def _in_one_zone(
+    dates: dict[str, WrittenDate], made: dict[str, str], source: Source, *, day_first: bool
+) -> dict[str, str]:
+    """The texts without time zones: as written where all have the same one, in UTC where they differ."""
+    offsets = {date.offset for date in dates.values()}
+    if offsets == {None}:
+        return made
+    if None in offsets:
+        source.problem(
+            "some times have a time zone and some have none: write all in one way",
+            values=[t for t, date in dates.items() if date.offset is None],
+        )
+        return made
+    if len(offsets) == 1:
+        example = next(iter(dates))
+        source.findings.note(
+            f"{source.name}: all times have the same time zone; they are kept as written, {example!r} as {made[example]}"
+        )
+        return made
+    source.findings.note(
+        f"{source.name}: the times are in different time zones (summer and winter time are two) and given in UTC"
+    )
+    zero = dt.timedelta()
+    return {t: iso_text(date.stamp(day_first=day_first) - (date.offset or zero)) for t, date in dates.items()}
+
+
+def looks_like_times(values: Sequence[Any]) -> bool:
+    """Whether the entries of a column are dates, or numbers, rather than names."""
+    texts = [v.strip() for v in values if isinstance(v, str) and v.strip()]
+    return all(DECIMAL.match(t) or parse_date(t) or month_of(t) for t in texts)
+
+
+# --- all times of a problem, in order
 
 
 @dataclass(frozen=True)
@@ -37,17 +165,19 @@ class Times:
 
 
 def order_times(texts: Iterable[str], name: str, *, uneven: bool, findings: Findings) -> Times | None:
-    """Numbers by size, dates by date, other texts as they appear (noted); gaps are refused unless ``uneven``."""
-    distinct = list(dict.fromkeys(texts))
+    """Numbers by size, dates by date, months by name, other texts as they appear (noted).
+
+    A few times that are missing from an otherwise even series are added, with a note; other gaps are refused unless ``uneven``.
+    """
+    distinct = list(dict.fromkeys(t for t in texts if t))
+    if not distinct:
+        return None
     if all(DECIMAL.match(t) for t in distinct):
         return _numbers(distinct, name, uneven=uneven, findings=findings)
     if all(_DATE.match(t) for t in distinct):
         return _dates(distinct, name, uneven=uneven, findings=findings)
-    slashed = [t for t in distinct if _SLASHED.match(t)]
-    if slashed:
-        text = "day and month cannot be told apart: write dates as 2024-05-31"
-        findings.problem(name, text, values=slashed)
-        return None
+    if len(distinct) > 1 and all(month_of(t) for t in distinct):
+        return _months(distinct, name, uneven=uneven, findings=findings)
     findings.note(
         f"{name}: the times are neither numbers nor dates; taken in the order in which they appear: {listed(distinct, most=6)}"
     )
@@ -63,6 +193,12 @@ def _numbers(distinct: Sequence[str], name: str, *, uneven: bool, findings: Find
     texts = tuple(t for _, t in values)
     wide = next((k for k, step in enumerate(steps) if float(step - least) > _EVEN_STEPS * least), None)
     if wide is not None and not uneven:
+        whole = [int((value - values[0][0]) / least) for value, _ in values]
+        if all(step % least == 0 for step in steps) and _clear(whole):
+            absent = [str(values[0][0] + k * least) for k in _between(whole)]
+            if all(DECIMAL.match(t) for t in absent):
+                _note_absent(absent, name, findings)
+                return _numbers([*distinct, *absent], name, uneven=uneven, findings=findings)
         findings.problem(
             name,
             f"the times step by {float(least):.10g}, but {texts[wide]} is followed by {texts[wide + 1]}: {_GAPS.format('times at')}",
@@ -87,19 +223,86 @@ def _dates(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findin
     if len(set(index)) < len(index):
         findings.problem(name, "one date is written in two ways: write it in one")
         return None
-    if not uneven and len(index) > 2 and not _regular(index):
-        steps = np.diff(index.to_numpy())
-        k = int(np.argmax(steps))
+    if uneven or len(index) < 3:
+        return Times(tuple(texts), tuple(index))
+    places, text_at = _steps(index)
+    if _clear(places):
+        added = {text_at(k): pd.Timestamp(text_at(k)) for k in _between(places)}
+        _note_absent(list(added), name, findings)
+        stamps |= added
+        texts = sorted(stamps, key=stamps.__getitem__)
+        index = pd.DatetimeIndex([stamps[t] for t in texts])
+    elif not _even(places):
+        k = int(np.argmax(np.diff(index.to_numpy())))
         text = f"the dates are not evenly spaced: {texts[k]} is followed by {texts[k + 1]}"
         findings.problem(name, f"{text}; {_GAPS.format('dates on')}")
     return Times(tuple(texts), tuple(index))
 
 
-def _regular(index: pd.DatetimeIndex) -> bool:
-    """Equal steps, or equal numbers of months on the same day or at the month's end."""
-    steps = np.diff(index.to_numpy())
-    if (steps == steps[0]).all():
-        return True
-    months = np.diff(12 * index.year.to_numpy() + index.month.to_numpy())
-    same_day = len(set(index.day)) == 1 or bool(index.is_month_end.all())
-    return months[0] > 0 and bool((months == months[0]).all()) and same_day and len(set(index.time)) == 1
+def _steps(index: pd.DatetimeIndex) -> tuple[list[int], Callable[[int], str]]:
+    """Where the dates stand, in smallest steps from the first, and the text of the date at such a place.
+
+    A step is a number of months where all are on the same day or at the end of their month, and otherwise a length of time.
+    """
+    import pandas as pd
+
+    ends = bool(index.is_month_end.all())
+    first = index[0]
+    if (len(set(index.day)) == 1 or ends) and len(set(index.time)) == 1:
+        months = (12 * (index.year - first.year) + index.month - first.month).to_numpy()
+        least = int(np.diff(months).min())
+        if least > 0 and (np.diff(months) % least == 0).all():
+
+            def month(k: int) -> str:
+                moved = first + pd.DateOffset(months=k * least)
+                return iso_text(moved + pd.offsets.MonthEnd(0) if ends else moved)
+
+            return (months // least).tolist(), month
+    since = (index - first).to_numpy()
+    step = np.diff(since).min()
+    return (since / step).tolist(), lambda k: iso_text(first + k * pd.Timedelta(step))
+
+
+def _even(places: Sequence[float]) -> bool:
+    return all(place == k for k, place in enumerate(places))
+
+
+def _clear(places: Sequence[float]) -> bool:
+    """Whether the places have gaps and show all the same what the step is: all whole, enough next to each other, few missing."""
+    if _even(places) or any(p != int(p) for p in places):
+        return False
+    single = sum(after - before == 1 for before, after in pairwise(places))
+    return single >= _CLEAR_STEPS and 3 * len(places) >= 2 * (places[-1] + 1)
+
+
+def _between(places: Sequence[float]) -> list[int]:
+    """The places between the first and the last at which nothing stands."""
+    taken = set(places)
+    return [k for k in range(int(places[-1])) if k not in taken]
+
+
+def _note_absent(absent: Sequence[str], name: str, findings: Findings) -> None:
+    findings.note(
+        f"{name}: {len(absent)} of the times are missing ({listed(absent)}); they are taken as times at which nobody looked (--uneven "
+        "takes those that are there as successive)"
+    )
+
+
+def _months(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findings) -> Times:
+    """Names of months without years: as they appear where each follows the one before (from October to March), else by the calendar."""
+    order = [month_of(t) or 0 for t in distinct]
+    texts = list(distinct)
+    if any((after - before) % 12 != 1 for before, after in pairwise(order)):
+        texts = [t for _, t in sorted(zip(order, distinct, strict=True))]
+        order.sort()
+        findings.note(
+            f"{name}: the times are months; taken in the order of the calendar: {listed(texts, most=6)}"
+        )
+        wide = next(
+            (k for k in range(len(order) - 1) if order[k + 1] - order[k] != order[1] - order[0]), None
+        )
+        if wide is not None and not uneven:
+            findings.problem(
+                name, f"{texts[wide]} is followed by {texts[wide + 1]}: {_GAPS.format('months in')}"
+            )
+    return Times(tuple(texts), tuple(texts))

@@ -1,0 +1,328 @@
+"""Tables as spreadsheets write them are read as they are, and what was decided is said."""
+
+from pathlib import Path
+
+import numpy as np
+import openpyxl
+import pandas as pd
+import pytest
+from tests.io.small_tables import COUNTS, TRANSITIONS, write
+
+from headcount.io import Case, TableError, read_counts, read_problem
+
+WEEKS = ("05.03.2023", "12.03.2023", "19.03.2023", "26.03.2023", "09.04.2023", "16.04.2023")
+
+
+def counts_of(folder: Path, text: str | bytes, name: str = "counts.csv", **options: object) -> np.ndarray:
+    file = folder / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_counts(file, **options).to_numpy()
+
+
+def problem(folder: Path, text: str, **options: object) -> Case:
+    paths = write(folder, counts=text, transitions=TRANSITIONS)
+    return read_problem(
+        paths["counts"], **({"population": 60, "transitions": paths["transitions"]} | options)
+    )
+
+
+def table(*values: str) -> str:
+    """One cell at successive times, separated by semicolons."""
+    return "time;cell;count\n" + "".join(f"{k};pond;{v}\n" for k, v in enumerate(values))
+
+
+# --- numbers
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (("3,5", "12"), (3.5, 12)),
+        (("0,125", "1,025"), (0.125, 1.025)),
+        (("1.234,5", "2"), (1234.5, 2)),
+        (("1,234.5", "1,025"), (1234.5, 1025)),
+        (("1,234,567", "1,025"), (1234567, 1025)),
+        (("1 234,5", "1\u202f025"), (1234.5, 1025)),
+        (("1'234.5", "7"), (1234.5, 7)),
+        (("1.234", "7"), (1.234, 7)),
+        (("1.234", "7,5"), (1234, 7.5)),
+        (("12 %", "7,5%"), (0.12, 0.075)),
+        (("n.a.", "-"), (np.nan, np.nan)),
+        (("\u22123", "+4"), (-3, 4)),
+        (("1e-3", "2.5E2"), (0.001, 250)),
+    ],
+)
+def test_numbers_are_read_as_written(
+    written: tuple[str, ...], expected: tuple[float, ...], tmp_path: Path
+) -> None:
+    """The one style in which all numbers of a file can be read is taken."""
+    found = counts_of(tmp_path, table(*written))[:, 0]
+    assert found == pytest.approx(np.array(expected), nan_ok=True, rel=1e-14)
+
+
+def test_what_was_decided_is_said(tmp_path: Path) -> None:
+    """Separators and marks for missing are noted with an example."""
+    text = "time;cell;count;lon;lat\n0;pond;1.040;4,35;50,8\n0;hill;20;4,4;50,9\n1;pond;n.a.;4,35;50,8\n1;hill;-;;\n"
+    made = problem(tmp_path, text)
+    notes = "\n".join(made.notes)
+    assert "',' is the decimal separator ('4,35' is read as 4.35)" in notes
+    assert "'.' separates thousands ('1.040' is read as 1040)" in notes
+    assert "'n.a.', '-' in count (2 rows) is read as missing" in notes
+    cube = made.problem.observations[0].counts
+    assert cube.to_numpy()[0].tolist() == [1040, 20]
+    assert np.isnan(cube.to_numpy()[1]).all()
+    assert cube["lon"].to_numpy().tolist() == [4.35, 4.4]
+
+
+def test_two_readings_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
+    """A lone 1,025 is 1025 or 1.025: the report says both, and either option decides."""
+    text = table("1,025", "12")
+    with pytest.raises(
+        TableError,
+        match=r"row 2: count must be a number, and '1,025' can be 1\.025 or 1025.*--thousands ,.*--decimal ,",
+    ):
+        counts_of(tmp_path, text)
+    assert counts_of(tmp_path, text, thousands=",")[0, 0] == 1025
+    assert counts_of(tmp_path, text, decimal=",")[0, 0] == 1.025
+    assert counts_of(tmp_path, text, decimal={"counts.csv": ","})[0, 0] == 1.025
+    assert counts_of(tmp_path, table("1.025", "12"), thousands=".")[0, 0] == 1025
+    with pytest.raises(TableError, match=r"decimal: give .\.. or .,., got .;."):
+        counts_of(tmp_path, text, decimal=";")
+
+
+def test_each_column_by_itself_where_styles_are_mixed(tmp_path: Path) -> None:
+    """Coordinates with points beside counts with commas: each column is read in its own style."""
+    text = "time;cell;count;x;y\n0;pond;3,5;4.35;50.85\n1;pond;4,5;4.35;50.85\n"
+    assert counts_of(tmp_path, text)[:, 0].tolist() == [3.5, 4.5]
+
+
+def test_missing_can_be_any_text_or_number(tmp_path: Path) -> None:
+    """--missing adds texts and numbers that stand for "not observed"."""
+    found = counts_of(tmp_path, table("-999", "12", "keine"), missing=["-999", "keine"])[:, 0]
+    assert found == pytest.approx(np.array([np.nan, 12, np.nan]), nan_ok=True)
+    frame = pd.DataFrame({"time": [0, 1], "cell": "pond", "count": [-999.0, 3.0]})
+    assert np.isnan(read_counts(frame, missing=["-999"]).to_numpy()[0, 0])
+    with pytest.raises(TableError, match=r"row 4: count must be a number.*--missing.*'keine'"):
+        counts_of(tmp_path, table("-999", "12", "keine"))
+
+
+def test_mixed_per_cent_is_refused(tmp_path: Path) -> None:
+    """A column with % in some rows only is refused."""
+    with pytest.raises(TableError, match=r"row 3: count has a % sign in other rows"):
+        counts_of(tmp_path, table("12 %", "0.5"))
+
+
+# --- dates
+
+
+def times_of(folder: Path, *times: str, **options: object) -> list[object]:
+    text = "time;cell;count\n" + "".join(f"{t};pond;{k}\n" for k, t in enumerate(times))
+    (folder / "counts.csv").write_text(text)
+    return read_counts(folder / "counts.csv", **options)["time"].to_index().tolist()
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (("05.03.2023", "12.03.2023"), ("2023-03-05", "2023-03-12")),
+        (("12/03/2023", "19/03/2023"), ("2023-03-12", "2023-03-19")),
+        (("3/12/2023", "3/19/2023"), ("2023-03-12", "2023-03-19")),
+        (("5.3.23", "12.3.23"), ("2023-03-05", "2023-03-12")),
+        (("2023/3/5", "2023/3/12"), ("2023-03-05", "2023-03-12")),
+        (("20230305", "20230312"), ("2023-03-05", "2023-03-12")),
+        (("5 March 2023", "5. April 2023"), ("2023-03-05", "2023-04-05")),
+        (("12 févr. 2023", "12 mars 2023"), ("2023-02-12", "2023-03-12")),
+        (("Mar-23", "Apr-23"), ("2023-03-01", "2023-04-01")),
+        (("März 2023", "Mai 2023"), ("2023-03-01", "2023-05-01")),
+        (("2023-W09", "2023-W10"), ("2023-02-27", "2023-03-06")),
+        (("3/5/2023 2:00 PM", "3/15/2023 2:00 PM"), ("2023-03-05T14", "2023-03-15T14")),
+        (("2023-03-05T10:00+01:00", "2023-03-05T11:00+01:00"), ("2023-03-05T10", "2023-03-05T11")),
+        (("2023-03-26T01:00+01:00", "2023-03-26T03:00+02:00"), ("2023-03-26T00", "2023-03-26T01")),
+    ],
+)
+def test_dates_are_read_as_written(
+    written: tuple[str, ...], expected: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Dates in any common form become time stamps; times of different zones are given in UTC."""
+    assert times_of(tmp_path, *written) == [pd.Timestamp(e) for e in expected]
+
+
+def test_day_and_month_are_decided_from_the_whole_column(tmp_path: Path) -> None:
+    """One number above 12 decides for all rows; without one the caller must, and contradictions are refused."""
+    assert times_of(tmp_path, "05/03/2023", "12/03/2023", "19/03/2023")[0] == pd.Timestamp("2023-03-05")
+    assert times_of(tmp_path, "03/05/2023", "03/12/2023", "03/19/2023")[0] == pd.Timestamp("2023-03-05")
+    with pytest.raises(
+        TableError, match=r"cannot be told apart, '05/03/2023' is 2023-03-05 or 2023-05-03.*--dates day-first"
+    ):
+        times_of(tmp_path, "05/03/2023", "12/03/2023")
+    assert times_of(tmp_path, "05/03/2023", "12/03/2023", dates="month-first")[0] == pd.Timestamp(
+        "2023-05-03"
+    )
+    with pytest.raises(TableError, match=r"'19/03/2023' has the day first, '03/26/2023' the month"):
+        times_of(tmp_path, "05/03/2023", "19/03/2023", "03/26/2023")
+    with pytest.raises(TableError, match="no such date"):
+        times_of(tmp_path, "31.04.2023", "01.05.2023")
+    with pytest.raises(TableError, match="give day-first or month-first"):
+        times_of(tmp_path, "05/03/2023", dates="american")
+
+
+def test_names_of_months_follow_the_calendar(tmp_path: Path) -> None:
+    """Months without years are taken in the order of the calendar, or of a winter as it appears."""
+    assert times_of(tmp_path, "March", "January", "February") == ["January", "February", "March"]
+    assert times_of(tmp_path, "Nov", "Dec", "Jan") == ["Nov", "Dec", "Jan"]
+    with pytest.raises(TableError, match="février is followed by mai"):
+        times_of(tmp_path, "mai", "janvier", "février")
+
+
+def test_a_missing_week_is_one_at_which_nobody_looked(tmp_path: Path) -> None:
+    """Where the step is clear, missing times are added and said; otherwise they are refused as before."""
+    rows = "".join(f"{week};{cell};{20 + k}\n" for k, week in enumerate(WEEKS) for cell in ("pond", "hill"))
+    made = problem(tmp_path, "date;site;count\n" + rows)
+    assert made.problem.model.variables[4] == pd.Timestamp("2023-04-02")
+    assert len(made.problem.model.variables) == 7
+    assert any("1 of the times are missing (2023-04-02)" in note for note in made.notes)
+    assert np.isnan(made.problem.observations[0].counts.to_numpy()[4]).all()
+    assert len(problem(tmp_path, "date;site;count\n" + rows, uneven=True).problem.model.variables) == 6
+    assert times_of(tmp_path, "1", "2", "3", "4", "6") == [1, 2, 3, 4, 5, 6]
+    months = ["2023-01-31", "2023-02-28", "2023-03-31", "2023-04-30", "2023-06-30"]
+    assert times_of(tmp_path, *months)[4] == pd.Timestamp("2023-05-31")
+    with pytest.raises(TableError, match="1 is followed by 3"):
+        times_of(tmp_path, "0", "1", "3")
+    with pytest.raises(TableError, match="not evenly spaced"):
+        times_of(tmp_path, "2023-01-01", "2023-01-08", "2023-01-15", "2023-01-22", "2023-01-30")
+
+
+# --- files
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252", "latin-1"])
+def test_encodings_are_found_out_for_each_file(encoding: str, tmp_path: Path) -> None:
+    """Two files in two encodings, and accents typed in two ways, name the same cells."""
+    (tmp_path / "counts.csv").write_bytes(COUNTS.replace("hill", "Genève").encode(encoding))
+    moves = TRANSITIONS.replace("hill", "Gene\u0300ve")
+    (tmp_path / "moves.csv").write_text(moves, encoding="utf-8")
+    made = read_problem(tmp_path / "counts.csv", population=60, transitions=tmp_path / "moves.csv")
+    assert made.problem.model.cells == ("pond", "Genève")
+    assert any("'Genève'" in n and "Windows-1252" in n for n in made.notes) == (
+        encoding in {"cp1252", "latin-1"}
+    )
+
+
+def test_other_code_pages_are_asked_for(tmp_path: Path) -> None:
+    """Bytes that make no words in Windows-1252 are refused; the encoding can be given by file."""
+    for word, encoding in (("Łódź", "cp1250"), ("Москва", "cp1251"), ("Αθήνα", "cp1253")):
+        text = COUNTS.replace("hill", word).encode(encoding)
+        with pytest.raises(TableError, match="is not UTF-8"):
+            counts_of(tmp_path, text)
+        (tmp_path / "counts.csv").write_bytes(text)
+        cube = read_counts(tmp_path / "counts.csv", encoding={"counts.csv": encoding})
+        assert word in cube["cell"].to_numpy().tolist()
+
+
+def test_lines_above_the_header(tmp_path: Path) -> None:
+    """A line sep=;, titles, empty lines and empty columns do not disturb, and rows keep their numbers."""
+    expected = counts_of(tmp_path, COUNTS)
+    semicolons = COUNTS.replace(",", ";")
+    padded = "".join(f"{line};;\n" for line in semicolons.splitlines())
+    for above, text in (
+        ("sep=;\n", semicolons),
+        ("Zählung 2023\n\n", semicolons),
+        ("Zählung 2023;;;;\n;;;;\n", padded),
+        ("sep=\t\r\n", COUNTS.replace(",", "\t")),
+    ):
+        assert np.array_equal(counts_of(tmp_path, above + text), expected)
+        with pytest.raises(TableError, match=f"row {len(above.splitlines()) + 2}: count must be a number"):
+            counts_of(tmp_path, (above + text).replace("40", "many"))
+
+
+def test_excel(tmp_path: Path) -> None:
+    """A workbook is read with its numbers, dates and text numbers, under a title, from the named sheet."""
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "Zählung"
+    sheet.append(["Zählung 2023"])
+    sheet.append([])
+    sheet.append(["Datum", "Ort", "Anzahl", None])
+    for k, day in enumerate(("2023-03-05", "2023-03-12", "2023-03-19")):
+        sheet.append([pd.Timestamp(day).to_pydatetime(), "pond", 40 - k])
+        sheet.append([pd.Timestamp(day).to_pydatetime(), "hill", "n.a." if k else "1.020"])
+    moves = book.create_sheet("Wege")
+    for row in (("von", "nach", "share"), ("pond", "pond", 0.9), ("pond", "hill", 0.1), ("hill", "hill", 1)):
+        moves.append(row)
+    book.save(tmp_path / "book.xlsx")
+    made = read_problem(
+        tmp_path / "book.xlsx", population=1060, transitions=tmp_path / "book.xlsx#Wege", thousands="."
+    )
+    assert made.problem.model.variables[1] == pd.Timestamp("2023-03-12")
+    assert made.problem.observations[0].counts.to_numpy()[0].tolist() == [40, 1020]
+    assert any("the sheet 'Zählung' is read; for another one write book.xlsx#Wege" in n for n in made.notes)
+    with pytest.raises(TableError, match=r"no sheet 'Moves' with entries.*'Zählung', 'Wege'"):
+        read_counts(tmp_path / "book.xlsx#Moves")
+    (tmp_path / "none.xlsx").write_text("time,cell\n")
+    with pytest.raises(TableError, match=r"not an Excel file of the kind \.xlsx"):
+        read_counts(tmp_path / "none.xlsx")
+    (tmp_path / "book.csv").write_bytes((tmp_path / "book.xlsx").read_bytes())
+    with pytest.raises(TableError, match="this is an Excel or zip file"):
+        read_counts(tmp_path / "book.csv")
+
+
+# --- wide tables
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time,pond,hill\n0,40,20\n1,33,25\n2,30,28\n",
+        "cell,0,1,2\npond,40,33,30\nhill,20,25,28\n",
+        ",0,1,2\npond,40,33,30\nhill,20,25,28\n",
+        ";pond;hill\n0;40;20\n1;33;25\n2;30;28\n",
+    ],
+)
+def test_wide_counts_are_long_counts(text: str, tmp_path: Path) -> None:
+    """One column per cell, or one per time, says the same as one row per time and cell."""
+    made = problem(tmp_path, text, wide=True)
+    assert made.problem.observations[0].counts.to_numpy().tolist() == [[40, 20], [33, 25], [30, 28]]
+    assert made.problem.model.variables == (0, 1, 2)
+
+
+def test_wide_tables_with_dates_places_and_matrices(tmp_path: Path) -> None:
+    """One column per date beside coordinates, a matrix of transitions with empty entries, and a frame with dates as columns."""
+    text = "Ort;lon;lat;05.03.2023;12.03.2023\npond;4,35;50,8;40;n.a.\nhill;4,4;50,9;20;25\n"
+    paths = write(tmp_path, counts=text, moves="von;pond;hill\npond;0,9;0,1\nhill;;1\n")
+    made = read_problem(paths["counts"], population=60, transitions=paths["moves"], wide=True)
+    cube = made.problem.observations[0].counts
+    assert cube["lat"].to_numpy().tolist() == [50.8, 50.9]
+    assert made.problem.model.variables == (pd.Timestamp("2023-03-05"), pd.Timestamp("2023-03-12"))
+    assert made.problem.model.transitions[0].tolist() == [[0.9, 0.1], [0, 1]]
+    frame = pd.DataFrame({"cell": ["pond"], pd.Timestamp("2023-03-05"): [3], pd.Timestamp("2023-03-12"): [4]})
+    assert read_counts(frame, wide=True).to_numpy().tolist() == [[3], [4]]
+    with pytest.raises(TableError, match=r"row 2: count must be a number.*'many'"):
+        counts_of(tmp_path, "time,pond,hill\n0,40,many\n", wide=True)
+    with pytest.raises(TableError, match="leave --wide out"):
+        counts_of(tmp_path, COUNTS, wide=True)
+
+
+# --- everything at once
+
+
+def test_one_report_for_every_stage(tmp_path: Path) -> None:
+    """Dates, uneven times, empty coordinates, unknown cells, moves and the initial law are all in one report."""
+    text = (
+        "date;site;count;lon;lat\n03/04/2023;pond;40;4,35;50,8\n03/04/2023;hill;;;\n04/04/2023;pond;3,5;4,35;50,8\n"
+        "09/04/2023;lake;7;4,4;50,9\n"
+    )
+    paths = write(tmp_path, counts=text, transitions=TRANSITIONS.replace("0.9", "0.8"))
+    with pytest.raises(TableError) as caught:
+        read_problem(paths["counts"], population=None, transitions=paths["transitions"], initial="counts")
+    report = "\n".join(caught.value.problems)
+    for part in (
+        "day and month cannot be told apart",
+        "not evenly spaced",
+        "row 3: lon or lat is empty",
+        "row 4: a count must be a whole number",
+        "row 5: unknown cell",
+        "the initial law cannot be read off the counts",
+        "do not sum to 1",
+        "population",
+    ):
+        assert part in report
