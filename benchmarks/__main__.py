@@ -16,6 +16,7 @@ CLAIMS = {
     "speed": "benchmarks.speed",
     "scaling": "benchmarks.scaling",
     "large": "benchmarks.large",
+    "many": "benchmarks.many",
     "samplers": "benchmarks.samplers",
     "plan": "benchmarks.plan",
     "peers": "benchmarks.peers.compare",

@@ -20,6 +20,7 @@ TITLES = {
     "peers": "Beside other packages",
     "scaling": "Scaling",
     "large": "Large maps",
+    "many": "Many problems",
     "limits": "Against the machine's limits",
     "learning": "Learning",
     "starts": "Several maxima",
