@@ -1,10 +1,14 @@
 """Tracks: tables of positions as likelihoods over cells, and everything that is refused."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import gammaln
 
 import headcount as hc
+from headcount.engines import Enumerate, PathGibbs, TiltedEP
 from headcount.observe import ProblemError
 
 CHAIN = hc.MarkovChain(
@@ -75,3 +79,66 @@ def test_tracks_need_times():
     tree = hc.Tree([0.5, 0.5], {"b": ("a", [[0.9, 0.1], [0.2, 0.8]])}, root="a")
     with pytest.raises(ProblemError, match="need times"):
         hc.Tracks({"id": [1], "time": ["a"], "cell": [0]}).read(tree)
+
+
+MOVES = np.array([[0.6, 0.4], [0.3, 0.7]])
+TWO = hc.MarkovChain([0.7, 0.3], MOVES, length=3, cells=["a", "b"])
+TAGS = pd.DataFrame({"id": [1, 1, 1, 2, 2], "time": [0, 1, 2, 0, 2], "cell": ["a", "b", "b", "b", "a"]})
+SEEN = np.array([[3.0, 2.0], [np.nan, 4.0], [2.0, 1.0]])
+
+
+def by_paths(*, counted: bool) -> tuple[float, np.ndarray, np.ndarray]:
+    """Evidence, and mean and variance of the population's flows, from all paths of four individuals (two tagged) or of two more."""
+    paths = list(itertools.product(range(2), repeat=3))
+    law = np.array([TWO.initial[p[0]] * MOVES[p[0], p[1]] * MOVES[p[1], p[2]] for p in paths])
+    fits = {1: [float(p == (0, 1, 1)) for p in paths], 2: [float(p[0] == 1 and p[2] == 0) for p in paths]}
+    tables = np.zeros((8, 2, 2, 2))
+    for k, p in enumerate(paths):
+        for t in (0, 1):
+            tables[k, t, p[t], p[t + 1]] = 1.0
+    total, first, second = 0.0, 0.0, 0.0
+    for who in itertools.product(range(8), repeat=4):
+        weight = law[list(who)].prod()
+        if counted:
+            weight *= fits[1][who[0]] * fits[2][who[1]]
+        flows = tables[list(who)].sum(axis=0)
+        n = np.array([flows[0].sum(axis=1), flows[0].sum(axis=0), flows[1].sum(axis=0)])
+        with np.errstate(divide="ignore"):
+            terms = SEEN * np.log(n) - n - gammaln(SEEN + 1)
+        weight = weight * np.exp(np.where(np.isnan(SEEN), 0.0, terms).sum())
+        total, first, second = total + weight, first + weight * flows, second + weight * flows**2
+    if not counted:
+        total *= (law @ fits[1]) * (law @ fits[2])
+        first, second = (part * (law @ fits[1]) * (law @ fits[2]) for part in (first, second))
+    return np.log(total), first / total, second / total - (first / total) ** 2
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("engine", [Enumerate(), TiltedEP(), PathGibbs(draws=3000)])
+def test_a_tag_inside_the_counts_and_one_outside(engine, counted):
+    """Totals, flows and evidence are those of a sum over all populations that have these tracks, or that come beside them."""
+    evidence, mean, variance = by_paths(counted=counted)
+    post = hc.infer(hc.Problem(TWO, 4, [hc.Poisson(SEEN), hc.Tracks(TAGS, counted=counted)]), engine, rng=1)
+    loose = {"Enumerate": 1e-9, "TiltedEP": 0.07, "PathGibbs": 0.05}[engine.name]
+    for t in (0, 1):
+        edge = post.edge(t, t + 1)
+        np.testing.assert_allclose(edge.mean.values, mean[t], atol=loose)
+        np.testing.assert_allclose(edge.sd.values**2, variance[t], atol=loose)
+        assert float(edge.mean.sum()) == pytest.approx(4, abs=1e-6 if engine.name != "PathGibbs" else 0.01)
+    if post.log_evidence is not None:
+        assert post.log_evidence == pytest.approx(evidence, abs=1e-9 if engine.name == "Enumerate" else 0.1)
+    if counted:
+        rounding = 1e-6 if engine.name != "PathGibbs" else 0.01
+        np.testing.assert_allclose(post.group(1).edge(0, 1).mean.values, [[1.0]], atol=rounding)
+
+
+def test_tags_that_cannot_be_are_refused():
+    """More counted tags than individuals, positions the model forbids, and tags beside dispersion are refused in words."""
+    stay = hc.MarkovChain([0.5, 0.5], np.eye(2), length=3, cells=["a", "b"])
+    with pytest.raises(ProblemError, match=r"does not allow these positions.*id 1.*id 2"):
+        hc.Problem(stay, 4, hc.Tracks(TAGS))
+    with pytest.raises(ProblemError, match="2 tracked individuals"):
+        hc.Problem(TWO, 1, hc.Tracks(TAGS))
+    hc.Problem(TWO, 1, hc.Tracks(TAGS, counted=False))
+    with pytest.raises(ProblemError, match="whom a tagged individual moves with"):
+        hc.Problem(TWO, 10, hc.Tracks(TAGS), dispersion=hc.Flocks(2))

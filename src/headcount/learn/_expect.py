@@ -15,6 +15,7 @@ import numpy as np
 
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._engine import IterativeEngine, drive
+from headcount.individual import follow
 from headcount.learn._components import Array
 from headcount.learn._families import Family
 from headcount.learn._objective import Objective
@@ -62,13 +63,14 @@ class EStep:
         except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
             return Expected(failure=str(error) or type(error).__name__)
         negative = 0.0
+        followed = _followed(posterior.problem)
 
         def tables(scope: Scope) -> Array:
             nonlocal negative
             table = dense(posterior.beliefs.mean(scope))
             below = np.minimum(table, 0.0)
             negative -= float(below.sum())
-            return table - below
+            return table - below + (0.0 if followed is None else dense(followed(scope)))
 
         statistics = self.family.statistics(tables, self.problem)
         evidence, outcome = posterior.log_evidence, posterior.outcome
@@ -89,6 +91,28 @@ def _all_tables(posterior: Posterior) -> dict[Scope, Array]:
     """Expected counts of every clique."""
     cliques = [tuple(c) for c in posterior.problem.model.junction_tree.cliques]
     return {c: np.asarray(dense(posterior.beliefs.mean(c)), dtype=float) for c in cliques}
+
+
+def _followed(problem: Problem) -> Callable[[Scope], Any] | None:
+    """Expected first cells and moves of tracked individuals that are not in the counts; None where there are none.
+
+    Those in the counts are among the posterior's.
+    """
+    apart = problem.records[1] if problem.tracks else None
+    tree = problem.model.rooted()
+    if apart is None or tree is None:
+        return None
+    found = follow(tree, apart)
+
+    def tables(scope: Scope) -> Any:
+        place = tree.place(scope)
+        if place.edge:
+            return place.turn(found.flows[place.node - 1])
+        if place.node == 0:
+            return found.initial
+        return np.asarray(dense(found.flows[place.node - 1]).sum(axis=0))
+
+    return tables
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,13 @@ def _object_array(shape: Sequence[int], values: Sequence[Any]) -> Any:
 
 def data_of(problem: Problem) -> tuple[Any, ...]:
     """The data of a problem without its model, for comparing fits of different models."""
-    return problem.population, [[s.scope, s.index, s.weights, s.noise] for s in problem.sites]
+    counts = [[s.scope, s.index, s.weights, s.noise] for s in problem.sites]
+    if not problem.tracks:
+        return problem.population, counts
+    tracks = [
+        None if r is None else [r.ids, [[k, *seen] for k, seen in r.seen.items()]] for r in problem.records
+    ]
+    return problem.population, counts, tracks
 
 
 def fingerprint(*parts: Any) -> str:

@@ -196,7 +196,7 @@ class InitialResponse(NamedTuple):
 def initial_response(posterior: Posterior, family: Family, x: Array) -> InitialResponse:
     """The uncertainty of an initial distribution learned under the flat prior, from the covariances of the posterior."""
     chain = family if isinstance(family, InitialFamily) else chain_family(family)
-    evidence = posterior.log_evidence
+    evidence = posterior.beliefs.log_evidence
     if chain is None or chain.initial is None:
         return InitialResponse(log_evidence=evidence)
     info = posterior.outcome.info
@@ -229,7 +229,7 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
     share, vectors = np.linalg.eigh(np.eye(len(free)) - 0.5 * (half + half.T))
     share = np.maximum(share, SMALLEST_SHARE)
     root = np.linalg.solve(lower.T, vectors / np.sqrt(share))  # root rootᵀ = J⁻¹
-    evidence = posterior.log_evidence
+    evidence = posterior.beliefs.log_evidence
     if evidence is not None:
         log_det = 2 * float(np.log(np.diagonal(lower)).sum()) + float(np.log(share).sum())
         prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))

@@ -33,7 +33,7 @@ class GroupBeliefs(Beliefs):
     """Beliefs on the chain of (group, cell), seen through a linear map: as sums over groups, or one group by itself."""
 
     base: Beliefs
-    """Of the stacked chain."""
+    """Of the stacked chain; so is the evidence, to which the posterior adds `Problem.log_offset`."""
     view: View
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
@@ -120,10 +120,9 @@ class GroupBeliefs(Beliefs):
 
 def seen(problem: Problem, beliefs: Beliefs) -> Beliefs:
     """Beliefs about `problem` from those about its core."""
-    evidence = None if beliefs.log_evidence is None else beliefs.log_evidence + problem.log_offset
     if problem.stack is None:
-        return replace(beliefs, log_evidence=evidence)  # type: ignore[type-var]
-    return GroupBeliefs(beliefs, View(problem.stack), evidence, beliefs.diagnostics)
+        return beliefs
+    return GroupBeliefs(beliefs, View(problem.stack), beliefs.log_evidence, beliefs.diagnostics)
 
 
 def one_group(posterior: Posterior, name: Hashable) -> Posterior:

@@ -185,7 +185,8 @@ class Posterior:
     @property
     def log_evidence(self) -> float | None:
         """log p(y), as the engine approximates it; None where it does not."""
-        return self.beliefs.log_evidence
+        found = self.beliefs.log_evidence
+        return None if found is None else found + self.problem.log_offset
 
     @property
     def diagnostics(self) -> Mapping[str, Any]:

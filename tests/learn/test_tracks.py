@@ -1,0 +1,63 @@
+"""Learning from tracks: alone they are complete data; beside counts they enter evidence, gradient and standard errors exactly."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import headcount as hc
+from headcount.engines import Enumerate
+from headcount.learn import fit_complete
+from headcount.learn._expect import Expectation
+from headcount.learn._fit import bind
+
+WORLD = hc.simulate.birds(side=2, population=60, steps=5, rng=1)
+PATHS = WORLD.model.sample(25, rng=2)
+TIMES = PATHS.shape[1]
+TABLE = pd.DataFrame(
+    {
+        "id": np.repeat(np.arange(len(PATHS)), TIMES),
+        "time": np.tile(np.arange(TIMES), len(PATHS)),
+        "cell": PATHS.ravel(),
+    }
+)
+CHAIN = hc.LogisticChain(WORLD.features)
+
+
+@pytest.mark.parametrize(("population", "counted"), [(25, True), (70, False)])
+def test_tracks_alone_are_complete_data(population, counted):
+    """Without counts, whole tracks give the weights and standard errors of `fit_complete`, in the counts or outside."""
+    tables = {(0,): np.bincount(PATHS[:, 0], minlength=4).astype(float)}
+    for t in range(TIMES - 1):
+        tables[t, t + 1] = np.zeros((4, 4))
+        np.add.at(tables[t, t + 1], (PATHS[:, t], PATHS[:, t + 1]), 1.0)
+    known = fit_complete(CHAIN, WORLD.model, tables)
+    found = hc.fit(CHAIN, hc.Problem(WORLD.model, population, hc.Tracks(TABLE, counted=counted)))
+    np.testing.assert_allclose(found.weights, known.weights, atol=1e-3)
+    np.testing.assert_allclose(found.standard_errors, known.standard_errors, rtol=1e-3)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_gradient_is_the_derivative_of_the_evidence(counted):
+    """With exact E-steps, Fisher's gradient is the derivative of log p(counts, tracks), gaps included."""
+    some = TABLE[(TABLE["id"] < 2) & (TABLE["time"] != 2)]
+    problem = hc.Problem(
+        WORLD.model, 3, [hc.Poisson(WORLD.observed / 20 // 1), hc.Tracks(some, counted=counted)]
+    )
+    families = bind([CHAIN], [problem])
+    expect = Expectation(families, [problem], Enumerate(), 0, lambda tasks: [task.run() for task in tasks])
+    x = np.array([0.5, 1.0, -0.5, 0.8])
+    ends = [[expect(x + s * 1e-5 * e, None).evidence for s in (1, -1)] for e in np.eye(4)]
+    slope = np.array([(up - down) / 2e-5 for up, down in ends])
+    np.testing.assert_allclose(expect(x, None).gradient, slope, rtol=1e-5, atol=1e-6)
+
+
+def test_tracks_narrow_the_standard_errors():
+    """Adding tracks to counts shrinks every standard error, about as the sum of both informations says."""
+    seen = hc.Poisson(WORLD.observed)
+    counts = hc.fit(CHAIN, hc.Problem(WORLD.model, 60, seen))
+    both = hc.fit(CHAIN, hc.Problem(WORLD.model, 60, [seen, hc.Tracks(TABLE, counted=False)]))
+    assert (both.standard_errors < counts.standard_errors).all()
+    tracks = hc.fit(CHAIN, hc.Problem(WORLD.model, 60, hc.Tracks(TABLE, counted=False)))
+    added = counts.information.observed + tracks.information.observed
+    np.testing.assert_allclose(both.standard_errors, np.sqrt(np.diag(np.linalg.inv(added))), rtol=0.25)
+    assert both.data != counts.data
