@@ -41,10 +41,12 @@ if TYPE_CHECKING:
         ProblemError,
         Tracks,
     )
-    from headcount.population import Company, Flocks, Group
+    from headcount.population import About, Between, Company, Flocks, Group, Unknown
     from headcount.posterior import Posterior
 
 __all__ = [
+    "About",
+    "Between",
     "Binomial",
     "Company",
     "DiscreteModel",
@@ -68,6 +70,7 @@ __all__ = [
     "TabularChain",
     "Tracks",
     "Tree",
+    "Unknown",
     "__version__",
     "engines",
     "fit",
@@ -103,7 +106,7 @@ _HOME = {
             "ProblemError",
             "Tracks",
         ),
-        "population": ("Company", "Flocks", "Group"),
+        "population": ("About", "Between", "Company", "Flocks", "Group", "Unknown"),
         "posterior": ("Posterior",),
         "io": ("infer_many",),
         "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit", "infer"),

@@ -56,6 +56,11 @@ def select(problem: Problem) -> Choice:
     TooLargeError
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
+    if not problem.size_known:
+        choice = select(problem.with_population(problem.typical_population))
+        if choice.engine.takes_sizes is None:
+            choice = Choice(TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean")
+        return Choice(choice.engine, f"{choice.reason}; at several sizes of the population, weighed")
     problem = problem.core
     return _too_large(problem) or _exact(problem) or Choice(*_gaussian(problem))
 
@@ -142,6 +147,7 @@ class Auto(Engine):
 
     name: ClassVar[str] = "Auto"
     takes_dispersion: ClassVar[bool] = True
+    takes_sizes: ClassVar = "evidence"
 
     def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
         """See :class:`Engine`."""

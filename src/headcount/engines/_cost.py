@@ -162,7 +162,7 @@ def memory_of(problem: Problem, engine: Engine) -> int:
         packed = widest <= LARGEST_PACKED and not is_sparse(problem)
         return int(BYTES * ((HELD_TABLES + packed) * found.tables + HELD_PER_CELL * _cells(problem)))
     if run.name == "PathGibbs":
-        states = 2 * run.chains * problem.population * len(problem.model.variables)
+        states = 2 * run.chains * problem.typical_population * len(problem.model.variables)
         kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
         return _sampler_memory(problem, run, min(KEPT_DRAWS, run.sweeps)) + states + kept
     if run.name == "Gibbs":
@@ -173,7 +173,7 @@ def memory_of(problem: Problem, engine: Engine) -> int:
 
 def _sampler_memory(problem: Problem, run: Any, drawn: int) -> int:
     """What both samplers hold: likelihood ratios, sums, and so many node tables per chain (4 bytes per count, and one copy)."""
-    counts, rows = sum(len(site) for site in problem.sites), problem.population + 1
+    counts, rows = sum(len(site) for site in problem.sites), problem.typical_population + 1
     tabulated = counts
     if counts * rows > RATIO_ENTRIES:
         tabulated = sum(len(s) for s in problem.sites if not isinstance(s.noise, Poisson))
@@ -212,12 +212,12 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
         return float(ITERATIONS[run.name] * (each * found.tables + ITERATION_OVERHEAD * edges))
     if run.name == "PathGibbs":
         states, widest = len(problem.model.variables), max(len(s) for s in problem.model.states.values())
-        work = (run.burn_in + run.sweeps) * problem.population * states
+        work = (run.burn_in + run.sweeps) * problem.typical_population * states
         return float(
             run.chains * work * (STATE_DRAWN + STATE_WEIGHED * widest) / min(run.workers, run.chains)
         )
     if run.name == "Gibbs":
-        flow = problem.population * edges / found.tables
+        flow = problem.typical_population * edges / found.tables
         each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
         return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
     return float("nan")

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ class Engine(ABC):
     """One rule per setting; settings without a rule are not checked."""
     takes_dispersion: ClassVar[bool] = False
     """Whether it can be asked about individuals that move together."""
+    takes_sizes: ClassVar[Literal["evidence", "all", "point"] | None] = None
+    """How it is asked about a population of unknown size (``_sizes``): at a few sizes weighed by the evidence, at all of them, or at the
+    most probable one; None: not at all."""
 
     def __post_init__(self) -> None:
         check_settings(self, self.rules)
@@ -60,7 +63,7 @@ class DirectEngine(Engine):
             return Outcome(self.solve(asked, rng), Status.EXACT, seconds=time.perf_counter() - began)
 
         require_dispersion(self, problem)
-        return settled(problem, answer)
+        return settled(self, problem, answer)
 
 
 class Iteration(ABC):
@@ -129,7 +132,7 @@ class IterativeEngine(Engine, Iteration):
     def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
         """See :class:`Engine`."""
         return settled(
-            problem, lambda asked, start: drive(self, asked, rng=rng, progress=progress, start=start)
+            self, problem, lambda asked, start: drive(self, asked, rng=rng, progress=progress, start=start)
         )
 
 
@@ -148,13 +151,30 @@ MOST_ROUNDS = 50
 """Times that phi may be read again. It contracts by about the share of a variance that the data leave, usually in 3 to 6."""
 
 
-def settled(problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]) -> Outcome:
+def settled(
+    engine: Engine, problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]
+) -> Outcome:
+    """Run an engine on what it can take: a known number of individuals, and a known phi of every step."""
+    if problem.size_known:
+        return _phi_settled(problem, run)
+    from headcount.engines._sizes import over_sizes  # which runs MAP, an engine
+
+    def at_one_size(asked: Problem, start: Mapping[str, Any] | None) -> Outcome:
+        plain = asked.dispersion is None and asked.core is asked
+        return run(asked, start) if plain else _phi_settled(asked, run)
+
+    return over_sizes(engine, problem, at_one_size)
+
+
+def _phi_settled(
+    problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]
+) -> Outcome:
     r"""Run with :math:`\phi_i = 1 + (\hat n_i - 1)\rho` at the run's own expected counts: a fixed point, each round started from the last.
 
     Problems without rho are run once, as they are; of groups and tracks, the core is run.
     """
     if problem.core is not problem:
-        return _seen(problem, settled(problem.core, run))
+        return _seen(problem, _phi_settled(problem.core, run))
     dispersion, tree = problem.dispersion, problem.model.rooted()
     if not problem.disperses or not isinstance(dispersion, Company) or dispersion.rho is None:
         return run(problem, None)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from headcount._types import Index, Mask
-from headcount.errors import Faults
+from headcount.errors import Faults, ProblemError
 from headcount.individual import Model
 from headcount.observe._base import Array, Observation
 from headcount.observe._site import Site, by_family, entry_name
@@ -228,21 +228,43 @@ def check_needed(sites: Sequence[Site], model: Model, population: int, faults: F
 
     A binomial count y needs y individuals, a positive Poisson count without background one, an exact count y.
     """
+    del model
+    for what, needed in _needed(sites):
+        if needed > population:
+            faults.add(what, _needed_text(needed, population))
+
+
+def needed_population(sites: Sequence[Site]) -> int:
+    """The fewest individuals that every table's counts allow."""
+    return int(max((needed for _, needed in _needed(sites)), default=0.0))
+
+
+def _needed(sites: Sequence[Site]) -> list[tuple[str, float]]:
+    """What needs how many individuals: every site of sums (which may overlap), and the entries of every table together."""
     fewest = np.zeros(sum(map(len, sites)))
     for positions, noise in by_family(sites):
         fewest[positions] = _fewest(noise)
     ends = np.cumsum([len(site) for site in sites])
     by_scope: dict[Scope, Array] = {}
+    found: list[tuple[str, float]] = []
     for site, end in zip(sites, ends, strict=True):
         mine = fewest[end - len(site) : end]
         table = by_scope.setdefault(site.scope, np.zeros(site.size))
         if site.index is not None:
             np.maximum.at(table, site.index, mine)
-        elif mine.max() > population:  # sums may overlap, so they are not added up
-            faults.add(site.label, _needed_text(float(mine.max()), population))
-    for scope, table in by_scope.items():
-        if (total := float(table.sum())) > population:
-            faults.add(f"counts of {', '.join(map(repr, scope))}", _needed_text(total, population))
+        else:
+            found.append((site.label, float(mine.max())))
+    named = ((f"counts of {', '.join(map(repr, scope))}", table) for scope, table in by_scope.items())
+    return [*found, *((what, float(table.sum())) for what, table in named)]
+
+
+def pinned_population(sites: Sequence[Site], model: Model) -> int | None:
+    """N where every entry of some table is known exactly; None elsewhere."""
+    exact = [site for site in sites if site.noise.exact]
+    for scope, table in (_known(exact, model, Faults(ProblemError)) if exact else {}).items():
+        if scope and not np.isnan(table).any():
+            return int(table.sum())
+    return None
 
 
 def _needed_text(needed: float, population: int) -> str:

@@ -16,11 +16,11 @@ from headcount.errors import Faults, ModelError, ProblemError
 from headcount.individual import MarkovChain, Model, Records, Tree, join_records, record_log_prob
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
-from headcount.observe._checks import check_noise, check_together
+from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
 from headcount.observe._groups import Stack, members_of, tracked
 from headcount.observe._site import Part, Site, by_family
 from headcount.observe._tracks import Tracks
-from headcount.population import Company, Dispersion, Flocks, Group
+from headcount.population import Company, Dispersion, Flocks, Group, SizeLaw
 from headcount.tables import Domain, Scope
 
 
@@ -35,7 +35,7 @@ class Problem:
     model
         The law of one individual.
     population
-        N ≥ 1.
+        N ≥ 1, or what is known of it: ``About(10_000, sd=1_500)``, ``Between(8_000, 12_000)`` or ``Unknown()``.
     observations
         What was seen: an observation or a sequence of them, possibly empty. The same entry may be seen more
         than once: the readings are independent. `Tracks` of followed individuals may be among them.
@@ -53,7 +53,7 @@ class Problem:
     """
 
     model: Model
-    population: int
+    population: int | SizeLaw
     observations: tuple[Observation, ...]
     sites: tuple[Site, ...] = field(repr=False)
     """One per table and observation, in the observations' order; scopes in the model's order of variables."""
@@ -66,7 +66,7 @@ class Problem:
     def __init__(
         self,
         model: Model | None = None,
-        population: int | None = None,
+        population: int | SizeLaw | None = None,
         observations: Observation | Tracks | Iterable[Observation | Tracks] = (),
         *,
         groups: Mapping[Hashable, Group] | None = None,
@@ -79,7 +79,7 @@ class Problem:
             stack = _stacked(groups, (model, population, dispersion, tracks), faults)
             vars(self)["stack"] = stack
             model, population = stack.mixture(), stack.population
-        number = _whole(population, faults)
+        number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         model = _check_model(model, faults)
         _check_dispersion(model, number, dispersion, faults)
         sites = _bound(model, number, kept, faults)
@@ -117,6 +117,8 @@ class Problem:
     @cached_property
     def core(self) -> Problem:
         """What engines solve: this problem, or, with groups or tracks, the same data on the chain of (group, cell)."""
+        if not self.size_known:
+            return self  # engines see it at one size at a time
         if self.stack is None:
             return self._twin(self.model, self.observations, self.sites, tracks=()) if self.tracks else self
         stack = self.stack
@@ -138,10 +140,36 @@ class Problem:
         """Whether individuals move together at all."""
         return self.dispersion is not None and not self.dispersion.is_none
 
+    @property
+    def size_known(self) -> bool:
+        """Whether N is known: the population is a number."""
+        return not isinstance(self.population, SizeLaw)
+
+    @cached_property
+    def size_bounds(self) -> tuple[int, int]:
+        """The smallest and largest N that the size law and the counts allow, all but 1e-10 of the law; N itself where it is known."""
+        if not isinstance(self.population, SizeLaw):
+            return self.population, self.population
+        pinned = pinned_population(self.sites, self.model)
+        if pinned is not None:
+            return pinned, pinned
+        low, high = self.population.window
+        need = needed_population(self.sites)
+        return max(low, need), min(max(high, 4 * need + 100), self.population.most)
+
+    @cached_property
+    def typical_population(self) -> int:
+        """N, or one that is large enough to plan with."""
+        low, high = self.size_bounds
+        if isinstance(self.population, SizeLaw) and self.population.mean > 1e6 * (low + 1):
+            seen = [float(np.abs(site.noise.counts).sum()) for site in self.sites]
+            high = min(high, max(low, 4 * round(max(seen, default=0.0)) + 100))
+        return max(high, 1)
+
     @cached_property
     def traits(self) -> Traits:
         """What an engine needs to know before it starts."""
-        return traits_of(self.model, self.population, self.sites)
+        return traits_of(self.model, self.typical_population, self.sites)
 
     @cached_property
     def noises(self) -> tuple[Part, ...]:
@@ -161,7 +189,7 @@ class Problem:
         faults = Faults(ProblemError)
         _check_scopes(model, self.sites, faults)
         if not faults:
-            check_together(self.sites, model, self.population, faults)
+            check_together(self.sites, model, _largest(self.population, self.sites, model), faults)
         faults.raise_any()
         twin = self._twin(model, self.observations, self.sites)
         vars(twin)["noises"] = self.noises
@@ -186,6 +214,25 @@ class Problem:
         faults.raise_any()
         twin = self._twin(self.model, self.observations, self.sites)
         vars(twin)["dispersion"] = dispersion
+        return twin
+
+    def with_population(self, population: int | SizeLaw) -> Problem:
+        """The same counts of another number of individuals.
+
+        Raises
+        ------
+        ProblemError
+            When that many cannot have been counted so.
+        """
+        faults = Faults(ProblemError)
+        number = population if isinstance(population, SizeLaw) else _whole(population, faults)
+        faults.raise_any()
+        check_together(self.sites, self.model, _largest(number, self.sites, self.model), faults)
+        faults.raise_any()
+        twin = self._twin(self.model, self.observations, self.sites, population=number)
+        vars(twin)["noises"] = self.noises
+        if self.tracks:
+            vars(twin)["records"] = self.records
         return twin
 
     def _twin(
@@ -309,7 +356,15 @@ def _check_model(model: object, faults: Faults) -> Model:
     return model
 
 
-def _check_dispersion(model: Model, population: int, dispersion: Any, faults: Faults) -> None:
+def _largest(population: int | SizeLaw, sites: Sequence[Site], model: Model) -> int:
+    """N, or the largest that a size law and exact tables allow: counts that contradict it contradict them all."""
+    if not isinstance(population, SizeLaw):
+        return population
+    pinned = pinned_population(sites, model)
+    return population.most if pinned is None else pinned
+
+
+def _check_dispersion(model: Model, population: int | SizeLaw, dispersion: Any, faults: Faults) -> None:
     if dispersion is None:
         return
     if not isinstance(dispersion, (Flocks, Company)):
@@ -318,9 +373,10 @@ def _check_dispersion(model: Model, population: int, dispersion: Any, faults: Fa
             f"must be None, Flocks(5), Company(rho=0.01) or Company(phi=3), got {brief(dispersion)}",
         )
     elif isinstance(dispersion, Flocks):
-        if dispersion.size > population:
+        largest = population.most if isinstance(population, SizeLaw) else population
+        if dispersion.size > largest:
             faults.add(
-                "dispersion", f"a flock of {dispersion.size:g} is larger than the population, {population}"
+                "dispersion", f"a flock of {dispersion.size:g} is larger than the population, {largest}"
             )
     elif not isinstance(model, (MarkovChain, Tree)):
         faults.add(
@@ -336,24 +392,34 @@ def _check_dispersion(model: Model, population: int, dispersion: Any, faults: Fa
 def _whole(population: Any, faults: Faults) -> int:
     """N as an int; a float that is a whole number will do."""
     single = isinstance(population, (np.generic, np.ndarray)) and population.size == 1
+    expected = "a whole number from 1 to 2**53, or About(mean, sd=...), Between(low, high) or Unknown()"
     try:
-        return whole_number(population.item() if single else population, "population", least=1)
+        return whole_number(
+            population.item() if single else population, "population", least=1, expected=expected
+        )
     except ModelError as error:
         faults.add("population", str(error).removeprefix("population "))
         return 1
 
 
 def _bound(
-    model: Model, population: int, observations: tuple[Observation, ...], faults: Faults
+    model: Model, population: int | SizeLaw, observations: tuple[Observation, ...], faults: Faults
 ) -> tuple[Site, ...]:
     """Bind every observation, then check all there is to check; raise if anything was wrong."""
     sound = not faults
     sites: list[Site] = []
     for k, observation in enumerate(observations):
         sites += bind(observation, model, source=k, chain=isinstance(model, MarkovChain), faults=faults)
-    check_noise(sites, population if sound else LARGEST_COUNT, faults)
+    most = population.most if isinstance(population, SizeLaw) else population
+    check_noise(sites, most if sound else LARGEST_COUNT, faults)
     if not faults:  # contradictions among counts that are themselves wrong would only repeat that
-        check_together(sites, model, population, faults)
+        number = _largest(population, sites, model)
+        check_together(sites, model, number, faults)
+        if isinstance(population, SizeLaw) and not faults and np.isneginf(population.log_pmf(number)):
+            faults.add(
+                "population",
+                f"{population!r} excludes N = {number}, the total of counts seen exactly: widen it or correct the counts",
+            )
     faults.raise_any()
     return tuple(sites)
 

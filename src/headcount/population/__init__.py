@@ -8,11 +8,14 @@ from headcount.population._gcgm import GCGM
 from headcount.population._groups import Group
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._minimal import MinimalCoordinates
+from headcount.population._size import About, Between, PoissonSize, SizeLaw, Unknown, parse_population
 from headcount.population._tables import CountTables, RealTables
 
 __all__ = [
     "CGM",
     "GCGM",
+    "About",
+    "Between",
     "Company",
     "CountTables",
     "Dispersion",
@@ -22,13 +25,17 @@ __all__ = [
     "LaplacianFactor",
     "MinimalCoordinates",
     "NodeConditional",
+    "PoissonSize",
     "RealTables",
+    "SizeLaw",
+    "Unknown",
     "compositions",
     "deviance",
     "laplacian",
     "log_factorial",
     "node_conditional",
     "parse_dispersion",
+    "parse_population",
     "poisson_log_pmf",
     "star_weights",
     "stirling_error",

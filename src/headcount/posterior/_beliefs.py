@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from headcount.individual import Model
     from headcount.observe import Problem
+    from headcount.posterior._sizes import Sizes
     from headcount.structure import Field
 
     Array = NDArray[np.float64]
@@ -42,6 +43,8 @@ class Beliefs(ABC):
     diagnostics: Mapping[str, Any]
     has_spread: ClassVar[bool] = True
     """Whether there are variances, covariances and (unless `has_draws` says no) draws."""
+    sizes: Sizes | None = None
+    """The posterior of the number of individuals, where that was not known."""
 
     @property
     def has_draws(self) -> bool:
@@ -88,6 +91,7 @@ class PointBeliefs(Beliefs):
     population: int
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Sizes | None = None
     has_spread: ClassVar[bool] = False
 
     def mean(self, scope: Scope) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from headcount.population import Flocks
 from headcount.posterior._interval import quantiles, tails
 from headcount.posterior._outcome import Status
+from headcount.posterior._sizes import PopulationEstimate, Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -203,8 +204,23 @@ class Posterior:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
         from headcount.posterior._fit_check import fit_check
 
-        learned = self.outcome.learned
-        return fit_check(self.problem, learned=None if learned is None else learned())
+        learned, problem = self.outcome.learned, self.problem
+        if not problem.size_known:
+            problem = problem.with_population(max(1, round(self.population.mean)))
+        return fit_check(problem, learned=None if learned is None else learned())
+
+    @cached_property
+    def population(self) -> PopulationEstimate:
+        """The number of individuals: mean, sd, interval; N itself where it was given."""
+        given = self.problem.population
+        if isinstance(given, int):
+            return PopulationEstimate.of(Sizes(np.array([float(given)]), np.ones(1)), known=True, point=False)
+        sizes = self.beliefs.sizes
+        if sizes is None:
+            raise ValueError(f"{self.engine} says nothing of the number of individuals")
+        return PopulationEstimate.of(
+            sizes, known=False, point=not self.beliefs.has_spread, note=self.diagnostics.get("size_note", "")
+        )
 
     def group(self, name: Hashable) -> Posterior:
         """One group of a problem with several: a posterior of its own counts and flows, with everything that one can be asked.
@@ -259,7 +275,9 @@ class Posterior:
         if len(entries) == 1 and sum(float(w.sum()) for _, w in parts) == 1.0:
             scope, k = entries[0]
             return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
-        low, high = (self.problem.population * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
+        low, high = (self._largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
+        if not self.problem.size_known:
+            low, high = min(low, 0.0), max(high, 0.0)
         if high == low:
             return [low for _ in probabilities]
         ends = quantiles(
@@ -413,8 +431,13 @@ class Posterior:
         known = [self.beliefs.quantile(scope, q) for q in probabilities] if whole else []
         if known and known[0] is not None:
             return tuple(table for table in known if table is not None)
-        bound = float(self.problem.population) if self.promises.non_negative else None
+        bound = self._largest if self.promises.non_negative else None
         return quantiles(mean, variance, probabilities, bound=bound, whole=whole)
+
+    @property
+    def _largest(self) -> float:
+        """The largest number of individuals that is not out of the question."""
+        return float(self.population.values[-1])
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
         """Where intervals can be trusted, without labels.
@@ -435,7 +458,7 @@ class Posterior:
         certain = (mu == 0) | (mu == 1)
         if not fits:
             return np.asarray(certain)
-        units = float(self.problem.population)
+        units = self.population.mean
         if isinstance(
             self.problem.dispersion, Flocks
         ):  # the binomial that must be near a Gaussian is that of flocks

@@ -52,6 +52,7 @@ class Enumerate(DirectEngine):
     most: int = 60_000_000
 
     name: ClassVar[str] = "Enumerate"
+    takes_sizes: ClassVar = "all"
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:

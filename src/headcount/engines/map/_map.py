@@ -58,6 +58,7 @@ class MAP(IterativeEngine):
     rules: ClassVar = {"tolerance": number(), "max_iterations": whole()}
     name: ClassVar[str] = "MAP"
     takes_dispersion: ClassVar[bool] = True
+    takes_sizes: ClassVar = "point"
     tolerance: float = 1e-8
     max_iterations: int = 5000
 

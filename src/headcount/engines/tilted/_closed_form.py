@@ -36,6 +36,7 @@ class ClosedForm(DirectEngine):
     rules: ClassVar = STRUCTURE_RULES
     name: ClassVar[str] = "ClosedForm"
     takes_dispersion: ClassVar[bool] = True
+    takes_sizes: ClassVar = "evidence"
     structure: Literal["auto", "tree", "matrix-free"] = "auto"
     draws: int = 32
     final_draws: int = 192

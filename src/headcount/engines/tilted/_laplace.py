@@ -76,6 +76,7 @@ class Laplace(IterativeEngine):
     rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), **STRUCTURE_RULES}
     name: ClassVar[str] = "Laplace"
     takes_dispersion: ClassVar[bool] = True
+    takes_sizes: ClassVar = "evidence"
     tolerance: float = 1e-9
     max_iterations: int = 200
     structure: Literal["auto", "tree", "matrix-free"] = "auto"

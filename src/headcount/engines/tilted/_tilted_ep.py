@@ -108,6 +108,7 @@ class TiltedEP(IterativeEngine):
     }
     name: ClassVar[str] = "TiltedEP"
     takes_dispersion: ClassVar[bool] = True
+    takes_sizes: ClassVar = "evidence"
     centre: Literal["mean", "map", "prior"] = "mean"
     projection: Literal["lattice", "line", "laplace"] = "lattice"
     damping: float = 0.9

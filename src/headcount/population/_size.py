@@ -1,0 +1,424 @@
+r"""Laws of the number of individuals N, for populations that nobody has counted.
+
+=====================  ======================================================  ==========================================
+said by the user       law of N                                                mean and variance
+=====================  ======================================================  ==========================================
+``About(m, sd=s)``     s² > m: negative binomial, size r = m²/(s² − m)         m, s²
+                       s² = m: Poisson(m)                                      m, m
+                       s² < m: exp(−(N − m)²/2s²) on whole numbers N ≥ 0       about m, about s²
+``Between(a, b)``      every whole number from a to b equally probable         (a + b)/2, ((b − a + 1)² − 1)/12
+``Unknown()``          logarithmic, p(N) ∝ q^N/N, N ≥ 1, with 1 − q = 1e-9     every order of magnitude up to 1e9 alike
+=====================  ======================================================  ==========================================
+
+Given N, counts have the law of N individuals, so that with :math:`\mu` the law of one of them
+
+.. math:: E\,n_A = E[N]\,\mu_A, \qquad
+          \operatorname{cov}(n_A, n_B) = E[N]\,\langle\mu_{AB}\rangle + (\operatorname{Var} N - E N)\,\mu_A\mu_B^\top .
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from headcount.checks import LARGEST_COUNT, finite_number, whole_number
+from headcount.errors import ModelError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Array = NDArray[np.float64]
+
+SAME_VARIANCE = 1e-6
+"""Relative difference of a variance from the mean below which a law is Poisson: the negative binomial's size is then above 1e6 m."""
+REACH, TAIL_SCALES = 7.0, 25.0
+"""Half-width, in standard deviations and in scales var/mean of an exponential tail, of the sizes that are looked at: less than 1e-10 of
+a law lies outside (e^(−25) = 1e-11)."""
+RARE_END = 1e-9
+"""1 − q of `Unknown`: sizes far above a billion are left out."""
+MOST_SUMMED = 100_000
+"""Whole numbers over which a discrete Gaussian is summed; wider ones have the sums of the line, to 1e-16."""
+
+
+class SizeLaw(ABC):
+    """The law of the number of individuals: its ``mean`` and ``variance``, and its ``text`` as the command line takes it."""
+
+    if TYPE_CHECKING:  # fields of some laws, properties of others
+
+        @property
+        def mean(self) -> float: ...
+        @property
+        def variance(self) -> float: ...
+        @property
+        def text(self) -> str: ...
+
+    @abstractmethod
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """log p(N = n); smooth in n between whole numbers, −inf outside the support."""
+
+    @abstractmethod
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Independent draws."""
+
+    @property
+    def least(self) -> int:
+        """The smallest possible N."""
+        return 0
+
+    @property
+    def most(self) -> int:
+        """The largest possible N; 2**53 where there is none."""
+        return LARGEST_COUNT
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Sizes between which all but 1e-10 of the law lies."""
+        sd = math.sqrt(self.variance)
+        tail = TAIL_SCALES * max(1.0, self.variance / max(self.mean, 1.0))
+        low = max(self.least, math.floor(self.mean - REACH * sd))
+        return low, min(self.most, math.ceil(self.mean + REACH * sd + tail))
+
+    def slope(self, n: float) -> float:
+        """d log p/dN at n inside the support, by the difference over one individual."""
+        low, high = max(n - 0.5, self.least), min(n + 0.5, self.most)
+        if high <= low:
+            return 0.0
+        below, above = self.log_pmf(np.array([low, high]))
+        return float((above - below) / (high - low))
+
+
+@dataclass(frozen=True)
+class PoissonSize(SizeLaw):
+    """N ~ Poisson(mean)."""
+
+    mean: float
+
+    @property
+    def variance(self) -> float:
+        """The mean."""
+        return self.mean
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return f"{self.mean:g}+-{math.sqrt(self.mean):g}"
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """See `SizeLaw`."""
+        n = np.asarray(n, dtype=float)
+        return xlogy(n, self.mean) - self.mean - gammaln(n + 1.0)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`."""
+        return rng.poisson(self.mean, size)
+
+
+@dataclass(frozen=True)
+class NegativeBinomialSize(SizeLaw):
+    """A Poisson number whose mean is gamma distributed: variance mean + mean²/size."""
+
+    mean: float
+    size: float
+
+    @property
+    def variance(self) -> float:
+        """Above the mean."""
+        return self.mean + self.mean**2 / self.size
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return f"{self.mean:g}+-{math.sqrt(self.variance):g}"
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """See `SizeLaw`."""
+        n, r, m = np.asarray(n, dtype=float), self.size, self.mean
+        ways = gammaln(n + r) - gammaln(r) - gammaln(n + 1.0)
+        return ways - r * np.log1p(m / r) - n * np.log1p(r / m)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`."""
+        return rng.poisson(rng.gamma(self.size, self.mean / self.size, size))
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(SizeLaw):
+    """p(N) ∝ exp(−(N − centre)²/2 sd²) on whole numbers N ≥ 0."""
+
+    centre: float
+    sd: float
+
+    @cached_property
+    def _moments(self) -> tuple[float, float, float]:
+        """log of the normaliser, mean and variance."""
+        low = max(0, math.floor(self.centre - REACH * self.sd) - 1)
+        high = max(low, math.ceil(self.centre + REACH * self.sd) + 1)
+        if high - low > MOST_SUMMED:
+            return math.log(self.sd) + 0.5 * math.log(2 * math.pi), self.centre, self.sd**2
+        n = np.arange(low, high + 1.0)
+        log_w = self._exponent(n)
+        top = float(log_w.max())
+        w = np.exp(log_w - top)
+        mean = float(w @ n / w.sum())
+        return top + math.log(w.sum()), mean, float(w @ (n - mean) ** 2 / w.sum())
+
+    def _exponent(self, n: Array) -> Array:
+        return -0.5 * np.square((n - self.centre) / self.sd)
+
+    @property
+    def mean(self) -> float:
+        """Of the whole numbers."""
+        return self._moments[1]
+
+    @property
+    def variance(self) -> float:
+        """Of the whole numbers."""
+        return self._moments[2]
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return f"{self.centre:g}+-{self.sd:g}"
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """See `SizeLaw`."""
+        n = np.asarray(n, dtype=float)
+        return np.where(n >= 0, self._exponent(n) - self._moments[0], -np.inf)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """By rejection from a rounded Gaussian."""
+        out = np.empty(0, dtype=np.int64)
+        bound = 1.0 / (8 * max(self.sd, 0.5) ** 2)  # log of the ratio of a density to its mean over a unit bin
+        while len(out) < size:
+            real = rng.normal(self.centre, max(self.sd, 0.5), 2 * size)
+            n = np.rint(real)
+            log_ratio = self._exponent(n) + 0.5 * np.square((real - self.centre) / max(self.sd, 0.5))
+            kept = (n >= 0) & (np.log(rng.random(2 * size)) < log_ratio - bound)
+            out = np.concatenate([out, n[kept].astype(np.int64)])
+        return out[:size]
+
+
+@dataclass(frozen=True, init=False)
+class About(SizeLaw):
+    """About ``mean`` individuals, give or take ``sd``: an earlier census with its error, an expert's guess.
+
+    The law is negative binomial where sd² is above the mean, Poisson where it is the mean, and a Gaussian on the whole numbers
+    N ≥ 0 where it is below.
+
+    Parameters
+    ----------
+    mean
+        Expected number, above 0.
+    sd
+        Its standard deviation, above 0.
+
+    Examples
+    --------
+    >>> About(10_000, sd=1_500)
+    About(10000, sd=1500)
+    >>> About(10_000, sd=1_500).law
+    NegativeBinomialSize(mean=10000.0, size=44.64285714285714)
+    """
+
+    law: SizeLaw
+
+    def __init__(self, mean: float, sd: float) -> None:
+        m = _positive(mean, "mean", "the expected number of individuals")
+        s = _positive(sd, "sd", "the standard deviation of the number of individuals")
+        if abs(s**2 - m) <= SAME_VARIANCE * m:
+            law: SizeLaw = PoissonSize(m)
+        elif s**2 > m:
+            law = NegativeBinomialSize(m, m**2 / (s**2 - m))
+        else:
+            law = DiscreteGaussian(m, s)
+        object.__setattr__(self, "law", law)
+        object.__setattr__(self, "_given", (m, s))
+
+    def __repr__(self) -> str:
+        mean, sd = self._given  # type: ignore[attr-defined]
+        return f"About({mean:.15g}, sd={sd:.15g})"
+
+    @property
+    def mean(self) -> float:
+        """E N."""
+        return self.law.mean
+
+    @property
+    def variance(self) -> float:
+        """Var N."""
+        return self.law.variance
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return self.law.text
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """See `SizeLaw`."""
+        return self.law.log_pmf(n)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`."""
+        return self.law.sample(size, rng=rng)
+
+
+@dataclass(frozen=True)
+class Between(SizeLaw):
+    """From ``low`` to ``high`` individuals, every number equally probable.
+
+    Examples
+    --------
+    >>> Between(8_000, 12_000).mean
+    10000.0
+    """
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        low = whole_number(self.low, "low", expected="the smallest number of individuals, a whole number")
+        high = whole_number(self.high, "high", expected="the largest number of individuals, a whole number")
+        if high < max(low, 1):
+            raise ModelError(f"high is {high}: give a whole number from {max(low, 1)}, not below low")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def __repr__(self) -> str:
+        return f"Between({self.low}, {self.high})"
+
+    @property
+    def mean(self) -> float:
+        """The middle."""
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def variance(self) -> float:
+        """Of a uniform law on whole numbers."""
+        return ((self.high - self.low + 1.0) ** 2 - 1.0) / 12.0
+
+    @property
+    def least(self) -> int:
+        """The lower end."""
+        return self.low
+
+    @property
+    def most(self) -> int:
+        """The upper end."""
+        return self.high
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return f"{self.low}..{self.high}"
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """See `SizeLaw`."""
+        n = np.asarray(n, dtype=float)
+        inside = (n >= self.low) & (n <= self.high)
+        return np.where(inside, -math.log(self.high - self.low + 1.0), -np.inf)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`."""
+        return rng.integers(self.low, self.high, size, endpoint=True)
+
+
+@dataclass(frozen=True)
+class Unknown(SizeLaw):
+    """Nothing is known of the number of individuals beyond the counts.
+
+    The logarithmic law p(N) ∝ q^N/N with 1 − q = 1e-9: every order of magnitude up to a billion is about equally probable, so that
+    the counts decide. It is proper, so the evidence is a number; it excludes N = 0.
+
+    Examples
+    --------
+    >>> Unknown()
+    Unknown()
+    """
+
+    @property
+    def _log_total(self) -> float:
+        return math.log(-math.log(RARE_END))
+
+    @property
+    def mean(self) -> float:
+        """Of little meaning: half of the mass lies below 1e5."""
+        return (1.0 - RARE_END) / RARE_END / -math.log(RARE_END)
+
+    @property
+    def variance(self) -> float:
+        """Of little meaning, too."""
+        scale, total = 1.0 / RARE_END, -math.log(RARE_END)
+        return scale**2 * (1.0 - 1.0 / total) / total
+
+    @property
+    def least(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """From one to where less than 1e-10 is left."""
+        return 1, round(TAIL_SCALES / RARE_END)
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return "unknown"
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """See `SizeLaw`."""
+        n = np.asarray(n, dtype=float)
+        inside = n >= 0.5
+        at = np.where(inside, n, 1.0)
+        return np.where(inside, at * math.log1p(-RARE_END) - np.log(at) - self._log_total, -np.inf)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`."""
+        return rng.logseries(1.0 - RARE_END, size)
+
+
+def _positive(value: Any, name: str, expected: str) -> float:
+    found = finite_number(value, name, most=float(LARGEST_COUNT), expected=f"{expected}, above 0")
+    if found <= 0:
+        raise ModelError(f"{name} is {found:g}: give {expected}, above 0")
+    return found
+
+
+_NUMBER = r"(\d+(?:\.\d+)?(?:[eE]\+?\d+)?)"
+_PLAIN = re.compile(rf"\s*{_NUMBER}\s*")
+_ABOUT = re.compile(rf"\s*{_NUMBER}\s*(?:±|\+-|\+/-)\s*{_NUMBER}\s*")
+_BETWEEN = re.compile(rf"\s*{_NUMBER}\s*(?:\.\.|…)\s*{_NUMBER}\s*")
+
+
+def parse_population(text: str) -> int | SizeLaw:
+    """``1080``, ``8000..12000``, ``10000±1500`` (or ``10000+-1500``) or ``unknown``.
+
+    Raises
+    ------
+    ModelError
+        For anything else.
+    """
+    if text.strip().lower() == "unknown":
+        return Unknown()
+    if found := _ABOUT.fullmatch(text):
+        return About(float(found[1]), sd=float(found[2]))
+    if found := _BETWEEN.fullmatch(text):
+        return Between(_whole(found[1]), _whole(found[2]))
+    if found := _PLAIN.fullmatch(text):
+        return whole_number(float(text), "population", least=1)
+    raise ModelError(
+        f"{text!r} is not a population: give a number (1080), a range (8000..12000), a number with its error "
+        "(10000±1500 or 10000+-1500) or unknown"
+    )
+
+
+def _whole(text: str) -> Any:
+    """A number as an int where it is one."""
+    return int(float(text)) if float(text).is_integer() else float(text)
