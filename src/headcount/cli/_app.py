@@ -36,7 +36,14 @@ def _option(text: str, panel: str, *names: str, show: str | bool = False, metava
 class Options:
     """What infer, fit and plan are told beside their own options."""
 
-    population: Annotated[int | None, _option("How many individuals there are.", _TABLES)] = None
+    population: Annotated[
+        str | None,
+        _option(
+            "How many individuals there are: 1080, 8000..12000, 10000±1500 (or 10000+-1500), or unknown.",
+            _TABLES,
+            metavar="N",
+        ),
+    ] = None
     transitions: Annotated[
         Path | None,
         _option("How they move: from, to, probability[, time of departure]; or an OMX file.", _TABLES),

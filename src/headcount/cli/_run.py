@@ -212,7 +212,9 @@ def read_case(counts: Sequence[Path], options: Options) -> Case:
 
 def _read_tables(counts: Sequence[Path], options: Options) -> Case:
     from headcount.io import TableError, read_network, read_problem
+    from headcount.population import parse_population
 
+    population = None if options.population is None else parse_population(options.population)
     columns = dict(_pair(text, "--column") for text in options.column or ()) or None
     names = ("rate", "background", "detection", "sd", "scale", "dispersion")
     parameters = {name: getattr(options, name) for name in names}
@@ -224,7 +226,7 @@ def _read_tables(counts: Sequence[Path], options: Options) -> Case:
         return read_network(
             options.network,
             counts,
-            population=options.population,
+            population=population,
             noise=options.noise,
             parameters=parameters,
             columns=columns,
@@ -236,7 +238,7 @@ def _read_tables(counts: Sequence[Path], options: Options) -> Case:
         )
     return read_problem(
         counts[0],
-        population=options.population,
+        population=population,
         transitions=options.transitions,
         features=options.features,
         weights=parse_weights(options.weights),

@@ -248,7 +248,7 @@ def show_posterior(result: Result) -> None:
     seen = int(result.nodes["observed"].notna().sum())
     noise = ", ".join(a["observations"])
     say(
-        f"{len(result.times)} {first}, {len(result.cells)} {second}, {seen} counts ({noise}), population {result.population:,}"
+        f"{len(result.times)} {first}, {len(result.cells)} {second}, {seen} counts ({noise}), population {result.population_text}"
         + ("" if a["log_evidence"] is None else f", log evidence {float(a['log_evidence']):.6g}")
     )
     check = a.get("fit_check", {})

@@ -59,7 +59,9 @@ def select(problem: Problem) -> Choice:
     if not problem.size_known:
         choice = select(problem.with_population(problem.typical_population))
         if choice.engine.takes_sizes is None:
-            choice = Choice(TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean")
+            choice = Choice(
+                TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean"
+            )
         return Choice(choice.engine, f"{choice.reason}; at several sizes of the population, weighed")
     problem = problem.core
     return _too_large(problem) or _exact(problem) or Choice(*_gaussian(problem))

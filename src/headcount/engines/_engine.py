@@ -166,9 +166,7 @@ def settled(
     return over_sizes(engine, problem, at_one_size)
 
 
-def _phi_settled(
-    problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]
-) -> Outcome:
+def _phi_settled(problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]) -> Outcome:
     r"""Run with :math:`\phi_i = 1 + (\hat n_i - 1)\rho` at the run's own expected counts: a fixed point, each round started from the last.
 
     Problems without rho are run once, as they are; of groups and tracks, the core is run.

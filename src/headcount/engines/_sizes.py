@@ -25,8 +25,9 @@ from headcount.engines.map._map import MAP
 from headcount.errors import ProblemError
 from headcount.population import SizeLaw
 from headcount.posterior import Outcome, Status
-from headcount.posterior._beliefs import Beliefs, PointBeliefs
-from headcount.posterior._sizes import MixedBeliefs, NobodyBeliefs, Sizes
+from headcount.posterior._beliefs import PointBeliefs
+from headcount.posterior._mixture import MixtureBeliefs
+from headcount.posterior._sizes import NobodyBeliefs, Sizes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -172,7 +173,8 @@ def _peak(sized: Sized) -> Peak:
     if not sized.problem.sites or low == high:
         return Peak(max(low, min(high, round(sized.law.mean))), 0.0, 0.0)
     size = min(max(round(min(sized.law.mean, sized.problem.typical_population)), low), high)
-    below, above = (low, None), (high, None)
+    below: tuple[int, float | None] = (low, None)
+    above: tuple[int, float | None] = (high, None)
     for _ in range(MOST_SEARCHES):
         slope = sized.slope(size)
         if slope > 0:
@@ -221,7 +223,9 @@ def _grid(low: float, high: float) -> tuple[Array, Array]:
     if high - low < POINTS:
         n = np.arange(low, high + 1.0)
         return n, np.ones_like(n)
-    n = np.unique(np.rint(np.geomspace(low, high, POINTS) if high > 10 * low else np.linspace(low, high, POINTS)))
+    n = np.unique(
+        np.rint(np.geomspace(low, high, POINTS) if high > 10 * low else np.linspace(low, high, POINTS))
+    )
     edges = np.concatenate([[low - 0.5], 0.5 * (n[1:] + n[:-1]), [high + 0.5]])
     return n, np.diff(edges)
 
@@ -371,8 +375,7 @@ def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_
     ran = [found for found in outcomes if found is not None]
     w = np.array([w for _, w in kept])
     worst = next((o for o in ran if not o.status.good), ran[int(np.argmax(w))])
-    beliefs: Beliefs = MixedBeliefs(
-        sized.problem.model,
+    beliefs = MixtureBeliefs(
         tuple(o.beliefs for o in ran),
         w / w.sum(),
         log_total,

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from headcount.io._noise import NoiseKind
     from headcount.io._source import Source
     from headcount.observe import Observation
+    from headcount.population import SizeLaw
 
 
 def read_network(
     network: Model | str | os.PathLike[str],
     tables: Sequence[Any],
     *,
-    population: int | None,
+    population: int | SizeLaw | None,
     noise: str = "poisson",
     parameters: Mapping[str, float | None] | None = None,
     columns: Mapping[str, str] | None = None,

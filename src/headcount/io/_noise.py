@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.io._source import Findings
     from headcount.io._tables import CountTable
+    from headcount.population import SizeLaw
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,12 @@ def total_hint(table: CountTable | None, parameters: Mapping[str, Any]) -> str:
     return f"; the counts of a time come to about {total:.0f}"
 
 
-def note_totals(values: Array, parameters: Mapping[str, Any], population: int, findings: Findings) -> None:
+def note_totals(
+    values: Array, parameters: Mapping[str, Any], population: int | SizeLaw, findings: Findings
+) -> None:
     """Say so when the totals of fully counted times are far from N."""
     full = ~np.isnan(values).any(axis=1)
-    if not full.any():
+    if not full.any() or not isinstance(population, int):
         return
     total = float(np.median(np.nansum(expected(values, parameters)[full], axis=1)))
     if not 0.5 < total / population < 2:

@@ -46,6 +46,7 @@ from headcount.observe import Observation, Problem, ProblemError
 if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.io._tables import Places
+    from headcount.population import SizeLaw
 
 
 _INITIAL_LAWS = ("counts", "smoothed", "uniform", "learned")
@@ -82,7 +83,7 @@ class Case:
 def read_problem(
     counts: Any,
     *,
-    population: int | None,
+    population: int | SizeLaw | None,
     transitions: Any = None,
     features: Any = None,
     weights: Any = None,
@@ -112,7 +113,7 @@ def read_problem(
         CSV, Excel (``book.xlsx`` or ``book.xlsx#sheet``), Parquet, NetCDF, a pandas table or an xarray cube. An empty count is
         "nobody looked".
     population
-        N.
+        N, or what is known of it: ``About``, ``Between`` or ``Unknown``.
     transitions
         ``from, to, probability[, time]`` (time of departure); moves without a row have probability 0.
     features, weights
@@ -389,7 +390,7 @@ def _flow_observation(
 
 
 def _problem(
-    chain: MarkovChain, population: int, observations: Sequence[Observation], initial: Any
+    chain: MarkovChain, population: int | SizeLaw, observations: Sequence[Observation], initial: Any
 ) -> Problem:
     """The problem; where the first counts' zeros make it impossible, the error says so."""
     try:

@@ -47,7 +47,7 @@ class EStep:
         """The posterior under these parameters."""
         problem = self.family.apply(self.parameters, self.problem)
         rng = np.random.default_rng(self.seed)
-        if isinstance(self.engine, IterativeEngine):
+        if isinstance(self.engine, IterativeEngine) and problem.size_known:
             outcome = drive(self.engine, problem, rng=rng, progress=False, start=self.start)
             missed = not outcome.residual <= _MISSED_TOO_FAR * outcome.tolerance
             if self.start is not None and missed and not outcome.status.good:

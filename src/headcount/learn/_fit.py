@@ -180,7 +180,7 @@ def _later(
 
 def _moves(problems: Sequence[Problem]) -> float:
     """Moves made in all: the scale of what complete counts could say."""
-    return float(sum(p.population * max(1, len(p.model.variables) - 1) for p in problems))
+    return float(sum(p.typical_population * max(1, len(p.model.variables) - 1) for p in problems))
 
 
 def _paired(

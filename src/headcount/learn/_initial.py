@@ -221,9 +221,19 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
     """The response cov(n_A, n₀) J^(−1/2), and the evidence integrated over log π."""
     first = (posterior.problem.model.variables[0],)
     free = rows.place[1]
-    complete = rows.information(x, np.full(rows.free.shape, posterior.problem.population / rows.free.sum()))
+    complete = rows.information(x, np.full(rows.free.shape, posterior.population.mean / rows.free.sum()))
     complete += rows.prior_information(x)
-    hidden = np.asarray(posterior.beliefs.covariance(first, first))[np.ix_(free, free)]
+    beliefs, shares = posterior.beliefs, posterior.problem.model.marginal(first)
+
+    def with_score(scope: Scope) -> Array:
+        """cov(n_A, n₀ − Nπ); the second is the score of log π, and N may vary too."""
+        found = np.asarray(beliefs.covariance(scope, first))
+        return found if posterior.problem.size_known else found - found.sum(axis=1, keepdims=True) * shares
+
+    hidden = with_score(first)
+    if not posterior.problem.size_known:
+        hidden = hidden - np.outer(shares, hidden.sum(axis=0))
+    hidden = hidden[np.ix_(free, free)]
     lower = np.linalg.cholesky(complete)
     half = np.linalg.solve(lower, np.linalg.solve(lower, 0.5 * (hidden + hidden.T)).T)
     share, vectors = np.linalg.eigh(np.eye(len(free)) - 0.5 * (half + half.T))
@@ -234,7 +244,4 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
         log_det = 2 * float(np.log(np.diagonal(lower)).sum()) + float(np.log(share).sum())
         prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
-    beliefs = posterior.beliefs
-    return InitialResponse(
-        where, lambda scope: np.asarray(beliefs.covariance(scope, first))[:, free] @ root, evidence
-    )
+    return InitialResponse(where, lambda scope: with_score(scope)[:, free] @ root, evidence)

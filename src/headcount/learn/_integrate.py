@@ -246,7 +246,10 @@ def _tangent(family: Family, problem: Problem, x: Array) -> Array:
 
 def _expected(problem: Problem, at: Array | None = None) -> tuple[Array, Array]:
     """Expected entries under the model, and what the noise makes of them (or of those given)."""
-    model, population = problem.model, problem.population
+    model, population = (
+        problem.model,
+        problem.population if problem.size_known else problem.typical_population,
+    )
     n = np.concatenate([population * s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
     given = n if at is None else at
     mean = np.zeros(len(n))

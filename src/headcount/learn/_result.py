@@ -286,7 +286,7 @@ def last_node(posterior: Posterior) -> LastCounts | None:
     mean = np.asarray(posterior.beliefs.mean(scope), dtype=float)
     certain = posterior.beliefs.variance(scope) is None
     covariance = np.zeros((len(mean), len(mean))) if certain else posterior.beliefs.covariance(scope, scope)
-    return LastCounts(mean, np.asarray(covariance, dtype=float), posterior.problem.population)
+    return LastCounts(mean, np.asarray(covariance, dtype=float), int(posterior.population.values[-1]))
 
 
 def _future_mask(past: Any, given: Any) -> Any:

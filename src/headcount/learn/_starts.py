@@ -293,7 +293,11 @@ def _from_totals(rows: Rows, problems: Sequence[Problem]) -> dict[str, Array]:
     known = [t for t in totals if t is not None and len(t) >= 3]
     if len(known) < len(problems):
         return {}
-    found = {"moments": moments(known, [p.population for p in problems]), "regression": regression(known)}
+    people = [
+        p.population if p.size_known else max(1, round(float(np.median(t.sum(axis=1)))))
+        for p, t in zip(problems, known, strict=True)
+    ]
+    found = {"moments": moments(known, people), "regression": regression(known)}
     return {name: rows.log_odds(interior(matrix, rows)) for name, matrix in found.items()}
 
 

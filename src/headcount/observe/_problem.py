@@ -53,7 +53,8 @@ class Problem:
     """
 
     model: Model
-    population: int | SizeLaw
+    population: Any
+    """N, or the law of it; engines are given problems in which it is a number (see `with_population`)."""
     observations: tuple[Observation, ...]
     sites: tuple[Site, ...] = field(repr=False)
     """One per table and observation, in the observations' order; scopes in the model's order of variables."""

@@ -195,7 +195,9 @@ class DiscreteGaussian(SizeLaw):
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """By rejection from a rounded Gaussian."""
         out = np.empty(0, dtype=np.int64)
-        bound = 1.0 / (8 * max(self.sd, 0.5) ** 2)  # log of the ratio of a density to its mean over a unit bin
+        bound = 1.0 / (
+            8 * max(self.sd, 0.5) ** 2
+        )  # log of the ratio of a density to its mean over a unit bin
         while len(out) < size:
             real = rng.normal(self.centre, max(self.sd, 0.5), 2 * size)
             n = np.rint(real)

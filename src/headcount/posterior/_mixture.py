@@ -13,7 +13,7 @@ The means are those at the estimate: they are ≥ 0, agree with each other and s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from headcount.individual import Model
     from headcount.observe import Problem
+    from headcount.posterior._sizes import Sizes
 
     Array = NDArray[np.float64]
     Scope = tuple[Hashable, ...]
@@ -80,6 +81,9 @@ class IntegratedBeliefs(Beliefs):
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Draws at the estimate, moved by draws of the estimate; as integers, rounded so that tables still agree."""
+        if integer and isinstance(self.base, MixtureBeliefs):  # rounding keeps one total: that of a part
+            parts = [self._part(part) for part in self.base.parts]
+            return replace(self.base, parts=parts).sample(size, rng=rng, integer=True)
         if integer:
             from headcount.posterior._draws import whole_draws
 
@@ -89,6 +93,16 @@ class IntegratedBeliefs(Beliefs):
         first = next(iter(draws))
         moves = rng.normal(size=(size, self.response(first).shape[1]))
         return {s: t + (moves @ self.response(s).T).reshape(t.shape) for s, t in draws.items()}
+
+    def _part(self, part: Beliefs) -> IntegratedBeliefs:
+        """One part of a mixture with the same uncertainty of the estimate."""
+        total = round(float(np.sum(part.mean(self.model.variables[:1]))))
+        return replace(self, base=part, problem=self.problem.with_population(total))
+
+    @property
+    def sizes(self) -> Sizes | None:  # type: ignore[override]
+        """As at the estimate."""
+        return self.base.sizes
 
     @property
     def promises(self) -> Promises:
@@ -102,13 +116,14 @@ class IntegratedBeliefs(Beliefs):
 
 @dataclass(frozen=True)
 class MixtureBeliefs(Beliefs):
-    """Several answers, each right with some probability: one per maximum of the evidence."""
+    """Several answers, each right with some probability: one per maximum of the evidence, or per size of the population."""
 
     parts: Sequence[Beliefs]
     weights: Array
     """Probabilities of the parts; they sum to 1."""
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
+    sizes: Sizes | None = None
 
     @property
     def has_draws(self) -> bool:
@@ -162,3 +177,7 @@ class MixtureBeliefs(Beliefs):
             all(p.consistent for p in every),
             all(p.sums_to_population for p in every),
         )
+
+    def mc_error(self, scope: Scope) -> Array | None:
+        """That of the most probable part."""
+        return self.parts[int(np.argmax(self.weights))].mc_error(scope)

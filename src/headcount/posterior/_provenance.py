@@ -42,7 +42,8 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "seed": plain(outcome.info.get("seed")),
         "initial_law": outcome.info.get("initial", "given with the model"),
         "parameters": outcome.info.get("parameters", "given with the model"),
-        "population": posterior.problem.population,
+        "population": round(posterior.population.mean),
+        "population_estimate": _estimate(posterior, level),
         "dispersion": None if dispersion is None else dispersion.text,
         "log_evidence": None if evidence is None else plain(float(evidence)),
         "interval_level": level,
@@ -57,6 +58,16 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "inference_library_version": __version__,
         "versions": {"python": platform.python_version(), **{n: _version(n) for n in _LIBRARIES}},
     }
+
+
+def _estimate(posterior: Posterior, level: float) -> dict[str, Any] | None:
+    """What was said and what was found of the number of individuals; None where it was given."""
+    given, found = posterior.problem.population, posterior.population
+    if isinstance(given, int):
+        return None
+    ends = found.interval(level)
+    numbers = {"mean": found.mean, "sd": found.sd, "lower": float(ends.lower), "upper": float(ends.upper)}
+    return {"law": given.text, **{k: plain(v) for k, v in numbers.items()}, "note": found.note}
 
 
 def _check(posterior: Posterior) -> dict[str, Any]:

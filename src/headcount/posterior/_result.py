@@ -71,8 +71,19 @@ class Result:
 
     @property
     def population(self) -> int:
-        """N."""
+        """N; the nearest whole number to its mean where it was not known."""
         return int(self.attributes["population"])
+
+    @property
+    def population_text(self) -> str:
+        """N, or its estimate with the interval, in words."""
+        found = self.attributes.get("population_estimate")
+        if found is None:
+            return f"{self.population:,}"
+        if not isinstance(found["sd"], float):
+            return f"{found['mean']:,.0f}, the most probable number ({found['law']} was given)"
+        ends = f"{self.level:.0%} interval {found['lower']:,.0f} to {found['upper']:,.0f}"
+        return f"{found['mean']:,.0f} ± {found['sd']:,.2g} ({ends}; {found['law']} was given)"
 
     @property
     def is_chain(self) -> bool:

@@ -212,7 +212,7 @@ def connectivity(
             "from": np.repeat(np.array(names_a, dtype=object), len(names_b)),
             "to": np.tile(np.array(names_b, dtype=object), len(names_a)),
             "share": (arrived / started[:, None]).ravel(),
-            "mean": (posterior.problem.population * arrived).ravel(),
+            "mean": (posterior.population.mean * arrived).ravel(),
         }
     )
     if not posterior.beliefs.has_spread or not posterior.beliefs.has_draws:

@@ -1,10 +1,4 @@
-r"""A posterior over the number of individuals: beliefs at a few sizes, weighed; and the estimate of N.
-
-Given N, an engine answers as for a known population. With weights :math:`w_k` of sizes :math:`N_k`,
-
-.. math:: E\,n = \sum_k w_k E[n \mid N_k], \qquad
-          \operatorname{cov} n = \sum_k w_k \bigl(\operatorname{cov}(n \mid N_k) + d_k d_k^\top\bigr), \quad d_k = E[n \mid N_k] - E\,n .
-"""
+"""The estimate of the number of individuals, and beliefs where there is none. Sizes are weighed in a `MixtureBeliefs`."""
 
 from __future__ import annotations
 
@@ -17,7 +11,7 @@ from headcount.posterior._beliefs import Beliefs, Promises
 from headcount.posterior._interval import tails
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping
 
     import xarray as xr
     from numpy.typing import NDArray
@@ -85,68 +79,6 @@ class PopulationEstimate:
         mean = float(values @ p)
         spread = float(np.sqrt(np.square(values - mean) @ p))
         return cls(mean, float("nan") if point else spread, values, p, known, note)
-
-
-@dataclass(frozen=True)
-class MixedBeliefs(Beliefs):
-    """Beliefs at several sizes of the population, with their weights."""
-
-    model: Model
-    parts: Sequence[Beliefs]
-    weights: Array
-    log_evidence: float | None
-    diagnostics: Mapping[str, Any]
-    sizes: Sizes | None = None
-    """The posterior of N itself, finer than the parts."""
-
-    @property
-    def has_draws(self) -> bool:
-        """Whether every part can be drawn from."""
-        return all(part.has_draws for part in self.parts)
-
-    @property
-    def promises(self) -> Promises:
-        """What holds of every part."""
-        each = [part.promises for part in self.parts]
-        return Promises(all(p.non_negative for p in each), all(p.consistent for p in each))
-
-    def mean(self, scope: Scope) -> Array:
-        """Σ w E[n | N]."""
-        return np.asarray(sum(w * part.mean(scope) for w, part in self._weighed))
-
-    def variance(self, scope: Scope) -> Array | None:
-        """Σ w (var(n | N) + d²)."""
-        mean = self.mean(scope)
-        return np.asarray(
-            sum(w * (np.asarray(p.variance(scope)) + (p.mean(scope) - mean) ** 2) for w, p in self._weighed)
-        )
-
-    def covariance(self, a: Scope, b: Scope) -> Array:
-        """Σ w (cov(n | N) + d dᵀ)."""
-        total = 0.0
-        centre = self.mean(a).ravel(), self.mean(b).ravel()
-        for w, part in self._weighed:
-            off = part.mean(a).ravel() - centre[0], part.mean(b).ravel() - centre[1]
-            total = total + w * (part.covariance(a, b) + np.outer(*off))
-        return np.asarray(total)
-
-    def mc_error(self, scope: Scope) -> Array | None:
-        """Of the most probable part's sds."""
-        return self.parts[int(np.argmax(self.weights))].mc_error(scope)
-
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """A size for every draw, then draws of that part."""
-        which = rng.choice(len(self.parts), size=size, p=self.weights)
-        out: dict[Scope, Array] = {}
-        for k in np.unique(which):
-            rows = np.flatnonzero(which == k)
-            for scope, table in self.parts[k].sample(len(rows), rng=rng, integer=integer).items():
-                out.setdefault(scope, np.empty((size, *table.shape[1:])))[rows] = table
-        return out
-
-    @property
-    def _weighed(self) -> list[tuple[float, Beliefs]]:
-        return list(zip(self.weights.tolist(), self.parts, strict=True))
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,8 @@ def _lead(result: Result) -> str:
     noise = _noise(result)
     seen = int(result.nodes["observed"].notna().sum())
     people = _plural(result.population, "individual")
+    if result.attributes.get("population_estimate") is not None:
+        people = f"about {people}"
     if result.is_chain:
         cells, times = _plural(len(result.cells), "cell"), _plural(len(result.times), "time")
         where = f"How many of {people} were in each of {cells} at {times}, and how they moved in between"
@@ -201,6 +203,8 @@ def _asked(result: Result) -> Rows:
     nodes = result.nodes
     seen = int(nodes["observed"].notna().sum())
     rows = [("Population", _plural(result.population, "individual"))]
+    if result.attributes.get("population_estimate") is not None:
+        rows = [("Population", result.population_text.replace(",", "\u202f"))]
     if result.attributes.get("dispersion") is not None:
         rows.append(("Moving together", str(result.attributes["dispersion"])))
     if result.is_chain:
@@ -289,7 +293,8 @@ def _sum_error(result: Result) -> float | None:
     if result.nodes.empty:
         return None
     totals = result.nodes.groupby(result.nodes.columns[0], sort=False)["mean"].sum()
-    return float(np.abs(totals.to_numpy() - result.population).max())
+    found = result.attributes.get("population_estimate")
+    return float(np.abs(totals.to_numpy() - (result.population if found is None else found["mean"])).max())
 
 
 def _notices(result: Result, data: Mapping[str, Any]) -> list[Notice]:

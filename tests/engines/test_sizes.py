@@ -1,0 +1,149 @@
+"""Populations whose number of individuals is not known: against the exact mixture over N, and its limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.population import parse_population
+
+CHAIN = hc.MarkovChain([0.7, 0.3], [[0.8, 0.2], [0.3, 0.7]], length=5)
+RATE = 0.5
+RECURSION = hc.engines.Enumerate(most=100_000)
+"""Exact; by recursion over count states wherever that is quicker than a list of all populations."""
+
+
+def counted(mean: int, seed: int) -> np.ndarray:
+    """Poisson counts of a Poisson number of individuals, shape (5, 2)."""
+    rng = np.random.default_rng(seed)
+    paths = CHAIN.sample(max(1, rng.poisson(mean)), rng=rng)
+    n = np.stack([(paths == i).sum(axis=0) for i in range(2)], axis=1)
+    return rng.poisson(RATE * n)
+
+
+def laws(mean: int) -> dict[str, object]:
+    return {
+        "poisson": hc.About(mean, sd=mean**0.5),
+        "negative binomial": hc.About(mean, sd=2 * mean**0.5),
+        "narrow": hc.About(mean, sd=0.5 * mean**0.5),
+        "range": hc.Between(mean // 2, 2 * mean),
+        "unknown": hc.Unknown(),
+    }
+
+
+@pytest.mark.parametrize("law", laws(10))
+@pytest.mark.parametrize("mean", [10, 50, 200])
+def test_the_default_has_the_exact_posterior_of_n(mean: int, law: str) -> None:
+    """Mean of N within .2, sd within 2 %, evidence within .03 nats of the sum over all N; counts likewise."""
+    problem = hc.Problem(CHAIN, laws(mean)[law], hc.Poisson(counted(mean, mean), rate=RATE))
+    exact, found = hc.infer(problem, RECURSION), hc.infer(problem, "TiltedEP")
+    assert abs(found.population.mean - exact.population.mean) < 0.2
+    assert found.population.sd == pytest.approx(exact.population.sd, rel=0.02)
+    assert abs(found.log_evidence - exact.log_evidence) < 0.03
+    for t in range(5):
+        np.testing.assert_allclose(found.node(t).mean, exact.node(t).mean, atol=0.1)
+        np.testing.assert_allclose(found.node(t).sd, exact.node(t).sd, rtol=0.03)
+    total = float(found.node(2).mean.sum())
+    assert total == pytest.approx(found.population.mean, rel=1e-3)
+
+
+def test_all_sizes_are_added_up_exactly() -> None:
+    """Enumerate's answer is Σ p(N) p(y | N) over every N, that with nobody among them."""
+    law = hc.About(3, sd=3**0.5)
+    counts = np.zeros((5, 2))
+    problem = hc.Problem(CHAIN, law, hc.Poisson(counts, rate=RATE))
+    # Nobody is ever counted: p(y | N) = e^(−5·rate·N), and a tilted Poisson law is Poisson.
+    factor = np.exp(-5 * RATE)
+    found = hc.infer(problem, RECURSION)
+    assert found.log_evidence == pytest.approx(3 * (factor - 1), abs=1e-9)
+    assert found.population.mean == pytest.approx(3 * factor, abs=1e-9)
+    assert found.population.sd == pytest.approx(np.sqrt(3 * factor), abs=1e-9)
+    assert hc.infer(problem, "TiltedEP").population.mean == pytest.approx(3 * factor, abs=1e-3)
+
+
+@pytest.mark.parametrize("law", [hc.About(120, sd=1e-3), hc.Between(120, 120)])
+def test_a_law_without_variance_is_a_known_number(law: object) -> None:
+    """As the variance of N goes to zero every answer becomes that of a known N."""
+    seen = hc.Poisson(counted(120, 1), rate=RATE)
+    known, found = hc.infer(hc.Problem(CHAIN, 120, seen)), hc.infer(hc.Problem(CHAIN, law, seen))
+    assert found.population.mean == 120
+    assert found.population.sd == 0
+    for t in range(4):
+        np.testing.assert_allclose(found.node(t).mean, known.node(t).mean, atol=1e-8 * 120)
+        np.testing.assert_allclose(found.edge(t, t + 1).sd, known.edge(t, t + 1).sd, atol=1e-8 * 120)
+    assert found.log_evidence == pytest.approx(known.log_evidence, abs=1e-9)
+
+
+def test_counts_seen_exactly_settle_n() -> None:
+    """A table seen exactly gives N away; a law that excludes it is an error."""
+    seen = [hc.Exact([30, 12], on=0), hc.Poisson([20, 25], on=3)]
+    found = hc.infer(hc.Problem(CHAIN, hc.Unknown(), seen))
+    assert found.population.mean == 42
+    assert found.population.sd == 0
+    with pytest.raises(hc.ProblemError, match="excludes N = 42"):
+        hc.Problem(CHAIN, hc.Between(50, 60), seen)
+
+
+def test_the_most_probable_number() -> None:
+    """MAP's N solves (log p)'(N) + A(θ+g) − A(θ) = 0: near the exact mode, without spread."""
+    problem = hc.Problem(CHAIN, hc.Between(20, 500), hc.Poisson(counted(150, 3), rate=RATE))
+    exact, point = hc.infer(problem, RECURSION).population, hc.infer(problem, "MAP").population
+    mode = exact.values[np.argmax(exact.probabilities)]
+    assert abs(point.mean - mode) <= 2
+    assert np.isnan(point.sd)
+
+
+def test_draws_have_the_spread_of_n() -> None:
+    """Whole-number draws agree with each other and spread over sizes as N does."""
+    problem = hc.Problem(CHAIN, hc.Between(100, 400), hc.Poisson(counted(200, 4), rate=RATE))
+    found = hc.infer(problem)
+    draws = found.sample(400, rng=1, integer=True)
+    totals = draws[(0, 1)].values.sum(axis=(1, 2))
+    assert (totals == draws[(3, 4)].values.sum(axis=(1, 2))).all()
+    assert totals.mean() == pytest.approx(found.population.mean, abs=4 * found.population.sd / 20)
+    assert totals.std() == pytest.approx(found.population.sd, rel=0.2)
+
+
+@pytest.mark.parametrize("engine", ["Gibbs", "EdgeEP", "NLBP"])
+def test_engines_without_evidence_refuse_in_words(engine: str) -> None:
+    """An engine that cannot weigh sizes says what to use instead."""
+    problem = hc.Problem(CHAIN, hc.Unknown(), hc.Poisson(counted(50, 5)))
+    with pytest.raises(ValueError, match="known number of individuals"):
+        hc.infer(problem, engine, rng=1)
+
+
+def test_an_unknown_initial_law_beside_an_unknown_number() -> None:
+    """Both are learned; the spread of first counts is at least that with the initial law known."""
+    seen = hc.Poisson(counted(200, 6), rate=RATE)
+    chain = hc.MarkovChain(None, [[0.8, 0.2], [0.3, 0.7]], length=5)
+    found = hc.infer(hc.Problem(chain, hc.Between(50, 800), seen))
+    known = hc.infer(hc.Problem(CHAIN, hc.Between(50, 800), seen))
+    assert found.population.mean == pytest.approx(known.population.mean, rel=0.05)
+    assert (found.node(0).sd.values > known.node(0).sd.values).all()
+    draws = found.sample(50, rng=1, integer=True)[(0, 1)].values
+    assert draws.sum(axis=(1, 2)).std() > 0
+
+
+def test_a_fit_learns_moves_of_an_unknown_number() -> None:
+    """Expected counts of all sizes go into the M-step: the weights are those of a fit at the right N, nearly."""
+    world = hc.simulate.birds(side=3, population=400, steps=6, rng=1)
+    seen = hc.Poisson(world.observed)
+    learner = hc.LogisticChain(world.features)
+    known = hc.fit(learner, hc.Problem(world.model, 400, seen), rng=1, standard_errors=False)
+    found = hc.fit(learner, hc.Problem(world.model, hc.Between(200, 800), seen), rng=1, standard_errors=False)
+    np.testing.assert_allclose(found.weights.values, known.weights.values, atol=0.3)
+    assert found.posterior.population.mean == pytest.approx(400, rel=0.1)
+
+
+def test_results_carry_the_estimate_of_n() -> None:
+    """The frame of attributes, the text and the file hold mean, sd and interval."""
+    from headcount.io import Result
+
+    found = hc.infer(hc.Problem(CHAIN, hc.Between(100, 400), hc.Poisson(counted(200, 7), rate=RATE)))
+    result = Result.of(found)
+    estimate = result.attributes["population_estimate"]
+    assert estimate["law"] == "100..400"
+    assert estimate["lower"] < estimate["mean"] < estimate["upper"]
+    assert "90% interval" in result.population_text
+    assert parse_population(estimate["law"]) == hc.Between(100, 400)
