@@ -161,9 +161,11 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
         (["--memory-limit", "lots"], "such as 8GB"),
         (["--column", "count"], "--column takes NAME=VALUE"),
         (["--noise", "cauchy"], "there is no noise 'cauchy'"),
-        (["--together", "herds:3"], "give flocks:5, company:rho=0.01 or company:phi=3"),
+        (["--together", "herds:3"], "give estimate, flocks:5, company:4 or rho:0.01"),
         (["--together", "flocks:61"], "larger than the population, 60"),
-        (["--together", "flocks:2"], "--together needs to know where individuals start"),
+        (["--dispersion", "3"], "--dispersion 3 is a number"),
+        (["--dispersion", "flocks:2", "--concentration", "50"], "both say how moves scatter"),
+        (["--concentration", "-1"], "concentration is"),
         (
             ["--together", "flocks:2", "--initial", "uniform", "--engine", "NLBP"],
             "NLBP takes independent individuals only",
@@ -328,6 +330,38 @@ def test_individuals_that_move_together(small: list[object], tmp_path: Path) -> 
     assert widths["flocks:5"] > 1.1 * widths[None]
     assert widths["company:rho=0.05"] > 1.1 * widths[None]
     assert run("plan", *asked, "--together", "flocks:5")[0] == 0
+
+
+def test_a_dispersion_is_estimated_and_said(small: list[object], tmp_path: Path) -> None:
+    """--dispersion estimate, with the initial law learned: terminal and summary say what was found; so does the page."""
+    out = tmp_path / "out"
+    code, said = run("infer", *small, "--dispersion", "estimate:flocks", "--out", out)
+    assert code == 0, said
+    assert "flock size" in said
+    facts = json.loads((out / "summary.json").read_text())
+    found = facts["dispersion_estimate"]
+    assert found["name"] == "flock size"
+    assert found["lower"] <= found["value"] <= found["upper"]
+    assert facts["dispersion"] == found["used"]
+    assert run("report", out)[0] == 0
+    assert "Estimated from the data" in next(out.glob("*.html")).read_text()
+
+
+@pytest.mark.parametrize("words", [["--dispersion", "5"], ["--noise-dispersion", "5"]])
+def test_both_spellings_of_the_noises_dispersion(
+    words: list[str], small: list[object], tmp_path: Path
+) -> None:
+    """Negative binomial noise takes the old spelling as well: its results have no dispersion of moves."""
+    code, said = run("infer", *small, "--noise", "negative-binomial", *words, "--out", tmp_path)
+    assert code == 0, said
+    assert json.loads((tmp_path / "summary.json").read_text())["dispersion"] is None
+
+
+def test_rows_that_are_not_known_exactly(small: list[object], tmp_path: Path) -> None:
+    """--concentration 50 is rho = 1/51 at every step."""
+    code, said = run("infer", *small, "--concentration", "50", "--out", tmp_path)
+    assert code == 0, said
+    assert json.loads((tmp_path / "summary.json").read_text())["dispersion"] == "company:rho=0.0196078"
 
 
 def test_files_of_an_earlier_run_are_named(small: list[object], tmp_path: Path) -> None:

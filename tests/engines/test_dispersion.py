@@ -194,13 +194,6 @@ def test_no_list_of_independent_individuals_is_chosen():
     assert select(plain.with_dispersion(hc.Flocks(2))).engine.name == "TiltedEP"
 
 
-def test_fit_refuses():
-    """Learning takes independent individuals, and says so."""
-    asked = problem("homogeneous chain", "poisson", 40).with_dispersion(hc.Flocks(2))
-    with pytest.raises(ValueError, match="fit takes independent individuals only"):
-        hc.fit(hc.TabularChain(), asked)
-
-
 def test_a_problem_refuses_a_dispersion_that_does_not_fit():
     """Wrong kind, a flock above N, company without direction, factors of other states or steps."""
     chain, cycle = MODELS["chain"], MODELS["four-cycle"]

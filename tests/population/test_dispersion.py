@@ -9,7 +9,7 @@ from scipy.special import gammaln
 from tests.structure.cases import Where
 
 from headcount.individual import MarkovChain, ModelError, RootedTree, tilted
-from headcount.population import Company, Flocks, parse_dispersion
+from headcount.population import Company, Flocks, ToEstimate, parse_dispersion
 from headcount.structure import TreeStructure
 
 N = 4
@@ -96,7 +96,15 @@ def test_draws_of_the_structure_have_the_parties_covariance(dispersed, rng):
 
 
 @pytest.mark.parametrize(
-    "text", ["flocks:5", "company:rho=0.01", "company:phi=3.0", "company:rho=0.1,initial=0.02"]
+    "text",
+    [
+        "flocks:5",
+        "company:rho=0.01",
+        "company:phi=3.0",
+        "company:rho=0.1,initial=0.02",
+        "estimate",
+        "estimate:flocks",
+    ],
 )
 def test_text_and_value_are_one(text):
     """What is parsed says the same text again."""
@@ -108,10 +116,14 @@ def test_parsed_values():
     assert parse_dispersion("flocks:5") == Flocks(5)
     assert parse_dispersion("company:rho=0.01") == Company(rho=0.01)
     assert parse_dispersion("company:phi=3,initial=2") == Company(phi=3, initial=2)
+    assert parse_dispersion("company:3") == Company(phi=3)
+    assert parse_dispersion("rho:.01") == Company(rho=0.01)
+    assert parse_dispersion("estimate") == ToEstimate()
+    assert parse_dispersion("estimate:rho") == ToEstimate("rho")
 
 
 @pytest.mark.parametrize(
-    "text", ["", "flocks", "flocks:many", "company:", "company:5", "company:size=3", "herds:2"]
+    "text", ["", "flocks", "flocks:many", "company:", "company:size=3", "herds:2", "estimate:herds", "rho:"]
 )
 def test_other_text_is_refused_with_what_would_do(text):
     """The message names the forms there are."""
@@ -131,6 +143,8 @@ def test_other_text_is_refused_with_what_would_do(text):
         lambda: Company(phi="two"),
         lambda: Company(rho=1),
         lambda: Company(rho=-0.1),
+        lambda: Company(rho=[0.1, 1.0]),
+        lambda: ToEstimate("herds"),
         lambda: Company(rho=0.1, initial=1.0),
         lambda: Company(phi=2, initial=0),
     ],

@@ -62,10 +62,19 @@ class Options:
             show="learned",
         ),
     ] = "learned"
-    together: Annotated[
+    dispersion: Annotated[
         str | None,
         _option(
-            "How they move together: flocks:5, company:rho=0.01 or company:phi=3; alone unless given.",
+            "How they move together: estimate, flocks:5, company:4 or rho:0.01; alone unless given.",
+            _TABLES,
+            "--dispersion",
+            "--together",
+        ),
+    ] = None
+    concentration: Annotated[
+        float | None,
+        _option(
+            "How well --transitions are known: every row is Dirichlet around the given one, with this sum.",
             _TABLES,
         ),
     ] = None
@@ -123,7 +132,7 @@ class Options:
     ] = None
     sd: Annotated[float | None, _option("Standard deviation (gaussian).", _NOISE)] = None
     scale: Annotated[float | None, _option("Scale b (laplace).", _NOISE)] = None
-    dispersion: Annotated[float | None, _option("Dispersion r (negative-binomial).", _NOISE)] = None
+    noise_dispersion: Annotated[float | None, _option("Dispersion r (negative-binomial).", _NOISE)] = None
     flow_noise: Annotated[str, _option("Noise of the observed flows.", _NOISE, show="poisson")] = "poisson"
     flow_rate: Annotated[float | None, _option("Share of each flow that is seen (poisson).", _NOISE)] = None
     flow_detection: Annotated[
@@ -213,10 +222,12 @@ class Chain:
     rate: Annotated[float, typer.Option(help="Expected counts per individual (poisson).")] = 1.0
     detection: Annotated[float | None, typer.Option(help="Probability to be counted (binomial).")] = None
     sd: Annotated[float | None, typer.Option(help="Standard deviation (gaussian).")] = None
-    together: Annotated[
+    dispersion: Annotated[
         str | None,
         typer.Option(
-            help="How they move together: flocks:5, company:rho=0.01 or company:phi=3; alone unless given."
+            "--dispersion",
+            "--together",
+            help="How they move together: flocks:5, company:4 or rho:0.01; alone unless given.",
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")]

@@ -43,17 +43,15 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
 
     output.check()
     case = read_case(counts, options)
-    if case.learns_initial and case.problem.disperses:
-        raise ValueError(
-            "--together needs to know where individuals start: give --initial counts, smoothed, uniform or a table cell, probability"
-        )
     output.check_files(case, fitted=False)
     engine, plan = planned(case.problem, options)
     refuse_too_large(plan)
     # Where the initial law is unknown, the plan's engine was chosen for a uniform one.
     chosen = named_engine(options) if case.learns_initial else engine
     posterior = infer(case.problem, chosen, rng=options.seed, strict=False)
-    _write_and_show(posterior, output, case.notes, good=posterior.status.good)
+    found = posterior.dispersion_estimate
+    notes = case.notes if found is None else [*case.notes, str(found)]
+    _write_and_show(posterior, output, notes, good=posterior.status.good)
 
 
 def run_fit(
@@ -202,22 +200,52 @@ def run_check(counts: Sequence[Path], options: Options) -> None:
 
 def read_case(counts: Sequence[Path], options: Options) -> Case:
     """The problem that the tables describe, and how individuals move together."""
-    case = _read_tables(counts, options)
-    if options.together is None:
+    together, noise = _dispersions(options)
+    case = _read_tables(counts, options, noise)
+    if options.concentration is not None:
+        case = replace(case, problem=_uncertain(case.problem, options.concentration, together))
+    if together is None:
         return case
-    from headcount.population import parse_dispersion
-
-    return replace(case, problem=case.problem.with_dispersion(parse_dispersion(options.together)))
+    return replace(case, problem=case.problem.with_dispersion(together))
 
 
-def _read_tables(counts: Sequence[Path], options: Options) -> Case:
+def _dispersions(options: Options) -> tuple[str | None, float | None]:
+    """How individuals move together, and the dispersion of negative binomial noise, which was once called --dispersion as well."""
+    given, noise = options.dispersion, options.noise_dispersion
+    if given is None or not _is_number(given):
+        return given, noise
+    if options.noise == "negative-binomial" and noise is None:
+        return None, float(given)
+    raise ValueError(
+        f"--dispersion {given} is a number: give estimate, flocks:5, company:4 or rho:0.01 (the dispersion of negative binomial noise is "
+        "--noise-dispersion)"
+    )
+
+
+def _uncertain(problem: Problem, concentration: float, together: str | None) -> Problem:
+    """The problem with rows of transitions that are known up to a Dirichlet distribution."""
+    from headcount.individual import MarkovChain
+
+    model = problem.model
+    if not isinstance(model, MarkovChain):
+        raise ValueError("--concentration is for the rows of --transitions: a network has none")
+    if together is not None:
+        raise ValueError("--concentration and --dispersion both say how moves scatter: give one of them")
+    initial = model.initial if model.initial_known else None
+    first, *others = model.transitions
+    matrices = first if all(m is first for m in others) else model.transitions
+    made = MarkovChain(initial, matrices, times=model.times, cells=model.states, concentration=concentration)
+    return problem.with_model(made)
+
+
+def _read_tables(counts: Sequence[Path], options: Options, noise_dispersion: float | None) -> Case:
     from headcount.io import TableError, read_network, read_problem
     from headcount.population import parse_population
 
     population = None if options.population is None else parse_population(options.population)
     columns = dict(_pair(text, "--column") for text in options.column or ()) or None
-    names = ("rate", "background", "detection", "sd", "scale", "dispersion")
-    parameters = {name: getattr(options, name) for name in names}
+    names = ("rate", "background", "detection", "sd", "scale")
+    parameters = {name: getattr(options, name) for name in names} | {"dispersion": noise_dispersion}
     written: dict[str, Any] = {
         name: _by_file(getattr(options, name), f"--{name}") for name in ("encoding", "decimal", "thousands")
     }
@@ -344,7 +372,7 @@ def run_chain(transitions: Path, options: Chain) -> None:
     chain, places = read_chain(
         transitions, initial=options.initial, cells=options.cells, length=options.steps
     )
-    dispersion = None if options.together is None else parse_dispersion(options.together)
+    dispersion = None if options.dispersion is None else parse_dispersion(options.dispersion)
     world = simulate.population(
         chain, options.population, observe=observe, dispersion=dispersion, rng=options.seed
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from headcount.engines._progress import Progress
 from headcount.engines._settings import Rule, check_settings
-from headcount.population import Company
+from headcount.population import Company, ToEstimate
 from headcount.posterior import Outcome, Status
 from headcount.posterior._groups import seen
 
@@ -138,6 +138,11 @@ class IterativeEngine(Engine, Iteration):
 
 def require_dispersion(engine: Engine, problem: Problem) -> None:
     """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
+    if isinstance(problem.dispersion, ToEstimate):
+        raise ValueError(
+            "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
+            "Flocks(5)"
+        )
     if problem.disperses and not engine.takes_dispersion:
         raise ValueError(
             f"{engine.name} takes independent individuals only, and dispersion is {problem.dispersion}: use TiltedEP (the "
@@ -156,30 +161,34 @@ def settled(
 ) -> Outcome:
     """Run an engine on what it can take: a known number of individuals, and a known phi of every step."""
     if problem.size_known:
-        return _phi_settled(problem, run)
+        return phi_settled(problem, run)
     from headcount.engines._sizes import over_sizes  # which runs MAP, an engine
 
     def at_one_size(asked: Problem, start: Mapping[str, Any] | None) -> Outcome:
         plain = asked.dispersion is None and asked.core is asked
-        return run(asked, start) if plain else _phi_settled(asked, run)
+        return run(asked, start) if plain else phi_settled(asked, run)
 
     return over_sizes(engine, problem, at_one_size)
 
 
-def _phi_settled(problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]) -> Outcome:
+def phi_settled(
+    problem: Problem,
+    run: Callable[[Problem, Mapping[str, Any] | None], Outcome],
+    start: Mapping[str, Any] | None = None,
+) -> Outcome:
     r"""Run with :math:`\phi_i = 1 + (\hat n_i - 1)\rho` at the run's own expected counts: a fixed point, each round started from the last.
 
-    Problems without rho are run once, as they are; of groups and tracks, the core is run.
+    Problems without rho are run once, as they are; of groups and tracks, the core is run. ``start`` is what a run on a similar problem
+    left.
     """
     if problem.core is not problem:
-        return _seen(problem, _phi_settled(problem.core, run))
+        return _seen(problem, phi_settled(problem.core, run, start))
     dispersion, tree = problem.dispersion, problem.model.rooted()
     if not problem.disperses or not isinstance(dispersion, Company) or dispersion.rho is None:
-        return run(problem, None)
+        return run(problem, start)
     assert tree is not None
     size = float(problem.population)
     phi = dispersion.phi_of(tree, size, lambda v: size * problem.model.marginal((v,)))
-    start: Mapping[str, Any] | None = None
     for rounds in range(1, MOST_ROUNDS + 1):
         fixed = Company(phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0]))
         outcome = run(problem.with_dispersion(fixed), start)

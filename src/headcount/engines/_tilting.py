@@ -17,7 +17,7 @@ import numpy as np
 
 from headcount.individual import RootedTree
 from headcount.individual._tree_passes import node_beliefs, node_marginals, tilted
-from headcount.population import Flocks
+from headcount.population import Flocks, ToEstimate
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Tilts:
         dispersion = problem.dispersion
         if tree is None or dispersion is None or not problem.disperses:
             return tree
+        assert not isinstance(dispersion, ToEstimate)
         phi = dispersion.phi_of(
             tree, problem.population, lambda v: problem.population * problem.model.marginal((v,))
         )

@@ -51,6 +51,9 @@ class MarkovChain(RootedModel):
         change, one list, array or index of labels per time, or a mapping from every time to its labels. An entry that is a tuple,
         such as ``(row, column)``, is a label; tuples are read as the labels of a time only where the number of cells changes,
         and refused where they could be either.
+    concentration
+        How well the transitions are known: every row is Dirichlet(κ p) around the given one, anew at every step; κ > 0 is one number,
+        or one per origin. It is `Company` with rho = 1/(1 + κ) in every `Problem` of this chain. None: exactly.
 
     Notes
     -----
@@ -73,6 +76,8 @@ class MarkovChain(RootedModel):
 
     initial_known: bool = True
     """Whether the initial distribution was given; if not, it is uniform here, and `headcount.infer` learns it."""
+    concentration: float | tuple[float, ...] | None = None
+    """κ, or None where the transitions are known exactly."""
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class MarkovChain(RootedModel):
         length: int | None = None,
         times: Sequence[Variable] | None = None,
         cells: Sequence[Any] | Mapping[Any, Sequence[Hashable]] | None = None,
+        concentration: Any = None,
     ) -> None:
         single = _is_matrix(transitions)
         given = (
@@ -108,6 +114,7 @@ class MarkovChain(RootedModel):
         self._states = dict(zip(names, labels, strict=True))
         parent = np.arange(-1, len(names) - 1, dtype=np.intp)
         self._tree = RootedTree(names, parent, unit_rows(frozen(law)), (None, *matrices))
+        self.concentration = None if concentration is None else _concentration(concentration, sizes[:-1])
 
     @property
     def times(self) -> tuple[Variable, ...]:
@@ -126,6 +133,19 @@ class MarkovChain(RootedModel):
     def transitions(self) -> list[Matrix]:
         """The T − 1 transition matrices; equal steps of a homogeneous chain are the same object."""
         return list(self._tree.transitions[1:])
+
+
+def _concentration(given: Any, origins: Sequence[int]) -> float | tuple[float, ...]:
+    """κ as plain numbers, checked."""
+    wanted = "give a number above 0, or one per cell that moves start from"
+    made = numbers(given, "concentration", expected=wanted.removeprefix("give "))
+    if made.ndim > 1 or not (np.isfinite(made) & (made > 0)).all():
+        raise ModelError(f"concentration is {brief(given)}: {wanted}")
+    if made.ndim == 1 and any(size != len(made) for size in origins):
+        raise ModelError(
+            f"concentration has {len(made)} numbers, steps start from {shown(sorted(set(origins)))} cells: {wanted}"
+        )
+    return float(made) if made.ndim == 0 else tuple(made.tolist())
 
 
 def _is_matrix(given: Any) -> bool:

@@ -14,20 +14,38 @@ from typing import Any
 import numpy as np
 
 from headcount.engines import Engine, Posterior, Status
-from headcount.engines._engine import IterativeEngine, drive
+from headcount.engines._engine import IterativeEngine, drive, phi_settled
 from headcount.individual import follow
 from headcount.learn._components import Array
 from headcount.learn._families import Family
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
+from headcount.population import unit_tables
+from headcount.posterior import Outcome
 from headcount.tables import Scope, dense
 
-_WARM_START = ("g", "tau", "eta")
+WARM_START = ("g", "tau", "eta")
 """Diagnostics of an engine from which it can start again."""
 _MISSED_TOO_FAR = 10.0
 """Residual over tolerance at which a run from the last answer is given up for a cold one; kept from an earlier experiment."""
 _ONE_THREAD_BELOW = 500
 """States per variable below which BLAS threads cost more than they bring (measured on two cores)."""
+
+
+def inferred(problem: Problem, engine: Engine, seed: int, start: Mapping[str, Array] | None) -> Posterior:
+    """The posterior, from what a run on a similar problem left; anew where that leads nowhere."""
+    if not isinstance(engine, IterativeEngine) or not problem.size_known:
+        outcome = engine.run(problem, rng=np.random.default_rng(seed), progress=False)
+        return Posterior(problem, engine, outcome)
+
+    def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
+        return drive(engine, asked, rng=np.random.default_rng(seed), progress=False, start=last)
+
+    outcome = phi_settled(problem, run, start)
+    missed = not outcome.residual <= _MISSED_TOO_FAR * outcome.tolerance
+    if start is not None and missed and not outcome.status.good:
+        outcome = phi_settled(problem, run)
+    return Posterior(problem, engine, outcome)
 
 
 @dataclass(frozen=True)
@@ -46,15 +64,7 @@ class EStep:
     def infer(self) -> Posterior:
         """The posterior under these parameters."""
         problem = self.family.apply(self.parameters, self.problem)
-        rng = np.random.default_rng(self.seed)
-        if isinstance(self.engine, IterativeEngine) and problem.size_known:
-            outcome = drive(self.engine, problem, rng=rng, progress=False, start=self.start)
-            missed = not outcome.residual <= _MISSED_TOO_FAR * outcome.tolerance
-            if self.start is not None and missed and not outcome.status.good:
-                outcome = drive(self.engine, problem, rng=np.random.default_rng(self.seed), progress=False)
-        else:
-            outcome = self.engine.run(problem, rng=rng, progress=False)
-        return Posterior(problem, self.engine, outcome)
+        return inferred(problem, self.engine, self.seed, self.start)
 
     def run(self) -> Expected:
         """Infer, and reduce to statistics; an E-step that cannot be made says why."""
@@ -72,13 +82,15 @@ class EStep:
             negative -= float(below.sum())
             return table - below + (0.0 if followed is None else dense(followed(scope)))
 
-        statistics = self.family.statistics(tables, self.problem)
+        asked = posterior.problem
+        units = unit_tables(asked.dispersion, asked.model.rooted(), asked.typical_population, tables)
+        statistics = self.family.statistics(tables, self.problem, units)
         evidence, outcome = posterior.log_evidence, posterior.outcome
         finite = all(np.isfinite(s).all() for s in statistics)
         return Expected(
             evidence=float("nan") if evidence is None else float(evidence),
             statistics=statistics,
-            start={k: np.asarray(v) for k, v in posterior.diagnostics.items() if k in _WARM_START},
+            start={k: np.asarray(v) for k, v in posterior.diagnostics.items() if k in WARM_START},
             status=outcome.status if finite else Status.NOT_FINITE,
             excess=outcome.residual / outcome.tolerance if outcome.tolerance > 0 else 0.0,
             negative=negative,

@@ -44,8 +44,14 @@ class Family(ABC):
         """p_x."""
 
     @abstractmethod
-    def statistics(self, tables: Tables, problem: Problem | None) -> tuple[Array, ...]:
-        """The table that each component learns from, in their order; the problem tells what concerns the data."""
+    def statistics(
+        self, tables: Tables, problem: Problem | None, units: Tables | None = None
+    ) -> tuple[Array, ...]:
+        """The table that each component learns from, in their order; the problem tells what concerns the data.
+
+        ``units`` are the tables in independent units (`headcount.population.unit_tables`), which the model is learned from where
+        individuals move together.
+        """
 
     def apply(self, x: Array, problem: Problem) -> Problem:
         """The same data under p_x."""
@@ -127,9 +133,12 @@ class ChainFamily(Family):
         law = self.template.initial if self.initial is None else self.initial.probabilities(rest[0])[0]
         return with_transitions(self.template, law, self.matrices(first))
 
-    def statistics(self, tables: Tables, problem: Problem | None) -> tuple[Array, ...]:
+    def statistics(
+        self, tables: Tables, problem: Problem | None, units: Tables | None = None
+    ) -> tuple[Array, ...]:
         """Flows (added up when every step is the same) and the first time's counts."""
         del problem
+        tables = units or tables
         times = self.template.times
         steps = [np.asarray(dense(tables(pair)), dtype=float) for pair in itertools.pairwise(times)]
         if self.homogeneous:
@@ -164,9 +173,12 @@ class PotentialFamily(Family):
         """The model."""
         return self.potentials.model(x)
 
-    def statistics(self, tables: Tables, problem: Problem | None) -> tuple[Array, ...]:
+    def statistics(
+        self, tables: Tables, problem: Problem | None, units: Tables | None = None
+    ) -> tuple[Array, ...]:
         """Total features and N."""
         del problem
+        tables = units or tables
         found = {s: np.asarray(dense(tables(s)), dtype=float) for s in self.potentials.features}
         population = float(next(iter(found.values())).sum())
         return (np.append(self.potentials.totals(found), population),)
@@ -187,7 +199,9 @@ class RateFamily(Family):
         """The other family's."""
         return self.inner.model(x[:-1])
 
-    def statistics(self, tables: Tables, problem: Problem | None) -> tuple[Array, ...]:
+    def statistics(
+        self, tables: Tables, problem: Problem | None, units: Tables | None = None
+    ) -> tuple[Array, ...]:
         """The other family's, and (Y, Σ r n) over the Poisson counts."""
         if problem is None:
             raise ValueError(
@@ -198,7 +212,7 @@ class RateFamily(Family):
             if isinstance(site.noise, Poisson):
                 total += float(site.noise.counts.sum())
                 exposed += float(np.sum(site.noise.rate * site.margin(dense(tables(site.scope)).ravel())))
-        return (*self.inner.statistics(tables, problem), np.array([total, exposed]))
+        return (*self.inner.statistics(tables, problem, units), np.array([total, exposed]))
 
     def apply(self, x: Array, problem: Problem) -> Problem:
         """The same data under p_x, seen at λ times the rates given."""

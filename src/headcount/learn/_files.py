@@ -140,7 +140,8 @@ class _Packer:
         if isinstance(value, Model):
             return {"model": self.pack(dict(value.states))}
         if isinstance(value, Problem):
-            return {"problem": [self.pack(value.model), self.pack(data_of(value))]}
+            together = [] if value.dispersion is None else [repr(value.dispersion)]
+            return {"problem": [self.pack(value.model), self.pack(data_of(value)), *together]}
         fields = {f.name: self.pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"noise": [type(value).__name__, fields]}
 
@@ -176,6 +177,7 @@ def _classes() -> dict[str, type]:
     from headcount.learn._objective import Objective
     from headcount.learn._parametrisation import LearnRate, LogisticChain, LogLinear, TabularChain
     from headcount.learn._result import Fit
+    from headcount.population import Company, DispersionEstimate, Flocks
 
     found: tuple[type, ...] = (
         Climb,
@@ -187,6 +189,7 @@ def _classes() -> dict[str, type]:
         Information,
         Objective,
     )
+    found += (Company, DispersionEstimate, Flocks)
     found += (LearnInitial, LearnRate, LogisticChain, LogLinear, TabularChain, Fit)
     return {kind.__name__: kind for kind in found}
 

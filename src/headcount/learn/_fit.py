@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,26 @@ from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.learn._climb import Climber, ClimbState, dense_inverse, trace_row
+from headcount.learn._dispersion import (
+    MOST_ROUNDS,
+    SETTLED,
+    Evidence,
+    asks_for_estimate,
+    estimated,
+    learned_share,
+    moving_together,
+)
 from headcount.learn._expect import Expectation, running
 from headcount.learn._families import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
 from headcount.learn._integrate import integrated
-from headcount.learn._parametrisation import Parametrisation
+from headcount.learn._parametrisation import LogLinear, Parametrisation, without_rate
 from headcount.learn._refine import CLOSE_ENOUGH, LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
 from headcount.learn._starts import begin, choose_engine, rival_notes
 from headcount.observe import Problem, ProblemError
+from headcount.population import Company, Dispersion, DispersionEstimate, ToEstimate
 
 CHECKPOINT_KIND = "headcount checkpoint"
 PARAMETERS = ("integrated", "plug-in")
@@ -37,6 +47,7 @@ def fit(
     problem: Problem | Sequence[Problem],
     engine: Engine | str | None = None,
     *,
+    dispersion: Dispersion | str | None = None,
     method: Literal["ascent", "em"] = "ascent",
     start: Any = None,
     max_iterations: int | None = None,
@@ -65,6 +76,9 @@ def fit(
     engine
         How to infer expected counts; when None, chosen once for all problems, for the model near which the search ends
         (or, where a start is given, for the start).
+    dispersion
+        How individuals move together, instead of what the problems say: ``Flocks(5)``, ``Company(rho=0.01)``, or ``"estimate"``: one
+        for all problems, learned with the parameters (`Fit.dispersion`).
     method
         ``"ascent"`` (L-BFGS with Fisher's gradient; 10–20 E-steps) or ``"em"`` (hundreds).
     start
@@ -106,6 +120,28 @@ def fit(
         Estimates with standard errors, trace, status, notes, final posteriors.
     """
     settings, problems = _paired(parametrisation, problem)
+    problems = tuple(moving_together(p, dispersion) for p in problems)
+    asked = asks_for_estimate(problems)
+    if asked is not None:
+        if checkpoint is not None:
+            raise ValueError(
+                "a checkpoint holds one climb, and an estimated dispersion takes several: give the dispersion, or leave out checkpoint"
+            )
+        shared = {
+            "method": method,
+            "max_iterations": max_iterations,
+            "tolerance": tolerance,
+            "truth": truth,
+            "rng": rng,
+        }
+        shared |= {"client": client, "workers": workers, "progress": progress}
+        last = {
+            "standard_errors": standard_errors,
+            "refine": refine,
+            "strict": strict,
+            "parameters": parameters,
+        }
+        return _dispersed(settings, problems, asked, engine, start, shared, last)
     families = bind(settings, problems)
     engine = _checked_engine(method, engine, rng)
     if parameters not in PARAMETERS:
@@ -183,6 +219,59 @@ def _moves(problems: Sequence[Problem]) -> float:
     return float(sum(p.typical_population * max(1, len(p.model.variables) - 1) for p in problems))
 
 
+def _dispersed(
+    settings: Sequence[Parametrisation],
+    problems: Sequence[Problem],
+    asked: ToEstimate,
+    engine: Engine | str | None,
+    start: Any,
+    shared: Mapping[str, Any],
+    last: Mapping[str, Any],
+) -> Fit:
+    """Parameters and dispersion in turn, until log phi changes by less than `SETTLED` standard errors."""
+
+    def learned(dispersion: Dispersion | None, start: Any, **options: Any) -> Fit:
+        moving = [p.with_dispersion(dispersion) for p in problems]
+        return fit(settings, moving, engine, start=start, **shared, **options)
+
+    bind(settings, problems)
+    made = learned(None, start, standard_errors=False, strict=False, parameters="plug-in")
+    named = _checked_engine(shared["method"], engine, shared["rng"])
+    run = named or choose_engine(made.families, problems, made.working)
+    found: DispersionEstimate | None = None
+    taken = 0.0
+    for _ in range(MOST_ROUNDS):
+        known = [f.apply(made.working, p) for f, p in zip(made.families, problems, strict=True)]
+        before = found
+        form, at = (asked.form, None) if found is None else (found.form, found.psi)
+        found = estimated(known, Evidence(known, run, 0), form=form, start=at, parameters=taken)
+        close = before is not None and abs(found.psi - before.psi) <= SETTLED * found.psi_error
+        if close:
+            break
+        made = learned(found.dispersion, made.working, strict=False, refine=False, parameters="plug-in")
+        taken = learned_share(made.information) if made.information is not None else 0.0
+    assert found is not None
+    made = learned(found.used, made.working, **last)
+    said = () if close else (f"the dispersion had not settled after {MOST_ROUNDS} rounds",)
+    return replace(
+        made,
+        dispersion=found,
+        notes=(str(found), *said, *made.notes),
+        plug_ins=_with_dispersion(lambda: made.plug_ins, found),
+        integrate=None if made.integrate is None else partial(_with_dispersion, made.integrate, found),
+    )
+
+
+def _with_dispersion(
+    posteriors: Callable[[], Sequence[Posterior]], found: DispersionEstimate
+) -> tuple[Posterior, ...]:
+    """Posteriors that say how their dispersion was found."""
+    made = tuple(posteriors())
+    for posterior in made:
+        posterior.outcome.info["dispersion"] = found
+    return made
+
+
 def _paired(
     parametrisation: Parametrisation | Sequence[Parametrisation], problem: Problem | Sequence[Problem]
 ) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
@@ -226,10 +315,10 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
                 f"problem {k}: fit takes one group of individuals only: learn every group's model from data of its own (tracks, say), then "
                 "infer with Problem(groups=...)"
             )
-        if problem.disperses:
+        if isinstance(problem.dispersion, Company) and isinstance(without_rate(one), LogLinear):
             wrong.append(
-                f"problem {k}: fit takes independent individuals only: leave the dispersion out of the problem, then give it to "
-                "infer with the learned model"
+                f"problem {k}: the rows of a LogLinear model do not vary one by one: give Flocks(c), or learn a LogisticChain or "
+                "a TabularChain"
             )
         try:
             families.append(one.bind(problem.model))

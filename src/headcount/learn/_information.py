@@ -228,7 +228,8 @@ def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> t
     block = complete[np.ix_(where, where)].copy()
     for posterior in spread:
         first = (posterior.problem.model.variables[0],)
-        block -= np.asarray(posterior.beliefs.covariance(first, first))[np.ix_(free, free)]
+        hidden = np.asarray(posterior.beliefs.covariance(first, first))[np.ix_(free, free)]
+        block -= hidden / posterior.problem.root_phi**2
     return where, block
 
 

@@ -26,11 +26,14 @@ from scipy.special import gammaln
 
 from headcount import engines
 from headcount.engines import Engine, Posterior, select
+from headcount.engines._infer import chosen
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._components import Array, Component, Rows
+from headcount.learn._dispersion import Evidence, asks_for_estimate, estimated, moving_together
 from headcount.learn._families import Family, Tables, chain_family, with_transitions
 from headcount.learn._parametrisation import FLAT, Parametrisation, initial_rows
 from headcount.observe import Problem
+from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 from headcount.posterior._groups import seen
 from headcount.tables import Scope, dense
 
@@ -69,10 +72,12 @@ class InitialFamily(Family):
             self.template, self.initial.probabilities(x)[0], _shared(self.template.transitions)
         )
 
-    def statistics(self, tables: Tables, problem: Problem | None) -> tuple[Array, ...]:
+    def statistics(
+        self, tables: Tables, problem: Problem | None, units: Tables | None = None
+    ) -> tuple[Array, ...]:
         """The first time's counts."""
         del problem
-        return (np.asarray(dense(tables((self.template.times[0],))), dtype=float)[None],)
+        return (np.asarray(dense((units or tables)((self.template.times[0],))), dtype=float)[None],)
 
 
 def _shared(matrices: list[Any]) -> Any:
@@ -84,6 +89,7 @@ def infer(
     problem: Problem,
     engine: Engine | str | None = None,
     *,
+    dispersion: Dispersion | str | None = None,
     rng: np.random.Generator | int | None = None,
     strict: bool = True,
     progress: bool | None = None,
@@ -97,6 +103,9 @@ def infer(
     engine
         How to infer: an engine, or its name (``"MAP"``). None and ``Auto()`` choose from the problem
         (``headcount.engines.select`` says what and why).
+    dispersion
+        How individuals move together, instead of what the problem says: ``Flocks(5)``, ``Company(rho=0.01)``, or ``"estimate"`` for
+        the dispersion with the most evidence (``post.dispersion_estimate``).
     rng
         Seed or generator for random engines. They need one: without it the answer could not be got again.
     strict
@@ -119,6 +128,7 @@ def infer(
     >>> hc.infer(hc.Problem(chain, 100, hc.Poisson(counts))).outcome.info["initial"]
     'learned from all counts under a flat prior, its uncertainty included'
     """
+    problem = moving_together(problem, dispersion)
     if problem.groups is not None:
         found = infer(problem.core, engine, rng=rng, strict=strict, progress=progress)
         outcome = replace(found.outcome, beliefs=seen(problem, found.beliefs))
@@ -129,7 +139,35 @@ def infer(
         if not unknown:  # everybody begins in the one cell
             problem = problem.with_model(with_transitions(model, [1.0], _shared(model.transitions)))
     run = infer_initial if unknown else engines.infer
-    return run(problem, engine, rng=rng, strict=strict, progress=progress)
+    if not isinstance(problem.dispersion, ToEstimate):
+        return run(problem, engine, rng=rng, strict=strict, progress=progress)
+    estimate = _estimated_dispersion(problem, engine, problem.dispersion, unknown=unknown)
+    made = run(problem.with_dispersion(estimate.used), engine, rng=rng, strict=strict, progress=progress)
+    made.outcome.info["dispersion"] = estimate
+    return made
+
+
+def _estimated_dispersion(
+    problem: Problem, engine: Engine | str | None, asked: ToEstimate, *, unknown: bool
+) -> DispersionEstimate:
+    """The dispersion with the most evidence; with an initial distribution that is unknown, the evidence integrated over it."""
+    asks_for_estimate([problem])
+    plain = problem.with_dispersion(None)
+    run = chosen(problem, engine).engine
+    if run.random or not run.takes_dispersion:
+        raise ValueError(
+            f"{run.name} gives no evidence to estimate a dispersion by: use TiltedEP (the default) or Laplace"
+        )
+    if not unknown:
+        return estimated([plain], Evidence([plain], run, seed=0), form=asked.form)
+    family = LearnInitial().bind(plain.model)
+    known = plain.with_model(infer_initial(plain, engine, strict=False).problem.model)
+    x = family.initial.log_odds(known.model.marginal((known.model.variables[0],))[None])
+
+    def over_initial(posterior: Posterior) -> float | None:
+        return initial_response(posterior, family, x).log_evidence
+
+    return estimated([known], Evidence([known], run, seed=0, refine=over_initial), form=asked.form)
 
 
 def infer_initial(
@@ -221,7 +259,9 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
     """The response cov(n_A, n₀) J^(−1/2), and the evidence integrated over log π."""
     first = (posterior.problem.model.variables[0],)
     free = rows.place[1]
-    complete = rows.information(x, np.full(rows.free.shape, posterior.population.mean / rows.free.sum()))
+    phi = posterior.problem.root_phi  # log p(n | π) is linear in log π with the slope n₀/φ₀
+    units = posterior.population.mean / phi
+    complete = rows.information(x, np.full(rows.free.shape, units / rows.free.sum()))
     complete += rows.prior_information(x)
     beliefs, shares = posterior.beliefs, posterior.problem.model.marginal(first)
 
@@ -233,7 +273,7 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
     hidden = with_score(first)
     if not posterior.problem.size_known:
         hidden = hidden - np.outer(shares, hidden.sum(axis=0))
-    hidden = hidden[np.ix_(free, free)]
+    hidden = hidden[np.ix_(free, free)] / phi**2
     lower = np.linalg.cholesky(complete)
     half = np.linalg.solve(lower, np.linalg.solve(lower, 0.5 * (hidden + hidden.T)).T)
     share, vectors = np.linalg.eigh(np.eye(len(free)) - 0.5 * (half + half.T))
@@ -243,5 +283,8 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
     if evidence is not None:
         log_det = 2 * float(np.log(np.diagonal(lower)).sum()) + float(np.log(share).sum())
         prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))
+        # What the evidence rises to at its maximum, where the distribution was learned under another dispersion.
+        slope = rows.gradient(x, posterior.beliefs.mean(first)[None] / phi) + rows.prior_gradient(x)
+        evidence += 0.5 * float(np.sum((root.T @ slope) ** 2))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
-    return InitialResponse(where, lambda scope: with_score(scope)[:, free] @ root, evidence)
+    return InitialResponse(where, lambda scope: with_score(scope)[:, free] @ root / phi, evidence)

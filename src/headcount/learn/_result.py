@@ -20,6 +20,7 @@ from headcount.learn._forecast import Forecast, LastCounts, forecast
 from headcount.learn._information import Direction, Information
 from headcount.learn._parametrisation import LogisticChain, Parametrisation, without_rate
 from headcount.observe import Problem
+from headcount.population import DispersionEstimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +84,8 @@ class Fit:
     """Distinct maxima that the search for a start found, the best first; empty where a start was given."""
     searched: int = 0
     """MAP E-steps that the search spent on other starts; they are not among ``e_steps``."""
+    dispersion: DispersionEstimate | None = None
+    """How individuals move together, where that was learned, too."""
     plug_ins: tuple[Posterior, ...] = field(default=(), repr=False, metadata={"saved": False})
     integrate: Callable[[], tuple[Posterior, ...]] | None = field(
         default=None, repr=False, metadata={"saved": False}
@@ -239,7 +242,7 @@ class Fit:
         )
 
     def table(self, *, level: float = 0.9) -> pd.DataFrame:
-        """Estimates, standard errors and intervals, one row per parameter."""
+        """Estimates, standard errors and intervals, one row per parameter; the dispersion last, if it was learned."""
         import pandas as pd
 
         made = {"parameter": list(self.natural.names), "estimate": self.natural.values}
@@ -250,7 +253,13 @@ class Fit:
                 "lower": ends["lower"].values,
                 "upper": ends["upper"].values,
             }
-        return pd.DataFrame(made)
+        table = pd.DataFrame(made)
+        if self.dispersion is None:
+            return table
+        found = self.dispersion.at_level(level)
+        row = {"parameter": found.name, "estimate": found.value, "standard_error": found.standard_error}
+        row |= {"lower": found.lower, "upper": found.upper}
+        return pd.concat([table, pd.DataFrame([row])[table.columns]], ignore_index=True)
 
     def save(self, path: str | Path) -> None:
         """Write everything but the posteriors (save those by themselves), atomically and without pickle."""

@@ -20,7 +20,7 @@ from headcount.observe._checks import check_noise, check_together, needed_popula
 from headcount.observe._groups import Stack, members_of, tracked
 from headcount.observe._site import Part, Site, by_family
 from headcount.observe._tracks import Tracks
-from headcount.population import Company, Dispersion, Flocks, Group, SizeLaw
+from headcount.population import Company, Dispersion, Flocks, Group, SizeLaw, ToEstimate, parse_dispersion
 from headcount.tables import Domain, Scope
 
 
@@ -43,7 +43,9 @@ class Problem:
         ``{name: Group(model, size)}`` instead of a model and a population: individuals of several kinds, of which only the sum is
         counted. ``post.group(name)`` tells them apart.
     dispersion
-        How individuals move together: ``Flocks(5)``, ``Company(rho=0.01)`` or ``Company(phi=3)``. None: independently.
+        How individuals move together: ``Flocks(5)``, ``Company(rho=0.01)`` or ``Company(phi=3)``, or a text as the command line
+        takes it; ``"estimate"`` lets `infer` and `fit` find it from the data. None: independently, or as the chain's
+        ``concentration`` says.
 
     Raises
     ------
@@ -71,7 +73,7 @@ class Problem:
         observations: Observation | Tracks | Iterable[Observation | Tracks] = (),
         *,
         groups: Mapping[Hashable, Group] | None = None,
-        dispersion: Dispersion | None = None,
+        dispersion: Dispersion | str | None = None,
     ) -> None:
         faults = Faults(ProblemError)
         alone = isinstance(observations, (Observation, Tracks))
@@ -82,7 +84,7 @@ class Problem:
             model, population = stack.mixture(), stack.population
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         model = _check_model(model, faults)
-        _check_dispersion(model, number, dispersion, faults)
+        dispersion = _dispersion(model, number, dispersion, faults)
         sites = _bound(model, number, kept, faults)
         vars(self).update(
             model=model,
@@ -142,6 +144,12 @@ class Problem:
         return self.dispersion is not None and not self.dispersion.is_none
 
     @property
+    def root_phi(self) -> float:
+        """Factor on the covariance of the first counts: 1 for independent individuals."""
+        known = isinstance(self.dispersion, (Flocks, Company))
+        return self.dispersion.root_phi(self.typical_population) if known else 1.0  # type: ignore[union-attr]
+
+    @property
     def size_known(self) -> bool:
         """Whether N is known: the population is a number."""
         return not isinstance(self.population, SizeLaw)
@@ -191,8 +199,10 @@ class Problem:
         _check_scopes(model, self.sites, faults)
         if not faults:
             check_together(self.sites, model, _largest(self.population, self.sites, model), faults)
+        dispersion = _dispersion(model, self.population, self.dispersion, faults)
         faults.raise_any()
         twin = self._twin(model, self.observations, self.sites)
+        vars(twin)["dispersion"] = dispersion
         vars(twin)["noises"] = self.noises
         if self.tracks:
             vars(twin)["records"] = self.records
@@ -203,11 +213,12 @@ class Problem:
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
         return self._twin(self.model, tuple(map(change, self.observations)), sites)
 
-    def with_dispersion(self, dispersion: Dispersion | None) -> Problem:
+    def with_dispersion(self, dispersion: Dispersion | str | None) -> Problem:
         """The same counts of individuals that move together in another way."""
         faults = Faults(ProblemError)
-        _check_dispersion(self.model, self.population, dispersion, faults)
-        if self.core is not self and dispersion is not None and not dispersion.is_none:
+        dispersion = _checked_dispersion(self.model, self.population, dispersion, faults)
+        moving = isinstance(dispersion, (Flocks, Company, ToEstimate)) and not dispersion.is_none
+        if self.core is not self and moving:
             faults.add(
                 "dispersion",
                 "cannot stand beside groups or tracks, whose individuals move alone: leave it out",
@@ -365,13 +376,34 @@ def _largest(population: int | SizeLaw, sites: Sequence[Site], model: Model) -> 
     return population.most if pinned is None else pinned
 
 
-def _check_dispersion(model: Model, population: int | SizeLaw, dispersion: Any, faults: Faults) -> None:
-    if dispersion is None:
-        return
-    if not isinstance(dispersion, (Flocks, Company)):
+def _dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Faults) -> Any:
+    """How individuals move together: as given, or as the chain's concentration says."""
+    kappa = model.concentration if isinstance(model, MarkovChain) else None
+    if kappa is None:
+        return _checked_dispersion(model, population, given, faults)
+    implied = Company(rho=1.0 / (1.0 + np.asarray(kappa)))
+    if given is not None and given != implied:
         faults.add(
             "dispersion",
-            f"must be None, Flocks(5), Company(rho=0.01) or Company(phi=3), got {brief(dispersion)}",
+            f"is {brief(given)}, and the chain's concentration {brief(kappa)} says how moves scatter, too: give one of them",
+        )
+    return implied
+
+
+def _checked_dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Faults) -> Any:
+    """The dispersion, read if it is a text; what does not fit is noted."""
+    try:
+        dispersion = parse_dispersion(given) if isinstance(given, str) else given
+    except ModelError as error:
+        faults.add("dispersion", str(error))
+        return None
+    if dispersion is None:
+        return None
+    if not isinstance(dispersion, (Flocks, Company, ToEstimate)):
+        faults.add(
+            "dispersion",
+            'must be None, Flocks(5), Company(rho=0.01), Company(phi=3) or "estimate", got '
+            + brief(dispersion),
         )
     elif isinstance(dispersion, Flocks):
         largest = population.most if isinstance(population, SizeLaw) else population
@@ -379,15 +411,16 @@ def _check_dispersion(model: Model, population: int | SizeLaw, dispersion: Any, 
             faults.add(
                 "dispersion", f"a flock of {dispersion.size:g} is larger than the population, {largest}"
             )
-    elif not isinstance(model, (MarkovChain, Tree)):
+    elif isinstance(model, (MarkovChain, Tree)):
+        for text in dispersion.faults(model.rooted()) if isinstance(dispersion, Company) else ():
+            faults.add("dispersion", text)
+    elif isinstance(dispersion, Company) or dispersion.form in {"company", "rho"}:
         faults.add(
             "dispersion",
             f"Company is a property of steps, which a {type(model).__name__} has in no particular direction: give a "
             "MarkovChain or a Tree, or Flocks(c)",
         )
-    else:
-        for text in dispersion.faults(model.rooted()):
-            faults.add("dispersion", text)
+    return dispersion
 
 
 def _whole(population: Any, faults: Faults) -> int:

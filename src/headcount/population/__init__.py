@@ -3,7 +3,15 @@
 from headcount.numerics import deviance, log_factorial, poisson_log_pmf, stirling_error
 from headcount.population._cgm import CGM, compositions
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
-from headcount.population._dispersion import Company, Dispersion, Flocks, parse_dispersion
+from headcount.population._dispersion import (
+    Company,
+    Dispersion,
+    DispersionEstimate,
+    Flocks,
+    ToEstimate,
+    parse_dispersion,
+    unit_tables,
+)
 from headcount.population._gcgm import GCGM
 from headcount.population._groups import Group
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
@@ -19,6 +27,7 @@ __all__ = [
     "Company",
     "CountTables",
     "Dispersion",
+    "DispersionEstimate",
     "EdgeConditional",
     "Flocks",
     "Group",
@@ -28,6 +37,7 @@ __all__ = [
     "PoissonSize",
     "RealTables",
     "SizeLaw",
+    "ToEstimate",
     "Unknown",
     "compositions",
     "deviance",
@@ -39,4 +49,5 @@ __all__ = [
     "poisson_log_pmf",
     "star_weights",
     "stirling_error",
+    "unit_tables",
 ]

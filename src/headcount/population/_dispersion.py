@@ -16,13 +16,14 @@ step: relative errors then stop shrinking with N. :math:`\hat n_i` is the count 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from headcount.checks import brief, finite_number
-from headcount.errors import ModelError, raise_all
+from headcount.errors import ModelError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,6 +67,11 @@ class Flocks:
         """As the command line takes it."""
         return f"flocks:{self.size:g}"
 
+    def root_phi(self, population: float) -> float:
+        """phi of the first counts."""
+        del population
+        return self.size
+
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """The size, at the root and at every step."""
         del population, expected
@@ -83,7 +89,7 @@ class Company:
         Factor on the covariance of every step's moves: one number; one per state a move starts from; or a mapping from
         the variable a move leads to (for a chain: the time of arrival) to either. Above 0; below 1 is under-dispersion.
     rho
-        Intra-class correlation of those who start from one state, 0 ≤ rho < 1, instead of phi.
+        Intra-class correlation of those who start from one state, 0 ≤ rho < 1, instead of phi: one number, or one per state.
     initial
         The same factor for the first counts (the root), in the terms of phi or rho. Left out, the initial law is known
         exactly and individuals are independent draws from it.
@@ -95,19 +101,17 @@ class Company:
     """
 
     phi: Any = field(default=None, kw_only=True, repr=False)
-    rho: float | None = field(default=None, kw_only=True, repr=False)
+    rho: Any = field(default=None, kw_only=True, repr=False)
     initial: float | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         if (self.phi is None) == (self.rho is None):
             raise ModelError("give either phi or rho: Company(phi=3) or Company(rho=0.01)")
         if self.rho is not None:
-            for name in ("rho", "initial"):
-                value = getattr(self, name)
-                if value is not None:
-                    value = finite_number(value, name, least=0.0, expected="a correlation, 0 ≤ rho < 1")
-                    raise_all([f"{name} is {value:g}: give a correlation, 0 ≤ rho < 1"] if value >= 1 else [])
-                    object.__setattr__(self, name, value)
+            object.__setattr__(self, "rho", _correlation(self.rho, "rho"))
+            if self.initial is not None:
+                initial = finite_number(self.initial, "initial", expected="a correlation, 0 ≤ initial < 1")
+                object.__setattr__(self, "initial", _correlation(initial, "initial"))
             return
         if self.initial is not None:
             initial = finite_number(self.initial, "initial", expected="a positive number")
@@ -130,30 +134,32 @@ class Company:
 
     @property
     def _parts(self) -> list[str]:
-        single = isinstance(self.phi, float)
-        parts = [f"phi={self.phi:g}" if single else f"phi={brief(self.phi)}"]
-        parts = parts if self.rho is None else [f"rho={self.rho:g}"]
+        name, value = ("phi", self.phi) if self.rho is None else ("rho", self.rho)
+        parts = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={brief(value)}"]
         return parts if self.initial is None else [*parts, f"initial={self.initial:g}"]
 
     @property
     def is_none(self) -> bool:
         """Whether individuals are independent after all."""
         if self.rho is not None:
-            return self.rho == 0 and not self.initial
+            return bool(np.all(np.equal(self.rho, 0.0))) and not self.initial
         given = self.phi.values() if isinstance(self.phi, Mapping) else [self.phi]
         return self.initial in (None, 1.0) and all(np.all(np.equal(value, 1.0)) for value in given)
 
+    def root_phi(self, population: float) -> float:
+        """phi of the first counts."""
+        if self.initial is None:
+            return 1.0
+        return self.initial if self.rho is None else 1.0 + (population - 1.0) * self.initial
+
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """phi of every step of a tree, given the expected counts of a variable (read for rho only)."""
-        parts: list[Array] = [np.ones(1)]
-        if self.initial is not None:
-            first = self.initial if self.rho is None else 1.0 + (population - 1.0) * self.initial
-            parts = [np.array([first])]
+        parts: list[Array] = [np.array([self.root_phi(population)])]
         for v in range(1, len(tree.parents)):
             size = tree.sizes[tree.parents[v]]
             if self.rho is not None:
                 counts = np.asarray(expected(tree.variables[tree.parents[v]]), dtype=float)
-                parts.append(1.0 + np.maximum(counts - 1.0, 0.0) * self.rho)
+                parts.append(1.0 + np.maximum(counts - 1.0, 0.0) * np.asarray(self.rho))
             else:
                 phi = self.phi.get(tree.variables[v], 1.0) if isinstance(self.phi, Mapping) else self.phi
                 parts.append(np.broadcast_to(np.asarray(phi, dtype=float), (size,)).copy())
@@ -161,11 +167,10 @@ class Company:
 
     def faults(self, tree: RootedTree) -> list[str]:
         """What of phi does not fit a tree."""
-        if self.rho is not None:
-            return []
-        named = self.phi if isinstance(self.phi, Mapping) else dict.fromkeys(tree.variables[1:], self.phi)
+        what, given = ("phi", self.phi) if self.rho is None else ("rho", self.rho)
+        named = given if isinstance(given, Mapping) else dict.fromkeys(tree.variables[1:], given)
         found = [
-            f"phi names {name!r}, which no move leads to: name a variable other than the first"
+            f"{what} names {name!r}, which no move leads to: name a variable other than the first"
             for name in named
             if tree.index.get(name, 0) == 0
         ]
@@ -173,41 +178,220 @@ class Company:
             size, shape = tree.sizes[tree.parents[v]], np.shape(named.get(tree.variables[v], 1.0))
             if shape not in {(), (size,)}:
                 found.append(
-                    f"phi of the step into {tree.variables[v]!r} has shape {shape}: give one number, or one "
+                    f"{what} of the step into {tree.variables[v]!r} has shape {shape}: give one number, or one "
                     f"per state of {tree.variables[tree.parents[v]]!r} ({size})"
                 )
         return found
 
 
-Dispersion = Flocks | Company
+@dataclass(frozen=True)
+class ToEstimate:
+    """Dispersion that the data decide: the one under which they are most probable (``dispersion="estimate"``).
+
+    Parameters
+    ----------
+    form
+        ``"flocks"``, ``"company"`` (one phi) or ``"rho"``; None tries all that the model has, and takes the one with most evidence.
+    """
+
+    form: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.form is not None and self.form not in FORMS:
+            raise ModelError(f"form is {brief(self.form)}: give one of {', '.join(FORMS)}, or None for all")
+
+    @property
+    def is_none(self) -> bool:
+        """Not before it was estimated."""
+        return False
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return "estimate" if self.form is None else f"estimate:{self.form}"
+
+
+MOST_ALLOWED = 1.0
+"""Largest s² that `DispersionEstimate.used` allows for: below two degrees of freedom no interval is wide enough anyway."""
+FORMS = ("flocks", "company", "rho")
+"""What can be estimated."""
+Dispersion = Flocks | Company | ToEstimate
+
+
+@dataclass(frozen=True)
+class DispersionEstimate:
+    """A dispersion that was estimated from the data, on the scale psi = log phi.
+
+    Attributes
+    ----------
+    form
+        ``"flocks"``, ``"company"`` (phi) or ``"rho"``.
+    psi, psi_error
+        Where the evidence is largest, and the standard error by its curvature there.
+    scale
+        rho = (e^psi − 1)/scale; 1 for the others.
+    low, high
+        The range of psi.
+    gain
+        Evidence at the estimate less that of independent individuals, in nats.
+    tried
+        The evidence of every form that was tried, by its text.
+    level
+        Of the interval.
+    """
+
+    form: str
+    psi: float
+    psi_error: float
+    low: float
+    high: float
+    scale: float = 1.0
+    gain: float = float("nan")
+    tried: Mapping[str, float] = field(default_factory=dict)
+    level: float = 0.9
+
+    def value_at(self, psi: float) -> float:
+        """A flock's size, phi or rho."""
+        psi = float(np.clip(psi, self.low, self.high))
+        return float(np.expm1(psi) / self.scale if self.form == "rho" else np.exp(psi))
+
+    def at(self, psi: float) -> Flocks | Company:
+        """The dispersion of this form."""
+        value = self.value_at(psi)
+        if self.form == "flocks":
+            return Flocks(value)
+        return Company(rho=value) if self.form == "rho" else Company(phi=value)
+
+    @property
+    def name(self) -> str:
+        """What was estimated."""
+        return {"flocks": "flock size", "company": "phi", "rho": "rho"}[self.form]
+
+    @property
+    def dispersion(self) -> Flocks | Company:
+        """The one with the most evidence."""
+        return self.at(self.psi)
+
+    @property
+    def used(self) -> Flocks | Company:
+        r"""The dispersion of the answer's intervals: phi is :math:`e^{s^2}` times as large, s the standard error of log phi.
+
+        90 % intervals are then as wide as those of Student's t with 2/s² degrees of freedom, because the spread was estimated, too:
+        (t/z)² is 3.15, 1.50 and 1.21 at 2, 5 and 10 degrees of freedom, and e^s² is 2.72, 1.49 and 1.22.
+        """
+        return self.at(self.psi + min(self.psi_error**2, MOST_ALLOWED))
+
+    @property
+    def value(self) -> float:
+        """A flock's size, phi or rho."""
+        return self.value_at(self.psi)
+
+    @property
+    def standard_error(self) -> float:
+        """Of `value`, to first order."""
+        return float(np.exp(self.psi) / self.scale * self.psi_error)
+
+    @property
+    def lower(self) -> float:
+        """Lower end of the interval, symmetric in psi."""
+        return self.value_at(self.psi - float(ndtri(0.5 + self.level / 2)) * self.psi_error)
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the interval, symmetric in psi."""
+        return self.value_at(self.psi + float(ndtri(0.5 + self.level / 2)) * self.psi_error)
+
+    def at_level(self, level: float) -> DispersionEstimate:
+        """The same with an interval of another level."""
+        return replace(self, level=level)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.value:.3g} (standard error {self.standard_error:.2g}, {100 * self.level:.3g} % interval {self.lower:.3g} "
+            f"to {self.upper:.3g}), estimated from the data; evidence {self.gain:+.1f} nats against independent individuals"
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same as plain values."""
+        names = ("name", "value", "standard_error", "lower", "upper", "level", "gain")
+        return {n: getattr(self, n) for n in names} | {"used": self.used.text, "tried": dict(self.tried)}
 
 
 def _positive(value: Any, name: str) -> float | tuple[float, ...]:
     """A positive number or several, as plain values."""
-    try:
-        made = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        made = np.array(np.nan)
+    made = _numbers(value)
     if made.ndim > 1 or not (np.isfinite(made) & (made > 0)).all():
         raise ModelError(f"{name} is {brief(value)}: give a positive number, or one per state")
     return float(made) if made.ndim == 0 else tuple(made.tolist())
 
 
+def _correlation(value: Any, name: str) -> float | tuple[float, ...]:
+    """A correlation or several, as plain values."""
+    made = _numbers(value)
+    if made.ndim > 1 or not (np.isfinite(made) & (made >= 0) & (made < 1)).all():
+        raise ModelError(f"{name} is {brief(value)}: give a correlation, 0 ≤ {name} < 1, or one per state")
+    return float(made) if made.ndim == 0 else tuple(made.tolist())
+
+
+def _numbers(value: Any) -> Array:
+    """An array; NaN for what is no number."""
+    try:
+        return np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        return np.array(np.nan)
+
+
+def unit_tables(
+    dispersion: Dispersion | None, tree: RootedTree | None, population: float, tables: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    r"""Count tables in independent units, n/φ, from which a model's parameters are learned.
+
+    The moves of those in i are :math:`n_{ij} = \phi_i m_{ij}` with :math:`m_i` ~ Multinomial(:math:`n_i/\phi_i, p_i`), so that
+
+    .. math:: \log p(n) = \sum_{ij} (n_{ij}/\phi_i) \log p_{ij} + \sum_k (n_{0k}/\phi_0) \log \pi_k + \text{terms without p and } \pi
+
+    and, by Fisher's identity, :math:`\partial \log p(y)/\partial \log p_{ij} = E[n_{ij} | y]/\phi_i` (with rows that sum to one).
+    """
+    if dispersion is None or dispersion.is_none:
+        return tables
+    if isinstance(dispersion, Flocks):
+        size = dispersion.size
+        return lambda scope: tables(scope) / size
+    assert tree is not None
+    assert isinstance(dispersion, Company)
+    phi = dispersion.phi_of(tree, population, lambda v: tables((v,)))
+
+    def units(scope: Any) -> Any:
+        place = tree.place(scope)
+        table = np.asarray(place.turn(tables(scope)))
+        return place.turn(table / phi[place.node][:, None]) if place.edge else table / phi[place.node]
+
+    return units
+
+
 def parse_dispersion(text: str) -> Dispersion:
-    """``flocks:5``, ``company:phi=3``, ``company:rho=0.01`` or ``company:rho=0.01,initial=0.001``.
+    """``flocks:5``, ``company:4`` (or ``company:phi=4``), ``rho:0.01`` (or ``company:rho=0.01``), ``estimate``, ``estimate:rho``.
+
+    ``company:rho=0.01,initial=0.001`` says how the first counts scatter, too.
 
     Raises
     ------
     ModelError
         For anything else.
     """
-    kind, _, rest = text.partition(":")
-    wanted = f"{text!r} is not a dispersion: give flocks:5, company:rho=0.01 or company:phi=3"
+    kind, _, rest = text.strip().partition(":")
+    wanted = f"{text!r} is not a dispersion: give estimate, flocks:5, company:4 or rho:0.01"
     try:
+        if kind == "estimate":
+            return ToEstimate(rest or None)
         if kind == "flocks":
             return Flocks(float(rest))
+        if kind in {"phi", "rho"}:
+            return Company(**{kind: float(rest)})
         if kind == "company":
-            named = dict(part.split("=", 1) for part in rest.split(","))
+            parts = rest.split(",") if "=" in rest else [f"phi={rest}"]
+            named = dict(part.split("=", 1) for part in parts)
             if set(named) <= {"phi", "rho", "initial"}:
                 return Company(**{name: float(value) for name, value in named.items()})
     except ValueError as error:

@@ -25,7 +25,7 @@ from headcount.checks import whole_number
 from headcount.errors import raise_all
 from headcount.individual import MarkovChain, Model, ModelError, Tree
 from headcount.individual._model import checked_model
-from headcount.population._dispersion import Company, Dispersion, Flocks
+from headcount.population._dispersion import Company, Flocks
 from headcount.tables import Domain, dense
 
 Table = Any
@@ -172,7 +172,7 @@ def sample_tables(
 
 
 def sample_together(
-    model: Model, dispersion: Dispersion, population: int, *, rng: np.random.Generator
+    model: Model, dispersion: Flocks | Company, population: int, *, rng: np.random.Generator
 ) -> dict[Scope, Any]:
     """One draw of every clique's table, of individuals that move together.
 
@@ -203,7 +203,7 @@ def sample_together(
     phi = dispersion.phi_of(tree, population, lambda v: np.zeros(len(model.states[v])))
     for v in range(1, len(tree.parents)):
         u = tree.parents[v]
-        factors = phi[v] if dispersion.rho is None else dispersion.rho
+        factors = phi[v] if dispersion.rho is None else np.reshape(dispersion.rho, (-1, 1))
         table = _company(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
         counts.append(table.sum(axis=0))
         found[(tree.variables[u], tree.variables[v])] = table
@@ -221,7 +221,10 @@ def _company(
     if np.all(np.equal(factors, 0.0)):
         return multinomial(counts, p, rng=rng)
     if company.rho is not None:
-        weights = rng.standard_gamma(p * (1.0 - factors) / factors)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shape = np.where(p > 0, p * (1.0 - factors) / factors, 0.0)
+        # A row without company has infinite shapes: its own probabilities.
+        weights = np.where(np.isinf(shape), p, rng.standard_gamma(np.where(np.isinf(shape), 1.0, shape)))
         # Tiny shapes may all underflow to zero; then everyone goes one way.
         lost = np.flatnonzero(weights.sum(axis=1) <= 0)
         weights[lost] = multinomial(np.ones(len(lost), dtype=np.int64), p[lost], rng=rng)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from headcount.individual import Model
     from headcount.observe import Problem
+    from headcount.population import DispersionEstimate
     from headcount.posterior._beliefs import Beliefs, Promises
     from headcount.posterior._fit_check import FitCheck
     from headcount.posterior._outcome import Named, Outcome
@@ -198,6 +199,11 @@ class Posterior:
     def promises(self) -> Promises:
         """Which promises hold of the means."""
         return self.beliefs.promises
+
+    @property
+    def dispersion_estimate(self) -> DispersionEstimate | None:
+        """How individuals move together, where that was estimated (``dispersion="estimate"``); None where it was given."""
+        return self.outcome.info.get("dispersion")
 
     @cached_property
     def fit_check(self) -> FitCheck:

@@ -30,6 +30,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         [f.name for f in dataclasses.fields(settings)] if dataclasses.is_dataclass(settings) else []
     )
     evidence, dispersion = posterior.log_evidence, posterior.problem.dispersion
+    estimate = posterior.dispersion_estimate
     return {
         "status": posterior.status.value,
         "good": posterior.status.good,
@@ -45,6 +46,9 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "population": round(posterior.population.mean),
         "population_estimate": _estimate(posterior, level),
         "dispersion": None if dispersion is None else dispersion.text,
+        "dispersion_estimate": None
+        if estimate is None
+        else {k: plain_or_dict(v) for k, v in estimate.facts.items()},
         "log_evidence": None if evidence is None else plain(float(evidence)),
         "interval_level": level,
         "means_non_negative": promises.non_negative,
@@ -120,6 +124,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, (bool, int, float, str)) or value is None else repr(value)
+
+
+def plain_or_dict(value: Any) -> Any:
+    """The same, of all values of a mapping."""
+    return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else plain(value)
 
 
 def _scalar(value: Any) -> bool:

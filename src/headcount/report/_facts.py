@@ -199,6 +199,17 @@ def _noise(result: Result) -> str:
     return " and ".join(words.get(kind, f"counts with {kind} noise") for kind in kinds) or "no observations"
 
 
+def _dispersion(found: Mapping[str, Any]) -> str:
+    """An estimated dispersion in words."""
+    value, error, lower, upper = (
+        _number(found[name]) for name in ("value", "standard_error", "lower", "upper")
+    )
+    return (
+        f"{found['name']} {value} (standard error {error}, {percent(found['level'])} interval {lower} to {upper}); evidence "
+        f"{_number(found['gain'])} nats against independent individuals"
+    )
+
+
 def _asked(result: Result) -> Rows:
     nodes = result.nodes
     seen = int(nodes["observed"].notna().sum())
@@ -207,6 +218,9 @@ def _asked(result: Result) -> Rows:
         rows = [("Population", result.population_text.replace(",", "\u202f"))]
     if result.attributes.get("dispersion") is not None:
         rows.append(("Moving together", str(result.attributes["dispersion"])))
+    found = result.attributes.get("dispersion_estimate")
+    if found is not None:
+        rows.append(("Estimated from the data", _dispersion(found)))
     if result.is_chain:
         first, last = label(result.times[0]), label(result.times[-1])
         rows += [
@@ -380,7 +394,7 @@ def _provenance(result: Result) -> Rows:
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
-        "dispersion", "fit_check", "counts_per_individual",
+        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

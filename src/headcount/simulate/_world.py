@@ -164,7 +164,8 @@ def population(
         variable; a mapping sees the tables it names. ``poisson()`` if left out.
     dispersion : Flocks or Company, optional
         How individuals move together: ``hc.Flocks(5)``, ``hc.Company(rho=0.01)`` (probabilities of moves that vary from step to
-        step) or ``hc.Company(phi=3)`` (parties of three, mixed anew at every step). Independently if left out.
+        step) or ``hc.Company(phi=3)`` (parties of three, mixed anew at every step). If left out independently, or as the
+        chain's ``concentration`` says.
     rng : numpy.random.Generator or int
 
     Examples
@@ -178,11 +179,15 @@ def population(
     """
     source = generator(rng)
     number = whole_number(size, "size", least=1)
+    if dispersion is None and isinstance(model, MarkovChain) and model.concentration is not None:
+        dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
     if dispersion is None:
         tables = CGM(checked_model(model), number).sample(rng=source)
     else:
-        instance(dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)")
-        tables = CountTables(model, sample_together(checked_model(model), dispersion, number, rng=source))
+        known = instance(
+            dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)"
+        )
+        tables = CountTables(model, sample_together(checked_model(model), known, number, rng=source))
     noise = poisson() if observe is None else observe
     seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
     raise_all(

@@ -1,0 +1,320 @@
+r"""Dispersion that the data decide: a flock's size, phi or rho by maximising the evidence.
+
+Every form is searched in :math:`\psi = \log\phi`: flocks of :math:`e^\psi`; company with :math:`\phi = e^\psi`; and
+:math:`\rho = (e^\psi - 1)/(\bar n - 1)`, whose phi is :math:`e^\psi` where :math:`\bar n` individuals are expected. For a Gaussian with
+known mean and m counts :math:`\log p(y; \psi) = -\tfrac{m}{2}(\psi + e^{\hat\psi - \psi})`: smooth, with one maximum, and with
+
+.. math:: s^{-2} = -\partial^2 \log p(y; \hat\psi) / \partial\psi^2 .
+
+Means and dispersion are orthogonal parameters, so that `fit` learns them in turn. Parameters that were learned from the same counts take
+away scatter: with J their observed and I their complete information, the evidence integrated over them changes with :math:`\psi` by
+:math:`+\tfrac{1}{2}K\psi, K = \operatorname{tr} I^{-1} J`, because the share of the information that survives the noise of the data is
+the share of the variance that is movement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.engines import Engine, Posterior
+from headcount.individual import MarkovChain, Tree
+from headcount.learn._expect import WARM_START, inferred
+from headcount.observe import Problem, ProblemError
+from headcount.population import Company, Dispersion, DispersionEstimate, Flocks, ToEstimate
+from headcount.posterior._fit_check import fit_check
+
+if TYPE_CHECKING:
+    from headcount.learn._information import Information
+
+FIRST_STEP = 0.5
+"""First step in log phi on both sides of the start."""
+LEAST_PHI = 1e-3
+"""Smallest phi that is tried."""
+LARGEST_RHO = 0.99
+"""Largest rho that is tried."""
+FURTHEST = 4.0
+"""Longest step in log phi."""
+MOST_EVALUATIONS = 25
+"""Inferences per form. 6 to 9 suffice, measured on chains of 3 to 16 cells."""
+NEAR = 0.1
+"""Standard errors between the two last estimates of the maximum at which the search ends."""
+NEAR_START = 1.0
+"""Change of log phi up to which a run starts from the last answer; a start further off took up to 10 s where a cold one takes .02 s."""
+SHORTEST, LONGEST = 0.02, 1.5
+"""Step in log phi by which the curvature at the maximum is measured: one standard error, within these."""
+FLAT = 0.05
+"""Curvature of the evidence in log phi below which the data say nothing: a standard error of log phi above 4.5."""
+MOST_ROUNDS = 6
+"""Rounds of learning parameters and dispersion in turn. They are orthogonal: 2 or 3 suffice."""
+SETTLED = 0.1
+"""Change of log phi between rounds, in standard errors, at which the rounds end."""
+
+
+@dataclass
+class Peak:
+    """The maximum of a function of one variable, found by parabolas through three of its values."""
+
+    function: Callable[[float], float]
+    low: float
+    high: float
+    found: dict[float, float] = field(default_factory=dict)
+
+    def __call__(self, x: float) -> float:
+        x = float(np.clip(x, self.low, self.high))
+        if x not in self.found:
+            self.found[x] = self.function(x)
+        return self.found[x]
+
+    def search(self, start: float) -> tuple[float, float]:
+        """(where, curvature −f″ there); the curvature is 0 where the function is flat or still rises at the end of its range."""
+        for x in (start, start - FIRST_STEP, start + FIRST_STEP):
+            self(x)
+        for _ in range(MOST_EVALUATIONS):
+            xs = sorted(x for x, value in self.found.items() if np.isfinite(value))
+            if not xs:
+                break
+            best = max(xs, key=self.found.__getitem__)
+            k = xs.index(best)
+            if best == self.low:
+                return self._measured(best, FIRST_STEP**-2)
+            if best == self.high:
+                return best, 0.0
+            if len(xs) < 3:
+                self(best + 2 * FIRST_STEP if best == xs[-1] else best - 2 * FIRST_STEP)
+                continue
+            top, curvature = self._next(xs, k)
+            if 0 < k < len(xs) - 1 and abs(top - best) <= NEAR / np.sqrt(max(curvature, FLAT)):
+                return self._measured(top, max(curvature, FLAT))
+            self(top)
+        return start, 0.0
+
+    def _next(self, xs: list[float], k: int) -> tuple[float, float]:
+        """Where to look next, given that the k-th of these points is the best, and the curvature there."""
+        best, middle = xs[k], min(max(k, 1), len(xs) - 2)
+        left, _, right = xs[middle - 1 : middle + 2]
+        top, curvature = self._like_a_variance(*xs[middle - 1 : middle + 2])
+        if k in {0, len(xs) - 1}:  # beyond all points, not too far
+            way = 1.0 if k else -1.0
+            return best + way * float(np.clip(way * (top - best), FIRST_STEP, FURTHEST)), curvature
+        if (top in self.found and top != best) or not left < top < right:
+            return best + 0.5 * (right - best if right - best > best - left else left - best), curvature
+        return top, curvature
+
+    def _measured(self, top: float, curvature: float) -> tuple[float, float]:
+        """The same by steps of one standard error: a parabola through far points has another curvature."""
+        for _ in range(2):
+            step = float(np.clip(1.0 / np.sqrt(max(curvature, 1e-12)), SHORTEST, LONGEST))
+            middle = max(top, self.low + step)
+            for x in (middle - step, middle, middle + step):
+                self(x)
+            better, found = self._parabola(middle - step, middle, middle + step)
+            if not 0 < found < np.inf:
+                return top, 0.0
+            curvature = found
+            if abs(better - top) <= 0.5 * step:
+                break
+            top = float(np.clip(better, self.low, self.high))
+        if abs(better - middle) <= step:
+            top = float(np.clip(better, self.low, self.high))
+        return top, curvature if curvature > FLAT else 0.0
+
+    def _like_a_variance(self, a: float, b: float, c: float) -> tuple[float, float]:
+        """Top and −f″ of k − u ψ − v e^−ψ through three points, a Gaussian's evidence in log variance; a parabola's where that has none."""
+        points = np.array([a, b, c])
+        shape = np.column_stack([np.ones(3), points - b, np.exp(b - points)])
+        _, u, v = np.linalg.solve(shape, [self(x) for x in points])
+        if u < 0 and v < 0:
+            return float(b + np.log(v / u)), float(-u)
+        return self._parabola(a, b, c)
+
+    def _parabola(self, a: float, b: float, c: float) -> tuple[float, float]:
+        """Top and −f″ of the parabola through three points."""
+        fa, fb, fc = self(a), self(b), self(c)
+        left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)
+        curvature = -2.0 * (right - left) / (c - a)
+        if not 0 < curvature < np.inf:  # not finite where a run failed
+            return b, float(curvature)
+        return float(0.5 * (a + b) + left / curvature), float(curvature)
+
+
+def estimated(
+    problems: Sequence[Problem],
+    evidence: Callable[[Flocks | Company | None], float],
+    *,
+    form: str | None = None,
+    start: float | None = None,
+    parameters: float = 0.0,
+) -> DispersionEstimate:
+    """The dispersion with the most evidence, common to all problems.
+
+    Parameters
+    ----------
+    evidence
+        log p(y) under a dispersion, of all problems together.
+    start
+        psi to start from; by the score statistic of the check of fit if None.
+    parameters
+        K of the module's text: how many parameters were learned from the same counts.
+
+    Raises
+    ------
+    ProblemError
+        If the data say nothing about it.
+    """
+    begin = _rough(problems) if start is None else start
+    alone = evidence(None)
+    best: DispersionEstimate | None = None
+    tried: dict[str, float] = {"independent": alone}
+    for one in _forms(problems, form):
+
+        def value(psi: float, one: DispersionEstimate = one) -> float:
+            return evidence(one.at(psi)) + 0.5 * parameters * psi
+
+        peak = Peak(value, one.low, one.high, {0.0: alone})
+        psi, curvature = peak.search(begin)
+        if curvature <= 0:
+            continue
+        top = peak(psi) - 0.5 * parameters * psi
+        tried[one.at(psi).text] = top
+        if best is None or top - alone > best.gain:
+            best, begin = replace(one, psi=psi, psi_error=float(curvature**-0.5), gain=top - alone), psi
+    if best is None:
+        raise ProblemError(
+            "the dispersion cannot be estimated: the counts are about as probable whatever it is (they say too little about moves); give "
+            "one, such as Flocks(5) or Company(rho=0.01)"
+        )
+    return replace(best, tried=tried)
+
+
+def _forms(problems: Sequence[Problem], form: str | None) -> list[DispersionEstimate]:
+    """What can be tried: flocks on any model, company where it has steps."""
+    largest = float(np.log(min(p.population for p in problems)))
+    made = [DispersionEstimate("flocks", 0.0, np.nan, 0.0, largest)]
+    if all(isinstance(p.model, (MarkovChain, Tree)) and len(p.model.variables) > 1 for p in problems):
+        made.append(DispersionEstimate("company", 0.0, np.nan, float(np.log(LEAST_PHI)), largest))
+        squares = total = 0.0
+        for p in problems:
+            counts = np.concatenate([p.population * p.model.marginal((v,)) for v in p.model.variables[:-1]])
+            squares, total = squares + float(counts @ counts), total + float(counts.sum())
+        scale = squares / total - 1.0
+        if scale > 0:
+            made.append(
+                DispersionEstimate("rho", 0.0, np.nan, 0.0, float(np.log1p(LARGEST_RHO * scale)), scale)
+            )
+    found = [one for one in made if form in (None, one.form)]
+    if not found or not any(p.sites for p in problems):
+        what = (
+            "nothing was observed"
+            if found
+            else f"{form} is a property of steps, which the model does not have"
+        )
+        raise ProblemError(f"the dispersion cannot be estimated: {what}; give one, or leave it out")
+    return found
+
+
+def _rough(problems: Sequence[Problem]) -> float:
+    """psi by the score statistic: where the search starts."""
+    found = [fit_check(p.with_dispersion(None)).dispersion for p in problems[:ROUGH_FROM]]
+    known = [c for c in found if np.isfinite(c) and c > 0]
+    return float(np.log(np.mean(known))) if known else FIRST_STEP
+
+
+ROUGH_FROM = 5
+"""Problems from which the start of the search is read."""
+
+
+@dataclass
+class Evidence:
+    """log p(y) of some problems under a dispersion, each run from the last answer."""
+
+    problems: Sequence[Problem]
+    engine: Engine
+    seed: int
+    refine: Callable[[Posterior], float | None] = lambda posterior: posterior.log_evidence
+    starts: list[Mapping[str, Any] | None] = field(default_factory=list)
+    level: float = -np.inf
+    """log of the size, phi or rho at which `starts` were left."""
+    cost: int = 0
+
+    def __call__(self, dispersion: Flocks | Company | None) -> float:
+        total, level = 0.0, _level(dispersion)
+        near = bool(self.starts) and abs(level - self.level) <= NEAR_START
+        starts = self.starts if near else [None] * len(self.problems)
+        kept = list(starts)
+        for k, problem in enumerate(self.problems):
+            self.cost += 1
+            try:
+                posterior = inferred(
+                    problem.with_dispersion(dispersion), self.engine, self.seed + k, starts[k]
+                )
+            except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
+                if self.cost == 1:
+                    raise ProblemError(f"the dispersion cannot be estimated: {error}") from error
+                return -np.inf
+            value = self.refine(posterior)
+            if value is None or not posterior.beliefs.has_spread:
+                raise ValueError(
+                    f"{posterior.engine} gives no evidence by which to judge a dispersion: use TiltedEP (the default) or Laplace, or give "
+                    "the dispersion, such as Flocks(5)"
+                )
+            if not posterior.status.good or not np.isfinite(value):
+                return -np.inf
+            kept[k] = {n: np.asarray(v) for n, v in posterior.diagnostics.items() if n in WARM_START}
+            total += float(value)
+        self.starts, self.level = kept, level
+        return total
+
+
+def _level(dispersion: Flocks | Company | None) -> float:
+    value = dispersion.size if isinstance(dispersion, Flocks) else 0.0
+    if isinstance(dispersion, Company):
+        value = dispersion.phi if dispersion.rho is None else dispersion.rho
+    return float(np.log(value)) if value else -np.inf
+
+
+def learned_share(information: Information) -> float:
+    """K = tr I⁻¹J, each direction between 0 and 1: how many parameters took scatter away from the counts."""
+    from headcount.learn._objective import scaled_eigen
+
+    scale, values, vectors = scaled_eigen(information.complete)
+    kept = values > 1e-10 * max(float(values.max(initial=0.0)), 1e-300)
+    white = (vectors[:, kept] / np.sqrt(values[kept])) / np.where(scale > 0, scale, np.inf)[:, None]
+    share = np.linalg.eigvalsh(white.T @ information.observed @ white)
+    return float(np.clip(share, 0.0, 1.0).sum())
+
+
+def asks_for_estimate(problems: Sequence[Problem]) -> ToEstimate | None:
+    """The one estimate that all problems ask for; None where none does.
+
+    Raises
+    ------
+    ProblemError
+        If only some of them do, or for different forms.
+    """
+    asked = {p.dispersion for p in problems if isinstance(p.dispersion, ToEstimate)}
+    if not asked:
+        return None
+    if not all(p.size_known for p in problems):
+        raise ProblemError(
+            "the dispersion cannot be estimated beside a population of unknown size: give one of them"
+        )
+    if len(asked) > 1 or not all(isinstance(p.dispersion, ToEstimate) for p in problems):
+        raise ProblemError(
+            "some problems ask for an estimated dispersion and others do not: one is common to all of them"
+        )
+    return asked.pop()
+
+
+def moving_together(problem: Problem, dispersion: Dispersion | str | None) -> Problem:
+    """The problem with the dispersion that a verb was given; a chain's concentration is one already."""
+    if dispersion is None:
+        return problem
+    if isinstance(problem.model, MarkovChain) and problem.model.concentration is not None:
+        raise ProblemError(
+            "dispersion is given, and the chain's concentration says how moves scatter, too: give one of them"
+        )
+    return problem.with_dispersion(dispersion)

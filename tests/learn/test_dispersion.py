@@ -1,0 +1,253 @@
+"""Dispersion that is given to a fit, and dispersion that the data decide."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount import simulate
+from headcount.engines import MAP, PathGibbs, TiltedEP, infer
+from headcount.learn._dispersion import Peak
+from headcount.learn._expect import EStep
+from headcount.learn._objective import Objective
+from headcount.population import Company, Flocks, ToEstimate, unit_tables
+
+MOVES = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.1, 0.3, 0.6]])
+CHAIN = hc.MarkovChain([0.5, 0.3, 0.2], MOVES, length=10)
+BLANK = hc.MarkovChain(None, MOVES, length=10)
+FLOCK = 4
+EXACT = TiltedEP(tolerance=1e-10)
+
+
+def readings(model: hc.MarkovChain, *, sd: float, population: int, dispersion=None, scale: float = 1.0):
+    """The same Gaussian readings of every cell, divided by ``scale``."""
+    rng = np.random.default_rng(3)
+    y = 400 * np.array([CHAIN.marginal((t,)) for t in CHAIN.times]) + rng.normal(0, 15.0, (10, 3))
+    return hc.Problem(model, population, [hc.Gaussian(y / scale, sd=sd / scale)], dispersion=dispersion)
+
+
+def test_a_fit_of_flocks_is_a_fit_of_units():
+    """n = c m: parameters and standard errors are those of N/c individuals whose readings are y/c with sd s/c."""
+    stay = hc.LogisticChain(np.eye(3)[None], names=["stay"])
+    start = [1.0, 0.0, 0.0]
+    chain = hc.MarkovChain(start, MOVES, length=10)
+    flocks = hc.fit(
+        stay, readings(chain, sd=20, population=400, dispersion=Flocks(FLOCK)), EXACT, tolerance=1e-5
+    )
+    units = hc.fit(stay, readings(chain, sd=20, population=100, scale=FLOCK), EXACT, tolerance=1e-5)
+    np.testing.assert_allclose(flocks.parameters, units.parameters, rtol=1e-5)
+    np.testing.assert_allclose(flocks.standard_errors, units.standard_errors, rtol=2e-3)
+
+
+def test_an_unknown_initial_law_of_flocks_is_that_of_units():
+    """Means c times, covariances c² times those of N/c individuals, the flat prior on the initial law being the same."""
+    flocks = hc.infer(readings(BLANK, sd=20, population=400, dispersion=Flocks(FLOCK)), EXACT)
+    units = hc.infer(readings(BLANK, sd=20, population=100, scale=FLOCK), EXACT)
+    for scope in ((0,), (3, 4)):
+        np.testing.assert_allclose(flocks.beliefs.mean(scope), FLOCK * units.beliefs.mean(scope), rtol=1e-4)
+        np.testing.assert_allclose(
+            flocks.beliefs.covariance(scope, scope),
+            FLOCK**2 * units.beliefs.covariance(scope, scope),
+            rtol=1e-3,
+            atol=1e-3,
+        )
+
+
+def parties(count: int, size: int, p: np.ndarray):
+    """All ways that count/size parties can go, with their probabilities."""
+    for first in range(count // size + 1):
+        split = np.array([first, count // size - first])
+        ways = math.comb(count // size, first)
+        yield size * split, ways * float(np.prod(p**split))
+
+
+def exact_evidence(model: hc.MarkovChain, sizes: tuple[int, int], y: np.ndarray, rate: float) -> float:
+    """log p(y) by listing: 4 individuals at the first time, parties of ``sizes`` from each cell, Poisson counts of both cells after."""
+    total = 0.0
+    for first in range(5):
+        n0 = np.array([first, 4 - first])
+        p0 = math.comb(4, first) * float(np.prod(model.initial**n0))
+        if any(n % s for n, s in zip(n0, sizes, strict=True)):
+            continue
+        rows = [list(parties(int(n), s, p)) for n, s, p in zip(n0, sizes, model.transitions[0], strict=True)]
+        for (a, pa), (b, pb) in itertools.product(*rows):
+            n1 = a + b
+            total += p0 * pa * pb * np.exp(hc.Poisson(y, rate=rate).log_prob(np.array([n0, n1], float)).sum())
+    return math.log(total)
+
+
+def test_the_gradient_in_units_is_the_derivative_of_the_exact_evidence():
+    """E[n_ij | y]/φ_i, by listing all populations of parties, against central differences of the listed evidence."""
+    y, rate, sizes = np.array([[3.0, 1.0], [2.0, 3.0]]), 0.9, (2, 2)
+    start = np.array([[0.6, 0.4], [0.3, 0.7]])
+    law = hc.MarkovChain([0.5, 0.5], start, length=2)
+    flows, weight = np.zeros((2, 2)), 0.0
+    for first in (0, 2, 4):
+        n0 = np.array([first, 4 - first])
+        rows = [list(parties(int(n), s, p)) for n, s, p in zip(n0, sizes, start, strict=True)]
+        for (a, pa), (b, pb) in itertools.product(*rows):
+            seen = np.exp(hc.Poisson(y, rate=rate).log_prob(np.array([n0, a + b], float)).sum())
+            w = math.comb(4, first) * 0.5**4 * pa * pb * seen
+            flows, weight = flows + w * np.array([a, b]), weight + w
+    tables = {(0, 1): flows / weight, (0,): (flows / weight).sum(axis=1)}
+    units = unit_tables(Company(phi=2.0), law.rooted(), 4, lambda scope: tables[scope])
+    family = hc.TabularChain().bind(law)
+    x = family.transitions.log_odds(start)
+    gradient = Objective([family], [family.statistics(tables.__getitem__, None, units)]).gradient(x)
+    step = 1e-5
+    numeric = [
+        (
+            exact_evidence(family.model(x + d), sizes, y, rate)
+            - exact_evidence(family.model(x - d), sizes, y, rate)
+        )
+        / (2 * step)
+        for d in step * np.eye(len(x))
+    ]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-7)
+
+
+@pytest.mark.parametrize("dispersion", [Flocks(5), Company(phi=5), Company(rho=0.02)])
+def test_the_engines_gradient_is_the_slope_of_its_evidence(dispersion):
+    """Within .15 standard errors (measured: .04 to .11): EP's evidence and Fisher's gradient differ by O(1) at φ = 1, too."""
+    world = simulate.population(CHAIN, 1000, dispersion=dispersion, rng=2)
+    problem = hc.Problem(CHAIN, 1000, [hc.Poisson(world.observed)], dispersion=dispersion)
+    family = hc.TabularChain().bind(CHAIN)
+    x = family.transitions.log_odds(MOVES) + 0.3 * np.sin(np.arange(6))
+
+    def at(x):
+        return EStep(family, problem, TiltedEP(tolerance=1e-9), x, None, 0).run()
+
+    middle = at(x)
+    objective = Objective([family], [middle.statistics])
+    error = np.sqrt(np.diagonal(objective.information(x)))
+    step = 1e-3
+    numeric = [(at(x + d).evidence - at(x - d).evidence) / (2 * step) for d in step * np.eye(6)]
+    assert np.abs(objective.gradient(x)).max() > 1.0
+    np.testing.assert_allclose(objective.gradient(x) / error, numeric / error, rtol=0, atol=0.15)
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0, 6.0])
+@pytest.mark.parametrize("top", [0.7, 3.0, 9.0])
+def test_the_peak_is_found_from_afar(start, top):
+    """−ν/2 (ψ + e^(a − ψ)) has its maximum at a with curvature ν/2; it is found in at most 15 evaluations."""
+    peak = Peak(lambda psi: -15.0 * (psi + math.exp(top - psi)), 0.0, 14.0)
+    where, curvature = peak.search(start)
+    assert where == pytest.approx(top, abs=0.05 / math.sqrt(15.0))
+    assert curvature == pytest.approx(15.0, rel=0.1)
+    assert len(peak.found) <= 15
+
+
+def test_a_flat_or_rising_function_has_no_peak():
+    """Curvature 0 says so."""
+    assert Peak(lambda psi: 0.0, 0.0, 5.0).search(1.0)[1] == 0.0
+    assert Peak(lambda psi: psi, 0.0, 5.0).search(1.0)[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("true", "population", "observe", "name"),
+    [
+        (Flocks(5), 1000, "poisson", None),
+        (Flocks(20), 10**6, "exact", "flock size"),
+        (Company(rho=0.01), 10**6, "poisson", None),
+        (Company(rho=0.1), 1000, "exact", "rho"),
+    ],
+)
+def test_the_estimate_finds_the_truth(true, population, observe, name):
+    """The interval of phi (99.9 %) holds the truth; where the data tell forms apart, the right one has the most evidence."""
+    kind = hc.Exact if observe == "exact" else hc.Poisson
+    world = simulate.population(
+        CHAIN, population, dispersion=true, observe=getattr(simulate, observe)(), rng=5
+    )
+    form = "rho" if isinstance(true, Company) else "flocks"
+    asked = hc.Problem(CHAIN, population, [kind(world.observed)], dispersion=f"estimate:{form}")
+    found = hc.infer(asked).dispersion_estimate.at_level(0.999)
+    assert found.lower < (true.rho if form == "rho" else true.size) < found.upper
+    assert found.gain > 5.0
+    if name is not None:
+        assert hc.infer(asked, dispersion="estimate").dispersion_estimate.name == name
+
+
+def test_the_answer_has_the_dispersion_that_was_found():
+    """The problem of the posterior has it, a little enlarged; provenance and words say it."""
+    world = simulate.population(CHAIN, 1000, dispersion=Flocks(6), rng=5)
+    post = hc.infer(hc.Problem(CHAIN, 1000, [hc.Poisson(world.observed)]), dispersion="estimate:flocks")
+    found = post.dispersion_estimate
+    assert post.problem.dispersion == found.used
+    assert found.used.size == pytest.approx(found.value * math.exp(found.psi_error**2))
+    facts = post.to_xarray().attrs
+    assert "flock size" in facts["dispersion_estimate"]
+    assert f"flock size {found.value:.3g}" in str(found)
+
+
+def test_a_fit_learns_parameters_and_dispersion(tmp_path):
+    """Two years of flocks of 6: one size for both, in the table with its interval; saved and read again it is the same."""
+    worlds = [simulate.population(CHAIN, 1200, dispersion=Flocks(6), rng=seed) for seed in (1, 2)]
+    problems = [hc.Problem(CHAIN, 1200, [hc.Poisson(w.observed)]) for w in worlds]
+    family = hc.LogisticChain(np.eye(3)[None], names=["stay"])
+    made = hc.fit(family, problems, dispersion="estimate:flocks", strict=False)
+    found = made.dispersion.at_level(0.999)
+    assert found.lower < 6 < found.upper
+    row = made.table().iloc[-1]
+    assert row["parameter"] == "flock size"
+    assert row["lower"] < row["estimate"] < row["upper"]
+    assert all(p.problem.dispersion == found.used for p in made.posteriors)
+    assert any("flock size" in note for note in made.notes)
+    made.save(tmp_path / "fit")
+    assert hc.Fit.load(tmp_path / "fit").dispersion == made.dispersion
+
+
+def test_what_cannot_be_estimated_is_said(tmp_path):
+    """No data, an engine without evidence, a single time, a checkpoint, an engine that was handed the wish itself."""
+    counts = np.full((10, 3), 30.0)
+    asked = hc.Problem(CHAIN, 90, [hc.Poisson(counts)], dispersion="estimate")
+    with pytest.raises(hc.ProblemError, match="nothing was observed"):
+        hc.infer(hc.Problem(CHAIN, 90, dispersion="estimate"))
+    with pytest.raises(ValueError, match="MAP gives no evidence by which to judge a dispersion"):
+        hc.infer(asked, MAP())
+    with pytest.raises(ValueError, match="PathGibbs gives no evidence"):
+        hc.infer(asked, PathGibbs(), rng=1)
+    with pytest.raises(ValueError, match="a checkpoint holds one climb"):
+        hc.fit(hc.TabularChain(), asked, checkpoint=tmp_path / "c")
+    with pytest.raises(ValueError, match="the dispersion is to be estimated"):
+        infer(asked)
+    one = hc.MarkovChain([0.5, 0.5], np.eye(2), length=1)
+    with pytest.raises(hc.ProblemError, match="rho is a property of steps"):
+        hc.infer(hc.Problem(one, 90, [hc.Poisson([[40.0, 50.0]])], dispersion="estimate:rho"))
+    with pytest.raises(hc.ProblemError, match="some problems ask for an estimated dispersion"):
+        hc.fit(hc.TabularChain(), [asked, asked.with_dispersion(Flocks(2))])
+
+
+def test_company_of_a_log_linear_model_is_refused():
+    """Its rows do not vary one by one; flocks do."""
+    features = {"stay": {(t, t + 1): np.eye(3) for t in CHAIN.times[:-1]}}
+    asked = hc.Problem(CHAIN, 90, [hc.Poisson(np.full((10, 3), 30.0))], dispersion=Company(phi=2))
+    with pytest.raises(hc.ProblemError, match="rows of a LogLinear model"):
+        hc.fit(hc.LogLinear(features), asked)
+
+
+def test_concentration_is_rho_at_every_step():
+    """MarkovChain(concentration=κ) is Company(rho=1/(1 + κ)), in inference and simulation; one per row as well."""
+    world = simulate.population(CHAIN, 5000, rng=2)
+    for kappa in (50.0, (20.0, 50.0, 100.0)):
+        uncertain = hc.MarkovChain(CHAIN.initial, MOVES, length=10, concentration=kappa)
+        rho = 1 / (1 + np.array(kappa))
+        asked = hc.Problem(uncertain, 5000, [hc.Poisson(world.observed)])
+        assert asked.dispersion == Company(rho=rho)
+        known = hc.Problem(CHAIN, 5000, [hc.Poisson(world.observed)], dispersion=Company(rho=rho))
+        np.testing.assert_array_equal(hc.infer(asked).node(4).sd, hc.infer(known).node(4).sd)
+        drawn = [
+            simulate.population(model, 5000, dispersion=together, rng=7).counts
+            for model, together in ((uncertain, None), (CHAIN, Company(rho=rho)))
+        ]
+        np.testing.assert_array_equal(*drawn)
+    with pytest.raises(hc.ProblemError, match=r"concentration 50.* give one of them"):
+        hc.Problem(hc.MarkovChain([1, 0, 0], MOVES, length=3, concentration=50), 10, dispersion=Flocks(2))
+    with pytest.raises(hc.ProblemError, match="concentration says how moves scatter"):
+        hc.infer(asked, dispersion=ToEstimate())
+    for wrong in (0, -3, [1, 2], np.nan, "many"):
+        with pytest.raises(hc.ModelError, match="concentration"):
+            hc.MarkovChain([1, 0, 0], MOVES, length=3, concentration=wrong)
