@@ -179,36 +179,51 @@ def infer_many(
     >>> found[2025].nodes["mean"].round(1).tolist()
     [26.5, 23.5, 27.4, 22.6]
     """
-    named = dict(problems) if isinstance(problems, Mapping) else dict(enumerate(problems))
+    tasks = _tasks(problems, engine, rng, level)
     if client is not None and workers is not None:
         raise ValueError("client and workers are both given: a Dask client has its own workers")
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}: give a whole number of processes, 1 or more, or None")
-    chosen = None if engine is None else as_engine(engine)
-    if chosen is not None and chosen.random and rng is None:
-        raise ValueError(f"{chosen.name} is random: give rng, a seed, so that the answers can be got again")
-    seeds = [None if rng is None else (rng, k) for k in range(len(named))]
-    tasks = {n: Task(p, chosen, s, level) for (n, p), s in zip(named.items(), seeds, strict=True)}
-    folders = _folders(out, list(named))
+    folders = _folders(out, list(tasks))
     answers = {name: answer for name, task in tasks.items() if (answer := _finished(task, folders.get(name)))}
     left = {name: task for name, task in tasks.items() if name not in answers}
     with Progress("problems", len(tasks), show=progress) as bar, _running(client, workers) as run:
         for _ in answers:
             bar.advance()
         for name, answer in run(left):
-            if answer.result is not None and name in folders:
-                marked = {**answer.result.attributes, FINGERPRINT: tasks[name].fingerprint}
-                made, _ = put_results(
-                    replace(answer.result, attributes=marked), folders[name], draws=answer.draws, force=True
-                )
-                answer = replace(answer, result=made)
-            answers[name] = replace(answer, draws=None)
+            answers[name] = _kept(answer, tasks[name], folders.get(name))
             bar.advance(text=f"{name}: {answer.failure or 'done'}"[:60])
-    ordered = {name: answers[name] for name in named}
+    ordered = {name: answers[name] for name in tasks}
     return Many(
         {n: a.result for n, a in ordered.items() if a.result is not None},
         {n: a.failure for n, a in ordered.items() if a.result is None},
     )
+
+
+def _tasks(
+    problems: Mapping[Name, Problem] | Sequence[Problem],
+    engine: Engine | str | None,
+    rng: int | None,
+    level: float,
+) -> dict[Name, Task]:
+    """One task per problem, by name, with the seed of its place."""
+    named = dict(problems) if isinstance(problems, Mapping) else dict(enumerate(problems))
+    chosen = None if engine is None else as_engine(engine)
+    if chosen is not None and chosen.random and rng is None:
+        raise ValueError(f"{chosen.name} is random: give rng, a seed, so that the answers can be got again")
+    return {
+        name: Task(problem, chosen, None if rng is None else (rng, k), level)
+        for k, (name, problem) in enumerate(named.items())
+    }
+
+
+def _kept(answer: Answer, task: Task, folder: Path | None) -> Answer:
+    """The answer without its draws, written to its folder first if there is one."""
+    if answer.result is None or folder is None:
+        return replace(answer, draws=None)
+    marked = {**answer.result.attributes, FINGERPRINT: task.fingerprint}
+    made, _ = put_results(replace(answer.result, attributes=marked), folder, draws=answer.draws, force=True)
+    return Answer(made)
 
 
 def _folders(out: str | os.PathLike[str] | None, names: list[Name]) -> dict[Name, Path]:

@@ -43,14 +43,18 @@ def field_and_evidence(
     structure, split = centre.structure, centre.roles.tilts.split
     sites = split(tau), split(nu)
     probable = unit_mass.log_z(centre, tau, nu) if centre.roles.exact.any() else log_z
+    if not structure.monte_carlo:
+        return lambda: structure.field(*sites), _probability(centre, evidence - log_z, probable), {}
+    field = structure.field(*sites)
+    assert field.log_z is not None
+    final, error = field.log_z
+    found = _probability(centre, evidence - log_z, None if probable is None else final)
+    return lambda: field, found, {"log_evidence_mc_error": error}
+
+
+def _probability(centre: Centre, rest: float, log_z: float | None) -> float | None:
+    """rest + log Z; None where there is no log Z, or where whole numbers would have a probability above one."""
     whole = all(site.noise.whole for site in centre.roles.tilts.problem.sites)
-    errors = {}
-    if structure.monte_carlo:
-        field = structure.field(*sites)
-        assert field.log_z is not None
-        final, errors["log_evidence_mc_error"] = field.log_z
-        probable = None if probable is None else final
-    found = None if probable is None else evidence - log_z + probable
-    if whole and found is not None and found > ROUNDING:
-        found = None
-    return (lambda: field) if structure.monte_carlo else (lambda: structure.field(*sites)), found, errors
+    if log_z is None or (whole and rest + log_z > ROUNDING):
+        return None
+    return rest + log_z
