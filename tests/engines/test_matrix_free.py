@@ -64,17 +64,19 @@ def test_means_are_those_of_the_tree_structure(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_sds_are_within_their_stated_error(name):
-    """Sds of cells and flows: rms distance at most 1.2 of the stated error, which is at most 5 % of an sd."""
+    """Sds of cells and flows: rms distance at most 1.2 of the stated error, which is at most 5 % of nine sds in ten and 12.5 % of any."""
     exact, free = answers(name)
     variables = world(name).model.variables
     for scopes in ([(v,) for v in variables], list(pairwise(variables))):
-        off = []
+        off, shares = [], []
         for scope in scopes:
             sd, other = (np.sqrt(np.maximum(post.beliefs.variance(scope), 0.0)) for post in (exact, free))
             error = free.beliefs.mc_error(scope)
-            assert (error <= 0.0511 * other + 1e-12).all()
+            assert (error <= 0.1251 * other + 1e-12).all()
+            shares.append((error / np.maximum(other, 1e-9))[other > 1e-9])
             off.append(((other - sd)[error > 1e-9] / error[error > 1e-9]).ravel())
         assert np.sqrt(np.mean(np.concatenate(off) ** 2)) <= 1.2
+        assert np.quantile(np.concatenate(shares), 0.9) <= 0.0511
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -116,6 +118,18 @@ def test_engines_without_sweeps_have_exact_means(engine):
     assert abs(exact.log_evidence - free.log_evidence) <= 4 * free.diagnostics["log_evidence_mc_error"]
 
 
+def test_a_smaller_error_takes_more_draws():
+    """Asking for 2.5 % of every sd takes up to four times the draws; as many as that give it whatever is seen."""
+    draws = []
+    for error in (0.1, 0.05, 0.025):
+        post = hc.infer(world("small map"), TiltedEP(structure="matrix-free", mc_error=error))
+        draws.append(post.beliefs.field.draws)
+        for scope in [(v,) for v in post.problem.model.variables]:
+            share = post.beliefs.mc_error(scope) / np.sqrt(np.maximum(post.beliefs.variance(scope), 1e-12))
+            assert (share <= 2.5 * error).all()
+    assert draws[0] < draws[1] < draws[2] <= 800
+
+
 def test_more_draws_and_another_seed():
     """Four times the draws halve the stated error; another seed gives other sds within it; the same seed the same bits."""
     problem = world("small map")
@@ -147,19 +161,46 @@ def test_auto_is_the_tree_structure_where_it_is_affordable():
         _choose.AFFORDABLE, _choose.WORTH = before
 
 
+def seen_in_many_ways(model, counts):
+    """Problems beside exact counts, correlated readings, flows, and sums."""
+    moved, half = np.outer(counts[1], counts[2]) / 900, np.array([[1.0, 1, 1, 0, 0, 0]])
+    near = np.eye(6) * 9 + 2.0
+    return {
+        "an exact time": [hc.Poisson(counts), hc.Exact(counts[2], on=2)],
+        "exact sums": [hc.Poisson(counts), hc.Exact(half @ counts[2], on=2, sums=half)],
+        "correlated readings": [hc.Poisson(counts[0], on=0), hc.Gaussian(counts[3], covariance=near, on=3)],
+        "flows": [hc.Poisson(counts), hc.Poisson(np.rint(moved), on=(1, 2))],
+        "flows turned round": [hc.Poisson(counts[0], on=0), hc.Poisson(np.rint(moved.T), on=(2, 1))],
+        "sums": [hc.Poisson(half @ counts[t], on=t, sums=half) for t in range(5)],
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["an exact time", "exact sums", "correlated readings", "flows", "flows turned round", "sums"]
+)
+def test_whatever_is_seen(kind):
+    """Exact counts and sums, correlated readings, flows: the tree structure's means to .03 sds; sds and evidence within their errors."""
+    model, counts = large_counts()
+    problem = hc.Problem(model, 900, seen_in_many_ways(model, counts)[kind])
+    exact, free = (hc.infer(problem, TiltedEP(structure=k)) for k in ("tree", "matrix-free"))
+    for scope in [(v,) for v in model.variables] + list(pairwise(model.variables)):
+        sd, other = (np.sqrt(np.maximum(post.beliefs.variance(scope), 0.0)) for post in (exact, free))
+        assert (np.abs(exact.beliefs.mean(scope) - free.beliefs.mean(scope)) <= 0.03 * sd + 1e-6).all()
+        assert (np.abs(sd - other) <= 5 * free.beliefs.mc_error(scope) + 1e-3).all()
+    error = free.diagnostics["log_evidence_mc_error"]
+    assert abs(exact.log_evidence - free.log_evidence) <= 4 * error + 1e-3
+
+
 def test_what_it_cannot_serve_is_refused_in_words():
-    """Exact counts, observed flows and graphs that are no trees are refused when asked for by name; so are wrong settings."""
-    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=3)
-    flows = hc.Poisson([[4.0, 1.0], [1.0, 4.0]], on=(0, 1))
-    for problem, match in (
-        (hc.Problem(chain, 10, hc.Exact([4.0, 6.0], on=0)), "exact counts"),
-        (hc.Problem(chain, 10, flows), "not observed flows"),
-    ):
-        with pytest.raises(ModelError, match=match):
-            hc.infer(problem, TiltedEP(structure="matrix-free"))
-        assert hc.infer(problem, TiltedEP()).status.good
+    """Graphs that are no trees and individuals that move together are refused when asked for by name; so are wrong settings."""
+    pairs = [(("a", "b"), np.zeros((2, 2))), (("b", "c"), np.zeros((2, 2))), (("a", "c"), np.zeros((2, 2)))]
+    triangle = hc.DiscreteModel(dict.fromkeys("abc", 2), pairs)
+    with pytest.raises(ModelError, match="needs a chain or a tree"):
+        hc.infer(hc.Problem(triangle, 10, hc.Poisson([4.0, 6.0], on="a")), TiltedEP(structure="matrix-free"))
     with pytest.raises(ValueError, match="draws must be"):
         TiltedEP(draws=3)
+    with pytest.raises(ValueError, match="mc_error must be"):
+        TiltedEP(mc_error=0.0)
     with pytest.raises(ValueError, match="structure must be"):
         Laplace(structure="dense")
 
@@ -194,7 +235,7 @@ def test_flows_of_a_sparse_map_are_listed():
 
 
 def test_large_sparse_maps_get_intervals_by_default():
-    """5000 cells with few neighbours: chosen without matrices, and said; planned in seconds and megabytes; exact counts fall to MAP."""
+    """5000 cells with few neighbours: chosen without matrices, and said; planned in seconds and megabytes; exact counts too."""
     cells, times = 5000, 3
     ring = sparse.diags_array(
         [0.6, 0.2, 0.2, 0.2, 0.2], offsets=[0, 1, -1, cells - 1, 1 - cells], shape=(cells, cells)
@@ -208,4 +249,4 @@ def test_large_sparse_maps_get_intervals_by_default():
     assert plan(problem, rate=1e10).seconds < 60
     assert plan(problem, TiltedEP(structure="tree"), rate=1e10).seconds > 600
     exact = hc.Problem(model, 20 * cells, hc.Exact(np.full((1, cells), 20.0)[0], on=0))
-    assert select(exact).engine == MAP()
+    assert "Monte-Carlo error" in select(exact).reason

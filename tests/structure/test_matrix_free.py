@@ -13,6 +13,7 @@ from tests.structure.cases import N, Where
 from headcount.individual import MarkovChain, ModelError
 from headcount.population import GCGM
 from headcount.structure import Known, MatrixFreeStructure, NotPositiveDefinite, Sampling, TreeStructure
+from headcount.structure._variance_draws import prior_draws
 
 TREES = {name: model for name, model in awkward_models().items() if model.rooted() is not None}
 
@@ -30,21 +31,27 @@ every_tree = pytest.mark.parametrize("name", TREES)
 MANY = Sampling(sweep=512, final=512)
 
 
-def asked(name, seed=1):
-    """A tree, sites on every node and a sum, with precisions (one of them 0) and potentials."""
+def asked(name, seed=1, *, flows=False):
+    """A tree, sites on every node, on a sum and on some flows, with precisions (one of them 0) and potentials."""
     model = TREES[name]
     tree = model.rooted()
     rng = np.random.default_rng(seed)
     sites = [Where((v,), np.arange(size)) for v, size in zip(tree.variables, tree.sizes, strict=True)]
     sites.append(Where((tree.variables[-1],), weights=sparse.csr_array(np.eye(1, tree.sizes[-1]))))
+    if flows and len(tree.sizes) > 1:
+        first, last = (list(tree.edge_of)[k] for k in (0, -1))
+        cells = int(np.prod(model.size(first)))
+        sites.insert(0, Where(first[::-1], np.arange(0, cells, 2)))
+        sums = rng.integers(0, 2, size=(2, int(np.prod(model.size(last))))).astype(float)
+        sites.insert(1, Where(last, weights=sparse.csr_array(sums)))
     tau = [rng.gamma(1.0, 0.3, len(s)) for s in sites]
     tau[0][0] = 0.0
     return model, tree, sites, tau, [rng.normal(size=len(s)) for s in sites]
 
 
-def both(name, sampling=MANY, negative=0.0):
+def both(name, sampling=MANY, negative=0.0, *, flows=False):
     """Both structures on the same question; the last precision may be ``negative``, in shares of what the others leave."""
-    _, tree, sites, tau, nu = asked(name)
+    _, tree, sites, tau, nu = asked(name, flows=flows)
     exact = TreeStructure(tree, N, sites)
     if negative:
         tau[-1][:] = 0.0
@@ -66,17 +73,35 @@ def test_the_operator_is_the_covariance(name):
     free = MatrixFreeStructure(tree, N, sites)
     law = GCGM(model, int(N))
     expected = np.block([[law.covariance((a,), (b,)) for b in tree.variables] for a in tree.variables])
-    np.testing.assert_allclose(free.covariance_times(np.eye(len(expected))), expected, atol=1e-12 * N)
+    np.testing.assert_allclose(free.prior.times(np.eye(len(expected))), expected, atol=1e-12 * N)
     np.testing.assert_allclose(free.prior_variance, np.diagonal(expected), atol=1e-12 * N)
-    seen = free.rows @ expected @ free.rows.T
-    np.testing.assert_allclose(free.row_variance, np.diagonal(seen), atol=1e-12 * N)
+    seen = free.sensors.rows @ expected @ free.sensors.rows.T
+    np.testing.assert_allclose(free.seen_variance, np.diagonal(seen), atol=1e-12 * N)
 
 
-@pytest.mark.parametrize("negative", [0.0, 0.3])
 @every_tree
-def test_means_and_covariances_are_the_tree_structures(name, negative):
-    """Conjugate gradients give the smoother's means and node covariances to 1e-9 N: sums, flows, negative precisions included."""
-    free, exact, tau, nu = both(name, Sampling(sweep=8), negative)
+def test_the_operator_includes_moves_that_are_seen(name):
+    """K of cells and of every other possible move is the Gaussian law's, whether steps are dense or sparse."""
+    model, tree, _, _, _ = asked(name)
+    if len(tree.variables) == 1:
+        return
+    law = GCGM(model, int(N))
+    sites = [Where(edge, np.arange(0, np.prod(model.size(edge)), 2)) for edge in tree.edge_of]
+    free = MatrixFreeStructure(tree, N, sites)
+    scopes = [(v,) for v in tree.variables] + list(tree.edge_of)
+    picks = [np.arange(size) for size in tree.sizes] + [
+        free.sensors.edges[tree.edge_of[e]] for e in tree.edge_of
+    ]
+    blocks = [
+        [law.covariance(a, b)[np.ix_(i, j)] for b, j in zip(scopes, picks, strict=True)]
+        for a, i in zip(scopes, picks, strict=True)
+    ]
+    expected = np.block(blocks)
+    np.testing.assert_allclose(free.prior.times(np.eye(len(expected))), expected, atol=1e-12 * N)
+    np.testing.assert_allclose(free.prior_variance, np.diagonal(expected), atol=1e-12 * N)
+
+
+def same_means_and_covariances(free, exact, tau, nu):
     tree = free.tree
     got, expected = free.field(tau, nu), exact.field(tau, nu)
     for scope in [*((v,) for v in tree.variables), *edges(tree)]:
@@ -89,34 +114,91 @@ def test_means_and_covariances_are_the_tree_structures(name, negative):
     )
 
 
+@pytest.mark.parametrize("flows", [False, True], ids=["cells", "flows"])
+@pytest.mark.parametrize("negative", [0.0, 0.3])
+@every_tree
+def test_means_and_covariances_are_the_tree_structures(name, negative, flows):
+    """Conjugate gradients give the smoother's means and node covariances to 1e-9 N: sums, flows, negative precisions included."""
+    same_means_and_covariances(*both(name, Sampling(sweep=8), negative, flows=flows))
+
+
+def beside_exact(name, sampling=MANY, negative=0.0):
+    """Both structures beside exact counts (a whole node, which is redundant, and a sum) and readings with correlated errors."""
+    _, tree, sites, tau, nu = asked(name, flows=True)
+    rng = np.random.default_rng(5)
+    nodes = [
+        k for k, site in enumerate(sites) if site.scope == (tree.variables[0],) and site.index is not None
+    ]
+    law = GCGM(TREES[name], int(N))
+    free_sum = rng.normal(size=tree.sizes[0]) * np.sqrt(law.mean((tree.variables[0],)))
+    mu = law.mean((tree.variables[0],)) / N
+    exact = {nodes[0]: free_sum - mu * free_sum.sum(), len(sites) - 1: np.array([0.3])}
+    root = rng.normal(size=(len(sites[-2]), len(sites[-2]))) + 2 * np.eye(len(sites[-2]))
+    readings = {len(sites) - 2: (root @ root.T / 5, rng.normal(size=len(sites[-2])))}
+    for k in (*exact, *readings):
+        tau[k], nu[k] = np.zeros(len(sites[k])), np.zeros(len(sites[k]))
+    if negative:
+        tau[0] = np.full(len(sites[0]), -0.01)
+    known = Known(exact, readings)
+    return (
+        MatrixFreeStructure(tree, N, sites, known, sampling=sampling),
+        TreeStructure(tree, N, sites, known),
+        tau,
+        nu,
+    )
+
+
+several = pytest.mark.parametrize("name", ["chain", "sparse chain", "star"])
+
+
+@several
+@pytest.mark.parametrize("negative", [0.0, 0.3])
+def test_exact_counts_and_correlated_readings_are_the_tree_structures(name, negative):
+    """Beside exact counts that follow from one another, and correlated readings, means and covariances are the smoother's to 1e-9 N."""
+    same_means_and_covariances(*beside_exact(name, Sampling(sweep=8), negative))
+
+
+@several
+def test_variances_beside_exact_counts_are_within_their_stated_error(name):
+    """The same of variances; a count that is known has none; there is no log Z, because a density is no probability."""
+    free, exact, tau, nu = beside_exact(name)
+    within_stated_error(free, exact, tau, nu)
+    field = free.field(tau, nu)
+    assert (field.variance((free.tree.variables[0],)) == 0).all()
+    assert np.isnan(field.log_z[0])
+
+
 @every_tree
 def test_prior_draws_have_the_prior_covariance(name):
     """Covariances of 3008 draws are within five standard errors of the operator's."""
     _, tree, sites, _, _ = asked(name)
     free = MatrixFreeStructure(tree, N, sites)
-    prior = free.covariance_times(np.eye(int(free.offsets[-1])))
-    draws = np.hstack([free.prior_draws(k, 64) for k in range(47)])
+    prior = free.prior.times(np.eye(free.prior.size))
+    draws = np.hstack([prior_draws(free.prior, 0, k, 64) for k in range(47)])
     variance = np.diagonal(prior)
     error = np.sqrt((prior**2 + np.outer(variance, variance)) / draws.shape[1])
     assert (np.abs(draws @ draws.T / draws.shape[1] - prior) <= 5 * error + 1e-7).all()
 
 
-@every_tree
-def test_variances_are_within_their_stated_error(name):
-    """Sds of cells and flows: none beyond five of their Monte-Carlo errors; all of them together neither over- nor understated."""
-    free, exact, tau, nu = both(name)
+def within_stated_error(free, exact, tau, nu):
     got, expected = free.field(tau, nu), exact.field(tau, nu)
-    off = []
+    off = [np.zeros(1)]
     for scope in [*((v,) for v in free.tree.variables), *free.tree.edge_of]:
         sd, true = np.sqrt(got.variance(scope)), np.sqrt(np.maximum(expected.variance(scope), 0.0))
         error = got.mc_error(scope)
         assert (np.abs(sd - true) <= 5 * error + 1e-4).all()
         uncertain = error > 1e-6
         off.append((sd - true)[uncertain] / error[uncertain])
-    if name != "chain with one cell":  # where everything is certain
-        assert np.sqrt(np.mean(np.concatenate(off) ** 2)) < 1.6
+    assert np.sqrt(np.mean(np.concatenate(off) ** 2)) < 1.6
     found = np.concatenate(free.solve(tau, nu).variance)
     np.testing.assert_allclose(found, np.concatenate(exact.solve(tau, nu).variance), rtol=0.25, atol=1e-6)
+
+
+@pytest.mark.parametrize("flows", [False, True], ids=["cells", "flows"])
+@every_tree
+def test_variances_are_within_their_stated_error(name, flows):
+    """Sds of cells and flows: none beyond five of their Monte-Carlo errors; all of them together neither over- nor understated."""
+    within_stated_error(*both(name, flows=flows))
 
 
 @every_tree
@@ -138,7 +220,7 @@ def test_slightly_negative_precisions(name):
     np.testing.assert_allclose(got.variance[-1], expected.variance[-1], rtol=0.2, atol=1e-9)
     assert got.log_z == pytest.approx(expected.log_z, abs=0.2)
     tau[-1][:] = -50.0
-    if exact.tree.sizes[-1] > 1 and free.row_variance[-1] > 0:
+    if exact.tree.sizes[-1] > 1 and free.seen_variance[-1] > 0:
         with pytest.raises(NotPositiveDefinite):
             free.solve(tau, nu)
 
@@ -200,17 +282,10 @@ def test_nothing_observed_is_the_prior():
 
 
 def test_what_it_cannot_serve_is_refused():
-    """Sites on edges, exact counts, correlated readings, covariances of flows and wrong types are refused in words."""
+    """Covariances of flows and wrong types are refused in words."""
     tree = TREES["chain"].rooted()
     names = tree.variables
-    on_node = [Where((names[0],), np.arange(2))]
     with pytest.raises(ModelError, match="tree is"):
         MatrixFreeStructure(3, N, [])
-    with pytest.raises(ModelError, match="not observed flows"):
-        MatrixFreeStructure(tree, N, [Where(tuple(names[:2]), np.arange(2))])
-    with pytest.raises(ModelError, match="exact counts"):
-        MatrixFreeStructure(tree, N, on_node, Known({0: np.zeros(2)}, {}))
-    with pytest.raises(ModelError, match="correlated"):
-        MatrixFreeStructure(tree, N, on_node, Known({}, {0: (np.eye(2), np.zeros(2))}))
     with pytest.raises(ModelError, match="single nodes"):
         MatrixFreeStructure(tree, N, []).field([], []).covariance(tuple(names[:2]), (names[0],))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headcount.individual._rooted_tree import LARGEST_PACKED
 from headcount.observe import Poisson
 from headcount.structure import kind_of
-from headcount.structure._matrix_free import block_width
+from headcount.structure._variance_draws import block_width
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine
@@ -31,6 +31,8 @@ BYTES = 8
 """Per number."""
 COLUMNS, MOVES_HELD = 12, 6
 """Without matrices: arrays of a block of draws, and numbers per possible move, held at once (transitions of two centres, sums of flows)."""
+USUAL_DRAWS, USUAL_FINAL = 16, 32
+"""Draws per sweep and at the end, where the error decides."""
 GRADIENT_STEPS = 12
 """Iterations of conjugate gradients per solve (the birds at all sizes: 8 to 12)."""
 DENSE_PASS, SPARSE_PASS = 3e-10, 1.2e-9
@@ -135,15 +137,9 @@ def _edges(problem: Problem) -> int:
 
 def without_matrices(problem: Problem, engine: Engine) -> bool:
     """Whether an engine will solve this problem by the matrix-free structure."""
-    wanted, traits = getattr(engine, "structure", "tree"), problem.traits
-    kind = kind_of(
-        problem.model.rooted(),
-        problem.sites,
-        wanted,
-        exact=traits.any_exact,
-        correlated=traits.correlated,
-    )
-    return kind == "matrix-free"
+    if problem.disperses and getattr(engine, "structure", "tree") != "matrix-free":
+        return False
+    return kind_of(problem.model.rooted(), getattr(engine, "structure", "tree")) == "matrix-free"
 
 
 def memory_of(problem: Problem, engine: Engine) -> int:
@@ -151,7 +147,7 @@ def memory_of(problem: Problem, engine: Engine) -> int:
     found, run = sizes(problem), _as_any(engine)
     if without_matrices(problem, engine):
         cells, seen = _cells(problem), sum(len(site) for site in problem.sites)
-        width = min(block_width(cells), max(run.draws, run.final_draws))
+        width = min(block_width(cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
         held = COLUMNS * cells * width + MOVES_HELD * found.tables + GRID.get(run.name, 0) * seen
         return BYTES * held
     if run.name in SWEEPS:
@@ -198,7 +194,7 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
     found, run, edges = sizes(problem), _as_any(engine), _edges(problem)
     if without_matrices(problem, engine):
-        columns = SWEEPS[run.name] * (run.draws + 1) + run.final_draws
+        columns = SWEEPS[run.name] * ((run.draws or USUAL_DRAWS) + 1) + (run.final_draws or USUAL_FINAL)
         each = SPARSE_PASS if is_sparse(problem) else DENSE_PASS
         passes = (
             2 * GRADIENT_STEPS * (columns * each * found.tables + SWEEPS[run.name] * SWEEP_OVERHEAD * edges)

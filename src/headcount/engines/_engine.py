@@ -89,9 +89,14 @@ class Iteration(ABC):
     def residual(self, state: Any) -> float:
         """Distance from the answer, relative; ``inf`` before the first step."""
 
+    def target(self, state: Any) -> float:
+        """What the residual must fall below; the tolerance by default."""
+        del state
+        return self.tolerance
+
     def done(self, state: Any) -> bool:
         """Whether the answer is reached."""
-        return self.residual(state) <= self.tolerance
+        return self.residual(state) <= self.target(state)
 
     def stuck(self, state: Any) -> bool:
         """Whether no further step can get nearer to the answer."""
@@ -305,5 +310,5 @@ def drive(
     beliefs = engine.finish(state)
     residual = engine.residual(state) if trace else 0.0
     return Outcome(
-        beliefs, status, len(trace), residual, engine.tolerance, time.perf_counter() - began, trace
+        beliefs, status, len(trace), residual, engine.target(state), time.perf_counter() - began, trace
     )

@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array
 
-from headcount.individual import RootedTree
-from headcount.individual._tree_passes import node_beliefs, node_marginals, tilted
+from headcount.individual import FactoredTree, RootedTree
+from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
 from headcount.population import Flocks, ToEstimate
 from headcount.tables import dense
 
@@ -112,15 +113,23 @@ class Tilts:
         made, gain = model.tilt(potentials)
         return made, gain / c
 
-    def law(self, g: Array) -> tuple[RootedTree | Model, float]:
-        """The tilted law, as a rooted tree where it is one, and A(θ+g) − A(θ)."""
-        return (
-            self.model(g) if self.tree is None else self._rooted(self.tree, *self._potentials(self.tree, g))
-        )
+    def law(self, g: Array, *, in_factors: bool = False) -> tuple[RootedTree | FactoredTree | Model, float]:
+        """The tilted law, as a rooted tree (``in_factors`` if so wanted) where it is one, and A(θ+g) − A(θ)."""
+        if self.tree is None:
+            return self.model(g)
+        nodes, edges = self._potentials(self.tree, g)
+        if in_factors:
+            gain, made = factored(self.tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
+            return made, gain
+        return self._rooted(self.tree, nodes, edges)
 
-    def margins(self, law: RootedTree | Model) -> Array:
+    def margins(self, law: RootedTree | FactoredTree | Model) -> Array:
         """Probabilities of all observed entries under a tilted law, flat."""
         sites = self.problem.sites
+        if isinstance(law, FactoredTree):
+            if self.grid is not None:
+                return np.concatenate(law.marginals)[self.grid]
+            return _join([_factored_margin(law, s) for s in sites])
         if not isinstance(law, RootedTree):
             return _join([s.margin(law.marginal(s.scope).ravel()) for s in sites])
         beliefs = node_marginals(law)
@@ -150,6 +159,24 @@ class Tilts:
 
 def _join(parts: list[Array]) -> Array:
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _factored_margin(law: FactoredTree, site: Site) -> Array:
+    """Probabilities of a site's entries; of an edge's, from its moves and not from a table of all pairs."""
+    place = law.tree.place(site.scope)
+    if not place.edge:
+        return site.margin(law.marginals[place.node])
+    v, above = place.node, law.marginals[law.tree.parents[place.node]] * law.rows[place.node]
+    kernel = coo_array(law.kernels[v])
+    flat = np.ravel_multi_index((kernel.row, kernel.col), place.shape)
+    mu = above[kernel.row] * kernel.data * law.columns[v][kernel.col]
+    table = csr_array((mu, (np.zeros(len(mu), np.int64), flat)), shape=(1, place.shape[0] * place.shape[1]))
+    if place.turned:
+        table = csr_array(coo_array(table.reshape(place.shape)).T.reshape(1, -1))
+    if site.index is not None:
+        return np.asarray(table[:, np.asarray(site.index)].toarray()).ravel()
+    assert site.weights is not None
+    return np.asarray((site.weights @ table.T).toarray()).ravel()
 
 
 def _table(tree: RootedTree, beliefs: Sequence[Array], site: Site) -> Array:

@@ -10,11 +10,12 @@ from headcount.individual._records import Followed, Records, follow, join_record
 from headcount.individual._records import log_prob as record_log_prob
 from headcount.individual._rooted_tree import Place, RootedTree
 from headcount.individual._tree import Tree
-from headcount.individual._tree_passes import node_beliefs, tilted
+from headcount.individual._tree_passes import FactoredTree, factored, node_beliefs, tilted
 
 __all__ = [
     "DiscreteModel",
     "Enumeration",
+    "FactoredTree",
     "FaultsError",
     "Followed",
     "JunctionTree",
@@ -26,6 +27,7 @@ __all__ = [
     "Records",
     "RootedTree",
     "Tree",
+    "factored",
     "follow",
     "join_records",
     "node_beliefs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,46 @@ Matrix = Any
 """A dense ``(L_u, L_v)`` float array or a `scipy.sparse.csr_array` of that shape (None at the root)."""
 Packed = tuple[NDArray[np.float64], NDArray[np.intp]]
 """Distinct transitions ``(U, L, L)``, and the one that leads to each node ``(nodes,)``."""
+
+
+class Moves(NamedTuple):
+    """Distinct sparse transitions laid end to end, by rows and by columns: what compiled passes over all edges read.
+
+    Row i of the transition into node v stands between ``ends[first[v] + i]`` and ``ends[first[v] + i + 1]``; ``turned`` is the same
+    for its transpose. Edges with one and the same matrix share its entries.
+    """
+
+    first: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    chances: NDArray[np.float64]
+    turned: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, matrices: Sequence[Matrix]) -> Moves:
+        """Of the transitions of all nodes; the root has none."""
+        distinct = list({id(m): m for m in matrices if m is not None}.values())
+        place = {id(m): k for k, m in enumerate(distinct)}
+        which = [0 if m is None else place[id(m)] for m in matrices]
+        plain = _end_to_end(distinct, which)
+        return cls(*plain, _end_to_end([m.T.tocsr() for m in distinct], which))
+
+
+def _end_to_end(
+    matrices: Sequence[Matrix], which: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """First rows by node, row ends, columns and values of csr matrices laid end to end."""
+    rows = np.cumsum([0, *(m.shape[0] + 1 for m in matrices)])
+    entries = np.cumsum([0, *(m.nnz for m in matrices)])
+    ends = [m.indptr.astype(np.int64) + start for m, start in zip(matrices, entries[:-1], strict=True)]
+    return (
+        rows[np.asarray(which, dtype=np.intp)] if matrices else np.zeros(len(which), np.int64),
+        np.concatenate([np.zeros(0, np.int64), *ends]),
+        np.concatenate([np.zeros(0, np.int32), *(m.indices.astype(np.int32) for m in matrices)]),
+        np.concatenate([np.zeros(0), *(m.data for m in matrices)]),
+    )
+
+
 LARGEST_PACKED = 256
 """Cells up to which the compiled passes are used; above, the Python calls cost little beside the matrix products."""
 MOST_PACKED = 8_000_000
@@ -149,6 +189,11 @@ class RootedTree:
         for v in range(1, len(which)):
             distinct[which[v]] = self.transitions[v]
         return distinct, np.array(which, dtype=np.intp)
+
+    @cached_property
+    def moves(self) -> Moves:
+        """All transitions end to end, where all are sparse."""
+        return Moves.of(self.transitions)
 
     @cached_property
     def index(self) -> dict[Hashable, int]:

@@ -6,7 +6,7 @@ from headcount.structure._dense import DenseStructure
 from headcount.structure._exact import Contradiction
 from headcount.structure._gaussian_tree import GaussianTree, NotPositiveDefinite
 from headcount.structure._junction import JunctionStructure
-from headcount.structure._matrix_free import MatrixFreeStructure, Sampling
+from headcount.structure._matrix_free import MatrixFreeStructure, Recall, Sampling
 from headcount.structure._tree import TreeStructure
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "MatrixFreeStructure",
     "Moments",
     "NotPositiveDefinite",
+    "Recall",
     "Sampling",
     "Solver",
     "Structure",

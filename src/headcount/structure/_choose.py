@@ -6,9 +6,9 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from headcount.checks import instance
-from headcount.individual import Model, ModelError, RootedTree
+from headcount.individual import FactoredTree, Model, ModelError, RootedTree
 from headcount.structure._junction import JunctionStructure
-from headcount.structure._matrix_free import MatrixFreeStructure, Sampling, refusal
+from headcount.structure._matrix_free import MatrixFreeStructure, Recall, Sampling, refusal
 from headcount.structure._tree import TreeStructure
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class Solver(NamedTuple):
 
     structure: Literal["auto", "tree", "matrix-free"] = "tree"
     sampling: Sampling = Sampling()
+    recall: Recall | None = None
+    """What sweeps of one run leave to one another; each run has its own."""
 
 
-def kind_of(
-    tree: RootedTree | None, sites: Sequence[SiteLike], wanted: str, *, exact: bool, correlated: bool
-) -> Kind:
+def kind_of(tree: RootedTree | None, wanted: str) -> Kind:
     """What a solver's ``structure`` comes to: "auto" is matrix-free where matrices cost too much and it can serve.
 
     Raises
@@ -43,7 +43,7 @@ def kind_of(
     """
     if wanted == "tree":
         return "tree"
-    why = refusal(tree, sites, exact=exact, correlated=correlated)
+    why = refusal(tree)
     if wanted == "matrix-free":
         if why is not None:
             raise ModelError(
@@ -62,7 +62,7 @@ def _too_dear(tree: RootedTree) -> bool:
 
 
 def structure_for(
-    law: RootedTree | Model,
+    law: RootedTree | FactoredTree | Model,
     population: float,
     sites: Sequence[SiteLike],
     known: Known | None = None,
@@ -75,7 +75,7 @@ def structure_for(
     Parameters
     ----------
     law
-        One individual, tilts included.
+        One individual, tilts included; in factors only for a structure without matrices.
     population
         N.
     sites
@@ -87,14 +87,19 @@ def structure_for(
     flock
         Factor on all covariances, for laws that are no RootedTree; that has its own.
     """
-    instance(law, (RootedTree, Model), "law", expected="a Model or a RootedTree")
-    tree = law if isinstance(law, RootedTree) else law.rooted()
+    instance(law, (RootedTree, FactoredTree, Model), "law", expected="a Model or a RootedTree")
     wanted = Solver() if solver is None else solver
-    exact, correlated = known is not None and bool(known.exact), known is not None and bool(known.readings)
-    kind = kind_of(tree, sites, wanted.structure, exact=exact, correlated=correlated)
+    if isinstance(law, FactoredTree):
+        return MatrixFreeStructure(
+            law, population, sites, known, sampling=wanted.sampling, recall=wanted.recall
+        )
+    tree = law if isinstance(law, RootedTree) else law.rooted()
+    kind = kind_of(tree, wanted.structure)
     if tree is None:
         assert not isinstance(law, RootedTree)
         return JunctionStructure(law, population, sites, known, flock=flock)
     if kind == "matrix-free":
-        return MatrixFreeStructure(tree, population, sites, known, sampling=wanted.sampling)
+        return MatrixFreeStructure(
+            tree, population, sites, known, sampling=wanted.sampling, recall=wanted.recall
+        )
     return TreeStructure(tree, population, sites, known)

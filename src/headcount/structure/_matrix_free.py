@@ -1,28 +1,14 @@
-r"""Chains and trees without matrices: the prior covariance as an operator, conjugate gradients, draws.
+r"""Chains and trees without matrices: what is seen as rows on one long vector, means by conjugate gradients, variances by draws.
 
-For v on the nodes of a rooted tree, one pass up and one pass down give :math:`f_t(i) = E[\sum_s v_s(x_s) \mid x_t = i]`,
+The parts have files of their own: the prior covariance K as an operator (``_prior_operator``), the systems and their solver
+(``_conjugate_gradients``), draws and what they say of variances and of log Z (``_variance_draws``). Here they are put together:
 
-.. math:: b_t = v_t + \sum_{c\,\text{child}} P_c b_c, \qquad f_c = b_c + \bar P_c (f_u - P_c b_c), \qquad
-          K v = N\mu\circ(f - \bar E), \quad \bar E = E\bigl[\textstyle\sum_s v_s(x_s)\bigr],
+.. math:: \delta = K H^\top q, \; q = \nu - \tau H\delta, \qquad \log Z = \tfrac12\nu^\top H\delta - \tfrac12\log\det A .
 
-:math:`\bar P_c(j, i) = \mu_u(i)P_c(i, j)/\mu_c(j)` the reversed kernel: O(non-zeros) time and memory, any number of columns
-at once. Of the flow from i to j the same passes give :math:`M_{ij}\,(f_u(i) - (P_c b_c)(i) + b_c(j) - \bar E)`.
-With B the observed rows, :math:`S = \mathrm{diag}\sqrt\tau` and :math:`A = I + S B K B^\top S`,
-
-.. math:: \text{mean}: \; \delta = K B^\top q, \; (I + \tau B K B^\top)\,q = \nu, \qquad
-          \text{draw}: \; \delta^* = \delta_0 - K B^\top S A^{-1}(S B\delta_0 + \xi),
-
-:math:`\delta_0` a draw of the prior, :math:`\xi` standard normal. All systems are scaled to unit diagonal, which is known exactly.
-Means and covariances are exact to the tolerance of conjugate gradients. Two things carry Monte-Carlo error:
-
-* **Variances** are mean squares of draws (:class:`Squares`). The draw of a model in which each entry has its own sites only,
-  :math:`\delta_{loc} = (\delta_0 - k\sqrt\tau\xi)/(1 + \tau k)`, k the prior variance, has the known variance
-  :math:`k/(1 + \tau k)` and the correlation :math:`\sqrt{V/V_{loc}}` with :math:`\delta^*`: it is the control variate, and the relative
-  error of an sd is at most :math:`\sqrt{(1 - \rho^2)/2d}` after d draws, :math:`\rho = V/V_{loc}`.
-* **log det A**: the right-hand side of a draw has covariance A, so the tridiagonal matrix that its conjugate gradients leave gives
-  an unbiased estimate by Gauss quadrature. Two traces are known and serve as control variates.
-
-The draws are the same ones in every sweep (common random numbers), so a fixed point is deterministic.
+Entries of all nodes stand in one vector, followed by the moves that somebody looked at; each row of H belongs to one node or edge.
+Readings with correlated errors are rows :math:`C^\top B` of unit precision, :math:`CC^\top` their precision. Counts that are known
+exactly are rows without noise. Means and covariances are exact to the tolerance of conjugate gradients; variances and log Z carry
+the Monte-Carlo error that the field states.
 
 A site with a negative precision cannot be drawn. It counts fully in means; in variances and log det each such site is put in
 alone, :math:`V/(1+\tau V)`, as if they did not influence one another. They are small and rare (EP's corrections for whole numbers).
@@ -30,346 +16,408 @@ alone, :math:`V/(1+\tau V)`, as if they did not influence one another. They are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import solve_triangular
 
 from headcount import memory
 from headcount._linalg import threads_for
 from headcount.checks import instance
-from headcount.individual import ModelError, RootedTree
-from headcount.individual._tree_passes import node_marginals
-from headcount.population._laplacian import inverse_or_zero
+from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.structure._base import Field, Known, Moments, MovesOf, Structure, checked_arguments
+from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
 from headcount.structure._gaussian_tree import NotPositiveDefinite
+from headcount.structure._prior_operator import Passes, PriorOperator, rows_of
+from headcount.structure._variance_draws import (
+    NARROWEST,
+    WIDEST,
+    Block,
+    Squares,
+    block_width,
+    controlled,
+    keys,
+    posterior_block,
+    regressed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from headcount._linalg import Array
     from headcount.structure._base import SiteLike
     from headcount.tables import Scope
 
-SOLVED = 1e-11
-"""Relative residual at which conjugate gradients for means stop: means are then right to about 1e-10 of an sd, below what engines ask."""
-DRAWN = 1e-4
-"""The same for draws: a hundredth of their Monte-Carlo error."""
-MOST_ITERATIONS = 2000
-"""Of conjugate gradients. 8 to 12 are needed on the birds, 275 at rate 100 on a slow random walk without scaling (the theory's table)."""
-SAME = 1e-9
-"""A draw and its control variate that agree to this share are the same numbers up to rounding: nothing was observed that matters."""
-BLOCK_NUMBERS = 2**24
-"""Numbers in one array of a block of draws: 128 MB, of which about eight are held at once."""
-BITS = 64
-"""Draws per block at most: the kernels take one bit of a word per draw."""
-NARROWEST = 8
-"""Draws per block at least: sparse products with fewer columns waste memory traffic."""
+SOLVED = Stop(absolute=1e-10)
+"""Of means: no count is off by more than this share of its sd."""
+FOLLOWED = Stop(absolute=1e-10, gain=1e-4)
+"""Of a sweep's means, which start from the last sweep's: four digits more than the sweep moves them."""
+SWEEP_ERROR = 0.05
+"""Relative error of sds (rms) that sweeps draw for: variances that are 10 % off move means by .002 of an sd (the theory's table)."""
+SMALL = 2**15
+"""Entries up to which sweeps have a whole block of draws, whatever the error: there it costs milliseconds."""
+MOST_IN_SWEEPS = 64
+"""Draws per sweep, whatever the error."""
+FOLLOWS = 1e-9
+"""Share of its prior variance below which a count follows from exact ones: their draws are solved to 1e-6, so about 1e-12 is left."""
+MOST = 0.9
+"""Share of the sds that must have the error asked for: the last tenth would take two to three times the draws (measured on grids)."""
+LEAST_FINAL = 32
+"""Final draws: enough for the estimate of log Z and of its error."""
 
 
 class Sampling(NamedTuple):
-    """How many draws, and which ones."""
+    """How many draws, and which ones; None draws what the error asks for."""
 
-    sweep: int = 32
+    sweep: int | None = None
     """Draws in the sweeps of an engine."""
-    final: int = 192
-    """Draws at the end: relative error of an sd at most 1/√384 = 5 %."""
+    final: int | None = None
+    """Draws at the end."""
     seed: int = 0
+    error: float = 0.05
+    """Relative error of sds at which the final draws stop: nine in ten have it."""
+
+    @property
+    def most(self) -> int:
+        """Final draws that reach the error without any control variate, 1/(2 error²), in whole blocks: 192 for 5 %."""
+        return int(max(np.floor(0.5 / self.error**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
 
 
-def block_width(entries: int) -> int:
-    """Draws per block, where all nodes together have so many entries."""
-    widest = max(BLOCK_NUMBERS // max(entries, 1), 1)
-    return int(min(BITS, max(NARROWEST, 2 ** (widest.bit_length() - 1))))
+@dataclass
+class Recall:
+    """What one sweep of an engine leaves to the next: solutions to start from, and the number of draws.
+
+    Results depend on it only within the tolerance of the solver.
+    """
+
+    draws: int | None = None
+    mean: Array | None = None
+    blocks: dict[int, Array] = field(default_factory=dict)
+    sensors: Sensors | None = None
 
 
-class Passes(NamedTuple):
-    """What the two passes find for columns v; see the module's docstring."""
-
-    up: list[Array]
-    """b by node."""
-    through: list[Array]
-    """P b by node (from the parent's side); empty at the root."""
-    total: list[Array]
-    """f by node."""
-    mean: Array
-    """Ē by column."""
-
-
-class Block(NamedTuple):
-    """A block of draws: the prior's, the sites' noise, and the weights that lead from the prior to the posterior."""
-
-    number: int
-    free: Array
-    """δ_0, (entries, draws)."""
-    noise: Array
-    """√τ ξ at the sites, (rows, draws)."""
-    weights: Array
-    """S A⁻¹(S B δ_0 + ξ), (rows, draws): the posterior draw is δ_0 − K Bᵀ weights."""
-    logs: Array
-    """(draws, 3): the estimate of log det of the scaled A, and of its two known traces."""
-
-
-def refusal(
-    tree: RootedTree | None, sites: Sequence[SiteLike], *, exact: bool, correlated: bool
-) -> str | None:
+def refusal(tree: RootedTree | None) -> str | None:
     """Why the matrix-free structure cannot serve, in words; None where it can."""
     if tree is None:
         return "it needs a chain or a tree"
     if tree.phi is not None:
         return "it takes independent individuals, and these move together"
-    if any(len(site.scope) > 1 for site in sites):
-        return "it takes counts and sums of single nodes, not observed flows"
-    if exact:
-        return "it does not take exact counts yet"
-    if correlated:
-        return "it does not take readings with correlated errors yet"
     return None
 
 
+class Sensors:
+    """Where sites look, as rows on the long vector; depends on the tree's shape and on what is known, not on the tilts.
+
+    Attributes
+    ----------
+    rows
+        One row per entry of every site, in the sites' order.
+    seen
+        H: the rows of ordinary sites, then those of correlated readings (whitened), then the exact ones.
+    edges
+        Flat positions of the moves in the vector, by child.
+    """
+
+    def __init__(
+        self, prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike], known: Known
+    ) -> None:
+        self.edges = _seen_moves(prior, tree, sites)
+        moves = np.concatenate([[0], np.cumsum([len(self.edges[v]) for v in sorted(self.edges)])])
+        starts = {v: prior.entries + int(a) for v, a in zip(sorted(self.edges), moves[:-1], strict=True)}
+        width = prior.entries + int(moves[-1])
+        by_site = [_site_rows(prior, tree, site, self.edges, starts, width) for site in sites]
+        self.rows = rows_of(by_site, width)
+        ends = np.cumsum([0, *(len(site) for site in sites)])
+        plain = [k for k in range(len(sites)) if k not in known.exact and k not in known.readings]
+        self.plain = np.concatenate([np.zeros(0, np.intp), *(np.arange(ends[k], ends[k + 1]) for k in plain)])
+        self.known = np.concatenate(
+            [np.zeros(0, np.intp), *(np.arange(ends[k], ends[k + 1]) for k in known.exact)]
+        )
+        self.factors = {k: np.linalg.cholesky(known.readings[k][0]) for k in known.readings}
+        white = [sparse.csr_array(c.T) @ by_site[k] for k, c in self.factors.items()]
+        every = len(self.plain) == self.rows.shape[0]
+        self.seen = (
+            self.rows
+            if every
+            else rows_of([*(by_site[k] for k in plain), *white, *(by_site[k] for k in known.exact)], width)
+        )
+        count = self.seen.shape[0]
+        self.exact = count - sum(len(value) for value in known.exact.values())
+        self.fixed = np.arange(count) >= self.exact
+
+    def arrange(self, tau: Array, nu: Array, known: Known) -> tuple[Array, Array, Array]:
+        """Precisions and potentials of the seen rows, and the exact values (zero elsewhere)."""
+        t, n, c = (np.zeros(self.seen.shape[0]) for _ in range(3))
+        at = len(self.plain)
+        t[:at], n[:at] = tau[self.plain], nu[self.plain]
+        for k, factor in self.factors.items():
+            where = slice(at, at + len(factor))
+            t[where], n[where] = 1.0, solve_triangular(factor, known.readings[k][1], lower=True)
+            at = where.stop
+        c[self.exact :] = np.concatenate(
+            [np.zeros(0), *(np.asarray(x, dtype=float) for x in known.exact.values())]
+        )
+        return t, n, c
+
+
+def _flat_in_tree(tree: RootedTree, site: SiteLike, flat: np.ndarray) -> np.ndarray:
+    """Flat positions in the site's table as positions in the tree's, which has the parent first."""
+    place = tree.place(site.scope)
+    if not place.turned:
+        return flat
+    child, parent = np.divmod(flat, place.shape[0])
+    return np.asarray(parent * place.shape[1] + child)
+
+
+def _seen_moves(prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike]) -> dict[int, np.ndarray]:
+    """Possible moves that some site looks at, sorted, by child."""
+    looked: dict[int, list[np.ndarray]] = {}
+    for site in sites:
+        place = tree.place(site.scope)
+        if place.edge:
+            flat = np.asarray(site.index) if site.index is not None else sparse.coo_array(site.weights).col
+            looked.setdefault(place.node, []).append(_flat_in_tree(tree, site, flat))
+    return {
+        v: np.intersect1d(np.concatenate(flat), prior.flat_index(v)[prior.chances(v) > 0])
+        for v, flat in looked.items()
+    }
+
+
+def _site_rows(
+    prior: PriorOperator,
+    tree: RootedTree,
+    site: SiteLike,
+    edges: dict[int, np.ndarray],
+    starts: dict[int, int],
+    width: int,
+) -> sparse.csr_array:
+    """B of one site, on the long vector; impossible moves have no column: their count is zero."""
+    place = tree.place(site.scope)
+    if site.index is not None:
+        row, at, weight = np.arange(len(site)), np.asarray(site.index), np.ones(len(site))
+    else:
+        held = sparse.coo_array(site.weights)
+        row, at, weight = held.row, held.col, held.data
+    if not place.edge:
+        column = int(prior.node[place.node]) + at
+    else:
+        at, known = _flat_in_tree(tree, site, at), edges[place.node]
+        column = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
+        possible = (known[column] == at) if len(known) else np.zeros(len(at), bool)
+        row, column, weight = row[possible], starts[place.node] + column[possible], weight[possible]
+    return sparse.csr_array((weight, (row, column)), shape=(len(site), width))
+
+
 class MatrixFreeStructure(Structure):
-    """The Gaussian law of a rooted tree's counts, as an operator; entries of all nodes stand in one vector.
+    """The Gaussian law of a rooted tree's counts, as an operator.
 
     Parameters
     ----------
     tree
-        The individual's law, tilts included; transitions may be sparse.
+        The individual's law, tilts included, as a tree or in factors; transitions may be sparse.
     population
         N.
     sites
-        What is observed: entries or sums of single nodes.
+        What is observed: entries or sums of nodes or of flows.
     known
-        Must be empty: exact counts and correlated readings are refused.
+        Exact counts and readings with correlated errors among the sites.
     sampling
         Numbers of draws, and their seed.
+    recall
+        What earlier solves of the same run left; with it, a solve starts from them and leaves log Z (NaN) to the field.
     """
 
     monte_carlo = True
 
     def __init__(
         self,
-        tree: RootedTree,
+        tree: RootedTree | FactoredTree,
         population: float,
         sites: Sequence[SiteLike],
         known: Known | None = None,
         *,
         sampling: Sampling | None = None,
+        recall: Recall | None = None,
     ) -> None:
-        instance(tree, RootedTree, "tree", expected="a RootedTree, for example model.rooted()")
-        self.tree, self.sampling = tree, Sampling() if sampling is None else sampling
+        instance(
+            tree, (RootedTree, FactoredTree), "tree", expected="a RootedTree, for example model.rooted()"
+        )
+        law = FactoredTree.of(tree) if isinstance(tree, RootedTree) else tree
+        self.tree, self.recall = law.tree, recall
+        self.sampling = Sampling() if sampling is None else sampling
         self.population, self.sites, self.known = checked_arguments(population, sites, known)
-        why = refusal(tree, self.sites, exact=bool(self.known.exact), correlated=bool(self.known.readings))
+        why = refusal(self.tree)
         if why is not None:
             raise ModelError(f"the matrix-free structure cannot serve this problem: {why}; use TreeStructure")
-        self.offsets = np.concatenate([[0], np.cumsum(tree.sizes)])
-        self.mu = [np.asarray(m, dtype=float) for m in node_marginals(tree)]
-        self.over_mu = [inverse_or_zero(m) for m in self.mu]
-        size = int(self.offsets[-1])
-        self.rows = sparse.csr_array(
-            sparse.vstack([sparse.csr_array((0, size)), *(self._rows(site) for site in self.sites)])
-        )
-
-    @cached_property
-    def whole(self) -> bool:
-        """Whether every entry is seen once, in the order of the nodes: B is the identity, and is not multiplied with."""
-        count, size = self.rows.shape
-        return bool(
-            count == size and (self.rows.indices == np.arange(size)).all() and (self.rows.data == 1).all()
-        )
-
-    def _rows(self, site: SiteLike) -> sparse.csr_array:
-        """B of one site, on the vector of all nodes' entries."""
-        start, size = self.offsets[self.tree.place(site.scope).node], int(self.offsets[-1])
-        if site.index is not None:
-            place = (np.arange(len(site)), start + np.asarray(site.index))
-            return sparse.csr_array((np.ones(len(site)), place), shape=(len(site), size))
-        held = sparse.coo_array(site.weights)
-        return sparse.csr_array((held.data, (held.row, start + held.col)), shape=(len(site), size))
+        sensors = None if recall is None else recall.sensors
+        if sensors is None:
+            sensors = Sensors(PriorOperator(law, self.population), self.tree, self.sites, self.known)
+        if recall is not None:
+            recall.sensors = sensors
+        self.sensors = sensors
+        self.prior = PriorOperator(law, self.population, sensors.edges)
 
     @cached_property
     def prior_variance(self) -> Array:
-        """N μ (1 − μ) of all entries."""
-        mu = np.concatenate(self.mu)
+        """N μ (1 − μ) of all entries and seen moves."""
+        mu = self.prior.expected / self.population
         return self.population * mu * (1.0 - mu)
 
+    def row_variance(self, rows: sparse.csr_array) -> Array:
+        """The diagonal of B K Bᵀ: a row sees one table only."""
+        mu = self.prior.expected / self.population
+        found = self.population * (rows.power(2) @ mu - (rows @ mu) ** 2)
+        return np.where(found > 1e-14 * self.population, found, 0.0)
+
     @cached_property
-    def row_variance(self) -> Array:
-        """The diagonal of B K Bᵀ: a row sees one node only."""
-        mu = np.concatenate(self.mu)
-        found = self.population * (self.rows.power(2) @ mu - (self.rows @ mu) ** 2)
-        return np.where(found > 0, found, 0.0)
+    def seen_variance(self) -> Array:
+        """Of the rows of H."""
+        return self.row_variance(self.sensors.seen)
 
-    def passes(self, values: Array) -> Passes:
-        """One pass up and one down, for v of shape (entries, columns)."""
-        tree, parents = self.tree, self.tree.parents
-        up = [values[a:b].copy() for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
-        through: list[Array] = [np.empty(0)] * len(up)
-        for v in range(len(up) - 1, 0, -1):
-            through[v] = np.asarray(tree.transitions[v] @ up[v])
-            up[parents[v]] += through[v]
-        total = [up[0]]
-        for v in range(1, len(up)):
-            u = parents[v]
-            above = total[u] - through[v]
-            above *= self.mu[u][:, None]
-            below = np.asarray(tree.transitions[v].T @ above)
-            below *= self.over_mu[v][:, None]
-            below += up[v]
-            total.append(below)
-        return Passes(up, through, total, self.mu[0] @ up[0])
-
-    def covariance_times(self, values: Array) -> Array:
-        """K v, for v of shape (entries, columns)."""
-        return self._nodes(self.passes(values))
-
-    def _nodes(self, found: Passes) -> Array:
-        made = np.empty((int(self.offsets[-1]), len(found.mean)))
-        for v, (m, f) in enumerate(zip(self.mu, found.total, strict=True)):
-            part = made[self.offsets[v] : self.offsets[v + 1]]
-            np.subtract(f, found.mean, out=part)
-            part *= (self.population * m)[:, None]
-        return made
+    def system(self, tau: Array) -> System:
+        """A at the positive ones among the precisions."""
+        return System(
+            self.prior, self.sensors.seen, self.seen_variance, np.maximum(tau, 0.0), self.sensors.fixed
+        )
 
     def seen_covariance_times(self, weights: Array) -> Array:
-        """B K Bᵀ w."""
-        if self.whole:
-            return self.covariance_times(weights)
-        return np.asarray(self.rows @ self.covariance_times(np.asarray(self.rows.T @ weights)))
+        """H K Hᵀ w."""
+        return np.asarray(self.sensors.seen @ self.prior.times(np.asarray(self.sensors.seen.T @ weights)))
 
-    def weights(self, tau: Array, right: Array) -> Array:
-        """The solution q of (I + τ B K Bᵀ) q = right, (rows, columns)."""
+    def weights(self, tau: Array, right: Array, value: Array | None = None, *, sweep: bool = False) -> Array:
+        """q with δ = K Hᵀ q: q = right − τ Hδ at ordinary rows, Hδ = value at the exact ones; columns at once."""
+        target = np.zeros_like(right) if value is None else np.where(self.sensors.fixed[:, None], value, 0.0)
         if (tau < 0).any():
-            return self._weights_of_any_sign(tau, right)
-        d = 1.0 + tau * self.row_variance
-        s = np.sqrt(tau / d)[:, None]
-        solved = _conjugate(self._scaled(s, d), s * self.seen_covariance_times(right), SOLVED).x
-        return right - s * solved
+            return self._weights_of_any_sign(tau, right, target)
+        system, recall = self.system(tau), self.recall
+        scaled = system.scale[:, None] * (self.seen_covariance_times(right) - target)
+        start = recall.mean if recall is not None and sweep else None
+        solved = conjugate(system, scaled, FOLLOWED if sweep and recall is not None else SOLVED, start)
+        if recall is not None and sweep:
+            recall.mean = solved.x
+        return right - system.scale[:, None] * solved.x
 
-    def _scaled(self, s: Array, d: Array) -> Callable[[Array], Array]:
-        """A scaled to unit diagonal: x/d + s B K Bᵀ s x."""
-        over = 1.0 / d[:, None]
+    def _weights_of_any_sign(self, tau: Array, right: Array, target: Array) -> Array:
+        """As :meth:`weights`, under the covariance given the exact counts, for which each product solves a system of its own."""
+        if not self.sensors.fixed.any():
+            return of_any_sign(self.seen_covariance_times, tau, right, SOLVED.absolute)
+        system = self.system(np.zeros_like(tau))
 
-        def times(x: Array) -> Array:
-            image = self.seen_covariance_times(s * x)
-            image *= s
-            image += over * x
-            return image
+        def held(w: Array, exact: Array) -> Array:
+            """Weights that include the exact rows' own, with which these have the values ``exact``."""
+            scaled = system.scale[:, None] * (self.seen_covariance_times(w) - exact)
+            return w - system.scale[:, None] * conjugate(system, scaled, SOLVED).x
 
-        return times
+        shift = held(np.zeros_like(right), target)
+        pushed = right - tau[:, None] * self.seen_covariance_times(shift)
+        nothing = np.zeros_like(right)
+        q = of_any_sign(lambda w: self.seen_covariance_times(held(w, nothing)), tau, pushed, SOLVED.absolute)
+        return shift + held(q, nothing)
 
-    def _weights_of_any_sign(self, tau: Array, right: Array) -> Array:
-        """As :meth:`weights`: conjugate gradients on (K_B⁻¹ + τ) y = right, y = K_B q, with K_B as preconditioner.
-
-        Only K_B itself is needed, because q is carried along; what must be positive is the posterior's precision, not τ.
-        """
-        t = tau[:, None]
-        q, residual = np.zeros_like(right), right.copy()
-        z = self.seen_covariance_times(residual)
-        way_q, way_y, rho = residual.copy(), z, (residual * z).sum(axis=0)
-        target = SOLVED**2 * rho
-        for _ in range(MOST_ITERATIONS):
-            live = rho > np.maximum(target, 0.0)
-            if not live.any():
-                return q
-            image = way_q + t * way_y
-            curvature = (way_y * image).sum(axis=0)
-            if (curvature[live] <= 0).any():
-                raise NotPositiveDefinite
-            length = np.where(live, rho / np.where(live, curvature, 1.0), 0.0)
-            q += length * way_q
-            residual -= length * image
-            z = self.seen_covariance_times(residual)
-            old, rho = rho, np.where(live, (residual * z).sum(axis=0), rho)
-            turn = np.where(live, rho / np.where(live, old, 1.0), 0.0)
-            way_q, way_y = residual + turn * way_q, z + turn * way_y
-        raise FloatingPointError(_NOT_SOLVED)
+    def blocks(self, tau: Array, first: int, draws: int, width: int) -> Iterator[Block]:
+        """Posterior draws, block by block from number ``first``; sites with a negative precision are left out."""
+        system = self.system(tau)
+        for k, start in enumerate(range(0, draws, width)):
+            size = min(width, draws - start)
+            yield posterior_block(system, self.sampling.seed, first + k, size, None, again=False)
 
     @property
     def block(self) -> int:
         """Draws per block."""
-        return block_width(int(self.offsets[-1]))
-
-    def prior_draws(self, number: int, size: int) -> Array:
-        """Draws from the prior, N(0, K) up to second moments: block ``number``, shape (entries, size), size ≤ 64."""
-        from headcount.structure._matrix_free_kernels import step_draws
-
-        drawn: list[Array] = []
-        for v, key in enumerate(self._keys(number)):
-            below = np.zeros((self.tree.sizes[v], size))
-            above = np.zeros((1, size)) if v == 0 else drawn[self.tree.parents[v]]
-            step_draws(*self._moves(v), key, above, below)
-            drawn.append(below)
-        return np.concatenate(drawn)
-
-    def _keys(self, number: int) -> np.ndarray:
-        """One key of random signs per node."""
-        sequence = np.random.SeedSequence([self.sampling.seed, number])
-        return sequence.generate_state(len(self.mu), np.uint64)
-
-    def _moves(self, v: int) -> tuple[np.ndarray, np.ndarray, Array, Array]:
-        """Row ends, columns and chances of the moves into node v, and the expected counts they start from.
-
-        The root is a step from one cell that holds everyone.
-        """
-        if v == 0:
-            ends, columns = _full_index(1, len(self.mu[0]))
-            return ends, columns, self.mu[0], np.array([self.population])
-        matrix, expected = self.tree.transitions[v], self.population * self.mu[self.tree.parents[v]]
-        if sparse.issparse(matrix):
-            held: Any = matrix
-            return (
-                held.indptr.astype(np.int32),
-                held.indices.astype(np.int32, copy=False),
-                held.data,
-                expected,
-            )
-        ends, columns = _full_index(*matrix.shape)
-        return ends, columns, np.ascontiguousarray(matrix, dtype=float).reshape(-1), expected
-
-    def blocks(self, tau: Array, draws: int) -> Iterator[Block]:
-        """Posterior draws, block by block; sites with a negative precision are left out."""
-        positive = np.maximum(tau, 0.0)
-        root, d = np.sqrt(positive)[:, None], 1.0 + positive * self.row_variance
-        s = root / np.sqrt(d)[:, None]
-        for number, start in enumerate(range(0, draws, self.block)):
-            size = min(self.block, draws - start)
-            free = self.prior_draws(number, size)
-            rng = np.random.default_rng(np.random.SeedSequence([self.sampling.seed, number, 1]))
-            noise = rng.standard_normal((len(tau), size))
-            right = (root * (self.rows @ free) + noise) / np.sqrt(d)[:, None]
-            solved = _conjugate(self._scaled(s, d), right, DRAWN)
-            logs = np.stack(
-                [solved.log_forms(), (right**2).sum(axis=0), (right * solved.x).sum(axis=0)], axis=1
-            )
-            yield Block(number, free, root * noise, s * solved.x, logs)
+        return block_width(self.prior.size)
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
-        """See :class:`Structure`; variances and log Z from the draws of a sweep."""
-        precision, potential = _joined(tau), _joined(nu)
+        """See :class:`Structure`; variances (and, without a recall, log Z) from the draws of a sweep."""
+        t, n, c = self.sensors.arrange(_joined(tau), _joined(nu), self.known)
         with threads_for(max(self.tree.sizes)):
-            weights = self.weights(precision, potential[:, None])
-            mean = self.seen_covariance_times(weights)[:, 0]
-            squares, logs = Squares(self.row_variance, np.maximum(precision, 0.0)), []
-            for block in self.blocks(precision, self.sampling.sweep):
-                free = np.asarray(self.rows @ block.free)
-                squares.add(free, free - self.seen_covariance_times(block.weights), block.noise)
-                logs.append(block.logs)
-        variance, _ = squares.variances()
-        log_z, _ = self.log_z(precision, potential, mean, variance, np.concatenate(logs))
-        variance = _corrected(variance, precision)
-        ends = np.cumsum([0, *(len(t) for t in tau)])
+            weights = self.weights(t, n[:, None], c[:, None], sweep=True)
+            image = self.prior.times(np.asarray(self.sensors.seen.T @ weights))
+            mean = np.asarray(self.sensors.rows @ image)[:, 0]
+            variance, log_z = self._sweep(t, n, np.asarray(self.sensors.seen @ image)[:, 0])
+        ends = np.cumsum([0, *(len(x) for x in tau)])
         pieces = [slice(a, b) for a, b in pairwise(ends)]
         return Moments(tuple(mean[p] for p in pieces), tuple(variance[p] for p in pieces), log_z)
 
+    def _sweep(self, tau: Array, nu: Array, mean: Array) -> tuple[Array, float]:
+        """Variances of all rows and log Z, from as many draws as sweeps need."""
+        recall = self.recall
+        wanted = self.sampling.sweep
+        if wanted is None:
+            wanted = recall.draws if recall is not None else None
+        least = WIDEST if self.prior.size <= SMALL else NARROWEST
+        draws = least if wanted is None else wanted
+        squares, seen, logs = self._drawn(tau, draws)
+        if wanted is None:
+            need = draws * (squares.typical_error() / SWEEP_ERROR) ** 2
+            need = 2 ** int(np.ceil(np.log2(max(need, NARROWEST))))
+            if need > draws:
+                draws = min(need, MOST_IN_SWEEPS)
+                squares, seen, logs = self._drawn(tau, draws)
+        if recall is not None:
+            recall.draws = draws
+        variance, _ = squares.variances()
+        seen_variance, _ = seen.variances()
+        log_z, _ = self.log_z(tau, nu, mean, seen_variance, logs)
+        variance = _corrected(variance, self._own(tau, self.sensors.rows))
+        variance[self.sensors.known] = 0.0
+        return self._settled(variance, self.row_variance(self.sensors.rows)), log_z
+
+    def _settled(self, variance: Array, prior: Array) -> Array:
+        """Variances with zero for what follows from exact counts: there, draws have only the solver's error."""
+        if not self.sensors.fixed.any():
+            return variance
+        return np.where(variance > FOLLOWS * prior, variance, 0.0)
+
+    def _drawn(self, tau: Array, draws: int) -> tuple[Squares, Squares, Array]:
+        """Squares of the sites' rows and of H's, and the terms of log det A."""
+        sensors, recall, system = self.sensors, self.recall, self.system(tau)
+        same = sensors.rows is sensors.seen
+        own = np.maximum(tau, 0.0) if same else np.maximum(self._own(tau, sensors.rows), 0.0)
+        squares = Squares(self.row_variance(sensors.rows), own)
+        seen = squares if same else Squares(self.seen_variance, system.tau)
+        logs = []
+        width = min(self.block, draws)
+        for number, start in enumerate(range(0, draws, width)):
+            size = min(width, draws - start)
+            last = None if recall is None else recall.blocks.get(number)
+            if last is not None and last.shape != (len(tau), size):
+                last = None
+            block = posterior_block(system, self.sampling.seed, number, size, last, again=recall is not None)
+            if recall is not None:
+                recall.blocks[number] = block.solution
+            moved = block.free - self.prior.times(np.asarray(sensors.seen.T @ block.weights))
+            free, after = np.asarray(sensors.rows @ block.free), np.asarray(sensors.rows @ moved)
+            if same:
+                squares.add(free, after, block.noise)
+            else:
+                noise = np.zeros_like(free)
+                noise[sensors.plain] = block.noise[: len(sensors.plain)]
+                squares.add(free, after, noise)
+                seen.add(np.asarray(sensors.seen @ block.free), np.asarray(sensors.seen @ moved), block.noise)
+            logs.append(block.logs)
+        return squares, seen, np.concatenate(logs)
+
+    def _own(self, tau: Array, rows: sparse.csr_array) -> Array:
+        """The precision of each site's row: its own; zero for readings with correlated errors and exact counts."""
+        made = np.zeros(rows.shape[0])
+        made[self.sensors.plain] = tau[: len(self.sensors.plain)]
+        return made
+
     def log_z(self, tau: Array, nu: Array, mean: Array, variance: Array, logs: Array) -> tuple[float, float]:
-        """½ ν·δ − ½ log det A, and its Monte-Carlo standard error; ``variance`` is that without negative sites."""
+        """½ ν·Hδ − ½ log det A, and its Monte-Carlo standard error; ``variance`` is that without negative sites.
+
+        NaN beside exact counts, which have a density and no probability here, and where draws were started from others.
+        """
         if not len(tau):
             return 0.0, 0.0
-        log_det, error = _regressed(logs, len(tau))
-        log_det += float(np.log1p(np.maximum(tau, 0.0) * self.row_variance).sum())
+        if self.sensors.fixed.any() or np.isnan(logs).any():
+            return float("nan"), float("nan")
+        log_det, error = regressed(logs, len(tau))
+        log_det += float(np.log1p(np.maximum(tau, 0.0) * self.seen_variance).sum())
         negative = tau < 0
         left = 1.0 + tau[negative] * variance[negative]
         if (left <= 0).any():
@@ -377,12 +425,11 @@ class MatrixFreeStructure(Structure):
         return 0.5 * float(nu @ mean) - 0.5 * (log_det + float(np.log(left).sum())), 0.5 * error
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> MatrixFreeField:
-        """See :class:`Structure`; variances and log Z from the final number of draws."""
-        return MatrixFreeField(self, _joined(tau), _joined(nu))
+        """See :class:`Structure`; variances and log Z from the final draws."""
+        return MatrixFreeField(self, *self.sensors.arrange(_joined(tau), _joined(nu), self.known))
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """What all final draws together say."""
 
     variance: Array
@@ -395,30 +442,128 @@ class Survey:
     log_z: tuple[float, float]
 
 
-@dataclass(frozen=True)
+class Tally:
+    """Sums over final draws, to which more can be added."""
+
+    def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
+        self.structure, self.tau, self.draws, self.blocks = structure, tau, 0, 0
+        prior, seen = structure.prior, structure.sensors.seen
+        # Entries that are seen by themselves: their own sites make the local model.
+        alone = (np.diff(seen.indptr) == 1) & (np.asarray(seen.sum(axis=1)) == 1) & ~structure.sensors.fixed
+        self.own = sparse.csr_array(seen.T @ sparse.diags_array(alone.astype(float)))
+        positive = np.maximum(tau, 0.0)
+        self.squares = Squares(structure.prior_variance, self.own @ positive)
+        self.of_rows = Squares(structure.seen_variance, np.where(structure.sensors.fixed, 0.0, positive))
+        count = [0, *(len(prior.step(v).columns) for v in range(1, len(prior.sizes)))]
+        self.before, self.after = ([np.zeros(n) for n in count] for _ in range(2))
+        self.logs: list[Array] = []
+
+    def add(self, draws: int) -> None:
+        """So many draws more."""
+        for block in self.structure.blocks(self.tau, self.blocks, draws, self.structure.block):
+            self._add(block)
+
+    def _add(self, block: Block) -> None:
+        from headcount.structure._matrix_free_kernels import flow_squares
+
+        structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
+        found = prior.passes(np.asarray(seen.T @ block.weights))
+        moved = block.free - prior.values(found)
+        self.squares.add(block.free, moved, np.asarray(self.own @ block.noise))
+        self.of_rows.add(np.asarray(seen @ block.free), np.asarray(seen @ moved), block.noise)
+        self.logs.append(block.logs)
+        named = keys(prior, structure.sampling.seed, block.number)
+        for v in range(1, len(prior.sizes)):
+            above = block.free[prior.slice(int(prior.parents[v]))]
+            pull = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
+            flow_squares(
+                *prior.step(v), named[v], above, pull, found.up[prior.slice(v)], self.before[v], self.after[v]
+            )
+        self.draws += block.free.shape[1]
+        self.blocks += 1
+
+    def missing(self) -> int:
+        """How many draws more would bring nine sds in ten, of cells and of each table of flows, to the error that is wanted."""
+        sampling = self.structure.sampling
+        errors = (self.squares.variances()[1], *(self._flows(v)[1] for v in range(1, len(self.before))))
+        worst = max(float(np.quantile(e, MOST)) for e in errors if len(e))
+        needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), sampling.most)
+        return max(needed - self.draws, 0)
+
+    def _flows(self, v: int) -> tuple[Array, Array]:
+        """Variance and relative error of the sds of the moves into v; the prior's draws are the control variate."""
+        prior = self.structure.prior
+        step = prior.step(v)
+        table = np.repeat(step.expected, np.diff(step.ends)) * prior.chances(v)
+        known = table * (1.0 - table / self.structure.population)
+        variance, loose = controlled(
+            self.after[v] / self.draws, self.before[v] / self.draws, known, self.draws
+        )
+        return np.minimum(variance, known), np.sqrt(loose / (2.0 * self.draws))
+
+    def survey(self, nu: Array, seen_mean: Array) -> Survey:
+        """Variances with their errors, and log Z."""
+        structure, count = self.structure, len(self.before)
+        variance, error = self.squares.variances()
+        rows_variance, _ = self.of_rows.variances()
+        flows = [self._flows(v) for v in range(1, count)]
+        logs = np.concatenate(self.logs) if self.logs else np.zeros((0, 3))
+        log_z = structure.log_z(self.tau, nu, seen_mean, rows_variance, logs)
+        variance = _corrected(variance, self.own @ np.minimum(self.tau, 0.0))
+        variance = structure._settled(variance, structure.prior_variance)
+        nothing = np.empty(0)
+        return Survey(
+            variance, error, (nothing, *(f[0] for f in flows)), (nothing, *(f[1] for f in flows)), log_z
+        )
+
+
 class MatrixFreeField(Field):
     """The posterior: means by one solve, variances of all nodes and moves in one survey of the final draws."""
 
-    structure: MatrixFreeStructure
-    tau: Array
-    nu: Array
+    def __init__(self, structure: MatrixFreeStructure, tau: Array, nu: Array, value: Array) -> None:
+        self.structure, self.tau, self.nu, self.value = structure, tau, nu, value
+        self._tally: Tally | None = None
+        self._survey: Survey | None = None
 
     @cached_property
     def _mean_passes(self) -> Passes:
         structure = self.structure
         with threads_for(max(structure.tree.sizes)):
-            weights = structure.weights(self.tau, self.nu[:, None])
-            return structure.passes(np.asarray(structure.rows.T @ weights))
+            weights = structure.weights(self.tau, self.nu[:, None], self.value[:, None])
+            return structure.prior.passes(np.asarray(structure.sensors.seen.T @ weights))
 
     @cached_property
     def _mean(self) -> Array:
-        return self.structure._nodes(self._mean_passes)[:, 0]
+        return self.structure.prior.values(self._mean_passes)[:, 0]
 
-    @cached_property
+    @property
     def survey(self) -> Survey:
-        """One run over all final draws."""
+        """What the final draws say."""
+        if self._survey is None:
+            asked = self.structure.sampling.final
+            if self._tally is None:
+                self._tally = Tally(self.structure, self.tau)
+                with threads_for(max(self.structure.tree.sizes)):
+                    self._tally.add(LEAST_FINAL if asked is None else asked)
+                    while asked is None and (more := self._tally.missing()):
+                        self._tally.add(more)
+            self._survey = self._tally.survey(self.nu, np.asarray(self.structure.sensors.seen @ self._mean))
+        return self._survey
+
+    @property
+    def draws(self) -> int:
+        """Final draws so far."""
+        assert self.survey is not None
+        assert self._tally is not None
+        return self._tally.draws
+
+    def more_draws(self, draws: int) -> None:
+        """Add so many final draws to those there are."""
+        assert self.survey is not None
+        assert self._tally is not None
         with threads_for(max(self.structure.tree.sizes)):
-            return _survey(self)
+            self._tally.add(draws)
+        self._survey = None
 
     @property
     def log_z(self) -> tuple[float, float]:
@@ -429,61 +574,61 @@ class MatrixFreeField(Field):
         """See :class:`Field`."""
         place = self.structure.tree.place(scope)
         if not place.edge:
-            return self._mean[self._entries(place.node)]
+            return self._mean[self.structure.prior.slice(place.node)]
         return self._table(scope, self._flow_mean(place.node))
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
         place = self.structure.tree.place(scope)
         if not place.edge:
-            return self.survey.variance[self._entries(place.node)]
-        return self._table(scope, self.survey.flow_variance[place.node])
+            return self.survey.variance[self.structure.prior.slice(place.node)]
+        return self._table(scope, self._flow_spread(place.node)[0])
 
     def mc_error(self, scope: Scope) -> Array:
         """Monte-Carlo standard error of every entry's sd."""
         place = self.structure.tree.place(scope)
         if not place.edge:
-            where = self._entries(place.node)
+            where = self.structure.prior.slice(place.node)
             return np.sqrt(self.survey.variance[where]) * self.survey.error[where]
-        v = place.node
-        return self._table(scope, np.sqrt(self.survey.flow_variance[v]) * self.survey.flow_error[v])
+        variance, error = self._flow_spread(place.node)
+        return self._table(scope, np.sqrt(variance) * error)
 
     def moves(self, scope: Scope) -> MovesOf | None:
         """See :class:`Field`: for sparse transitions named (parent, child)."""
         place = self.structure.tree.place(scope)
         v = place.node
-        if not place.edge or place.turned or not sparse.issparse(self.structure.tree.transitions[v]):
+        if not place.edge or place.turned or not sparse.issparse(self.structure.prior.law.kernels[v]):
             return None
-        variance = self.survey.flow_variance[v]
+        variance, error = self._flow_spread(v)
         return MovesOf(
-            self._flat_index(v), self._flow_mean(v), variance, np.sqrt(variance) * self.survey.flow_error[v]
+            self.structure.prior.flat_index(v), self._flow_mean(v), variance, np.sqrt(variance) * error
         )
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """See :class:`Field`; exact, one solve per entry of ``b``. Single nodes only."""
-        structure = self.structure
+        structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
         places = [structure.tree.place(scope) for scope in (a, b)]
         if any(place.edge for place in places):
             raise ModelError(
                 "the matrix-free structure gives covariances of single nodes, and variances of flows: "
                 'ask for nodes, or use TiltedEP(structure="tree")'
             )
-        rows, columns = (self._entries(place.node) for place in places)
+        rows, columns = (prior.slice(place.node) for place in places)
         found = np.empty((rows.stop - rows.start, columns.stop - columns.start))
         with threads_for(max(structure.tree.sizes)):
             for start in range(columns.start, columns.stop, structure.block):
                 stop = min(start + structure.block, columns.stop)
-                unit = np.zeros((int(structure.offsets[-1]), stop - start))
+                unit = np.zeros((prior.size, stop - start))
                 unit[np.arange(start, stop), np.arange(stop - start)] = 1.0
-                right = self.tau[:, None] * (structure.rows @ structure.covariance_times(unit))
-                unit -= structure.rows.T @ structure.weights(self.tau, right)
-                part = structure.covariance_times(unit)
+                image = np.asarray(seen @ prior.times(unit))
+                unit += seen.T @ structure.weights(self.tau, -self.tau[:, None] * image, -image)
+                part = prior.times(unit)
                 found[:, start - columns.start : stop - columns.start] = part[rows]
         return found
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
         """See :class:`Field`; normal draws, all tables dense."""
-        structure, tree = self.structure, self.structure.tree
+        structure, tree, prior = self.structure, self.structure.tree, self.structure.prior
         if (self.tau < 0).any():
             raise ModelError(
                 'sites with a negative precision cannot be drawn without matrices: use TiltedEP(structure="tree")'
@@ -491,163 +636,89 @@ class MatrixFreeField(Field):
         entries = max(sum(tree.sizes[u] * s for u, s in zip(tree.parents, tree.sizes, strict=True)), 1)
         memory.require(3 * 8 * size * entries, f"{size} draws of all tables", remedy="ask for fewer draws")
         free, flows = self._normal_draws(size, rng)
-        root, d = np.sqrt(self.tau)[:, None], 1.0 + self.tau * structure.row_variance
-        s = root / np.sqrt(d)[:, None]
-        right = root * (structure.rows @ free) + rng.standard_normal((len(self.tau), size))
+        system = structure.system(self.tau)
+        over = np.where(system.fixed, 0.0, 1.0 / np.sqrt(system.d))[:, None]
+        right = system.scale[:, None] * (system.rows @ free) + over * rng.standard_normal(
+            (len(self.tau), size)
+        )
         with threads_for(max(tree.sizes)):
-            solved = _conjugate(structure._scaled(s, d), right / np.sqrt(d)[:, None], DRAWN).x
-            found = structure.passes(np.asarray(structure.rows.T @ (s * solved)))
+            solved = conjugate(system, right, Stop(relative=1e-6)).x
+            found = prior.passes(np.asarray(system.rows.T @ (system.scale[:, None] * solved)))
         if len(tree.sizes) == 1:
-            return {tree.variables: (free - structure._nodes(found)).T + self._mean}
+            return {tree.variables: (free - prior.values(found)).T + self._mean}
         drawn: dict[Scope, Array] = {}
         for v in range(1, len(tree.sizes)):
             u = tree.parents[v]
             edge = (tree.variables[u], tree.variables[v])
-            pull = (found.total[u] - found.through[v] - found.mean).T[:, :, None] + found.up[v].T[:, None, :]
-            drawn[edge] = flows[v] - _expected_table(structure, v) * pull + self.mean(edge)
+            table = self._pulled(v, found)
+            drawn[edge] = flows[v] - table + self.mean(edge)
         return drawn
 
+    def _pulled(self, v: int, found: Passes) -> Array:
+        """K Hᵀ w at all moves into v, (columns, L_u, L_v)."""
+        prior = self.structure.prior
+        side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
+        pull = side.T[:, :, None] + found.up[prior.slice(v)].T[:, None, :]
+        moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
+        pull[:, prior.seen.origin[moves], prior.seen.dest[moves]] += found.held[moves].T
+        expected = np.zeros(pull.shape[1:])
+        expected.reshape(-1)[prior.flat_index(v)] = self._moves_expected(v)
+        return np.asarray(expected * pull)
+
+    def _moves_expected(self, v: int) -> Array:
+        step = self.structure.prior.step(v)
+        return np.asarray(np.repeat(step.expected, np.diff(step.ends)) * self.structure.prior.chances(v))
+
     def _normal_draws(self, size: int, rng: np.random.Generator) -> tuple[Array, list[Array]]:
-        """Prior draws of all entries (entries, size), and of all tables (size, L_u, L_v)."""
-        tree, n = self.structure.tree, self.structure.population
+        """Prior draws of the long vector (size of K, size), and of all tables (size, L_u, L_v)."""
+        prior = self.structure.prior
         nodes: list[Array] = []
         flows: list[Array] = []
-        for v, u in enumerate(tree.parents):
-            chances = self.structure.mu[0][None, :] if v == 0 else _dense(tree.transitions[v])
-            rows = np.array([n]) if v == 0 else n * self.structure.mu[u]
+        moves: list[Array] = []
+        for v, u in enumerate(prior.law.tree.parents):
+            step = prior.step(v)
+            chances = np.zeros((len(step.expected), prior.sizes[v]))
+            if v == 0:
+                chances[0] = prior.mu[prior.slice(0)]
+            else:
+                chances.reshape(-1)[prior.flat_index(v)] = prior.chances(v)
             above = np.zeros((size, 1)) if v == 0 else nodes[u]
-            w = rng.standard_normal((size, *chances.shape)) * np.sqrt(rows[:, None] * chances)
+            w = rng.standard_normal((size, *chances.shape)) * np.sqrt(step.expected[:, None] * chances)
             flows.append(w + chances * (above - w.sum(axis=2))[:, :, None])
             nodes.append(flows[-1].sum(axis=1))
-        return np.concatenate([x.T for x in nodes]), flows
-
-    def _entries(self, v: int) -> slice:
-        return slice(int(self.structure.offsets[v]), int(self.structure.offsets[v + 1]))
+            part = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
+            moves.append(flows[-1][:, prior.seen.origin[part], prior.seen.dest[part]])
+        return np.concatenate([x.T for x in (*nodes, *moves)]), flows
 
     def _flow_mean(self, v: int) -> Array:
         """Mean deviation of the possible moves into v."""
-        found, u = self._mean_passes, self.structure.tree.parents[v]
-        ends, columns, chances, expected = self.structure._moves(v)
-        at = np.repeat(np.arange(len(expected)), np.diff(ends))
-        pull = (found.total[u] - found.through[v] - found.mean)[:, 0]
-        return np.asarray(expected[at] * chances * (pull[at] + found.up[v][columns, 0]))
+        found, prior = self._mean_passes, self.structure.prior
+        step = prior.step(v)
+        at = np.repeat(np.arange(len(step.expected)), np.diff(step.ends))
+        side = (found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean)[:, 0]
+        pull = side[at] + found.up[prior.slice(v)][step.columns, 0]
+        moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
+        pull[prior.seen.place[moves]] += found.held[moves, 0]
+        return np.asarray(self._moves_expected(v) * pull)
 
-    def _flat_index(self, v: int) -> np.ndarray:
-        """Positions of the possible moves into v in the flat (parent, child) table."""
-        ends, columns, _, expected = self.structure._moves(v)
-        at = np.repeat(np.arange(len(expected)), np.diff(ends))
-        return at * self.structure.tree.sizes[v] + columns
+    def _flow_spread(self, v: int) -> tuple[Array, Array]:
+        """Variances of the possible moves into v, and relative errors of their sds; moves that are seen have their own."""
+        prior, survey = self.structure.prior, self.survey
+        variance, error = survey.flow_variance[v], survey.flow_error[v]
+        a, b = int(prior.seen.ends[v]), int(prior.seen.ends[v + 1])
+        if a == b:
+            return variance, error
+        variance, error = variance.copy(), error.copy()
+        variance[prior.seen.place[a:b]] = survey.variance[prior.entries + a : prior.entries + b]
+        error[prior.seen.place[a:b]] = survey.error[prior.entries + a : prior.entries + b]
+        return variance, error
 
     def _table(self, scope: Scope, values: Array) -> Array:
         """Values of the possible moves as a dense table in the scope's order."""
         place = self.structure.tree.place(scope)
         flat = np.zeros(place.shape[0] * place.shape[1])
-        flat[self._flat_index(place.node)] = values
+        flat[self.structure.prior.flat_index(place.node)] = values
         return np.asarray(place.turn(flat.reshape(place.shape)))
-
-
-def _survey(field: MatrixFreeField) -> Survey:
-    """Variances of nodes and moves, and log Z, from all final draws."""
-    from headcount.structure._matrix_free_kernels import flow_squares
-
-    structure, tau = field.structure, field.tau
-    tree, draws = structure.tree, structure.sampling.final
-    prior, positive = structure.prior_variance, np.maximum(tau, 0.0)
-    # Entries that are seen by themselves: their own sites make the local model.
-    alone = sparse.diags_array(
-        ((np.diff(structure.rows.indptr) == 1) & (structure.rows.sum(axis=1) == 1)).astype(float)
-    )
-    own = sparse.csr_array(structure.rows.T @ alone)
-    squares, of_rows = Squares(prior, own @ positive), Squares(structure.row_variance, positive)
-    count = [0 if v == 0 else len(structure._moves(v)[1]) for v in range(len(tree.sizes))]
-    before, after = ([np.zeros(n) for n in count] for _ in range(2))
-    logs = []
-    for block in structure.blocks(tau, draws):
-        found = structure.passes(np.asarray(structure.rows.T @ block.weights))
-        moved = block.free - structure._nodes(found)
-        squares.add(block.free, moved, np.asarray(own @ block.noise))
-        of_rows.add(np.asarray(structure.rows @ block.free), np.asarray(structure.rows @ moved), block.noise)
-        logs.append(block.logs)
-        keys = structure._keys(block.number)
-        for v in range(1, len(tree.sizes)):
-            u = tree.parents[v]
-            above = block.free[structure.offsets[u] : structure.offsets[u + 1]]
-            pull = found.total[u] - found.through[v] - found.mean
-            flow_squares(*structure._moves(v), keys[v], above, pull, found.up[v], before[v], after[v])
-    variance, error = squares.variances()
-    rows_variance, _ = of_rows.variances()
-    flows = [_flow_variance(structure, v, before[v], after[v], draws) for v in range(1, len(tree.sizes))]
-    seen_mean = np.asarray(structure.rows @ field._mean)
-    log_z = structure.log_z(
-        tau, field.nu, seen_mean, rows_variance, np.concatenate(logs) if logs else np.zeros((0, 3))
-    )
-    return Survey(
-        _corrected(variance, own @ np.minimum(tau, 0.0)),
-        error,
-        (np.empty(0), *(f[0] for f in flows)),
-        (np.empty(0), *(f[1] for f in flows)),
-        log_z,
-    )
-
-
-def _flow_variance(
-    structure: MatrixFreeStructure, v: int, before: Array, after: Array, draws: int
-) -> tuple[Array, Array]:
-    """Variance and relative error of the sds of the moves into v; the prior's draws are the control variate."""
-    ends, _, chances, expected = structure._moves(v)
-    table = np.repeat(expected, np.diff(ends)) * chances
-    known = table * (1.0 - table / structure.population)
-    variance, loose = _controlled(after / draws, before / draws, known, draws)
-    return np.minimum(variance, known), np.sqrt(loose / (2.0 * draws))
-
-
-class Squares:
-    r"""Mean squares of draws of some counts, and what they say of the counts' posterior variances V.
-
-    With k the prior variance of a count, τ the precision of its own sites and ξ their noise, each posterior draw δ gives two independent
-    estimates, of V and of 1 − τV, by :math:`\delta^2` and by :math:`y^2, \; y = \sqrt\tau\delta + \xi`. Their ratio is the variance
-    without the own sites, C = V/(1 − τV), which is at most k; and V = C/(1 + τC). Both have the local model's draws as control variates,
-    :math:`\hat V = m\,(V_{loc}/m_{loc})^{\rho}`, ρ = V/V_loc the correlation of the squares: the power keeps it positive.
-    """
-
-    def __init__(self, prior: Array, tau: Array) -> None:
-        self.prior, self.tau, self.draws = prior, tau, 0
-        self.sums = np.zeros((4, len(prior)))
-
-    def add(self, free: Array, moved: Array, noise: Array) -> None:
-        """Prior draws, posterior draws and √τ ξ, each (counts, draws)."""
-        prior, tau = self.prior[:, None], self.tau[:, None]
-        self.draws += free.shape[1]
-        for total, part in zip(
-            self.sums, (moved, free - prior * noise, tau * moved + noise, tau * free + noise), strict=True
-        ):
-            total += np.einsum("ij,ij->i", part, part)
-
-    def variances(self) -> tuple[Array, Array]:
-        """V, and the relative Monte-Carlo errors of the sds."""
-        prior, tau = self.prior, self.tau
-        drawn, local, left, local_left = self.sums / max(self.draws, 1)
-        scale = 1.0 + tau * prior
-        variance, loose = _controlled(drawn, local / scale**2, prior / scale, self.draws)
-        rest, also_loose = _controlled(left, local_left / scale**2, tau / scale, self.draws)
-        alone = tau <= 0
-        rest = np.where(alone, 1.0, rest / np.where(alone, 1.0, tau))  # 1 − τV
-        live = rest > 0
-        cavity = np.minimum(np.where(live, variance / np.where(live, rest, 1.0), prior), prior)
-        share = 1.0 / (1.0 + tau * cavity)
-        off = np.where(alone, loose, share**2 * (loose + also_loose))
-        return cavity * share, np.sqrt(off / (2.0 * max(self.draws, 1)))
-
-
-def _controlled(drawn: Array, control: Array, known: Array, draws: int) -> tuple[Array, Array]:
-    """Mean squares corrected by those of a control variate whose expectation is known; and 1 − ρ², their remaining noise."""
-    live = (known > 0) & (control > 0) & (drawn > 0)
-    ratio = np.where(live, drawn / np.where(live, control, 1.0), 1.0)
-    rho = np.minimum(ratio, 1.0 / ratio)
-    factor = np.where(live, known / np.where(live, control, 1.0), 1.0) ** rho
-    # ρ is itself estimated: 4/d is how far 1 − ρ² can be from zero when ρ comes out as 1. Exactly 1 is the control itself.
-    left = np.where(np.abs(ratio - 1.0) < SAME, 0.0, np.minimum(1.0 - rho**2 + 4.0 / draws, 1.0))
-    return np.where(live, drawn * factor, 0.0), left
 
 
 def _corrected(variance: Array, tau: Array) -> Array:
@@ -658,97 +729,5 @@ def _corrected(variance: Array, tau: Array) -> Array:
     return np.asarray(variance / left)
 
 
-def _regressed(logs: Array, rows: int) -> tuple[float, float]:
-    """Mean of the first column, with the two others, whose expectation is the number of rows, as control variates; and its error."""
-    draws = len(logs)
-    controls = logs[:, 1:] - rows
-    centred = controls - controls.mean(axis=0)
-    slope = np.linalg.lstsq(centred, logs[:, 0] - logs[:, 0].mean(), rcond=1e-10)[0]
-    left = logs[:, 0] - controls @ slope
-    return float(left.mean()), float(left.std() / np.sqrt(max(draws - 3, 1)))
-
-
-_NOT_SOLVED = (
-    f"conjugate gradients did not converge in {MOST_ITERATIONS} iterations: the data are too sharp for the "
-    'matrix-free structure; use structure="tree"'
-)
-
-
-class Conjugate(NamedTuple):
-    """Where conjugate gradients ended, and the coefficients of every iteration (0 where a column was done)."""
-
-    x: Array
-    size: Array
-    """‖right‖² by column."""
-    lengths: list[Array]
-    turns: list[Array]
-
-    def log_forms(self) -> Array:
-        """rᵀ A⁻¹ log(A) r by Gauss quadrature, r the right-hand side, by column."""
-        found = np.zeros(len(self.size))
-        if not self.lengths:
-            return found
-        lengths, turns = np.array(self.lengths), np.array(self.turns)
-        for c in range(len(found)):
-            a = lengths[lengths[:, c] > 0, c]
-            b = turns[: len(a) - 1, c] if len(a) else np.empty(0)
-            if not len(a):
-                continue
-            diagonal = 1.0 / a
-            diagonal[1:] += b / a[:-1]
-            off = np.sqrt(b) / a[:-1]
-            values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
-            found[c] = self.size[c] * float(vectors[0] ** 2 @ (np.log(values) / values))
-        return found
-
-
-def _conjugate(times: Callable[[Array], Array], right: Array, tolerance: float) -> Conjugate:
-    """A⁻¹ right by conjugate gradients, all columns at once."""
-    x, residual = np.zeros_like(right), right.copy()
-    way, rho = residual.copy(), (residual**2).sum(axis=0)
-    size, target = rho.copy(), tolerance**2 * rho
-    lengths: list[Array] = []
-    turns: list[Array] = []
-    for _ in range(MOST_ITERATIONS):
-        live = rho > target
-        if not live.any():
-            return Conjugate(x, size, lengths, turns)
-        image = times(way)
-        curvature = np.einsum("ij,ij->j", way, image)
-        length = np.where(live, rho / np.where(live, curvature, 1.0), 0.0)
-        x += length * way
-        image *= length
-        residual -= image
-        old, rho = rho, np.where(live, np.einsum("ij,ij->j", residual, residual), rho)
-        turn = np.where(live, rho / np.where(live, old, 1.0), 0.0)
-        way *= turn
-        way += residual
-        lengths.append(length)
-        turns.append(turn)
-    raise FloatingPointError(_NOT_SOLVED)
-
-
 def _joined(values: Sequence[Array]) -> Array:
     return np.concatenate([np.zeros(0), *(np.asarray(v, dtype=float) for v in values)])
-
-
-@lru_cache(maxsize=16)
-def _full_index(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row ends and columns of a dense table, as of a sparse one."""
-    return (
-        np.arange(0, rows * columns + 1, columns, dtype=np.int32),
-        np.tile(np.arange(columns, dtype=np.int32), rows),
-    )
-
-
-def _dense(matrix: Any) -> Array:
-    return matrix.toarray() if sparse.issparse(matrix) else np.asarray(matrix, dtype=float)
-
-
-def _expected_table(structure: MatrixFreeStructure, v: int) -> Array:
-    """M of the edge into v."""
-    return (
-        structure.population
-        * structure.mu[structure.tree.parents[v]][:, None]
-        * _dense(structure.tree.transitions[v])
-    )

@@ -1,9 +1,14 @@
-r"""Noise of single moves, drawn without storing it: one random sign per possible move and draw.
+r"""Compiled loops of the matrix-free structure: passes over sparse moves, steps of conjugate gradients, draws of moves.
 
-Of :math:`m_i` expected individuals in cell i, the move to j carries :math:`w_{ij} = \pm\sqrt{m_i p_{ij}}`, and
+Arrays of columns are (entries, columns) in C order, so that one move touches one or two cache lines. A pass over all edges is one call:
+between two sparse products nothing is stored but what the next one reads. Row indices are unsigned; signed ones would be
+tested for being negative at every move, which costs as much as eight columns.
+
+**Noise of single moves.** Of :math:`m_i` expected individuals in cell i, the move to j carries :math:`w_{ij} = z\sqrt{m_i p_{ij}}`, and
 :math:`\varepsilon_{ij} = w_{ij} - p_{ij}\sum_k w_{ik}` has the covariance :math:`m_i(\mathrm{diag}\,p_i - p_i p_i^\top)` of a
-multinomial row. Signs have the moments that variances need and cost one bit instead of one normal; they are a hash of
-(seed, node, move), so the same ones come again whenever they are asked for: in every sweep, and for flows after nodes.
+multinomial row. z takes sixteen values, with the first five moments of a normal: variances of mean squares, which the stated errors are,
+depend on no others. It costs four bits instead of one normal; the bits are a hash of (seed, node, move), so the same ones come again
+whenever they are asked for: in every sweep, and for flows after nodes.
 """
 
 from __future__ import annotations
@@ -11,6 +16,146 @@ from __future__ import annotations
 import numpy as np
 
 from headcount._compile import kernel_sums
+
+ONE = np.uint64(1)
+BITS, DRAWS_PER_WORD = np.uint64(4), 16
+NORMAL = np.array(
+    [
+        -2.1250986010946464,
+        -1.2425968118679604,
+        -0.9522004460623852,
+        -0.7319963795755583,
+        -0.5459953175965453,
+        -0.3792340789936149,
+        -0.22362985421692386,
+        -0.07392580309645246,
+        0.07392580309645246,
+        0.22362985421692386,
+        0.3792340789936149,
+        0.5459953175965453,
+        0.7319963795755583,
+        0.9522004460623852,
+        1.2425968118679604,
+        2.1250986010946464,
+    ]
+)
+"""The sixteen values of z: the normal's quantiles at (k + ½)/16, the outermost moved and all scaled so that E z² = 1 and E z⁴ = 3."""
+
+
+@kernel_sums
+def _product(first, ends, columns, values, source, scale, out, start):  # type: ignore[no-untyped-def]
+    """out[start + i] = scale_i Σ_j values_ij source_j, for the matrix whose first row is ``first``."""
+    width = np.uint64(source.shape[1])
+    row, place = np.uint64(first), np.uint64(start)
+    if width == ONE:
+        for i in range(np.uint64(len(scale))):
+            total = 0.0
+            for e in range(np.uint64(ends[row + i]), np.uint64(ends[row + i + ONE])):
+                total += values[e] * source[np.uint64(columns[e]), 0]
+            out[place + i, 0] = scale[i] * total
+        return
+    for i in range(np.uint64(len(scale))):
+        for c in range(width):
+            out[place + i, c] = 0.0
+        for e in range(np.uint64(ends[row + i]), np.uint64(ends[row + i + ONE])):
+            p, j = scale[i] * values[e], np.uint64(columns[e])
+            for c in range(width):
+                out[place + i, c] += p * source[j, c]
+
+
+@kernel_sums
+def pass_up(parents, node, side_at, moves, rows, columns, seen, work, side, scratch):  # type: ignore[no-untyped-def]
+    """From the leaves: work becomes b = v + Σ P b, side[child] = P b (with observed moves' h: P∘h summed over rows, besides)."""
+    first, ends, at, values = moves
+    move_ends, move_from, _, chances, held = seen
+    width = work.shape[1]
+    for v in range(len(parents) - 1, 0, -1):
+        a, b, s, u = node[v], node[v + 1], side_at[v], node[parents[v]]
+        for j in range(b - a):
+            for c in range(width):
+                scratch[j, c] = columns[a + j] * work[a + j, c]
+        _product(first[v], ends, at, values, scratch, rows[s : side_at[v + 1]], side, s)
+        for e in range(move_ends[v], move_ends[v + 1]):
+            for c in range(width):
+                side[s + move_from[e], c] += chances[e] * held[e, c]
+        for i in range(side_at[v + 1] - s):
+            for c in range(width):
+                work[u + i, c] += side[s + i, c]
+
+
+@kernel_sums
+def pass_down(parents, node, side_at, turned, rows, columns, seen, mu, over_mu, work, side, total, scratch):  # type: ignore[no-untyped-def]
+    """From the root, whose f is in ``total`` already: total = f, side[child] = f_u − P b. ``total`` may be ``work`` itself."""
+    first, ends, at, values = turned
+    move_ends, move_from, move_to, chances, held = seen
+    width = work.shape[1]
+    for v in range(1, len(parents)):
+        a, b, s, u = node[v], node[v + 1], side_at[v], node[parents[v]]
+        for i in range(side_at[v + 1] - s):
+            weight = rows[s + i] * mu[u + i]
+            for c in range(width):
+                side[s + i, c] = total[u + i, c] - side[s + i, c]
+                scratch[i, c] = weight * side[s + i, c]
+        keep = scratch[len(scratch) // 2 :]
+        _product(first[v], ends, at, values, scratch, over_mu[a:b] * columns[a:b], keep, 0)
+        for e in range(move_ends[v], move_ends[v + 1]):
+            i, j = move_from[e], move_to[e]
+            for c in range(width):
+                keep[j, c] += over_mu[a + j] * mu[u + i] * chances[e] * held[e, c]
+        for j in range(b - a):
+            for c in range(width):
+                total[a + j, c] = work[a + j, c] + keep[j, c]
+
+
+@kernel_sums
+def spread(ends, columns, values, scale, x, out):  # type: ignore[no-untyped-def]
+    """out = Hᵀ (scale x), H given by rows."""
+    width = x.shape[1]
+    out[:] = 0.0
+    for r in range(len(scale)):
+        for e in range(ends[r], ends[r + 1]):
+            w, k = scale[r] * values[e], columns[e]
+            for c in range(width):
+                out[k, c] += w * x[r, c]
+
+
+@kernel_sums
+def read(ends, columns, values, scale, expected, total, mean, over, x, out):  # type: ignore[no-untyped-def]
+    """out = scale H (expected (total − mean)) + over x; the columns' products x · out."""
+    width = x.shape[1]
+    forms = np.zeros(width)
+    for r in range(len(scale)):
+        for c in range(width):
+            out[r, c] = over[r] * x[r, c]
+        for e in range(ends[r], ends[r + 1]):
+            k = columns[e]
+            w = scale[r] * values[e] * expected[k]
+            for c in range(width):
+                out[r, c] += w * (total[k, c] - mean[c])
+        for c in range(width):
+            forms[c] += x[r, c] * out[r, c]
+    return forms
+
+
+@kernel_sums
+def advance(x, residual, way, image, length):  # type: ignore[no-untyped-def]
+    """x += length · way, residual −= length · image; the columns' ‖residual‖²."""
+    width = x.shape[1]
+    size = np.zeros(width)
+    for r in range(len(x)):
+        for c in range(width):
+            x[r, c] += length[c] * way[r, c]
+            residual[r, c] -= length[c] * image[r, c]
+            size[c] += residual[r, c] * residual[r, c]
+    return size
+
+
+@kernel_sums
+def turn_way(way, residual, turn):  # type: ignore[no-untyped-def]
+    """way = residual + turn · way."""
+    for r in range(len(way)):
+        for c in range(way.shape[1]):
+            way[r, c] = residual[r, c] + turn[c] * way[r, c]
 
 
 @kernel_sums
@@ -23,49 +168,108 @@ def _word(key, place):  # type: ignore[no-untyped-def]
 
 
 @kernel_sums
-def _row_total(total, start, stop, chances, expected, key):  # type: ignore[no-untyped-def]
-    """Σ_j w_ij of one row, for every draw."""
-    total[:] = 0.0
-    for e in range(start, stop):
-        size, word = np.sqrt(expected * chances[e]), _word(key, e)
-        for c in range(len(total)):
-            total[c] += size if (word >> np.uint64(c)) & np.uint64(1) else -size
+def _row_noise(ends, columns, values, i, scale, weights, expected, key, above, chances, noise, total):  # type: ignore[no-untyped-def]
+    """Chances and w_ij of row i, and above_i − Σ_j w_ij for every draw; the number of moves."""
+    start, count, draws = ends[i], ends[i + 1] - ends[i], len(total)
+    total[:] = above
+    for k in range(count):
+        p = scale * values[start + k] * weights[columns[start + k]]
+        chances[k], size = p, np.sqrt(expected * p)
+        for first in range(0, draws, DRAWS_PER_WORD):
+            word = _word(key, 4 * (start + k - ends[0]) + first // DRAWS_PER_WORD)
+            for c in range(first, min(first + DRAWS_PER_WORD, draws)):
+                w = size * NORMAL[(word >> (BITS * np.uint64(c - first))) & np.uint64(15)]
+                noise[k, c] = w
+                total[c] -= w
+    return count
 
 
 @kernel_sums
-def step_draws(ends, columns, chances, expected, key, above, below):  # type: ignore[no-untyped-def]
-    """One step of prior draws, added to ``below`` (L_v, draws): Pᵀ δ_u + Σ_i ε_i."""
-    draws = above.shape[1]
-    total = np.empty(draws)
+def _row_buffers(ends, draws):  # type: ignore[no-untyped-def]
+    """Room for one row: its chances, noise and totals."""
+    most = 1
     for i in range(len(ends) - 1):
-        _row_total(total, ends[i], ends[i + 1], chances, expected[i], key)
-        for c in range(draws):
-            total[c] = above[i, c] - total[c]
-        for e in range(ends[i], ends[i + 1]):
-            p, j, word = chances[e], columns[e], _word(key, e)
-            size = np.sqrt(expected[i] * p)
-            for c in range(draws):
-                below[j, c] += p * total[c] + (size if (word >> np.uint64(c)) & np.uint64(1) else -size)
+        most = max(most, ends[i + 1] - ends[i])
+    return np.empty(most), np.empty((most, draws)), np.empty(draws)
 
 
 @kernel_sums
-def flow_squares(ends, columns, chances, expected, key, above, pull_u, pull_v, prior, posterior):  # type: ignore[no-untyped-def]
+def step_draws(ends, columns, values, scale, weights, expected, key, above, below):  # type: ignore[no-untyped-def]
+    """One step of prior draws, added to ``below`` (L_v, draws): Pᵀ δ_u + Σ_i ε_i, P = diag(scale) values diag(weights)."""
+    draws = above.shape[1]
+    chances, noise, total = _row_buffers(ends, draws)
+    for i in range(len(ends) - 1):
+        if expected[i] == 0.0:
+            continue
+        count = _row_noise(
+            ends, columns, values, i, scale[i], weights, expected[i], key, above[i], chances, noise, total
+        )
+        for k in range(count):
+            p, j = chances[k], np.uint64(columns[ends[i] + k])
+            for c in range(draws):
+                below[j, c] += p * total[c] + noise[k, c]
+
+
+@kernel_sums
+def flow_squares(  # type: ignore[no-untyped-def]
+    ends, columns, values, scale, weights, expected, key, above, pull_u, pull_v, prior, posterior
+):
     """Add Σ_draws δ_ij² of every move: of the prior draws, and of these less M_ij (pull_u(i) + pull_v(j))."""
     draws = above.shape[1]
-    total = np.empty(draws)
+    chances, noise, total = _row_buffers(ends, draws)
     for i in range(len(ends) - 1):
-        _row_total(total, ends[i], ends[i + 1], chances, expected[i], key)
-        for c in range(draws):
-            total[c] = above[i, c] - total[c]
-        for e in range(ends[i], ends[i + 1]):
-            p, j, word = chances[e], columns[e], _word(key, e)
-            table = expected[i] * p
-            size = np.sqrt(table)
-            first, second = 0.0, 0.0
+        if expected[i] == 0.0:
+            continue
+        count = _row_noise(
+            ends, columns, values, i, scale[i], weights, expected[i], key, above[i], chances, noise, total
+        )
+        for k in range(count):
+            e = ends[i] + k
+            p, j = chances[k], np.uint64(columns[e])
+            table, first, second = expected[i] * p, 0.0, 0.0
             for c in range(draws):
-                free = p * total[c] + (size if (word >> np.uint64(c)) & np.uint64(1) else -size)
+                free = p * total[c] + noise[k, c]
                 moved = free - table * (pull_u[i, c] + pull_v[j, c])
                 first += free * free
                 second += moved * moved
-            prior[e] += first
-            posterior[e] += second
+            prior[e - ends[0]] += first
+            posterior[e - ends[0]] += second
+
+
+@kernel_sums
+def move_draws(ends, columns, values, scale, weights, expected, key, above, picked, out):  # type: ignore[no-untyped-def]
+    """δ_ij of the prior draws at some moves, (picked, draws); ``picked`` are sorted positions among the moves."""
+    draws, at = above.shape[1], 0
+    chances, noise, total = _row_buffers(ends, draws)
+    for i in range(len(ends) - 1):
+        if at == len(picked):
+            return
+        if ends[i + 1] - ends[0] <= picked[at]:
+            continue
+        _row_noise(
+            ends, columns, values, i, scale[i], weights, expected[i], key, above[i], chances, noise, total
+        )
+        while at < len(picked) and picked[at] < ends[i + 1] - ends[0]:
+            k = picked[at] - (ends[i] - ends[0])
+            for c in range(draws):
+                out[at, c] = chances[k] * total[c] + noise[k, c]
+            at += 1
+
+
+@kernel_sums
+def add_squares(free, moved, noise, prior, tau, sums):  # type: ignore[no-untyped-def]
+    """The four sums of squares of ``Squares``, over the draws of a block."""
+    for i in range(len(prior)):
+        k, t = prior[i], tau[i]
+        a = b = c = d = 0.0
+        for e in range(free.shape[1]):
+            x, y, z = free[i, e], moved[i, e], noise[i, e]
+            local, left, local_left = x - k * z, t * y + z, t * x + z
+            a += y * y
+            b += local * local
+            c += left * left
+            d += local_left * local_left
+        sums[0, i] += a
+        sums[1, i] += b
+        sums[2, i] += c
+        sums[3, i] += d

@@ -23,14 +23,14 @@ from headcount.engines.map._dual import Dual, Quadratic
 from headcount.engines.map._lbfgs import Search, advance
 from headcount.engines.map._map import Objective
 from headcount.observe import Gaussian
-from headcount.structure import Known, Solver, Structure, structure_for
+from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from headcount.individual import Model, RootedTree
+    from headcount.individual import FactoredTree, Model, RootedTree
     from headcount.observe import Observation
 
     Array = NDArray[np.float64]
@@ -86,6 +86,11 @@ class Roles:
         return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian, solver)
 
     @cached_property
+    def matrix_free(self) -> bool:
+        """Whether the structure is the one without matrices."""
+        return kind_of(self.tilts.tree, self.solver.structure) == "matrix-free"
+
+    @cached_property
     def straight(self) -> tuple[Array, Array]:
         """Intercept and slope of log ℓ at the linear entries (zero elsewhere)."""
         zero, slope = np.zeros(len(self.linear)), np.zeros(len(self.linear))
@@ -122,8 +127,8 @@ class Centre:
     """N (A(θ+g) − A(θ))."""
     expected: Array
     """N μ(θ+g) at the observed entries."""
-    law: RootedTree | Model
-    """The tilted law."""
+    law: RootedTree | FactoredTree | Model
+    """The tilted law, in factors where the structure has no matrices."""
     structure: Structure
     settled_tau: Array
     settled_nu: Array
@@ -138,7 +143,7 @@ class Centre:
         """Tilt, and build the structure there."""
         tilts = roles.tilts
         n = float(tilts.problem.population)
-        law, gain = tilts.law(g)
+        law, gain = tilts.law(g, in_factors=roles.matrix_free)
         expected = n * tilts.margins(law)
         known, tau, nu, constant = _settle(roles, g, expected)
         structure = _structure(roles, law, known)
@@ -146,7 +151,7 @@ class Centre:
 
     def structure_given(self, known: Known) -> Structure:
         """The Gaussian law at the centre, with something else known in it."""
-        return _structure(self.roles, self.law, known)
+        return _structure(self.roles, self.law, known, again=False)
 
     def correlated_pull(self, deviation: Array) -> Array:
         """What readings with correlated errors pull at this deviation, :math:`V^{-1}(y - n) - g`; zero at all other entries."""
@@ -175,15 +180,19 @@ class Centre:
         return self.roles.tilts.model(self.g)[0]
 
 
-def _structure(roles: Roles, law: RootedTree | Model, known: Known) -> Structure:
+def _structure(
+    roles: Roles, law: RootedTree | FactoredTree | Model, known: Known, *, again: bool = True
+) -> Structure:
+    """The Gaussian law; ``again`` where it is one of a run's sweeps, which start from one another."""
     problem = roles.tilts.problem
     flock = roles.tilts.flock
+    solver = roles.solver if again else roles.solver._replace(recall=None)
     return structure_for(
         law,
         float(problem.population),
         problem.sites,
         known,
-        solver=roles.solver,
+        solver=solver,
         flock=1.0 if flock is None else flock,
     )
 

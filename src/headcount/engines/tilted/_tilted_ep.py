@@ -45,6 +45,9 @@ ROUNDING = 1e-13
 """Rounding of an expected count, as a share of the population: belief propagation sums about 1e3 terms of relative size 1e-16."""
 FIRST_TOLERANCE, MAP_TOLERANCE = 1e-4, 1e-9
 """Tolerance of the MAP estimate a run starts from: loose where the centre moves on anyway, tight where it stays."""
+MONTE_CARLO_TOLERANCE = 5e-4
+"""Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
+means by .002 of an sd in the median, so more sweeps would find nothing."""
 MAP_PATIENCE, MAP_GAIN = 25, 0.5
 """A start is not worth more than this many iterations per halving of MAP's residual."""
 
@@ -90,12 +93,16 @@ class TiltedEP(IterativeEngine):
     damping
         Largest fraction of a site's change taken in one sweep; halved when a sweep goes wrong.
     tolerance
-        On the largest change of an observed count's mean (in its standard deviations) and variance (in shares of it).
+        On the largest change of an observed count's mean (in its standard deviations) and variance (in shares of it); 5e-4 at least
+        without matrices.
     structure
         How a chain's or tree's moments are found: with matrices (``"tree"``, exact, L³), without (``"matrix-free"``: means exact,
         standard deviations and evidence with a stated Monte-Carlo error), or ``"auto"``: without where matrices would take minutes.
     draws, final_draws, draw_seed
-        Without matrices: draws per sweep and at the end, and their seed. 192 draws know an sd to 5 %, at worst.
+        Without matrices: draws per sweep and at the end, and their seed. None draws as many as the error asks for.
+    mc_error
+        Without matrices: relative Monte-Carlo error of sds at which the final draws stop: nine in ten, of cells and of flows, have it.
+        The most that the draws can be is 1/(2 mc_error²), 192 for the default of 5 %; that many give it to every sd.
     """
 
     rules: ClassVar = {
@@ -115,9 +122,10 @@ class TiltedEP(IterativeEngine):
     tolerance: float = 1e-5
     max_iterations: int = 1000
     structure: Literal["auto", "tree", "matrix-free"] = "auto"
-    draws: int = 32
-    final_draws: int = 192
+    draws: int | None = None
+    final_draws: int | None = None
     draw_seed: int = 0
+    mc_error: float = 0.05
     falls_back: ClassVar[bool] = True
     patience: ClassVar[int] = 500
     """EP can plateau where one individual explains two cells equally well; fewer sweeps than this without progress are not yet a stall
@@ -283,13 +291,20 @@ class TiltedEP(IterativeEngine):
         """See :attr:`tolerance`."""
         return state.residual
 
+    def target(self, state: EPState) -> float:
+        """The tolerance; not below what Monte-Carlo error leaves to be found."""
+        return max(self.tolerance, MONTE_CARLO_TOLERANCE if state.centre.structure.monte_carlo else 0.0)
+
     def report(self, state: EPState) -> dict[str, float]:
-        """The evidence so far and the damping."""
-        return {"log_evidence": self._evidence(state), "damping": state.control.step_size}
+        """The evidence so far (without matrices there is none before the final draws) and the damping."""
+        evidence = self._rest(state) + state.log_z
+        known = {} if np.isnan(evidence) else {"log_evidence": evidence}
+        return {**known, "damping": state.control.step_size}
 
     @staticmethod
-    def _evidence(state: EPState) -> float:
-        return state.centre.gain + state.centre.constant + state.log_z + state.log_sites
+    def _rest(state: EPState) -> float:
+        """The evidence without the structure's log Z."""
+        return state.centre.gain + state.centre.constant + state.log_sites
 
     def finish(self, state: EPState) -> Beliefs:
         """The Gaussian around the last centre."""
@@ -299,9 +314,7 @@ class TiltedEP(IterativeEngine):
         missed = float(np.abs(state.mean[state.centre.roles.exact]).max(initial=0.0))
         settled = self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * tilts.problem.population
         settled |= not tilts.problem.sites
-        field, evidence, errors = field_and_evidence(
-            state.centre, tau, nu, self._evidence(state), state.log_z
-        )
+        field, evidence, errors = field_and_evidence(state.centre, tau, nu, self._rest(state), state.log_z)
         return GaussianBeliefs(
             state.centre.model(),
             tilts.problem,

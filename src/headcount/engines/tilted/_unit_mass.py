@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount.engines.tilted._centre import Centre
-    from headcount.structure import Field
+    from headcount.structure import Field, Structure
 
     Array = NDArray[np.float64]
 
@@ -45,10 +45,11 @@ MISFIT = 1e-4
 """Individuals, relative to √N, by which a certain count may miss what the others leave for it before the number is not given."""
 
 
-def log_z(centre: Centre, tau: Array, nu: Array) -> float | None:
-    """log Z of the structure with exact counts as unit masses; None where there are none, or no number can be trusted.
+def log_z(centre: Centre, tau: Array, nu: Array) -> tuple[float, float] | None:
+    """log Z of the structure with exact counts as unit masses, and its Monte-Carlo error; None where no number can be trusted.
 
-    That is where without the constraints there is no Gaussian, and where there are too many exact flows or sums.
+    That is where without the constraints there is no Gaussian, where there are too many exact flows or sums, and beside exact flows
+    without matrices, whose covariances are not known.
     """
     sites = centre.roles.tilts.problem.sites
     exact = [k for k, site in enumerate(sites) if site.noise.exact]
@@ -59,11 +60,19 @@ def log_z(centre: Centre, tau: Array, nu: Array) -> float | None:
         if sum(len(sites[k]) for k in exact) > MOST_ROWS or max(sites[k].size for k in exact) > MOST_ROWS:
             return _all_at_once(centre, exact, tau, nu)
         structure = centre.structure_given(Known({}, centre.readings))
-        rest = structure.solve(split(tau), split(nu)).log_z
+        if structure.monte_carlo and any(len(sites[k].scope) > 1 for k in exact):
+            return None
+        rest, error = _of(structure, split(tau), split(nu))
         one_by_one = _one_by_one(centre, exact, structure.field(split(tau), split(nu)))
     except (NotPositiveDefinite, FloatingPointError):
         return None
-    return None if one_by_one is None else rest + one_by_one
+    return None if one_by_one is None else (rest + one_by_one, error)
+
+
+def _of(structure: Structure, tau: list[Array], nu: list[Array]) -> tuple[float, float]:
+    """log Z of a structure, and its Monte-Carlo error."""
+    drawn = structure.field(tau, nu).log_z if structure.monte_carlo else None
+    return (structure.solve(tau, nu).log_z, 0.0) if drawn is None else drawn
 
 
 def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
@@ -90,7 +99,7 @@ def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
     return float(-0.5 * (np.log1p(wide) + white**2 * wide / (1 + wide)).sum())
 
 
-def _all_at_once(centre: Centre, exact: list[int], tau: Array, nu: Array) -> float | None:
+def _all_at_once(centre: Centre, exact: list[int], tau: Array, nu: Array) -> tuple[float, float] | None:
     """The unit masses as sites: every cell once, and without the largest one of every variable that is seen whole."""
     tilts = centre.roles.tilts
     sites = tilts.problem.sites
@@ -108,4 +117,4 @@ def _all_at_once(centre: Centre, exact: list[int], tau: Array, nu: Array) -> flo
             picked[places[np.argmax(centre.expected[places])]] = False
     tau, nu = np.where(picked, PRECISION, tau), np.where(picked, 0.0, nu)
     structure = centre.structure_given(Known({}, centre.readings))
-    return structure.solve(tilts.split(tau), tilts.split(nu)).log_z
+    return _of(structure, tilts.split(tau), tilts.split(nu))

@@ -1,0 +1,293 @@
+r"""The prior covariance of all counts of a chain or tree, as an operator.
+
+For v on the nodes of a rooted tree and h on some of its moves, one pass up and one pass down give
+:math:`f_t(i) = E[\sum_s v_s(x_s) + \sum_c h_c(x_u, x_c) \mid x_t = i]`,
+
+.. math:: b_u = v_u + \sum_{c\,\text{child}} a_c, \quad a_c = P_c b_c + (P_c\circ h_c)\mathbf 1, \qquad
+          f_c = b_c + \bar P_c (f_u - a_c) + \ldots, \qquad K v = N\mu\circ(f - \bar E),
+
+:math:`\bar P_c(j, i) = \mu_u(i)P_c(i, j)/\mu_c(j)` the reversed kernel and :math:`\bar E = E[\sum v + \sum h]`: O(non-zeros) time and
+memory, any number of columns at once. The flow from i to j has the covariance :math:`M_{ij}(d_c(i) + h_{ij} + b_c(j) - \bar E)` with
+all of it, :math:`d_c = f_u - a_c`.
+
+The root's f is where a law of the population's size, or of who begins together, enters: :meth:`PriorOperator.root`.
+Transitions are :math:`P_c = \mathrm{diag}(r_c)\,B\,\mathrm{diag}(c_c)`: one B for all steps of a homogeneous chain, whatever the tilts.
+Sparse steps are passed over by compiled loops, dense ones (and all of them on another device) by matrix products.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from headcount.population._laplacian import inverse_or_zero
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headcount._linalg import Array
+    from headcount.individual import FactoredTree
+
+
+class SeenMoves(NamedTuple):
+    """Moves that are counts of their own, sorted by edge: those that somebody looked at."""
+
+    ends: np.ndarray
+    """Where the moves into each node begin, (nodes + 1,)."""
+    origin: np.ndarray
+    dest: np.ndarray
+    chance: Array
+    """P_c(i, j)."""
+    place: np.ndarray
+    """Position among the edge's possible moves."""
+
+    @classmethod
+    def nothing(cls, nodes: int) -> SeenMoves:
+        """No moves."""
+        empty = np.zeros(0, np.int64)
+        return cls(np.zeros(nodes + 1, np.int64), empty, empty, np.zeros(0), empty)
+
+
+class Passes(NamedTuple):
+    """What the two passes find for columns v; see the module's docstring. Arrays are (entries, columns)."""
+
+    up: Array
+    """b."""
+    side: Array
+    """d_c = f_u − a_c, by child, on the parent's states (``side_at``)."""
+    total: Array
+    """f."""
+    mean: Array
+    """Ē by column."""
+    held: Array
+    """h at the seen moves."""
+
+
+class Step(NamedTuple):
+    """The moves into one node in a compiled loop's form: P = diag(scale) values diag(weights), and the counts they start from."""
+
+    ends: np.ndarray
+    columns: np.ndarray
+    values: Array
+    scale: Array
+    weights: Array
+    expected: Array
+
+
+class PriorOperator:
+    """K, on the vector of all nodes' entries followed by the moves that are seen.
+
+    Parameters
+    ----------
+    law
+        The individual's law, in factors.
+    population
+        N.
+    edges
+        Flat positions (parent, child) of the moves that are seen, by child; all of them possible.
+    """
+
+    def __init__(
+        self, law: FactoredTree, population: float, edges: dict[int, np.ndarray] | None = None
+    ) -> None:
+        self.law, self.population, self.sizes = law, population, law.tree.sizes
+        self.parents = np.asarray(law.tree.parents, dtype=np.int64)
+        self.node = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+        above = [0, *(self.sizes[u] for u in law.tree.parents[1:])]
+        self.side_at = np.concatenate([[0], np.cumsum(above)]).astype(np.int64)
+        self.mu = np.concatenate([np.asarray(m, dtype=float) for m in law.marginals])
+        self.over_mu = inverse_or_zero(self.mu)
+        self.rows, self.columns = (np.concatenate(list(part)) for part in (law.rows, law.columns))
+        self.seen = self._seen({} if edges is None else edges)
+        self.compiled = all(sparse.issparse(m) for m in law.kernels[1:]) and len(self.sizes) > 1
+        self._held: dict[tuple[str, int], Array] = {}
+
+    @property
+    def entries(self) -> int:
+        """Number of nodes' entries."""
+        return int(self.node[-1])
+
+    @property
+    def size(self) -> int:
+        """Entries and seen moves."""
+        return self.entries + len(self.seen.chance)
+
+    @cached_property
+    def expected(self) -> Array:
+        """N μ of entries and of seen moves."""
+        counts = self.population * self.mu
+        start = np.repeat(self.node[self.parents[1:]], np.diff(self.seen.ends[1:]))
+        return np.concatenate([counts, counts[start + self.seen.origin] * self.seen.chance])
+
+    def slice(self, v: int) -> slice:
+        """The entries of node v."""
+        return slice(int(self.node[v]), int(self.node[v + 1]))
+
+    def step(self, v: int) -> Step:
+        """The moves into node v. The root is a step from one cell that holds everyone."""
+        if v == 0:
+            ends, columns = full_index(1, self.sizes[0])
+            return Step(
+                ends,
+                columns,
+                self.mu[: self.sizes[0]],
+                np.ones(1),
+                np.ones(self.sizes[0]),
+                np.array([self.population]),
+            )
+        matrix, u = self.law.kernels[v], int(self.parents[v])
+        expected = self.population * self.mu[self.slice(u)]
+        if sparse.issparse(matrix):
+            ends, columns, values = matrix.indptr, matrix.indices, matrix.data
+        else:
+            ends, columns = full_index(*matrix.shape)
+            values = np.ascontiguousarray(matrix, dtype=float).reshape(-1)
+        ends, columns = ends.astype(np.int64, copy=False), columns.astype(np.int32, copy=False)
+        return Step(ends, columns, values, self.law.rows[v], self.law.columns[v], expected)
+
+    def chances(self, v: int) -> Array:
+        """P of the possible moves into v, in the step's order."""
+        step = self.step(v)
+        return np.repeat(step.scale, np.diff(step.ends)) * step.values * step.weights[step.columns]
+
+    def flat_index(self, v: int) -> np.ndarray:
+        """Positions of the possible moves into v in the flat (parent, child) table."""
+        step = self.step(v)
+        origin = np.repeat(np.arange(len(step.expected)), np.diff(step.ends))
+        return np.asarray(origin * self.sizes[v] + step.columns)
+
+    def _seen(self, edges: dict[int, np.ndarray]) -> SeenMoves:
+        """The moves of some edges, by their flat positions."""
+        count = len(self.sizes)
+        if not edges:
+            return SeenMoves.nothing(count)
+        parts = []
+        for v, flat in sorted(edges.items()):
+            possible = self.flat_index(v)
+            order = np.argsort(possible, kind="stable")
+            place = order[np.searchsorted(possible, flat, sorter=order)]
+            origin, dest = np.divmod(flat, self.sizes[v])
+            parts.append((np.full(len(flat), v), origin, dest, self.chances(v)[place], place))
+        node, origin, dest, chance, place = (np.concatenate(part) for part in zip(*parts, strict=True))
+        ends = np.searchsorted(node, np.arange(count + 1))
+        return SeenMoves(ends.astype(np.int64), origin, dest, chance, place.astype(np.int64))
+
+    def root(self, up: Array, mean: Array) -> Array:
+        """f at the root, given b there and Ē. A root whose covariance is not N(diag μ − μμᵀ) has another one here."""
+        del mean
+        return up
+
+    def passes(self, values: Array) -> Passes:
+        """One pass up and one down, for columns (size, columns); nothing is overwritten."""
+        found = self._run(
+            values[: self.entries].copy(), np.ascontiguousarray(values[self.entries :]), keep=True
+        )
+        return Passes(*(x.copy() if k in (1, 2) else x for k, x in enumerate(found)))
+
+    def _run(self, work: Array, held: Array, *, keep: bool) -> Passes:
+        """The passes in place: ``work`` holds v and becomes b, or f unless ``keep``."""
+        width, root = work.shape[1], self.slice(0)
+        side = self.buffer("side", width, int(self.side_at[-1]))
+        total = self.buffer("total", width, self.entries) if keep else work
+        if self.compiled:
+            from headcount.structure._matrix_free_kernels import pass_down, pass_up
+
+            moves = self.law.tree.moves if self.law.kernels is self.law.tree.transitions else self._moves
+            scratch = self.buffer("scratch", width, 2 * max(self.sizes))
+            seen = (self.seen.ends, self.seen.origin, self.seen.dest, self.seen.chance, held)
+            where = (self.parents, self.node, self.side_at)
+            pass_up(*where, moves[:4], self.rows, self.columns, seen, work, side, scratch)
+            mean = self.mu[root] @ work[root]
+            total[root] = self.root(work[root], mean)
+            pass_down(
+                *where,
+                moves.turned,
+                self.rows,
+                self.columns,
+                seen,
+                self.mu,
+                self.over_mu,
+                work,
+                side,
+                total,
+                scratch,
+            )
+            return Passes(work, side, total, mean, held)
+        for v in range(len(self.sizes) - 1, 0, -1):
+            own, above, matrix = self.slice(v), self.slice(int(self.parents[v])), self.law.kernels[v]
+            part = side[self.side_at[v] : self.side_at[v + 1]]
+            part[:] = matrix @ (self.columns[own, None] * work[own])
+            part *= self.rows[self.side_at[v] : self.side_at[v + 1], None]
+            self._add_seen(v, held, part, None)
+            work[above] += part
+        mean = self.mu[root] @ work[root]
+        total[root] = self.root(work[root], mean)
+        for v in range(1, len(self.sizes)):
+            own, above, matrix = self.slice(v), self.slice(int(self.parents[v])), self.law.kernels[v]
+            at = slice(int(self.side_at[v]), int(self.side_at[v + 1]))
+            np.subtract(total[above], side[at], out=side[at])
+            below = np.asarray(matrix.T @ ((self.rows[at] * self.mu[above])[:, None] * side[at]))
+            below *= (self.columns[own] * self.over_mu[own])[:, None]
+            self._add_seen(v, held, None, below)
+            np.add(work[own], below, out=total[own])
+        return Passes(work, side, total, mean, held)
+
+    def _add_seen(self, v: int, held: Array, above: Array | None, below: Array | None) -> None:
+        """What h at the seen moves into v adds to a_v, or to f_v."""
+        a, b = self.seen.ends[v], self.seen.ends[v + 1]
+        if a == b:
+            return
+        push = self.seen.chance[a:b, None] * held[a:b]
+        if above is not None:
+            np.add.at(above, self.seen.origin[a:b], push)
+        if below is not None:
+            start, own = self.node[self.parents[v]], self.node[v]
+            weight = self.mu[start + self.seen.origin[a:b]] * self.over_mu[own + self.seen.dest[a:b]]
+            np.add.at(below, self.seen.dest[a:b], weight[:, None] * push)
+
+    @cached_property
+    def _moves(self) -> Any:
+        """All kernels end to end, where they are not the tree's own (tilted flows)."""
+        from headcount.individual._rooted_tree import Moves
+
+        return Moves.of(self.law.kernels)
+
+    def values(self, found: Passes) -> Array:
+        """K v from the passes: f (entries), and what the moves have in its place, both less Ē and times N μ."""
+        return (self.pulls(found) - found.mean) * self.expected[:, None]
+
+    def pulls(self, found: Passes) -> Array:
+        """f at the entries; d(i) + h + b(j) at the seen moves."""
+        if not len(self.seen.chance):
+            return found.total
+        node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
+        moved = found.side[self.side_at[node] + self.seen.origin] + found.up[self.node[node] + self.seen.dest]
+        return np.concatenate([found.total, moved + found.held])
+
+    def times(self, values: Array) -> Array:
+        """K v, for columns (size, columns)."""
+        return self.values(self.passes(values))
+
+    def buffer(self, name: str, width: int, rows: int) -> Array:
+        """An array that is used again by the next call: large ones are dear to allocate."""
+        key = (name, width)
+        if key not in self._held or len(self._held[key]) < rows:
+            self._held[key] = np.empty((rows, width))
+        return self._held[key]
+
+
+@lru_cache(maxsize=16)
+def full_index(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row ends and columns of a dense table, as of a sparse one."""
+    return (
+        np.arange(0, rows * columns + 1, columns, dtype=np.int64),
+        np.tile(np.arange(columns, dtype=np.int32), rows),
+    )
+
+
+def rows_of(matrices: Sequence[Any], width: int) -> sparse.csr_array:
+    """Sparse rows one below the other; none at all make an empty matrix of that width."""
+    return sparse.csr_array(sparse.vstack([sparse.csr_array((0, width)), *matrices]))
