@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 import headcount as hc
 from headcount import simulate
@@ -50,6 +51,28 @@ def tiny_cases() -> dict[str, Case]:
         "tabular": Case(TabularChain(), two, np.array([0.3, -0.6])),
         "tabular, prior": Case(TabularChain(dirichlet=2.0), two, np.array([0.3, -0.6])),
         "tabular by step": Case(TabularChain(homogeneous=False), two, np.array([0.3, -0.6, 0.1, 0.9])),
+        "logistic, weights by class": Case(
+            LogisticChain(features, by=["calm", "rush"], varying=["w1"]),
+            two,
+            np.array([0.3, -0.2, 0.4, -0.6]),
+        ),
+        "logistic, separate weights by class": Case(
+            LogisticChain(features, by=2, pool=False), two, np.array([0.3, -0.2, 0.4, -0.6])
+        ),
+        "logistic, basis in time": Case(
+            LogisticChain(by_step, basis=np.array([[1.0, 0.5], [1.0, -2.0]]), ridge=0.3),
+            two,
+            np.array([0.3, -0.2, 0.4, -0.6, 0.1, 0.2]),
+        ),
+        "logistic, sparse": Case(
+            LogisticChain([sparse.csr_array(f) for f in features], prior={"w2": 1.0}, ridge="learned"),
+            two,
+            np.array([0.3, -0.6]),
+        ),
+        "tabular by class": Case(TabularChain(by=["a", "b"]), two, np.array([0.3, -0.6, 0.1, 0.9])),
+        "tabular, prior matrix": Case(
+            TabularChain(prior=[[0.9, 0.1], [0.3, 0.7]], strength=3.0), two, np.array([0.3, -0.6])
+        ),
         "rate": Case(LearnRate(LogisticChain(features)), two, np.array([0.3, -0.6, 0.25])),
         "loop": Case(
             LogLinear(
@@ -66,3 +89,16 @@ def birds(
 ) -> tuple[simulate.World, hc.Problem]:
     world = simulate.birds(side=side, weights=(1, 2, 2, 2), population=population, steps=steps, rng=rng)
     return world, hc.Problem(world.model, population, hc.Poisson(world.observed))
+
+
+def lookup(tables: dict):
+    """Tables of moves by pair of times, and the counts at the beginning of a step by time."""
+
+    def table(scope: tuple) -> np.ndarray:
+        return (
+            tables[scope]
+            if len(scope) == 2
+            else next(t.sum(axis=1) for p, t in tables.items() if p[0] == scope[0])
+        )
+
+    return table

@@ -15,6 +15,7 @@ from headcount.learn._parametrisation import (
     TabularChain,
 )
 from headcount.learn._result import Fit, FitNotConvergedError, compare
+from headcount.learn._steps import Periodic
 
 __all__ = [
     "Component",
@@ -30,6 +31,7 @@ __all__ = [
     "LogisticChain",
     "Natural",
     "Parametrisation",
+    "Periodic",
     "TabularChain",
     "compare",
     "fit",

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -99,6 +99,10 @@ class ClimbState:
     """Distinct maxima that the search for a start found, the best first."""
     searched: int = 0
     """MAP E-steps spent on starts other than the one chosen."""
+    strengths: Mapping[str, float] = field(default_factory=dict)
+    """Of priors that are learned on the way."""
+    priors_settled: bool = False
+    """Whether they are learned."""
     engine_at: Array | None = None
     """Parameters for which the engine was chosen; None where the user named it."""
 

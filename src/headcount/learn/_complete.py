@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from headcount.engines import Status
-from headcount.individual import Model, ModelError
+from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._components import Array
 from headcount.learn._families import Family, Tables, relative_error, true_values
-from headcount.learn._files import fingerprint
+from headcount.learn._files import data_of, fingerprint
+from headcount.learn._fit import PRIOR_ROUNDS, PRIOR_TOLERANCE, settle
+from headcount.learn._forecast import LastCounts
 from headcount.learn._information import complete_information
 from headcount.learn._objective import Objective
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._result import Fit
-from headcount.population import CountTables
+from headcount.observe import Problem
+from headcount.population import CGM, CountTables
 
+MOST_PARAMETERS = 5000
+"""Parameters up to which the information, a dense matrix, is made: 200 MB."""
 LARGEST_RESIDUAL = 1e-4
 """Standard errors from the maximum beyond which Newton's method has not arrived."""
 LARGEST_LOG_ODDS = 15.0
@@ -55,15 +62,17 @@ def fit_complete(
     settings, models, lookups = _sets(parametrisation, model, tables)
     families: list[Family] = [s.bind(m) for s, m in zip(settings, models, strict=True)]
     statistics = [f.statistics(t, None) for f, t in zip(families, lookups, strict=True)]
-    objective = Objective(families, statistics)
-    x = objective.maximise(families[0].start())
+    objective, x, strengths = _maximum(Objective(families, statistics))
+    families = list(objective.families)
     moves = sum(
         t((m.variables[0],)).sum() * max(1, len(m.variables) - 1)
         for t, m in zip(lookups, models, strict=True)
     )
-    information = objective.information(x)
-    known = complete_information(information, families[0].names, float(moves))
-    endless = _without_maximum(families[0], x, information)
+    known, endless = None, []
+    if len(x) <= MOST_PARAMETERS:
+        information = objective.information(x)
+        known = complete_information(information, families[0].names, float(moves))
+        endless = _without_maximum(families[0], x, information)
     gradient = objective.gradient(x)
     residual = float(np.sqrt(max(float(gradient @ objective.solve(x, gradient)), 0.0)))
     row: dict[str, Any] = {
@@ -79,7 +88,7 @@ def fit_complete(
     }
     if truth is not None:
         row["error"] = relative_error(families[0], x, true_values(families[0], truth))
-    notes = [f"not identified: {d}" for d in known.unidentified]
+    notes = [f"not identified: {d}" for d in known.unidentified] if known is not None else []
     if endless:
         notes.append(
             f"there is no finite maximum: {', '.join(endless)} would grow without end (some moves are always or never made); "
@@ -102,7 +111,64 @@ def fit_complete(
         e_steps=0,
         seconds=row["seconds"],
         data=fingerprint([list(s) for s in statistics]),
+        shrinkage=strengths,
     )
+
+
+def known_tables(problem: Problem) -> CountTables | None:
+    """Every table of a chain's steps where all flows are observed exactly; None where anything is hidden."""
+    chain = problem.model
+    plain = problem.size_known and not (problem.disperses or problem.tracks or problem.groups)
+    if not isinstance(chain, MarkovChain) or len(chain.times) < 2 or not plain:
+        return None
+    found = {
+        site.scope: site.noise.counts.reshape(chain.size(site.scope))
+        for site in problem.sites
+        if site.noise.exact and len(site.scope) == 2 and site.index is not None and len(site) == site.size
+    }
+    pairs = list(itertools.pairwise(chain.times))
+    return CountTables(chain, {p: found[p] for p in pairs}) if all(p in found for p in pairs) else None
+
+
+def fit_known(
+    settings: Sequence[Parametrisation],
+    problems: Sequence[Problem],
+    tables: Sequence[CountTables],
+    truth: Any,
+) -> Fit:
+    """`fit` where all flows were observed: nothing is hidden, and one M-step is the maximum."""
+    made = fit_complete(settings, [p.model for p in problems], list(tables), truth=truth)
+    evidence = sum(
+        CGM(model, p.population).log_pmf(CountTables(model, dict(t.tables)))
+        for model, p, t in zip(made.models, problems, tables, strict=True)
+    )
+    last = []
+    for p, t in zip(problems, tables, strict=True):
+        counts = np.asarray(t.table(p.model.variables[-1:]), dtype=float)
+        last.append(LastCounts(counts, np.zeros((len(counts), len(counts))), p.population))
+    note = "all flows were observed exactly: nothing is hidden, so there is no posterior beside them"
+    return replace(
+        made,
+        evidence=float(evidence),
+        notes=(*made.notes, note),
+        last=tuple(last),
+        data=fingerprint([data_of(p) for p in problems]),
+    )
+
+
+def _maximum(objective: Objective) -> tuple[Objective, Array, dict[str, float]]:
+    """The maximum, with priors that are learned learned."""
+    x = objective.maximise(objective.families[0].start())
+    strengths: dict[str, float] = {}
+    for _ in range(PRIOR_ROUNDS):
+        found = objective.shrunk(x)
+        if found is None:
+            break
+        objective, before = replace(objective, families=found[0]), strengths
+        x, strengths = objective.maximise(x), found[1]
+        if before and all(abs(np.log(strengths[k] / v)) < PRIOR_TOLERANCE for k, v in before.items()):
+            break
+    return objective, x, strengths
 
 
 def _sets(
@@ -112,6 +178,7 @@ def _sets(
     models = (model,) if isinstance(model, Model) else tuple(model)
     found = list(tables) if isinstance(tables, (list, tuple)) else [tables]
     settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
+    settings = settle(settings, models)
     settings = settings * len(models) if len(settings) == 1 else settings
     if not len(settings) == len(models) == len(found):
         raise ModelError(

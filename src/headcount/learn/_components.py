@@ -9,8 +9,8 @@ The gradient at expected counts n = E[n | y] is the gradient of the evidence (Fi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,10 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.individual import DiscreteModel, JunctionTree, LogLinearTransitions, Model
+from headcount.learn._pooling import Pooling
 from headcount.tables import Domain, Scope
 
 Array = NDArray[np.float64]
 
+RIDGE_RANGE = (1e-6, 1e8)
+"""Within which a ridge is learned: standard deviations of a weight from 10⁻⁴ (no difference) to 10³ (no prior)."""
 LARGEST_LOG_ODDS = 700.0
 """e^−700 stands for a probability of zero: float64 underflows beyond."""
 
@@ -36,16 +39,21 @@ class Natural:
         One per value.
     values
         Shape (M,).
-    jacobian
-        ∂values/∂x, shape (M, K).
+    slopes
+        Makes ∂values/∂x, shape (M, K): with many parameters, only where it is asked for.
     link
         ``"identity"`` (weights), ``"logit"`` (probabilities) or ``"log"`` (rates): intervals are symmetric on that scale.
     """
 
     names: tuple[str, ...]
     values: Array
-    jacobian: Array
+    slopes: Callable[[], Array]
     link: tuple[str, ...]
+
+    @cached_property
+    def jacobian(self) -> Array:
+        """∂values/∂x, shape (M, K)."""
+        return self.slopes()
 
 
 class Component(ABC):
@@ -99,6 +107,14 @@ class Component(ABC):
         """−∂² log prior/∂x²."""
         return np.zeros((len(x), len(x)))
 
+    def shrunk(self, x: Array, n: Any) -> tuple[Any, dict[str, float]] | None:
+        """The same component with its prior learned from n, and the prior's strengths by name; None where the prior is given."""
+        return None
+
+    def prior_numbers(self) -> dict[str, Any]:
+        """The fields that hold a learned prior; empty where it is given."""
+        return {}
+
     def closed_form(self, x: Array, n: Any) -> Array | None:
         """argmax of l(·; n) + log prior; None where it takes Newton's method."""
         return None
@@ -118,37 +134,60 @@ class Component(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Ridge(Component):
-    """Weights w with the prior −½ Σ ridge w²."""
+    """Weights w with the prior −½ Σ ridge (w − centre)²."""
 
     names: tuple[str, ...]
     ridge: Array
     """Shape (K,)."""
+    centre: Array
+    """Shape (K,)."""
+    groups: Mapping[str, NDArray[np.intp]]
+    """Weights that share one ridge, which is learned, by the name of the group."""
 
     def start(self) -> Array:
-        """Zero: the offset alone."""
-        return np.zeros(len(self.names))
+        """The prior's centre; zero, the offset alone, without one."""
+        return self.centre.copy()
 
     def natural(self, x: Array) -> Natural:
         """The weights are their own natural parameters."""
-        return Natural(self.names, x, np.eye(len(x)), ("identity",) * len(x))
+        return Natural(self.names, x, lambda: np.eye(len(x)), ("identity",) * len(x))
 
     def log_prior(self, x: Array) -> float:
-        """−½ Σ ridge w²."""
-        return -0.5 * float(self.ridge @ x**2)
+        """−½ Σ ridge (w − centre)²; with the ridge's own share of the constant where it is learned."""
+        learned = [k for part in self.groups.values() for k in part]
+        constant = 0.5 * float(np.log(self.ridge[learned]).sum()) if learned else 0.0
+        return constant - 0.5 * float(self.ridge @ (x - self.centre) ** 2)
 
     def prior_gradient(self, x: Array) -> Array:
-        """−ridge w."""
-        return -self.ridge * x
+        """−ridge (w − centre)."""
+        return -self.ridge * (x - self.centre)
 
     def prior_information(self, x: Array) -> Array:
         """diag(ridge)."""
         del x
         return np.diag(self.ridge)
 
+    def prior_numbers(self) -> dict[str, Any]:
+        """The ridge."""
+        return {"ridge": self.ridge} if self.groups else {}
+
+    def shrunk(self, x: Array, n: Any) -> tuple[Any, dict[str, float]] | None:
+        """Each group's ridge by MacKay's fixed point, γ/Σ (w − centre)² with γ = Σ I/(I + ridge), I the information in n."""
+        if not self.groups:
+            return None
+        known = np.maximum(np.diagonal(self.information(x, n)), 0.0)
+        ridge, found = self.ridge.copy(), {}
+        for name, part in self.groups.items():
+            determined = float(np.sum(known[part] / (known[part] + ridge[part])))
+            spread = float(np.sum((x[part] - self.centre[part]) ** 2))
+            ridge[part] = float(np.clip(determined / max(spread, 1e-300), *RIDGE_RANGE))
+            found[name] = float(ridge[part[0]] ** -0.5)
+        return replace(self, ridge=ridge), found
+
 
 @dataclass(frozen=True, eq=False)
 class Weights(_Ridge):
-    """w of P_t(i, j) ∝ exp(w·f_t(i, j)), learned from flows n_t(i, j): l(w) = Σ n log P (see `LogLinearTransitions`)."""
+    """w of P_t(i, j) ∝ exp(w_t·f_t(i, j)), learned from flows n_t(i, j): l(w) = Σ n log P (see `LogLinearTransitions`)."""
 
     transitions: LogLinearTransitions
     """Features of the free weights; the fixed ones are part of its offset."""
@@ -167,19 +206,15 @@ class Weights(_Ridge):
 
     def scale(self, x: Array, n: Array) -> Array:
         """Σ n(i) E_i f²."""
-        p = self.transitions.transitions(x).reshape(-1, *n.shape[-2:])
-        moved = n.reshape(-1, *n.shape[-2:]).sum(axis=2)
-        moved = moved.sum(axis=0, keepdims=True) if len(p) == 1 else moved
-        return np.einsum("ti,tij,tkij->k", moved, p, self.transitions.features**2)
+        return self.transitions.uncentred(x, n)
 
     def reach(self, x: Array) -> Array:
         """|w| times the range of f within the moves from one cell."""
-        f = self.transitions.features
-        return np.abs(x) * (f.max(axis=3) - f.min(axis=3)).max(axis=(0, 2))
+        return np.abs(x) * self.transitions.ranges()
 
     def alike(self, other: Component) -> bool:
         """The same features."""
-        return isinstance(other, Weights) and other.transitions is self.transitions
+        return isinstance(other, Weights) and other.transitions.like(self.transitions)
 
 
 @dataclass(frozen=True)
@@ -215,7 +250,7 @@ class Rate(Component):
     def natural(self, x: Array) -> Natural:
         """λ itself."""
         rate = np.exp(x)
-        return Natural(("rate",), rate, rate[:, None], ("log",))
+        return Natural(("rate",), rate, lambda: rate[:, None], ("log",))
 
     def working(self, values: Mapping[str, float], x: Array) -> Array:
         """log λ."""
@@ -242,7 +277,14 @@ class Rows(Component):
         l(x) = Σ n log q,   ∂l/∂x = n − n_r q,   information = n_r (diag q − q qᵀ),   n_r the row's free total
         (n_r (diag q − q qᵀ))⁻¹ v = (v/q + Σv/q_ref)/n_r
 
-    The Dirichlet prior Π p^(α−1) adds α − 1 to every free count.
+    The prior is one of counts: ``pseudo`` more in every free entry (Dirichlet), and, where ``going`` is given, a Dirichlet tree,
+    whose first question is whether to stay at the reference: going = log prior of leaving, in counts,
+
+        log prior = Σ pseudo log q + e log(1 − q_ref),   e = going − Σ_{j ≠ ref} pseudo_j   (zero: Dirichlet)
+
+    With q' = q/(1 − q_ref) over the other entries and m = n_r + Σ pseudo + e, the information of counts and prior is
+
+        A (diag q' − q' q'ᵀ) + B q' q'ᵀ,   A = m (1 − q_ref) − e,   B = m q_ref (1 − q_ref)
 
     Attributes
     ----------
@@ -252,17 +294,23 @@ class Rows(Component):
         Which entries are learned, shape (R, C).
     fixed
         The probabilities of all other entries (zero where structurally impossible), shape (R, C).
-    dirichlet
-        α ≥ 1 of every free entry; 1 is no prior.
+    pseudo
+        The prior's counts, shape (R, C), or one number for all free entries.
     own
         The column of every row that log-odds are taken against where it is free (staying put), shape (R,).
+    going
+        The prior's counts of leaving the reference, shape (R,); None for a Dirichlet prior.
+    pooling
+        How the prior is learned; None where it is given.
     """
 
     labels: NDArray[np.object_]
     free: NDArray[np.bool_]
     fixed: Array
-    dirichlet: float = 1.0
+    pseudo: Array | float = 0.0
     own: NDArray[np.intp] | None = None
+    going: Array | None = None
+    pooling: Pooling | None = None
 
     @cached_property
     def reference(self) -> NDArray[np.intp]:
@@ -305,7 +353,7 @@ class Rows(Component):
     def vanishing(self, x: Array, n: Array, least: float) -> list[tuple[str, Array]]:
         """Entries with (n_r + prior) q < ``least``, by name, each with the direction of x that changes its log-odds alone."""
         rows, columns = self.place
-        total = np.where(self.free, n + self.dirichlet - 1, 0.0).sum(axis=1, keepdims=True)
+        total = np.where(self.free, n + self._pseudo_counts, 0.0).sum(axis=1, keepdims=True)
         few = self.moving & (total * self.shares(x) < least)
         return [
             (str(self.labels[r, c]), 1.0 * ((rows == r) & ((columns == c) | (c == self.reference[r]))))
@@ -355,50 +403,111 @@ class Rows(Component):
 
     @cached_property
     def _pseudo_counts(self) -> Array:
-        return np.where(self.free, self.dirichlet - 1.0, 0.0)
+        return np.where(self.free, self.pseudo, 0.0)
+
+    @cached_property
+    def _extra(self) -> Array:
+        """e, the prior's counts of leaving beyond those of where to, shape (R,)."""
+        if self.going is None:
+            return np.zeros(len(self.free))
+        at = np.arange(len(self.free)), self.reference
+        e = self.going - (self._pseudo_counts.sum(axis=1) - self._pseudo_counts[at])
+        return np.where(self.free.sum(axis=1) > 1, e, 0.0)
+
+    def _leaving(self, q: Array) -> tuple[Array, Array]:
+        """(q_ref, q'), shapes (R,) and (R, C)."""
+        at = np.arange(len(q)), self.reference
+        away = q.copy()
+        away[at] = 0.0
+        total = away.sum(axis=1, keepdims=True)
+        return q[at], away / np.maximum(total, np.exp(-LARGEST_LOG_ODDS))
 
     def log_prior(self, x: Array) -> float:
-        """(α − 1) Σ log q."""
-        return self.value(x, self._pseudo_counts)
+        """Σ pseudo log q + e log(1 − q_ref)."""
+        value = self.value(x, self._pseudo_counts)
+        if self.going is not None:
+            stay, _ = self._leaving(self.shares(x))
+            value += float(self._extra @ np.log(np.maximum(1 - stay, np.exp(-LARGEST_LOG_ODDS))))
+        return value
 
     def prior_gradient(self, x: Array) -> Array:
-        """That of α − 1 counts in every free entry."""
-        return self.gradient(x, self._pseudo_counts)
+        """That of the prior's counts, and e (q' − q)."""
+        gradient = self.gradient(x, self._pseudo_counts)
+        if self.going is not None:
+            q = self.shares(x)
+            gradient = gradient + (self._extra[:, None] * (self._leaving(q)[1] - q))[self.place]
+        return gradient
 
     def prior_information(self, x: Array) -> Array:
-        """That of α − 1 counts in every free entry."""
-        return self.information(x, self._pseudo_counts)
+        """That of the prior's counts, and e (diag q − q qᵀ − diag q' + q' q'ᵀ)."""
+        found = self.information(x, self._pseudo_counts)
+        if self.going is not None:
+            q = self.shares(x)
+            for share, sign in ((q, 1.0), (self._leaving(q)[1], -1.0)):
+                rows, _ = self.place
+                p, weight = share[self.place], sign * self._extra[rows]
+                same = rows[:, None] == rows[None, :]
+                found += np.diag(weight * p) - np.where(same, weight[:, None] * np.outer(p, p), 0.0)
+        return found
 
     def closed_form(self, x: Array, n: Array) -> Array:
-        """q = n/n_r; a row without anyone stays as it is."""
+        """q = n/n_r, the prior's counts included; a row without anyone stays as it is."""
         total = np.where(self.free, n + self._pseudo_counts, 0.0)
+        if self.going is not None:
+            at = np.arange(len(total)), self.reference
+            leaving = total.sum(axis=1) - total[at]
+            ratio = 1 + np.divide(self._extra, leaving, out=np.zeros_like(leaving), where=leaving > 0)
+            kept = total[at]
+            total = total * ratio[:, None]
+            total[at] = kept
         rows, _ = self.place
         return np.where(total.sum(axis=1)[rows] > 0, self.log_odds(total), x)
 
     def closed_solve(self, x: Array, n: Array, v: Array) -> Array:
-        """(v/q + Σv/q_ref)/n_r by row; zero for a row without anyone."""
+        """v/(A q') + (1/B − 1/A) Σv by row; zero for a row without anyone."""
         q = self.shares(x)
-        total = np.where(self.free, n + self._pseudo_counts, 0.0).sum(axis=1)
+        counts = np.where(self.free, n + self._pseudo_counts, 0.0)
+        stay, away = self._leaving(q)
+        lowest = np.exp(-LARGEST_LOG_ODDS)
+        m, gone = counts.sum(axis=1) + self._extra, np.maximum(1 - stay, lowest)
+        told = np.maximum(m * gone - self._extra, 0.0)
+        # The prior's tree is not concave far from its maximum: the counts themselves then stand for their expectation.
+        seen = counts.sum(axis=1) - counts[np.arange(len(q)), self.reference]
+        told = np.where(told > 0, told, seen)
         rows, columns = self.place
         sums = np.bincount(rows, weights=v, minlength=len(q))
-        lowest = np.exp(-LARGEST_LOG_ODDS)
-        shared = sums / np.maximum(q[np.arange(len(q)), self.reference], lowest)
         with np.errstate(divide="ignore", invalid="ignore"):
-            solved = (v / np.maximum(q[rows, columns], lowest) + shared[rows]) / total[rows]
-        return np.where(total[rows] > 0, solved, 0.0)
+            between = sums * (1 / np.maximum(m * gone * stay, lowest) - 1 / told)
+            solved = v / (told[rows] * np.maximum(away[rows, columns], lowest)) + between[rows]
+        return np.where((m[rows] > 0) & np.isfinite(solved), solved, 0.0)
+
+    def prior_numbers(self) -> dict[str, Any]:
+        """Counts of the prior."""
+        return {"pseudo": self.pseudo, "going": self.going} if self.pooling is not None else {}
+
+    def shrunk(self, x: Array, n: Array) -> tuple[Any, dict[str, float]] | None:
+        """The prior that `Pooling` learns from n."""
+        del x
+        if self.pooling is None:
+            return None
+        pseudo, going, strengths = self.pooling.learned(np.where(self.free, n, 0.0), self.free)
+        return replace(self, pseudo=pseudo, going=going), strengths
 
     def natural(self, x: Array) -> Natural:
         """The probabilities of all free entries that can change."""
         q = self.shares(x)
         r, c = np.nonzero(self.moving)
         rows, columns = self.place
-        own = (r[:, None] == rows) & (c[:, None] == columns)
-        same = r[:, None] == rows[None, :]
         p = q[r, c]
-        slope = p[:, None] * (own - q[rows, columns][None, :])
-        jacobian = np.where(same, self.mass[r][:, None] * slope, 0.0)
+
+        def slopes() -> Array:
+            own = (r[:, None] == rows) & (c[:, None] == columns)
+            same = r[:, None] == rows[None, :]
+            slope = p[:, None] * (own - q[rows, columns][None, :])
+            return np.where(same, self.mass[r][:, None] * slope, 0.0)
+
         names = tuple(str(self.labels[a, b]) for a, b in zip(r, c, strict=True))
-        return Natural(names, self.mass[r] * p, jacobian, ("logit",) * len(r))
+        return Natural(names, self.mass[r] * p, slopes, ("logit",) * len(r))
 
     def working(self, values: Mapping[str, float], x: Array) -> Array:
         """Log-odds with the given probabilities; a row's other entries share the rest as they did."""
@@ -427,7 +536,8 @@ class Rows(Component):
             isinstance(other, Rows)
             and np.array_equal(self.free, other.free)
             and np.array_equal(self.fixed, other.fixed)
-            and self.dirichlet == other.dirichlet
+            and np.array_equal(self._pseudo_counts, other._pseudo_counts)
+            and np.array_equal(self._extra, other._extra)
         )
 
 

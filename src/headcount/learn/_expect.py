@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -149,8 +149,6 @@ class Expected:
 
 def _run_elsewhere(task: EStep) -> Expected:
     """An E-step with one BLAS thread, for a process among several."""
-    from dataclasses import replace
-
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
@@ -246,6 +244,26 @@ class Expectation:
             failure=failure,
             posteriors=posteriors,
             tables=tuple(one.tables for one in found),
+        )
+
+    def learn_priors(self, point: Evaluation) -> tuple[Evaluation, dict[str, float]] | None:
+        """The same point under priors learned from its expected counts, and their strengths; None where all priors are given.
+
+        The families are replaced by those with the new priors.
+        """
+        found = point.objective.shrunk(point.x)
+        if found is None:
+            return None
+        self.families, strengths = found
+        objective = replace(point.objective, families=self.families)
+        return (
+            replace(
+                point,
+                objective=objective,
+                log_prior=objective.log_prior(point.x),
+                gradient=objective.gradient(point.x),
+            ),
+            strengths,
         )
 
     def posteriors(self, point: Evaluation) -> tuple[Posterior, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.special import expit, logit, ndtri
 
+from headcount._types import Index
 from headcount.individual import MarkovChain, Model
 from headcount.learn._components import Array, Component, Natural, Potentials, Rate, Rows, Weights
 from headcount.observe import Observation, Poisson, Problem
@@ -57,6 +59,15 @@ class Family(ABC):
         """The same data under p_x."""
         return problem.with_model(self.model(x))
 
+    def shrunk(self, x: Array, statistics: tuple[Any, ...]) -> tuple[Family, dict[str, float]] | None:
+        """The same family with priors learned from the statistics, and their strengths; None where all priors are given."""
+        return None
+
+    def with_priors(self, priors: Sequence[Mapping[str, Any]]) -> Family:
+        """The same family with learned priors as `Component.prior_numbers` gave them, one set per component."""
+        del priors
+        return self
+
     def alike(self, other: Family) -> bool:
         """Whether the other family's statistics can be added to this one's."""
         return len(self.components) == len(other.components) and all(
@@ -66,16 +77,10 @@ class Family(ABC):
     def natural(self, x: Array) -> Natural:
         """All components' natural parameters side by side."""
         parts = [c.natural(piece) for c, piece in zip(self.components, self.split(x), strict=True)]
-        jacobian = np.zeros((sum(len(p.values) for p in parts), len(x)))
-        row = column = 0
-        for part in parts:
-            height, width = part.jacobian.shape
-            jacobian[row : row + height, column : column + width] = part.jacobian
-            row, column = row + height, column + width
         return Natural(
             tuple(n for p in parts for n in p.names),
             np.concatenate([p.values for p in parts]),
-            jacobian,
+            lambda: block_diag(*(p.jacobian for p in parts)),
             tuple(k for p in parts for k in p.link),
         )
 
@@ -105,7 +110,8 @@ class ChainFamily(Family):
 
     template: MarkovChain
     transitions: Weights | Rows
-    homogeneous: bool
+    kinds: Index
+    """For every step, which of the transition matrices it has, shape (T − 1,); empty where all have the one."""
     initial: Rows | None = None
 
     @property
@@ -113,17 +119,25 @@ class ChainFamily(Family):
         """Transitions, then the initial distribution if it is learned."""
         return (self.transitions,) if self.initial is None else (self.transitions, self.initial)
 
-    def matrices(self, x: Array) -> Array | list[Array]:
-        """P, shape (L, L) when every step is the same, one matrix per step otherwise."""
-        if isinstance(self.transitions, Weights):
-            found = self.transitions.transitions.transitions(x)
-            return found if self.homogeneous else list(found)
-        table = self.transitions.probabilities(x)
-        return table if self.homogeneous else self._by_step(table)
+    @property
+    def homogeneous(self) -> bool:
+        """Whether one matrix serves all steps."""
+        return len(self.kinds) == 0
 
-    def _by_step(self, table: Array) -> list[Array]:
-        """The stacked rows of all steps, cut into one matrix per step."""
+    def matrices(self, x: Array) -> Any:
+        """P, one matrix when every step is the same, one per step otherwise; steps of one kind share theirs."""
+        made: Sequence[Any]
+        if isinstance(self.transitions, Weights):
+            made = self.transitions.transitions.matrices(x)
+        else:
+            made = self._by_kind(self.transitions.probabilities(x))
+        return made[0] if self.homogeneous else [made[k] for k in self.kinds]
+
+    def _by_kind(self, table: Array) -> list[Array]:
+        """Stacked rows, cut into one matrix per kind of step."""
         sizes = [len(s) for s in self.template.states.values()]
+        if len(set(sizes)) == 1:
+            return list(table.reshape(-1, sizes[0], table.shape[1]))
         rows = np.split(table, np.cumsum(sizes[:-1])[:-1])
         return [matrix[:, :width] for matrix, width in zip(rows, sizes[1:], strict=True)]
 
@@ -136,21 +150,39 @@ class ChainFamily(Family):
     def statistics(
         self, tables: Tables, problem: Problem | None, units: Tables | None = None
     ) -> tuple[Array, ...]:
-        """Flows (added up when every step is the same) and the first time's counts."""
+        """Flows, those of steps of one kind added up, and the first time's counts."""
         del problem
         tables = units or tables
         times = self.template.times
-        steps = [np.asarray(dense(tables(pair)), dtype=float) for pair in itertools.pairwise(times)]
-        if self.homogeneous:
-            flows = sum(steps, start=np.zeros(steps[0].shape if steps else (0, 0)))
-        elif isinstance(self.transitions, Rows):
-            width = self.transitions.free.shape[1]
-            flows = np.concatenate([np.pad(s, ((0, 0), (0, width - s.shape[1]))) for s in steps])
-        else:
-            flows = np.stack(steps)
+        flows = self._flows([tables(pair) for pair in itertools.pairwise(times)])
         if self.initial is None:
             return (flows,)
         return flows, np.asarray(dense(tables((times[0],))), dtype=float)[None]
+
+    def shrunk(self, x: Array, statistics: tuple[Any, ...]) -> tuple[Family, dict[str, float]] | None:
+        """See `Family`."""
+        found = self.transitions.shrunk(self.split(x)[0], statistics[0])
+        return None if found is None else (replace(self, transitions=found[0]), found[1])
+
+    def with_priors(self, priors: Sequence[Mapping[str, Any]]) -> Family:
+        """See `Family`."""
+        return replace(self, transitions=replace(self.transitions, **priors[0]))
+
+    def _flows(self, steps: list[Any]) -> Array:
+        if isinstance(self.transitions, Weights):
+            linear = self.transitions.transitions
+            if not steps:
+                return np.zeros((1, linear.move_count))
+            return linear.flows(steps if linear.sparse else np.stack([np.asarray(dense(s)) for s in steps]))
+        free = self.transitions.free
+        if not steps:
+            return np.zeros(free.shape)
+        made = [np.asarray(dense(s), dtype=float) for s in steps]
+        if len({table.shape for table in made}) > 1:  # cells that change with time: a matrix per step
+            return np.concatenate([np.pad(s, ((0, 0), (0, free.shape[1] - s.shape[1]))) for s in made])
+        total = np.zeros((len(free) // len(made[0]), *made[0].shape))
+        np.add.at(total, self.kinds if len(self.kinds) else np.zeros(len(made), np.intp), np.stack(made))
+        return total.reshape(free.shape)
 
 
 def with_transitions(template: MarkovChain, initial: Any, matrices: Any) -> MarkovChain:
@@ -172,6 +204,11 @@ class PotentialFamily(Family):
     def model(self, x: Array) -> Model:
         """The model."""
         return self.potentials.model(x)
+
+    def shrunk(self, x: Array, statistics: tuple[Any, ...]) -> tuple[Family, dict[str, float]] | None:
+        """See `Family`."""
+        found = self.potentials.shrunk(x, statistics[0])
+        return None if found is None else (replace(self, potentials=found[0]), found[1])
 
     def statistics(
         self, tables: Tables, problem: Problem | None, units: Tables | None = None
@@ -213,6 +250,15 @@ class RateFamily(Family):
                 total += float(site.noise.counts.sum())
                 exposed += float(np.sum(site.noise.rate * site.margin(dense(tables(site.scope)).ravel())))
         return (*self.inner.statistics(tables, problem, units), np.array([total, exposed]))
+
+    def shrunk(self, x: Array, statistics: tuple[Any, ...]) -> tuple[Family, dict[str, float]] | None:
+        """See `Family`."""
+        found = self.inner.shrunk(x[:-1], statistics[:-1])
+        return None if found is None else (replace(self, inner=found[0]), found[1])
+
+    def with_priors(self, priors: Sequence[Mapping[str, Any]]) -> Family:
+        """See `Family`."""
+        return replace(self, inner=self.inner.with_priors(priors))
 
     def apply(self, x: Array, problem: Problem) -> Problem:
         """The same data under p_x, seen at λ times the rates given."""

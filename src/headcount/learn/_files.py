@@ -177,6 +177,7 @@ def _classes() -> dict[str, type]:
     from headcount.learn._objective import Objective
     from headcount.learn._parametrisation import LearnRate, LogisticChain, LogLinear, TabularChain
     from headcount.learn._result import Fit
+    from headcount.learn._steps import Periodic
     from headcount.population import Company, DispersionEstimate, Flocks
 
     found: tuple[type, ...] = (
@@ -190,7 +191,7 @@ def _classes() -> dict[str, type]:
         Objective,
     )
     found += (Company, DispersionEstimate, Flocks)
-    found += (LearnInitial, LearnRate, LogisticChain, LogLinear, TabularChain, Fit)
+    found += (LearnInitial, LearnRate, LogisticChain, LogLinear, TabularChain, Periodic, Fit)
     return {kind.__name__: kind for kind in found}
 
 

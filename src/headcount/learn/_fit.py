@@ -14,7 +14,8 @@ import numpy as np
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
-from headcount.learn._climb import Climber, ClimbState, dense_inverse, trace_row
+from headcount.individual import Model
+from headcount.learn._climb import Climb, Climber, ClimbState, dense_inverse, em_residual, trace_row
 from headcount.learn._dispersion import (
     MOST_ROUNDS,
     SETTLED,
@@ -38,6 +39,15 @@ from headcount.population import Company, Dispersion, DispersionEstimate, ToEsti
 
 CHECKPOINT_KIND = "headcount checkpoint"
 PARAMETERS = ("integrated", "plug-in")
+MOST_PARAMETERS = 300
+"""Parameters up to which standard errors are found unasked: they take two E-steps per parameter, a climb 10 to 100 in all."""
+PRIOR_ROUNDS = 30
+"""Times that priors are learned, at most; each is followed by a few steps of the climb."""
+STEPS_PER_ROUND = 5
+"""Steps of a climb between two rounds: by then the expected counts have followed most of the prior's change."""
+PRIOR_TOLERANCE = 0.02
+"""Relative change of the priors' strengths below which they count as learned: a fiftieth moves estimates by less than a hundredth of
+their distance from the prior's centre."""
 DEFAULT_BUDGET = {"ascent": 100, "em": 500}
 """Iterations: ascent takes 10 to 20 where EM takes hundreds."""
 
@@ -53,7 +63,7 @@ def fit(
     max_iterations: int | None = None,
     tolerance: float = 1e-4,
     truth: Any = None,
-    standard_errors: bool = True,
+    standard_errors: bool | None = None,
     refine: bool = True,
     parameters: Literal["integrated", "plug-in"] = "integrated",
     rng: np.random.Generator | int | None = None,
@@ -94,7 +104,7 @@ def fit(
     truth
         True parameters, for the trace's ``error`` |estimate − truth|₁/|truth|₁.
     standard_errors
-        Whether to find the observed information (2K more E-steps).
+        Whether to find the observed information (2K more E-steps); None: up to `MOST_PARAMETERS` of them.
     refine
         Whether ascent goes on, by the same differences, from the zero of Fisher's gradient to the maximum of the
         engine's evidence, until its slope says that less than 0.02 standard errors are left or the evidence no longer
@@ -143,14 +153,22 @@ def fit(
         }
         return _dispersed(settings, problems, asked, engine, start, shared, last)
     families = bind(settings, problems)
+    if standard_errors is None:
+        standard_errors = len(families[0].names) <= MOST_PARAMETERS
     engine = _checked_engine(method, engine, rng)
     if parameters not in PARAMETERS:
         raise ValueError(f'parameters is {parameters!r}: give "integrated" or "plug-in"')
+    if engine is None:
+        from headcount.learn._complete import fit_known, known_tables  # which needs what this file defines
+
+        tables = [known_tables(p) for p in problems]
+        if all(t is not None for t in tables):
+            return fit_known(settings, problems, [t for t in tables if t is not None], truth)
     seed = int(generator(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
-    checkpoints = _Checkpoints(checkpoint, families, mark)
     with running(problems, client=client, workers=workers) as mapper:
         expect = Expectation(families, problems, TiltedEP() if engine is None else engine, seed, mapper)
+        checkpoints = _Checkpoints(checkpoint, expect, mark)
         climber = Climber(
             expect,
             method,
@@ -160,10 +178,12 @@ def fit(
             checkpoints.write,
             progress,
         )
-        begun = checkpoints.read(expect) or _begun(climber, start, choose=engine is None)
+        begun = checkpoints.read() or _begun(climber, start, choose=engine is None)
         refine = refine and method == "ascent"
+        begun = _with_priors(begun, climber)
         ended, status, information = _searched(begun, climber, errors=standard_errors, refine=refine)
         point = ended.climb.point
+        families = tuple(expect.families)
         plug_ins = integrated(expect, ended.climb, None)
         integrate = None
         if parameters == "integrated" and information is not None:
@@ -191,6 +211,7 @@ def fit(
         last=tuple(last_node(p) for p in plug_ins),
         plug_ins=plug_ins,
         integrate=integrate,
+        shrinkage=ended.strengths,
     )
     if strict and not status.good:
         raise FitNotConvergedError(made, tolerance)
@@ -279,7 +300,17 @@ def _paired(
     problems = _each(problem, Problem, "problem", "a Problem, or a sequence of them")
     kinds = "LogisticChain, TabularChain, LogLinear or LearnRate"
     settings = _each(parametrisation, Parametrisation, "parametrisation", kinds)
-    return settings * len(problems) if len(settings) == 1 else settings, problems
+    settled = settle(settings, [p.model for p in problems])
+    return settled * len(problems) if len(settled) == 1 else settled, problems
+
+
+def settle(settings: Sequence[Parametrisation], models: Sequence[Model]) -> tuple[Parametrisation, ...]:
+    """The parametrisations with their classes of steps found; one that is given several times stays one object."""
+    made: dict[int, Parametrisation] = {}
+    for one in settings:
+        if id(one) not in made:
+            made[id(one)] = one.settled(models)
+    return tuple(made[id(one)] for one in settings)
 
 
 def _each(given: Any, kind: type, what: str, expected: str) -> tuple[Any, ...]:
@@ -343,26 +374,35 @@ class _Checkpoints:
 
     path: str | Path | None
     """None: nothing is kept."""
-    families: Sequence[Family]
+    expect: Expectation
     mark: str
     """Fingerprint of the fit."""
 
     def write(self, at: ClimbState) -> None:
         """Replace the file."""
         if self.path is not None:
-            write(self.path, CHECKPOINT_KIND, [self.mark, at], known=self.families)
+            families = self.expect.families
+            priors = [c.prior_numbers() for c in families[0].components]
+            write(self.path, CHECKPOINT_KIND, [self.mark, priors, at], known=families)
 
-    def read(self, expect: Expectation) -> ClimbState | None:
-        """The state where there is one; refuse that of another fit."""
+    def read(self) -> ClimbState | None:
+        """The state where there is one, with the priors that it had learned; refuse that of another fit."""
         if self.path is None or not Path(self.path).exists():
             return None
         remedy = "give another path, or delete it to begin anew"
-        mark, at = read(self.path, CHECKPOINT_KIND, known=self.families, remedy=remedy)
+        expect = self.expect
+        # Positions in `known` are all that a file holds of the families; their learned priors are put back below.
+        mark, priors, at = read(self.path, CHECKPOINT_KIND, known=expect.families, remedy=remedy)
         if mark != self.mark:
             raise ValueError(
                 f"the checkpoint {str(self.path)!r} belongs to another fit (other data, parametrisation, engine, method, "
                 f"start or seed): {remedy}"
             )
+        if any(priors):
+            expect.families = tuple(f.with_priors(priors) for f in expect.families)
+            point = at.climb.point
+            point = replace(point, objective=replace(point.objective, families=expect.families))
+            at = replace(at, climb=replace(at.climb, point=point))
         expect.e_steps = at.e_steps
         if at.engine_at is not None:
             expect.engine = choose_engine(expect.families, expect.problems, at.engine_at)
@@ -375,6 +415,26 @@ def _begun(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
     seconds = time.perf_counter() - began
     row = trace_row(state.climb, (), climber.expect, climber.truth, seconds)
     return replace(state, rows=(row,), e_steps=climber.expect.e_steps, seconds=seconds)
+
+
+def _with_priors(at: ClimbState, climber: Climber) -> ClimbState:
+    """Learn priors from the expected counts, and climb a few steps, until the priors' strengths stay as they are."""
+    for _ in range(PRIOR_ROUNDS):
+        found = None if at.priors_settled else climber.expect.learn_priors(at.climb.point)
+        if found is None:
+            break
+        point, now = found
+        still = [abs(np.log(now[k] / v)) < PRIOR_TOLERANCE for k, v in at.strengths.items()]
+        at = replace(
+            at,
+            climb=Climb(point, residual=em_residual(point)),
+            rows=(*at.rows[:-1], {**at.rows[-1], "objective": point.value}),
+            strengths=now,
+            priors_settled=bool(still) and all(still),
+        )
+        budget = min(climber.max_iterations, len(at.rows) - 1 + STEPS_PER_ROUND)
+        at, _ = replace(climber, max_iterations=budget)(at)
+    return at
 
 
 def _searched(

@@ -85,11 +85,11 @@ class Forecast:
     def _labelled(self, values: Array, name: str) -> xr.DataArray:
         import xarray as xr
 
-        axes: dict[str, Any] = {"time": _axis(self.times), "cell": _axis(self.cells)}
+        axes: dict[str, Any] = {"time": axis_labels(self.times), "cell": axis_labels(self.cells)}
         return xr.DataArray(values, dims=("time", "cell"), coords=axes, name=name)
 
 
-def _axis(labels: Sequence[Hashable]) -> Any:
+def axis_labels(labels: Sequence[Hashable]) -> Any:
     if any(isinstance(label, tuple) for label in labels):
         made = np.empty(len(labels), dtype=object)
         made[:] = list(labels)

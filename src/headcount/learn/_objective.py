@@ -18,6 +18,7 @@ from scipy.linalg import block_diag
 
 from headcount.learn._components import Array, Component, Rows
 from headcount.learn._families import Family
+from headcount.observe import ProblemError
 
 NULL_SHARE = 1e-10
 """Share of the largest eigenvalue (of the matrix scaled to a unit diagonal) below which a direction counts as null: the square
@@ -100,6 +101,20 @@ class Objective:
         pairs = zip(self._blocks(x), self.families[0].split(v), strict=True)
         return np.concatenate([np.zeros(0), *(block.solve(part, piece) for (block, part), piece in pairs)])
 
+    def shrunk(self, x: Array) -> tuple[tuple[Family, ...], dict[str, float]] | None:
+        """The families with priors learned from these statistics, and the priors' strengths; None where all are given."""
+        first = self.families[0].shrunk(x, self._tables[0][1])
+        if first is None:
+            return None
+        if len(self._tables) > 1:
+            raise ProblemError(
+                "a prior is learned from problems that share features and classes of steps, and these do not: give ridge or "
+                "strength as numbers, or pool=False"
+            )
+        total = self._tables[0][1]
+        others = [family.shrunk(x, total) for family in self.families[1:]]
+        return (first[0], *(found[0] for found in others if found is not None)), first[1]
+
     def vanishing(self, x: Array, least: float) -> list[tuple[str, Array]]:
         """Probabilities under which fewer than ``least`` individuals are expected, with the direction of x that moves each alone."""
         found = []
@@ -152,9 +167,13 @@ class Block:
         found = self.prior.closed_solve(x, self.terms[0][1], v) if len(self.terms) == 1 else None
         return pseudo_solve(self.information(x), v) if found is None else found
 
+    def closed(self, x: Array) -> Array | None:
+        """argmax Q in closed form, if there is one."""
+        return self.prior.closed_form(x, self.terms[0][1]) if len(self.terms) == 1 else None
+
     def maximise(self, x: Array) -> Array:
         """argmax Q from x."""
-        found = self.prior.closed_form(x, self.terms[0][1]) if len(self.terms) == 1 else None
+        found = self.closed(x)
         return self._newton(x) if found is None else found
 
     def _newton(self, x: Array) -> Array:

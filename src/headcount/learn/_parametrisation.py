@@ -6,19 +6,26 @@ import itertools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
 from headcount.learn._components import Array, Potentials, Rows, Weights
 from headcount.learn._families import ChainFamily, Family, PotentialFamily, RateFamily, with_transitions
+from headcount.learn._pooling import Pooling
+from headcount.learn._steps import basis_values, class_index, classes_of
 from headcount.observe import Poisson, Problem
 from headcount.tables import Scope
 
+FIRST_STRENGTH = 1.0
+"""Individuals per row that a prior is worth before its strength is learned: it only keeps the first matrices inside."""
+FIRST_RIDGE = 1.0
+"""Prior precision of weights before it is learned: odds vary by a factor of e between classes."""
 FLAT = 2.0
 """The exponent α of `Rows` that stands for Dirichlet(1): in log-odds coordinates its density is Π π, one count more per cell."""
 
@@ -29,6 +36,11 @@ class Parametrisation(ABC):
     @abstractmethod
     def bind(self, model: Model) -> Family:
         """The family on this model's variables and states; what is not learned is taken from the model."""
+
+    def settled(self, models: Sequence[Model]) -> Parametrisation:
+        """The same with everything decided that depends on all problems together: which classes of steps there are."""
+        del models
+        return self
 
     def check(self, problem: Problem) -> list[str]:
         """What about a problem this parametrisation cannot use."""
@@ -47,13 +59,14 @@ class Named(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LogisticChain(Parametrisation):
-    """P_t(i, j) = exp(w·f_t(i, j)) / Z_t(i): a chain whose transitions follow features by weights.
+    """P_t(i, j) = exp(w_t·f_t(i, j)) / Z_t(i): a chain whose transitions follow features by weights.
 
     Parameters
     ----------
     features
         f, shape ``(K, L, L)`` when every step is the same, ``(T − 1, K, L, L)`` when features change with
-        time; an `xarray.DataArray` with dims ``feature, origin, dest`` (and ``step``) brings names.
+        time; an `xarray.DataArray` with dims ``feature, origin, dest`` (and ``step``) brings names. For sparse maps a list of K
+        ``scipy.sparse`` matrices: moves that no feature (or, if there is one, the mask) stores are impossible.
     names
         One per feature; taken from the features, or ``w1, w2, …``.
     mask
@@ -61,11 +74,25 @@ class LogisticChain(Parametrisation):
     fixed
         ``{name: weight}`` of weights that are not learned.
     ridge
-        Strength of the prior −½ ridge w² on every weight, one number or one per feature.
+        Strength of the prior −½ ridge (w − centre)² on every weight, one number or one per feature; ``"learned"``: one for all
+        weights, from the data (features should then be of one scale).
+    prior
+        ``{name: centre}`` of that prior; zero where not given.
     initial
         The distribution of the first cell: None (the problem's model has it; where that is unknown it is learned under a
         flat prior), an array, or ``"learned"`` (without prior, over the cells to which the problem's model gives some
         probability).
+    by
+        Classes of steps with weights of their own: ``"hour"``, ``"weekday"``, ``"weekend"``, ``"week"``, ``"month"`` or
+        ``"season"`` of the time at which a step begins, a list of these (their combinations), a whole number (the period of a
+        cycle: with 52, week 53 is week 1), or one label per step.
+    pool
+        With ``by``: whether the classes' weights are drawn towards common ones, w_c = w + δ_c with δ_c ~ N(0, sd²), one sd per
+        feature, learned (`Fit.shrinkage`).
+    basis
+        b(t) of weights that vary with time, w_t = Σ_m b_m(t) W_m: `headcount.learn.Periodic`, or an array ``(T − 1, M)``.
+    varying
+        Names of the features whose weights vary ``by`` class or with the ``basis``; None: all.
 
     Examples
     --------
@@ -81,45 +108,61 @@ class LogisticChain(Parametrisation):
     mask: Any = field(default=None, kw_only=True)
     fixed: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     ridge: Any = field(default=0.0, kw_only=True)
+    prior: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     initial: Any = field(default=None, kw_only=True)
+    by: Any = field(default=None, kw_only=True)
+    pool: bool = field(default=True, kw_only=True)
+    basis: Any = field(default=None, kw_only=True)
+    varying: Sequence[str] | None = field(default=None, kw_only=True)
+    classes: tuple[Hashable, ...] | None = field(default=None, kw_only=True, repr=False)
+    """The classes of steps, which a fit finds from all its problems."""
 
     def __post_init__(self) -> None:
         values, found, labels = _features(self.features)
-        names = _feature_names(self.names if self.names is not None else found, values.shape[-3])
-        ridge = numbers(self.ridge, "ridge", expected="a number ≥ 0, or one per feature")
-        problems = _fixed_problems(self.fixed, names)
-        if (
-            ridge.ndim > 1
-            or ridge.size not in (1, len(names))
-            or not (np.isfinite(ridge) & (ridge >= 0)).all()
-        ):
-            problems.append(f"ridge is {self.ridge!r}: give a number ≥ 0, or one per feature")
+        count = len(values) if isinstance(values, list) else values.shape[-3]
+        names = _feature_names(self.names if self.names is not None else found, count)
+        problems = [
+            *_fixed_problems(self.fixed, names),
+            *_fixed_problems(self.prior, names, what="prior"),
+            *_varying_problems(self, names),
+        ]
+        ridge = _ridge(self.ridge, len(names), problems)
         if problems:
             raise ModelError(problems)
         object.__setattr__(self, "features", values)
         object.__setattr__(self, "names", names)
-        object.__setattr__(self, "ridge", np.broadcast_to(ridge, len(names)).copy())
+        object.__setattr__(self, "ridge", ridge)
         object.__setattr__(self, "fixed", {k: float(v) for k, v in self.fixed.items()})
+        object.__setattr__(self, "prior", {k: float(v) for k, v in self.prior.items()})
         object.__setattr__(self, "_labels", labels)
-        object.__setattr__(self, "_weights", self._component(values, names))
+        object.__setattr__(self, "_free", [n for n in names if n not in self.fixed])
+        object.__setattr__(self, "_linear", self._transitions(values, names))
 
-    def _component(self, values: Array, names: Sequence[str]) -> Weights:
+    def _transitions(self, values: Any, names: Sequence[str]) -> LogLinearTransitions:
+        """The features of the free weights; the fixed ones are part of the offset."""
         free = [k for k, name in enumerate(names) if name not in self.fixed]
         if not free:
             raise ModelError(f"all {len(names)} weights are fixed: leave one to be learned")
+        if isinstance(values, list):
+            if self.fixed:
+                raise ModelError("fixed weights beside sparse features: add weight × feature to the mask")
+            return LogLinearTransitions(values, self.mask)
         mask = self.mask
         if self.fixed:
             held = np.array([self.fixed.get(name, 0.0) for name in names])
             offset = np.tensordot(held, values, axes=(0, values.ndim - 3))
             mask = offset if mask is None else offset + np.asarray(mask, dtype=float)
-        made = LogLinearTransitions(values[..., free, :, :], mask)
-        return Weights(tuple(names[k] for k in free), np.asarray(self.ridge)[free], made)
+        return LogLinearTransitions(values[..., free, :, :], mask)
+
+    def settled(self, models: Sequence[Model]) -> Parametrisation:
+        """See `Parametrisation`."""
+        return _with_classes(self, models)
 
     def bind(self, model: Model) -> ChainFamily:
         """See `Parametrisation`."""
         chain = _chain(model, "LogisticChain")
-        weights: Weights = self._weights  # type: ignore[attr-defined]
-        cells, steps = weights.transitions.cell_count, weights.transitions.steps
+        linear: LogLinearTransitions = self._linear  # type: ignore[attr-defined]
+        cells, steps = linear.cell_count, linear.steps
         problems = []
         if cells != len(chain.cells):
             problems.append(f"the features are for {cells} cells, the model has {len(chain.cells)}")
@@ -134,7 +177,56 @@ class LogisticChain(Parametrisation):
         if problems:
             raise ModelError(problems)
         template, initial = _initial(chain, self.initial)
-        return ChainFamily(template, weights, weights.transitions.homogeneous, initial)
+        weights = self._weights(linear, chain.times)
+        return ChainFamily(template, weights, weights.transitions.kinds, initial)
+
+    def _weights(self, linear: LogLinearTransitions, times: Sequence[Hashable]) -> Weights:
+        """The weights on these times: one per feature, or one per feature that varies and function of time."""
+        free: list[str] = self._free  # type: ignore[attr-defined]
+        names, centre = list(free), [self.prior.get(n, 0.0) for n in free]
+        columns, features, deviations = [0] * len(free), list(range(len(free))), [False] * len(free)
+        if self.by is not None or self.basis is not None:
+            rows, kinds, functions = self._functions(times)
+            moving = free if self.varying is None else [n for n in free if n in self.varying]
+            common = len(functions)  # the column of ones
+            pairs = []
+            for k, name in enumerate(free):
+                if name not in moving or (self.by is not None and self.pool):
+                    pairs.append((common, k, name, self.prior.get(name, 0.0), False))
+                if name in moving:
+                    pairs += [
+                        (
+                            m,
+                            k,
+                            name + text,
+                            0.0 if self.pool or self.by is None else self.prior.get(name, 0.0),
+                            self.by is not None and self.pool,
+                        )
+                        for m, text in enumerate(functions)
+                    ]
+            columns, features, names, centre, deviations = (list(part) for part in zip(*pairs, strict=True))
+            linear = linear.varying(np.hstack([rows, np.ones((len(rows), 1))]), kinds, columns, features)
+        place = np.asarray(features)
+        ridge = _of_features(self.ridge, self.names, free)[place]
+        groups: dict[str, NDArray[np.intp]] = {}
+        apart = np.array(deviations)
+        for k, name in enumerate(free):
+            if (apart & (place == k)).any():
+                groups[name] = np.flatnonzero(apart & (place == k))
+        if isinstance(self.ridge, str):
+            groups["all weights"] = np.flatnonzero(~apart)
+        ridge = np.where(apart, FIRST_RIDGE, ridge)
+        return Weights(tuple(names), ridge, np.array(centre, dtype=float), groups, linear)
+
+    def _functions(self, times: Sequence[Hashable]) -> tuple[Array, NDArray[np.intp], list[str]]:
+        """Values of the functions of time by kind of step, the kind of every step, and how the functions are called."""
+        if self.by is not None:
+            classes = classes_of(self.by, [times]) if self.classes is None else self.classes
+            kinds = class_index(self.by, times, classes)
+            return np.eye(len(classes)), kinds, [f"@{label}" for label in classes]
+        values, names = basis_values(self.basis, times)
+        rows, kinds = np.unique(values, axis=0, return_inverse=True)
+        return rows, kinds.reshape(-1), ["" if name == "1" else f"·{name}" for name in names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,17 +236,26 @@ class TabularChain(Parametrisation):
     Parameters
     ----------
     mask
-        Which moves are possible, ``(L, L)`` of bool; all if None. A list of such tables, one per step, where steps differ.
+        Which moves are possible, ``(L, L)`` of bool; all if None. A list of such tables, one per step (or class), where they differ.
     homogeneous
         One matrix for all steps, or one per step (which totals alone rarely determine: give a prior). The cells may change
         from time to time when there is one matrix per step.
     fixed
-        ``(L, L)`` of probabilities that are known, NaN where P is learned (or a list, one table per step); a row that is all
-        known must sum to one.
+        ``(L, L)`` of probabilities that are known, NaN where P is learned (or a list, one table per step or class); a row that is
+        all known must sum to one.
     dirichlet
         α ≥ 1 of the prior Π P^(α−1); 1 is none.
     initial
         As for `LogisticChain`.
+    by
+        One matrix per class of steps; as for `LogisticChain`.
+    pool
+        With ``by``: whether the classes are drawn towards what they have in common: how much is left, and where to, by cell and by
+        class. How strongly is learned (`Fit.shrinkage`); see `headcount.learn._pooling`.
+    prior
+        A matrix ``(L, L)``, such as an old table of moves with rows summing to one, that P (of every class) is drawn towards.
+    strength
+        How many individuals' moves, per row, the prior is worth; ``"learned"`` from the data.
     """
 
     mask: Any = None
@@ -162,23 +263,52 @@ class TabularChain(Parametrisation):
     fixed: Any = field(default=None, kw_only=True)
     dirichlet: float = field(default=1.0, kw_only=True)
     initial: Any = field(default=None, kw_only=True)
+    by: Any = field(default=None, kw_only=True)
+    pool: bool = field(default=True, kw_only=True)
+    prior: Any = field(default=None, kw_only=True)
+    strength: Any = field(default="learned", kw_only=True)
+    classes: tuple[Hashable, ...] | None = field(default=None, kw_only=True, repr=False)
+    """The classes of steps, which a fit finds from all its problems."""
 
     def __post_init__(self) -> None:
-        finite_number(self.dirichlet, "dirichlet", least=1.0, expected="a number ≥ 1 (1 is no prior)")
+        problems: list[str] = []
+        expected = "a number ≥ 1 (1 is no prior)"
+        attempt(problems, finite_number, self.dirichlet, "dirichlet", least=1.0, expected=expected)
+        if not (isinstance(self.strength, str) and self.strength == "learned"):
+            expected = 'individuals, a number ≥ 0, or "learned"'
+            attempt(problems, finite_number, self.strength, "strength", least=0.0, expected=expected)
+        if self.by is not None and not self.homogeneous:
+            problems.append("by and homogeneous=False are both given: by says which steps share a matrix")
+        attempt(problems, instance, self.pool, bool, "pool", expected="True or False")
+        if self.prior is not None:
+            attempt(problems, _stochastic, self.prior)
+        if problems:
+            raise ModelError(problems)
+
+    def settled(self, models: Sequence[Model]) -> Parametrisation:
+        """See `Parametrisation`."""
+        return _with_classes(self, models)
 
     def bind(self, model: Model) -> ChainFamily:
         """See `Parametrisation`."""
         chain = _chain(model, "TabularChain")
         cells = list(chain.states.values())
         steps = list(itertools.pairwise(cells)) or [(cells[0], cells[0])]
-        homogeneous = self.homogeneous
-        if homogeneous and any(step != steps[0] for step in steps):
+        if (self.homogeneous or self.prior is not None) and any(step != steps[0] for step in steps):
             raise ModelError(
-                "the cells differ between times, so no matrix serves all steps: use TabularChain(homogeneous=False)"
+                "the cells differ between times, so no matrix serves all steps: use TabularChain(homogeneous=False), without prior"
             )
-        rows = self._rows(steps[:1] if homogeneous else steps, () if homogeneous else chain.times)
+        kinds = np.zeros(0, np.intp)
+        names: tuple[Hashable, ...] = ()
+        if self.by is not None:
+            names = classes_of(self.by, [chain.times]) if self.classes is None else self.classes
+            kinds, steps = class_index(self.by, chain.times, names), steps[:1] * len(names)
+        elif self.homogeneous:
+            steps = steps[:1]
+        else:
+            kinds, names = np.arange(len(steps)), chain.times
         template, initial = _initial(chain, self.initial)
-        return ChainFamily(template, rows, homogeneous, initial)
+        return ChainFamily(template, self._rows(steps, names), kinds, initial)
 
     def _rows(self, steps: Sequence[tuple[Sequence[Hashable], ...]], times: Sequence[Hashable]) -> Rows:
         """The matrices of all steps, padded to one width and stacked; entries are named by time where there are ``times``."""
@@ -187,13 +317,30 @@ class TabularChain(Parametrisation):
         if times:
             names = [_at_time(table, time) for table, time in zip(names, times, strict=False)]
         width = max(free.shape[1] for free, _ in tables)
+        free = np.concatenate([_padded(free, width, False) for free, _ in tables])
+        pseudo, pooling = self._prior(len(steps), free)
         return Rows(
             np.concatenate([_padded(t, width, "") for t in names]),
-            np.concatenate([_padded(free, width, False) for free, _ in tables]),
+            free,
             np.concatenate([_padded(fixed, width, 0.0) for _, fixed in tables]),
-            self.dirichlet,
+            pseudo,
             np.concatenate([np.minimum(np.arange(len(free)), free.shape[1] - 1) for free, _ in tables]),
+            pooling=pooling,
         )
+
+    def _prior(self, classes: int, free: NDArray[np.bool_]) -> tuple[Array | float, Pooling | None]:
+        """The prior's counts, and how they are learned if they are."""
+        if self.prior is not None:
+            centre = _stochastic(self.prior)
+            if centre.shape != (len(free) // classes, free.shape[1]):
+                raise ModelError(f"prior has the shape {centre.shape}, the model has {free.shape[1]} cells")
+            learned = isinstance(self.strength, str)
+            strength = FIRST_STRENGTH if learned else float(self.strength)
+            counts = strength * np.tile(centre, (classes, 1)) + self.dirichlet - 1
+            return counts, Pooling(classes, centre) if learned else None
+        if self.by is None or not self.pool:
+            return self.dirichlet - 1, None
+        return FIRST_STRENGTH / free.shape[1] + self.dirichlet - 1, Pooling(classes)
 
     def _step(
         self, step: int, steps: int, before: Sequence[Hashable], after: Sequence[Hashable]
@@ -322,8 +469,10 @@ class LogLinear(Parametrisation):
                     held[free.index(name)] += made
         if problems:
             raise ModelError(problems)
-        ridge = np.full(len(free), float(self.ridge))
-        return PotentialFamily(Potentials(tuple(free), ridge, dict(model.states), stacked, offset))
+        ridge, centre = np.full(len(free), float(self.ridge)), np.zeros(len(free))
+        return PotentialFamily(
+            Potentials(tuple(free), ridge, centre, {}, dict(model.states), stacked, offset)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,6 +487,10 @@ class LearnRate(Parametrisation):
     def bind(self, model: Model) -> RateFamily:
         """See `Parametrisation`."""
         return RateFamily(self.parametrisation.bind(model))
+
+    def settled(self, models: Sequence[Model]) -> Parametrisation:
+        """See `Parametrisation`."""
+        return LearnRate(self.parametrisation.settled(models))
 
     def check(self, problem: Problem) -> list[str]:
         """A rate needs Poisson counts without background."""
@@ -355,14 +508,65 @@ def without_rate(parametrisation: Parametrisation) -> Parametrisation:
     return parametrisation.parametrisation if isinstance(parametrisation, LearnRate) else parametrisation
 
 
-def _fixed_problems(fixed: Mapping[str, float], names: Sequence[str]) -> list[str]:
-    """What is wrong with fixed weights."""
-    instance(fixed, Mapping, "fixed", expected="a mapping of feature names to numbers")
+def _fixed_problems(fixed: Mapping[str, float], names: Sequence[str], *, what: str = "fixed") -> list[str]:
+    """What is wrong with weights given by name."""
+    instance(fixed, Mapping, what, expected="a mapping of feature names to numbers")
     shown = ", ".join(map(str, names))
-    problems = [f"fixed names {n!r}: the features are {shown}" for n in fixed if n not in names]
+    problems = [f"{what} names {n!r}: the features are {shown}" for n in fixed if n not in names]
     for n, value in fixed.items():
-        attempt(problems, finite_number, value, f"fixed[{n!r}]")
+        attempt(problems, finite_number, value, f"{what}[{n!r}]")
     return problems
+
+
+def _varying_problems(chain: LogisticChain, names: Sequence[str]) -> list[str]:
+    """What is wrong with by, basis, varying and pool."""
+    problems: list[str] = []
+    if chain.by is not None and chain.basis is not None:
+        problems.append("by and basis are both given: give one, or the classes as columns of the basis")
+    if chain.varying is not None:
+        if isinstance(chain.varying, str) or not is_sequence(chain.varying):
+            problems.append(f"varying is {brief(chain.varying)}: give a list of feature names")
+        else:
+            unknown = [n for n in chain.varying if n not in names]
+            problems += [f"varying names {n!r}: the features are {', '.join(names)}" for n in unknown]
+        if chain.by is None and chain.basis is None:
+            problems.append("varying is given without by or basis: say how weights vary")
+    attempt(problems, instance, chain.pool, bool, "pool", expected="True or False")
+    return problems
+
+
+def _ridge(given: Any, count: int, problems: list[str]) -> Any:
+    """The ridge as one number per feature, or ``"learned"``."""
+    if isinstance(given, str) and given == "learned":
+        return given
+    ridge = numbers(given, "ridge", expected='a number ≥ 0, one per feature, or "learned"')
+    if ridge.ndim > 1 or ridge.size not in (1, count) or not (np.isfinite(ridge) & (ridge >= 0)).all():
+        problems.append(f'ridge is {given!r}: give a number ≥ 0, one per feature, or "learned"')
+        return np.zeros(count)
+    return np.broadcast_to(ridge, count).copy()
+
+
+def _of_features(ridge: Any, names: Sequence[str] | None, free: Sequence[str]) -> Array:
+    """The ridge of every free feature; where it is learned, what to begin with."""
+    if isinstance(ridge, str):
+        return np.full(len(free), FIRST_RIDGE)
+    return np.array([float(r) for r, n in zip(ridge, names or (), strict=True) if n in free])
+
+
+def _stochastic(prior: Any) -> Array:
+    """A given matrix of probabilities, checked."""
+    matrix = numbers(prior, "prior", expected="a matrix, origin by destination, rows summing to one")
+    if matrix.ndim != 2 or not (matrix >= 0).all() or np.abs(matrix.sum(axis=1) - 1).max(initial=0.0) > 1e-6:
+        raise ModelError("prior is no transition matrix: give (L, L) numbers ≥ 0 whose rows sum to one")
+    return matrix
+
+
+def _with_classes(chain: Any, models: Sequence[Model]) -> Any:
+    """A chain's parametrisation that knows the classes of all problems' steps."""
+    if chain.by is None or chain.classes is not None:
+        return chain
+    times = [_chain(m, type(chain).__name__).times for m in models]
+    return replace(chain, classes=classes_of(chain.by, times))
 
 
 def _of_step(given: Any, step: int, steps: int) -> Any:
@@ -411,11 +615,13 @@ def initial_rows(chain: MarkovChain, *, dirichlet: float = 1.0) -> Rows:
     """The initial distribution as a component, over the cells to which the chain gives some probability."""
     labels = np.array([[f"initial[{cell}]" for cell in chain.states[chain.times[0]]]], dtype=object)
     free = (np.asarray(chain.initial) > 0)[None]
-    return Rows(labels, free, np.zeros(free.shape), dirichlet)
+    return Rows(labels, free, np.zeros(free.shape), dirichlet - 1)
 
 
-def _features(given: Any) -> tuple[Array, Sequence[Any] | None, tuple[Hashable, ...] | None]:
-    """Features as an array, and the names and the cells' labels that they brought."""
+def _features(given: Any) -> tuple[Any, Sequence[Any] | None, tuple[Hashable, ...] | None]:
+    """Features as an array (or a list of sparse maps), and the names and the cells' labels that they brought."""
+    if isinstance(given, (list, tuple)) and len(given) and all(map(sparse.issparse, given)):
+        return list(given), None, None
     xarray = sys.modules.get("xarray")
     if xarray is not None and isinstance(given, xarray.DataArray):
         return _labelled_features(given)

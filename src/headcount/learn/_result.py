@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,18 @@ from headcount.learn._climb import Optimum
 from headcount.learn._components import Array, Natural, Weights
 from headcount.learn._families import ChainFamily, Family, chain_family, interval, standard_errors
 from headcount.learn._files import read, write
-from headcount.learn._forecast import Forecast, LastCounts, forecast
+from headcount.learn._forecast import Forecast, LastCounts, axis_labels, forecast
 from headcount.learn._information import Direction, Information
-from headcount.learn._parametrisation import LogisticChain, Parametrisation, without_rate
+from headcount.learn._parametrisation import (
+    LearnRate,
+    LogisticChain,
+    Parametrisation,
+    TabularChain,
+    without_rate,
+)
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +98,8 @@ class Fit:
         default=None, repr=False, metadata={"saved": False}
     )
     """Makes `posteriors`; None where they are the plug-ins."""
+    shrinkage: Mapping[str, float] = field(default_factory=dict)
+    """Strengths of the priors that were learned: individuals per row for matrices, standard deviations for weights."""
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -121,17 +130,29 @@ class Fit:
 
     @property
     def weights(self) -> xr.DataArray:
-        """A logistic chain's weights, fixed ones included."""
+        """A logistic chain's weights, fixed ones included; by class of steps or by step where they vary."""
         import xarray as xr
 
         inner = without_rate(self.parametrisations[0])
         if not isinstance(inner, LogisticChain):
             raise ValueError(f"a {type(inner).__name__} has no weights of features: see .parameters")
         names = tuple(inner.names or ())
-        found = dict(zip(self.names, self.working, strict=True)) | dict(inner.fixed)
-        return xr.DataArray(
-            [found[n] for n in names], dims="feature", coords={"feature": list(names)}, name="weights"
-        )
+        chain = chain_family(self.families[0])
+        if chain is None or not isinstance(chain.transitions, Weights):
+            raise ValueError("this fit has no weights of features: see .parameters")
+        free = [n for n in names if n not in inner.fixed]
+        linear = chain.transitions.transitions
+        values = linear.step_weights(chain.split(self.working[: len(chain.names)])[0])
+        whole = np.array(
+            [values[:, free.index(n)] if n in free else np.full(len(values), inner.fixed[n]) for n in names]
+        ).T
+        if inner.by is None and inner.basis is None:
+            return xr.DataArray(whole[0], dims="feature", coords={"feature": list(names)}, name="weights")
+        dims, labels = ("class", list(inner.classes or ())) if inner.by is not None else ("step", None)
+        if dims == "step" or linear.features_by_step:
+            dims, labels, whole = "step", list(chain.template.times[:-1]), whole[linear.kinds]
+        coords = {"feature": list(names), dims: axis_labels(labels or [])}
+        return xr.DataArray(whole, dims=(dims, "feature"), coords=coords, name="weights")
 
     @property
     def covariance(self) -> Array:
@@ -194,9 +215,24 @@ class Fit:
         """The posterior of a single problem at the estimate, as if that were the truth: its intervals are too narrow."""
         return _single(self.plug_ins, "plug_ins")
 
-    def apply(self, problem: Problem) -> Problem:
-        """Another problem (or the same) under the fitted parameters, as `infer` takes it."""
-        return self.parametrisations[0].bind(problem.model).apply(self.working, problem)
+    def apply(self, problem: Problem, *, by: Any = None) -> Problem:
+        """Another problem (or the same) under the fitted parameters, as `infer` takes it.
+
+        Parameters
+        ----------
+        problem
+            Other times, counts or population; what is not learned is taken from its model.
+        by
+            The classes of its steps, where these were given as one label per step.
+        """
+        setting = self.parametrisations[0]
+        inner = without_rate(setting)
+        if by is not None:
+            if not isinstance(inner, (LogisticChain, TabularChain)) or inner.by is None:
+                raise ValueError("by is given, but the fit has no classes of steps")
+            changed = replace(inner, by=by)
+            setting = changed if setting is inner else LearnRate(changed)
+        return setting.bind(problem.model).apply(self.working, problem)
 
     def forecast(
         self,
@@ -229,12 +265,14 @@ class Fit:
         last = self.last[sequence] if self.last else None
         if inner is None or last is None:
             raise ValueError("only a Markov chain whose last counts were inferred can be forecast")
-        ahead, make = _future(inner, self.parametrisations[sequence], steps, features, mask)
+        ahead = _ahead(steps, features, times)
+        known = inner.template.times
+        later = tuple(times) if times is not None else _later(known, ahead)
+        make = _future(self.parametrisations[sequence], inner.template, (known[-1], *later), features, mask)
         spread = self.information.covariance if parameters and self.information is not None else None
         values, variances = forecast(last, make, self.working, spread)
-        known = inner.template.times
         return Forecast(
-            tuple(times) if times is not None else _later(known, ahead),
+            later,
             tuple(inner.template.cells),
             values,
             variances,
@@ -311,42 +349,52 @@ def _future_mask(past: Any, given: Any) -> Any:
 
 
 def _future(
-    family: ChainFamily, setting: Parametrisation, steps: int | None, features: Any, mask: Any
-) -> tuple[int, Any]:
-    """How many steps, and the matrices of the future by parameters."""
+    setting: Parametrisation,
+    template: MarkovChain,
+    times: tuple[Hashable, ...],
+    features: Any,
+    mask: Any,
+) -> Callable[[Array], list[Any]]:
+    """The matrices of the steps between these times (the last of the past first), by parameters."""
     inner = without_rate(setting)
-    size = len(family.transitions.names)
-    if (
-        features is None
-        and mask is not None
-        and isinstance(inner, LogisticChain)
-        and inner.features.ndim == 3
-    ):
-        features = inner.features
-    if features is not None:
+    if features is not None or mask is not None:
         if not isinstance(inner, LogisticChain):
             raise ValueError("only a LogisticChain has features")
-        future = LogisticChain(
-            features, names=inner.names, mask=_future_mask(inner.mask, mask), fixed=inner.fixed
-        )
-        weights: Weights = future._weights  # type: ignore[attr-defined]
-        count = weights.transitions.steps
-        ahead = count if count is not None else (steps or 0)
-        if ahead < 1:
-            raise ValueError("features of one step are given: say how many steps")
-
-        def changing(x: Array) -> list[Array]:
-            made = weights.transitions.transitions(x[:size])
-            return list(made) if made.ndim == 3 else [made] * ahead
-
-        return ahead, changing
-    if not family.homogeneous:
+        features = inner.features if features is None else features
+        inner = replace(inner, features=features, mask=_future_mask(inner.mask, mask))
+    elif isinstance(inner, LogisticChain) and inner._linear.features_by_step:  # type: ignore[attr-defined]
         raise ValueError(
             "the transitions change with time: give the features of the future, features=(H, K, L, L)"
         )
+    elif isinstance(inner, TabularChain) and not inner.homogeneous:
+        raise ValueError(
+            "the transitions change with time, one matrix per step: none is known for the future"
+        )
+    cells = len(template.cells)
+    blank = MarkovChain(None, np.full((cells, cells), 1 / cells), times=times, cells=template.cells)
+    family = inner.bind(blank)
+    assert isinstance(family, ChainFamily)
+    size = len(family.transitions.names)
+
+    def matrices(x: Array) -> list[Any]:
+        made = family.matrices(x[:size])
+        return [dense(m) for m in made] if isinstance(made, list) else [dense(made)] * (len(times) - 1)
+
+    return matrices
+
+
+def _ahead(steps: int | None, features: Any, times: Sequence[Hashable] | None) -> int:
+    """How many steps a forecast goes."""
+    by_step = getattr(features, "ndim", 0) == 4 or (features is not None and np.ndim(features) == 4)
+    if by_step:
+        return len(features)
+    if steps is None and times is not None:
+        return len(times)
     if steps is None or steps < 1:
+        if features is not None:
+            raise ValueError("features of one step are given: say how many steps")
         raise ValueError(f"steps is {steps!r}: give a whole number ≥ 1")
-    return steps, lambda x: [family.matrices(x[:size])] * steps
+    return steps
 
 
 def _later(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:

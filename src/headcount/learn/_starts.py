@@ -33,7 +33,7 @@ from headcount.learn._climb import (
     first_state,
     tried,
 )
-from headcount.learn._components import Array, Rows
+from headcount.learn._components import Array, Rows, Weights
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._families import ChainFamily, Family, chain_family, standard_errors
 from headcount.learn._objective import Block
@@ -68,6 +68,8 @@ APART = 0.1
 """Standard errors by which polished maxima must lie apart to be two."""
 SAME_VALUE = 1e-4
 """Difference of probabilities, weights or rates that is none: probabilities near zero have standard errors near zero."""
+MOST_COMPARED = 1000
+"""Parameters beyond which maxima are not compared: that takes dense matrices of the inverse information."""
 RIVAL = 5.0
 """Nats within which a second maximum is reported: posterior odds of 150."""
 
@@ -131,6 +133,8 @@ def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool)
     climbs = _climbs(cheap, starts)
     if choose and climbs:
         expect.engine = choose_engine(expect.families, expect.problems, climbs[0].climb.point.x)
+    if len(expect.families[0].names) > MOST_COMPARED:
+        climbs = climbs[:1]
     rivals = _rivals(climbs, cheap, expect)
     if not rivals:
         return None
@@ -272,6 +276,11 @@ def candidates(families: Sequence[Family], problems: Sequence[Problem]) -> dict[
 def _staying(chain: ChainFamily, share: float | None) -> Array:
     """Parameters of the transitions nearest, in likelihood, to staying put with this probability (None: hardly ever)."""
     sizes = [len(s) for s in chain.template.states.values()]
+    start = chain.transitions.start()
+    if isinstance(chain.transitions, Weights):
+        table = chain.transitions.transitions.staying(share, MOBILE_SHARE) * (len(sizes) - 1)
+        weights = replace(chain.transitions, ridge=chain.transitions.ridge + RIDGE)
+        return Block([(weights, table)]).maximise(start)
     steps = []
     for before, after in itertools.pairwise(sizes):
         stay = MOBILE_SHARE / after if share is None else share
@@ -279,12 +288,7 @@ def _staying(chain: ChainFamily, share: float | None) -> Array:
         steps.append(np.where(own, stay, (1 - stay) / max(after - 1, 1)))
     flows = dict(zip(itertools.pairwise(chain.template.times), steps, strict=True))
     (table, *_) = chain.statistics(lambda scope: flows[scope] if scope in flows else np.zeros(sizes[0]), None)
-    start = chain.transitions.start()
-    if isinstance(chain.transitions, Rows):
-        return chain.transitions.log_odds(np.where(chain.transitions.free, table, 0.0))
-    possible = np.exp(chain.transitions.transitions.log_transitions(start)).reshape(-1, *table.shape[-2:])
-    table = np.where(possible.reshape(table.shape) > 0, table, 0.0)
-    return Block([(replace(chain.transitions, ridge=chain.transitions.ridge + RIDGE), table)]).maximise(start)
+    return chain.transitions.log_odds(np.where(chain.transitions.free, table, 0.0))
 
 
 def _from_totals(rows: Rows, problems: Sequence[Problem]) -> dict[str, Array]:

@@ -1,0 +1,185 @@
+"""Classes of steps and bases in time: what is tied, by calendar, cycle or label."""
+
+import datetime as dt
+import itertools
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import headcount as hc
+from headcount.individual import LogLinearTransitions, MarkovChain, ModelError
+from headcount.learn import LogisticChain, Periodic, TabularChain, fit_complete
+from headcount.learn._steps import CALENDAR, class_index, classes_of, step_labels
+from learn.cases import lookup
+
+HOURS = [np.datetime64("2014-09-12T22:00") + np.timedelta64(k, "h") for k in range(6)]
+
+
+def test_the_calendar_names_what_a_calendar_says() -> None:
+    """Every name gives what datetime says of the same day, for dates before and after 1970."""
+    days = [dt.datetime(1968, 2, 28, 5), dt.datetime(2014, 9, 13, 23), dt.datetime(2020, 12, 31)]
+    told = {
+        "hour": [d.hour for d in days],
+        "weekday": [d.weekday() for d in days],
+        "weekend": [d.weekday() >= 5 for d in days],
+        "week": [min((d.timetuple().tm_yday - 1) // 7, 51) + 1 for d in days],
+        "month": [d.month for d in days],
+        "season": ["winter", "autumn", "winter"],
+    }
+    assert set(told) == set(CALENDAR)
+    for name, expected in told.items():
+        assert list(step_labels(name, [*days, days[-1]])) == expected
+
+
+def test_labels_cycles_and_combinations() -> None:
+    """A period counts round, on whole-number times by their value; names in a list are combined; labels are taken as they are."""
+    assert step_labels(52, list(range(50, 56))) == (50, 51, 0, 1, 2)
+    assert step_labels(2, list("abcd")) == (0, 1, 0)
+    assert step_labels(["weekend", "hour"], HOURS)[:3] == ((False, 22), (False, 23), (True, 0))
+    assert step_labels(np.array(["x", "y"]), [0, 1, 2]) == ("x", "y")
+    assert classes_of("hour", [HOURS, HOURS[:2]]) == (0, 1, 2, 22, 23)
+    assert class_index("hour", HOURS, (22, 23, 0, 1, 2)).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("by", "times", "text"),
+    [
+        ("hour", [0, 1, 2], "needs times that are dates"),
+        ("fortnight", HOURS, "hour, weekday"),
+        (["a"], [0, 1, 2], "1 labels for 2 steps"),
+        (0, [0, 1], "period"),
+        (1.5, [0, 1], "period"),
+    ],
+)
+def test_what_is_no_class_is_refused(by: object, times: list, text: str) -> None:
+    """Errors say what ``by`` may be."""
+    with pytest.raises(ModelError, match=text):
+        step_labels(by, times)
+
+
+def test_periodic_bases_come_round() -> None:
+    """A basis has the same values a period later, is Fourier's, and knows days, weeks and years."""
+    basis = Periodic(7.0, harmonics=2)
+    values = basis.values(list(range(15)))
+    assert values.shape == (14, 5)
+    assert np.allclose(values[:7], values[7:])
+    assert np.allclose(values[:7].T @ values[:7], np.diag([7, 3.5, 3.5, 3.5, 3.5]))
+    assert np.allclose(Periodic("day").values(HOURS)[2], [1, 1, 0])
+    with pytest.raises(ModelError, match="day, week, year"):
+        Periodic("moon")
+
+
+def flows_of(chain: MarkovChain, rng: np.random.Generator, each: int = 400) -> dict:
+    """Tables of moves of `each` individuals per cell and step."""
+    pairs = itertools.pairwise(chain.times)
+    moves = zip(pairs, chain.transitions, strict=True)
+    return {pair: np.array([rng.multinomial(each, row) for row in p]).astype(float) for pair, p in moves}
+
+
+def test_tied_steps_share_a_matrix(rng: np.random.Generator) -> None:
+    """Without pooling the matrix of a class is the share of its own moves, and steps of one class have one and the same."""
+    chain = MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=7)
+    flows = flows_of(chain, rng)
+    fit = fit_complete(TabularChain(by=3, pool=False), chain, lookup(flows))
+    made = fit.model.transitions
+    assert made[0] is made[3]
+    total = flows[(0, 1)] + flows[(3, 4)]
+    np.testing.assert_allclose(made[0], total / total.sum(axis=1, keepdims=True), rtol=1e-10)
+    assert "P[0→1]@2" in fit.natural.names
+
+
+def test_separable_features_are_the_expanded_ones(rng: np.random.Generator) -> None:
+    """Weights of b(t)·f(i, j) give the matrices, gradient and Hessian of the (T − 1, K·M, L, L) features, never made."""
+    maps, basis = rng.normal(size=(2, 4, 4)), rng.normal(size=(5, 3))
+    column, feature = np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3)
+    separable = LogLinearTransitions(maps).varying(basis, np.arange(5), column, feature)
+    expanded = LogLinearTransitions(np.einsum("tm,kij->tmkij", basis, maps).reshape(5, 6, 4, 4))
+    w, flows = rng.normal(size=6), rng.integers(0, 9, size=(5, 4, 4)).astype(float)
+    np.testing.assert_allclose(separable.transitions(w), expanded.transitions(w), rtol=1e-12)
+    for name in ("value", "gradient", "hessian", "uncentred"):
+        one, other = (getattr(linear, name)(w, flows) for linear in (separable, expanded))
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_sparse_features_are_the_dense_ones_with_a_mask(rng: np.random.Generator) -> None:
+    """A sparse map's transitions, likelihood and derivatives are those of dense features with −inf where nothing is stored."""
+    allowed = (rng.random((6, 6)) < 0.4) | np.eye(6, dtype=bool)
+    dense = np.where(allowed, rng.normal(size=(2, 6, 6)), 0.0)
+    pattern = sparse.csr_array(np.where(allowed, 1.0, 0.0))
+    maps = []
+    for values in dense:
+        table = pattern.copy()
+        table.data = values[allowed]
+        maps.append(table)
+    thin, full = LogLinearTransitions(maps), LogLinearTransitions(dense, np.where(allowed, 0.0, -np.inf))
+    w = np.array([0.7, -1.2])
+    np.testing.assert_allclose(thin.matrices(w)[0].toarray(), full.transitions(w), atol=1e-14)
+    flows = rng.integers(0, 9, size=(3, 6, 6)) * allowed
+    tables = [sparse.csr_array(table) for table in flows]
+    for name in ("value", "gradient", "hessian", "uncentred"):
+        np.testing.assert_allclose(getattr(thin, name)(w, tables), getattr(full, name)(w, flows), rtol=1e-9)
+
+
+def test_sparse_maps_are_learned_from() -> None:
+    """fit with sparse features ends at the weights of the dense ones."""
+    cells = 6
+    near = np.abs(np.subtract.outer(np.arange(cells), np.arange(cells))) <= 1
+    features = np.array([np.eye(cells), near & (np.arange(cells)[None] > np.arange(cells)[:, None])], float)
+    thin = [sparse.csr_array((f[near], np.nonzero(near)), shape=near.shape) for f in features]
+    linear = LogLinearTransitions(thin)
+    model = linear.chain([1.0, 0.5], np.full(cells, 1 / cells), length=8)
+    world = hc.simulate.population(model, 400, observe=hc.simulate.poisson(), rng=3)
+    problem = hc.Problem(model, 400, hc.Poisson(world.observed))
+    names = ["stay", "right"]
+    one = hc.fit(LogisticChain(thin, names=names), problem, hc.engines.MAP())
+    mask = np.where(near, 0.0, -np.inf)
+    other = hc.fit(LogisticChain(features, names=names, mask=mask), problem, hc.engines.MAP())
+    np.testing.assert_allclose(one.working, other.working, atol=1e-4)
+    assert sparse.issparse(one.model.transitions[0])
+
+
+def test_a_cycle_is_learned_from_totals_and_goes_on() -> None:
+    """With by=2 two alternating matrices are learned from totals; a forecast knows which comes next, and so does another problem."""
+    up, down = np.array([[0.2, 0.8], [0.05, 0.95]]), np.array([[0.95, 0.05], [0.7, 0.3]])
+    model = MarkovChain([0.5, 0.5], [up, down] * 10, times=list(range(21)))
+    world = hc.simulate.population(model, 2000, observe=hc.simulate.poisson(), rng=2)
+    blank = MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), times=list(range(21)))
+    fit = hc.fit(TabularChain(by=2), hc.Problem(blank, 2000, hc.Poisson(world.observed)))
+    # Nearly everyone is in cell 0 when the first matrix acts, and in cell 1 when the second does.
+    assert np.abs(fit.model.transitions[0][0] - up[0]).max() < 0.05
+    assert np.abs(fit.model.transitions[1][1] - down[1]).max() < 0.05
+    assert set(fit.shrinkage) == {"movement", "destinations", "popularity", "common matrix"}
+    ahead = fit.forecast(2, parameters=False)
+    start = np.asarray(fit.posterior.node(20).mean)
+    np.testing.assert_allclose(ahead.mean.values[0], fit.model.transitions[0].T @ start, rtol=1e-6)
+    later = MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), times=[31, 32, 33])
+    told = fit.apply(hc.Problem(later, 10, hc.Exact([[5, 5], [np.nan, np.nan], [np.nan, np.nan]])))
+    np.testing.assert_allclose(told.model.transitions[0], fit.model.transitions[1])
+
+
+def test_classes_are_those_of_all_problems_and_no_others() -> None:
+    """Problems that share parameters may have different classes; one never seen is refused where the fit is applied."""
+    chain = MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), times=[0, 1, 2])
+    labelled = TabularChain(by=["a", "b"], pool=False)
+    tables = {(0, 1): np.array([[3.0, 1.0], [1.0, 1.0]]), (1, 2): np.array([[2.0, 2.0], [0.0, 2.0]])}
+    fit = fit_complete(labelled, chain, lookup(tables))
+    problem = hc.Problem(chain, 6, hc.Exact([[4, 2], [4, 2], [2, 4]]))
+    swapped = fit.apply(problem, by=["b", "a"]).model.transitions
+    np.testing.assert_allclose(swapped[1], fit.model.transitions[0])
+    with pytest.raises(ModelError, match="not among those learned"):
+        fit.apply(problem, by=["a", "c"])
+
+
+def test_weights_by_class_are_read_by_class() -> None:
+    """`Fit.weights` of a chain with classes is a table of class by feature: common weight and deviation added up."""
+    chain = MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), times=HOURS)
+    stay = LogisticChain(np.eye(2)[None], names=["stay"], by="hour")
+    tables = {p: np.array([[8.0 + k, 2.0], [3.0, 7.0]]) for k, p in enumerate(itertools.pairwise(HOURS))}
+    fit = fit_complete(stay, chain, lookup(tables))
+    assert fit.weights.dims == ("class", "feature")
+    assert fit.weights.sizes == {"class": 5, "feature": 1}
+    values = dict(zip(fit.names, fit.working, strict=True))
+    assert float(fit.weights.sel({"class": 22, "feature": "stay"})) == pytest.approx(
+        values["stay"] + values["stay@22"]
+    )
