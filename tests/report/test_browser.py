@@ -444,3 +444,29 @@ def test_dark_rooms_get_a_dark_page(browser: Browser, pages: dict[str, Path]) ->
         assert browser.run(ink) != light_ink
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_comparison_shows_what_differs(browser: Browser, tmp_path: Path) -> None:
+    """Both maps and the difference for one time; what may be chance is hollow; checks, evidence and tables below; nothing is asked for."""
+    other = chain(seed=2)
+    found, files = report.compare(RESULT, other, tmp_path / "c", names=(WICKED[0], "other"))
+    browser.open(files[-1])
+    complaints, asked = browser.logs()
+    assert complaints == []
+    assert asked == [files[-1].as_uri()]
+    assert browser.run("return window.pwned") is None
+    for panel in ("first", "second", "difference"):
+        assert browser.run("return document.querySelectorAll(`#${arguments[0]} .disc`).length", panel) == 9
+    time = int(browser.run("return document.getElementById('time').value"))
+    now = found.nodes[found.nodes["time"] == time]
+    hollow = browser.run("return document.querySelectorAll('#difference .disc.hollow').length")
+    assert hollow == (~now["clear"]).sum()
+    more = browser.run("return document.querySelectorAll('#difference .disc.more').length")
+    assert more == (now["difference"] > 0).sum()
+    move_to(browser, spot_of(browser, "#difference .disc"))
+    assert "→" in tip_text(browser)
+    top = number(column(browser, "table-nodes", 4)[0])
+    assert top == pytest.approx(found.nodes["difference"].max(), abs=0.51)
+    assert browser.run("return document.querySelectorAll('#facts .check-card').length") == 2
+    browser.driver.find_element("id", "time").send_keys("\ue011")  # Home
+    assert browser.driver.find_element("id", "time-label").text == "time 0"

@@ -341,3 +341,19 @@ def test_demo_stays_below_eight_megabytes(monkeypatch: pytest.MonkeyPatch) -> No
     assert 4e6 < len(text.encode()) < 8e6
     assert len(data_of(text)["flows"]["mean"]) == len(result.flows)
     assert str(POPULATION) in text
+
+
+def test_comparison_is_said_in_a_sentence(tmp_path: Path) -> None:
+    """How many counts clearly differ, where most, whose evidence is larger; labels are escaped; tables lie beside the page."""
+    better = chain(seed=2, attributes=attributes(log_evidence=-4.0))
+    better = dataclasses.replace(better, nodes=better.nodes.assign(observed=chain().nodes["observed"]))
+    found, files = report.compare(chain(), better, tmp_path / "c", names=("before", EVIL[0]))
+    text = files[-1].read_text(encoding="utf-8")
+    assert f"{found.nodes['clear'].sum()} of 54 counts clearly differ" in text
+    assert "its log evidence is larger by 5.0" in text
+    assert "<script>window.pwned" not in text
+    assert [f.name for f in files] == ["nodes.csv", "flows.csv", "comparison.html"]
+    assert len(pd.read_csv(files[1])) == len(chain().flows)
+    same, _ = report.compare(chain(), chain(), tmp_path / "same")
+    assert not same.nodes["clear"].any()
+    assert "No count differs clearly" in (tmp_path / "same" / "comparison.html").read_text(encoding="utf-8")

@@ -78,7 +78,12 @@ class Options:
             _TABLES,
         ),
     ] = None
-    cells: Annotated[Path | None, _option("All cells: cell[, x, y] or cell[, lon, lat].", _TABLES)] = None
+    cells: Annotated[
+        Path | None,
+        _option(
+            "All cells: cell[, x, y] or cell[, lon, lat]; or their polygons (GeoJSON, GeoPackage).", _TABLES
+        ),
+    ] = None
     flows: Annotated[Path | None, _option("Observed flows: time, origin, dest, count.", _TABLES)] = None
     network: Annotated[
         Path | None,
@@ -167,6 +172,9 @@ class Output:
     out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("results")
     level: Annotated[float, typer.Option(help="What the intervals hold.")] = 0.9
     format: Annotated[str, typer.Option(help="Of the tables: csv or parquet.")] = "csv"
+    min_flow: Annotated[
+        float, typer.Option(help="Smallest expected move that gets a line in flows.geojson.")
+    ] = 0.5
     omx: Annotated[bool, typer.Option("--omx", help="Write the flows as OMX matrices too.")] = False
     keep: Annotated[bool, typer.Option("--keep", help="Write the answer even when it did not converge.")] = (
         False
@@ -188,6 +196,8 @@ class Output:
 
         if not 0 < self.level < 1:
             raise ValueError(f"--level must lie between 0 and 1, got {self.level:g}")
+        if not self.min_flow >= 0:
+            raise ValueError(f"--min-flow is a number ≥ 0, got {self.min_flow:g}")
         if self.format not in {"csv", "parquet"}:
             raise ValueError(f"--format is csv or parquet, got {self.format!r}")
         if self.format == "parquet" and find_spec("pyarrow") is None:
@@ -441,6 +451,60 @@ def report(
         from headcount.cli._run import run_report
 
         run_report(results, out, title=title, force=force)
+
+
+@app.command()
+@takes_options
+def compare(
+    first: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    second: Annotated[Path, typer.Argument(help="Another, of the same cells and times.")],
+    *,
+    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("comparison"),
+    title: Annotated[str | None, typer.Option(help="What stands on top of the page.")] = None,
+    force: Force = False,
+) -> None:
+    """Hold two results against each other: differences with intervals, evidence, checks of fit, maps side by side."""
+    with guarded():
+        from headcount.cli._results import run_compare
+
+        run_compare(first, second, out, title=title, force=force)
+
+
+@app.command()
+@takes_options
+def export(
+    results: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    *,
+    to: Annotated[str, typer.Option(help="flowmap, kepler, geopackage, geojson or omx.")] = "flowmap",
+    min_flow: Annotated[float, typer.Option(help="Leave out moves expected to take fewer.")] = 0.5,
+    out: Annotated[Path | None, typer.Option(help="Folder; export beside the results unless given.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+) -> None:
+    """Write a finished run for flowmap.blue, kepler.gl, GIS or transport tools."""
+    with guarded():
+        from headcount.cli._results import run_export
+
+        run_export(results, to=to, min_flow=min_flow, out=out, force=force)
+
+
+@app.command()
+@takes_options
+def animate(
+    results: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(help="A .gif or .mp4; moves.gif beside the results unless given.")
+    ] = None,
+    largest: Annotated[int, typer.Option(help="Moves that are shown per step.")] = 60,
+    frames: Annotated[int, typer.Option(help="Pictures per step.")] = 8,
+    speed: Annotated[float, typer.Option(help="Steps per second.")] = 1.0,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Make an animated map of a finished run: GIF, or MP4 (needs headcount[video])."""
+    with guarded():
+        from headcount.cli._results import run_animate
+
+        run_animate(results, out, largest=largest, frames=frames, speed=speed, force=force)
 
 
 @app.command()

@@ -51,7 +51,7 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     posterior = infer(case.problem, chosen, rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
-    _write_and_show(posterior, output, notes, good=posterior.status.good)
+    _write_and_show(posterior, output, notes, good=posterior.status.good, shapes=case.shapes)
 
 
 def run_fit(
@@ -95,6 +95,7 @@ def run_fit(
         attributes={"fit": facts},
         weights=table,
         ascent=made.trace.select_dtypes("number"),
+        shapes=case.shapes,
     )
 
 
@@ -140,6 +141,7 @@ def _write_and_show(
     attributes: Mapping[str, Any] | None = None,
     weights: pd.DataFrame | None = None,
     ascent: pd.DataFrame | None = None,
+    shapes: Any = None,
 ) -> None:
     """Write the results folder, unless the run did not converge and was not asked to be kept; say how it went either way."""
     from headcount.io import Result, write_results
@@ -155,7 +157,9 @@ def _write_and_show(
             attributes=said | dict(attributes or {}),
             weights=weights,
             ascent=ascent,
+            shapes=shapes,
             omx=output.omx,
+            min_flow=output.min_flow,
             safe_csv=output.safe_csv,
             force=output.force,
         )

@@ -1,5 +1,6 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
+from headcount.io._export import export
 from headcount.io._many import Many, infer_many
 from headcount.io._moves import read_weights
 from headcount.io._network import read_network
@@ -20,6 +21,7 @@ __all__ = [
     "Matrices",
     "Result",
     "TableError",
+    "export",
     "infer_many",
     "load_result",
     "read_chain",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,19 +132,33 @@ def _one_shape(arrays: Mapping[str, Array], zones: Sequence[Hashable] | None) ->
 
 
 def write_flows_omx(result: Result, path: str | os.PathLike[str]) -> None:
-    """Expected flows as matrices ``flow_<time of departure>`` and their standard deviations ``sd_<time of departure>``."""
+    """Expected flows as matrices ``flow_<time of departure>`` and their standard deviations ``sd_<time of departure>``.
+
+    Names are uniform: letters, digits, ``-`` and ``_`` only, whole numbers with leading zeros, so that they sort by time.
+    """
     if not result.is_chain or not len(result.flows):
         raise TableError("only a chain of two or more times has flows between zones")
     place = {cell: k for k, cell in enumerate(result.cells)}
     matrices: dict[str, Any] = {}
+    names = _time_names(result.times)
     for time, block in result.flows.groupby("time", sort=False):
         index = block["origin"].map(place).to_numpy(), block["dest"].map(place).to_numpy()
-        label = str(time).removesuffix(" 00:00:00").replace("/", "-")
         for name, column in (("flow", "mean"), ("sd", "sd")):
             table = np.zeros((len(place), len(place)))
             table[index] = block[column].to_numpy()
-            matrices[f"{name}_{label}"] = table
+            matrices[f"{name}_{names[time]}"] = table
     write_omx(path, matrices, zones=result.cells)
+
+
+def _time_names(times: Sequence[Hashable]) -> dict[Hashable, str]:
+    """A name for each time that every transport tool takes; numbered where two would be alike."""
+    texts = [str(time).removesuffix(" 00:00:00") for time in times]
+    if all(text.isdigit() for text in texts):
+        texts = [text.zfill(max(map(len, texts))) for text in texts]
+    names = [re.sub(r"[^\w-]+", "-", text, flags=re.ASCII).strip("-") for text in texts]
+    if len(set(names)) < len(names) or not all(names):
+        names = [f"{k + 1:0{len(str(len(names)))}d}" for k in range(len(names))]
+    return dict(zip(times, names, strict=True))
 
 
 def omx_table(path: Path) -> pd.DataFrame:

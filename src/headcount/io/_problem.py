@@ -7,7 +7,7 @@ their values found by `_columns`, the kinds of tables read by `_tables`, then `_
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,8 @@ class Case:
         What was decided for the user, one sentence each.
     features, mask, feature_names
         What the transitions are made of, where they were given as features.
+    shapes
+        Rings of the cells' areas by cell, where they were given as polygons.
     """
 
     problem: Problem
@@ -72,6 +74,7 @@ class Case:
     features: Array | None = None
     mask: Array | None = None
     feature_names: tuple[str, ...] = ()
+    shapes: Mapping[Hashable, Sequence[Array]] | None = None
 
     @property
     def learns_initial(self) -> bool:
@@ -124,7 +127,7 @@ def read_problem(
         (shares of the first counts, which are then used twice), ``"smoothed"`` (the same, half an individual more in every cell)
         or ``"uniform"``.
     cells
-        ``cell[, x, y]``: all the cells, their order and their places.
+        ``cell[, x, y]``: all the cells, their order and their places; or their polygons as GeoJSON or GeoPackage.
     flows
         Observed flows ``time, origin, dest, count``, with ``flow_noise`` and ``flow_parameters`` of their own.
     noise, parameters
@@ -199,7 +202,12 @@ def read_problem(
     cube = labelled_counts(values, times.labels, labels, names, places or table.places)
     problem = _problem(chain, population, [kind.model(cube, **given), *seen], initial)
     note_totals(values, given, population, findings)
-    return Case(problem, tuple(findings.notes), made.features, made.mask, made.names)
+    shapes = (
+        {label: places.shapes[n] for label, n in zip(labels, names, strict=True) if n in places.shapes}
+        if places
+        else None
+    )
+    return Case(problem, tuple(findings.notes), made.features, made.mask, made.names, shapes or None)
 
 
 def read_chain(

@@ -490,6 +490,13 @@ def _from_omx(path: Path) -> Source:
     return _numbered(path.name, omx_table(path))
 
 
+def _from_areas(path: Path) -> Source:
+    from headcount.io._shapes import geojson_table, geopackage_table
+
+    read = geopackage_table if path.suffix.lower() == ".gpkg" else geojson_table
+    return _numbered(path.name, read(path))
+
+
 def _from_cube(name: str, data: Any) -> Source:
     """A cube as a tidy table; a map with two axes gets cells named ``x,y``."""
     cube = data.to_dataset(name=data.name or "count") if type(data).__name__ == "DataArray" else data
@@ -512,4 +519,6 @@ _CONTAINERS: Mapping[str, Callable[[Path], Source]] = {
     ".nc4": _from_netcdf,
     ".cdf": _from_netcdf,
     ".omx": _from_omx,
+    ".geojson": _from_areas,
+    ".gpkg": _from_areas,
 }

@@ -42,10 +42,11 @@ class CountTable:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the cells are: the names of the axes, and x and y by cell."""
+    """Where the cells are: the names of the axes, x and y by cell, and the rings of their areas where a file of polygons was given."""
 
     names: tuple[str, str]
     of: Mapping[str, tuple[float, float]]
+    shapes: Mapping[str, Sequence[Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +232,12 @@ def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | 
         return None
     cell = read_labels(source, "cell")
     check_repeats(source, [cell], "this cell")
-    return list(dict.fromkeys(cell.tolist())), read_places(source, cell)
+    places = read_places(source, cell)
+    shapes = source.frame.attrs.get("shapes")
+    if places is not None and shapes is not None:
+        held = zip(cell.tolist(), shapes, strict=True)
+        places = replace(places, shapes={label: rings for label, rings in held if rings})
+    return list(dict.fromkeys(cell.tolist())), places
 
 
 def read_counted(source: Source, role: str, *, whole: bool) -> Array:

@@ -18,10 +18,11 @@ from headcount.posterior._result import Result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     import pandas as pd
 
+    from headcount._types import Array
     from headcount.engines import Posterior
 
 FORMATS = ("csv", "parquet")
@@ -42,7 +43,9 @@ def write_results(
     attributes: Mapping[str, Any] | None = None,
     weights: pd.DataFrame | None = None,
     ascent: pd.DataFrame | None = None,
+    shapes: Mapping[Hashable, Sequence[Array]] | None = None,
     omx: bool = False,
+    min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
     force: bool = False,
 ) -> tuple[Result, list[Path]]:
@@ -59,8 +62,12 @@ def write_results(
         Further provenance, such as the command; JSON must be able to hold it.
     weights, ascent
         What a fit adds (``feature, weight, …``; one row per iteration); they go into the NetCDF and beside it.
+    shapes
+        Rings of the cells' areas, in the units of their places: maps are then drawn as areas.
     omx
         Write ``flows.omx`` too, for transport tools.
+    min_flow
+        Smallest expected move that gets a line in ``flows.geojson``.
     safe_csv
         Put an apostrophe before texts in CSV that a spreadsheet would run as a formula (``=``, ``+``, ``-``, ``@`` in front).
     force
@@ -76,10 +83,21 @@ def write_results(
         raise ValueError(message)
     made = Result.of(posterior, level=level)
     result = replace(
-        made, attributes={**made.attributes, **(attributes or {})}, weights=weights, ascent=ascent
+        made,
+        attributes={**made.attributes, **(attributes or {})},
+        weights=weights,
+        ascent=ascent,
+        shapes=shapes,
     )
     return put_results(
-        result, folder, draws=draw_group(posterior), format=format, omx=omx, safe_csv=safe_csv, force=force
+        result,
+        folder,
+        draws=draw_group(posterior),
+        format=format,
+        omx=omx,
+        min_flow=min_flow,
+        safe_csv=safe_csv,
+        force=force,
     )
 
 
@@ -90,6 +108,7 @@ def put_results(
     draws: Any = None,
     format: str = "csv",
     omx: bool = False,
+    min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
     force: bool = False,
 ) -> tuple[Result, list[Path]]:
@@ -99,13 +118,15 @@ def put_results(
     tree = tree_of(result, draws=draws)
     with filling(place, force=force) as stage:
         write_tree(tree, stage / POSTERIOR_FILE)
-        _write_tables(result, stage, format=format, omx=omx, safe_csv=safe_csv)
+        _write_tables(result, stage, format=format, omx=omx, safe_csv=safe_csv, min_flow=min_flow)
         written = {path.name for path in stage.iterdir()}
     names = [n for n in result_names(format=format, omx=True, places=True, fitted=True) if n in written]
     return result, [place / name for name in (*names, MANIFEST)]
 
 
-def _write_tables(result: Result, folder: Path, *, format: str, omx: bool, safe_csv: bool) -> None:
+def _write_tables(
+    result: Result, folder: Path, *, format: str, omx: bool, safe_csv: bool, min_flow: float
+) -> None:
     """Everything of a results folder but the NetCDF file."""
     tables = {"nodes": result.nodes, "flows": result.flows}
     whole = {name: table.assign(level=result.level) for name, table in tables.items()}
@@ -114,7 +135,7 @@ def _write_tables(result: Result, folder: Path, *, format: str, omx: bool, safe_
             put_table(table, folder / f"{name}.{format}", safe=safe_csv)
     _write_json(summary(result), folder / "summary.json")
     if result.coordinates is not None and result.is_chain:
-        write_lines(flow_lines(result), folder / "flows.geojson")
+        write_lines(flow_lines(result, smallest=min_flow), folder / "flows.geojson")
     if omx:
         write_flows_omx(result, folder / "flows.omx")
 

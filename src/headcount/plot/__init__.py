@@ -1,5 +1,6 @@
 """Pictures of stored results: each function takes a frame and gives a figure with the numbers that it shows."""
 
+from headcount.plot._animation import animate
 from headcount.plot._calibration import calibration, coverage
 from headcount.plot._counts import count_map
 from headcount.plot._curves import convergence, learning_curves
@@ -10,6 +11,7 @@ from headcount.plot._sparsity import precision_sparsity
 
 __all__ = [
     "Picture",
+    "animate",
     "calibration",
     "convergence",
     "count_map",

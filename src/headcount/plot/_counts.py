@@ -84,7 +84,7 @@ def count_map(
 def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.DataFrame:
     """Rows of the shown times with places and radii.
 
-    Radius = scale · √count. A full cell's disc (see `_full`) has a radius of 0.45 of the cells' spacing; no disc or ring has more than
+    Radius = scale · √count. A full cell's disc (see `full_count`) has a radius of 0.45 of the cells' spacing; no disc or ring has more than
     one spacing.
     """
     numbers = nodes.loc[nodes["time"].isin(shown), ["time", "cell", "mean", "lower", "upper", "reliable"]]
@@ -94,7 +94,9 @@ def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.Dat
     numbers.insert(3, "y", points[:, 1])
     ends = numbers[["mean", "lower", "upper"]].to_numpy(dtype=float)
     most = np.nanmax(ends) if np.isfinite(ends).any() else 0.0
-    scale = here.spacing * min(0.45 / np.sqrt(_full(ends[:, 0])), 1.0 / np.sqrt(most)) if most > 0 else 0.0
+    scale = (
+        here.spacing * min(0.45 / np.sqrt(full_count(ends[:, 0])), 1.0 / np.sqrt(most)) if most > 0 else 0.0
+    )
     for column, name in (("mean", "radius"), ("lower", "radius_lower"), ("upper", "radius_upper")):
         # A negative mean (the paper's own method may give one) has no area; its number stays in the frame.
         value = numbers[column].to_numpy(dtype=float)
@@ -102,7 +104,7 @@ def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.Dat
     return numbers
 
 
-def _full(means: np.ndarray) -> float:
+def full_count(means: np.ndarray) -> float:
     """The count drawn as a full disc: the 98 % quantile of the means above one half.
 
     Not the maximum: individuals who all start in one cell would make all other discs too small to see.
@@ -114,7 +116,7 @@ def _full(means: np.ndarray) -> float:
 def _count_norm(means: np.ndarray) -> Normalize:
     from matplotlib.colors import PowerNorm
 
-    return PowerNorm(0.5, vmin=0.0, vmax=_full(means), clip=False)
+    return PowerNorm(0.5, vmin=0.0, vmax=full_count(means), clip=False)
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, here: Places, norm: Normalize, margin: float) -> None:

@@ -29,7 +29,7 @@ from headcount.tables import Domain
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -79,6 +79,8 @@ def tree_of(result: Result, *, draws: xr.Dataset) -> xr.DataTree:
         "observed_data": xr.Dataset({"count": seen}),
         "constant_data": xr.Dataset({"population": result.population} | places).reset_coords(),
     }
+    if result.shapes:
+        groups["shapes"] = _shape_group(result.shapes, result.cells)
     for name in ("trace", "weights", "ascent"):
         frame = getattr(result, name)
         if frame is not None and len(frame):
@@ -114,7 +116,35 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         _optional(tree, "weights", ["feature"]) if "weights" in tree else None,
         _optional(tree, "ascent", ["iteration"]) if "ascent" in tree else None,
         path,
+        _shapes(tree["shapes"].to_dataset(), node_table["cell"].unique().tolist())
+        if "shapes" in tree
+        else None,
     )
+
+
+def _shape_group(shapes: Mapping[Hashable, Sequence[Array]], cells: list[Hashable]) -> xr.Dataset:
+    """Rings one after the other: their points, how many points each has, and the position of its cell."""
+    import xarray as xr
+
+    rings = [(cells.index(cell), ring) for cell, held in shapes.items() for ring in held]
+    points = np.concatenate([ring for _, ring in rings])
+    return xr.Dataset(
+        {
+            "point_x": ("point", points[:, 0]),
+            "point_y": ("point", points[:, 1]),
+            "ring_points": ("ring", np.array([len(ring) for _, ring in rings])),
+            "ring_cell": ("ring", np.array([k for k, _ in rings])),
+        }
+    )
+
+
+def _shapes(data: xr.Dataset, cells: list[Hashable]) -> dict[Hashable, list[Array]]:
+    points = np.stack([data["point_x"].to_numpy(), data["point_y"].to_numpy()], axis=1)
+    rings = np.split(points, np.cumsum(data["ring_points"].to_numpy())[:-1])
+    made: dict[Hashable, list[Array]] = {}
+    for k, ring in zip(data["ring_cell"].to_numpy().tolist(), rings, strict=True):
+        made.setdefault(cells[k], []).append(ring)
+    return made
 
 
 def _chain_groups(result: Result) -> tuple[xr.Dataset, xr.Dataset]:

@@ -22,41 +22,49 @@ if TYPE_CHECKING:
 
     from headcount.report._facts import Facts, Notice, Rows
 
-SCRIPTS = ("core.js", "map.js", "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
+SHARED = ("core.js", "map.js")
+SCRIPTS = (*SHARED, "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
 """Our own scripts, in the order in which they are joined; they share one scope."""
 
 
 def page(facts: Facts, data: Mapping[str, Any], *, title: str) -> str:
     """Join everything."""
-    libraries, own = plotly_script(), own_script()
     parts = {
-        "title": _escaped(title),
-        "policy": policy(libraries, own),
-        "style": asset("page.css"),
-        "finding": _escaped(facts.finding),
-        "warnings": _notices(facts.warnings),
+        "title": safe(title),
+        "finding": safe(facts.finding),
+        "warnings": notices(facts.warnings),
         "mark": {"good": "✓", "bad": "!"}.get(facts.check.mood, "–"),
         "mood": facts.check.mood,
-        "check_title": _escaped(facts.check.title),
-        "check": _escaped(facts.check.text),
-        "verdict": _escaped(facts.verdict),
-        "lead": _escaped(facts.lead),
-        "notices": _notices(facts.notes),
+        "check_title": safe(facts.check.title),
+        "check": safe(facts.check.text),
+        "verdict": safe(facts.verdict),
+        "lead": safe(facts.lead),
+        "notices": notices(facts.notes),
         "extra": "",
-        "credit": " Coastlines and borders: Natural Earth." if _has_ground(data) else "",
+        "credit": " Coastlines and borders: Natural Earth." if has_ground(data) else "",
         "asked": _terms(facts.asked),
         "went": _terms(facts.went),
         "provenance": _terms(facts.provenance),
         "command": _command(facts.command),
+    }
+    return filled("page.html", parts, data, [plotly_script(), own_script(SCRIPTS)])
+
+
+def filled(template: str, parts: Mapping[str, str], data: Mapping[str, Any], scripts: Sequence[str]) -> str:
+    """A template with its parts, the style, the data and the scripts: our own last, plotly's before it where there is one."""
+    whole = {
+        **parts,
+        "style": asset("page.css"),
+        "policy": policy(*scripts),
         "data": embedded(data),
-        "plotly": libraries,
-        "script": own,
+        "plotly": scripts[0],
+        "script": scripts[-1],
     }
     # One pass, so that a placeholder inside what was put in stays text.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: whole[found[1]], asset(template))
 
 
-def _escaped(text: str) -> str:
+def safe(text: str) -> str:
     """Text that HTML does not read as code and that has no control characters."""
     return html.escape(visible(text))
 
@@ -66,9 +74,9 @@ def asset(name: str) -> str:
     return resources.files("headcount.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def own_script() -> str:
-    """Our scripts as one, which leaves no name behind."""
-    return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "\n})();\n"
+def own_script(names: Sequence[str] = SCRIPTS) -> str:
+    """Scripts of ours as one, which leaves no name behind."""
+    return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in names) + "\n})();\n"
 
 
 @functools.cache
@@ -115,21 +123,23 @@ def embedded(data: Any) -> str:
 def _terms(rows: Rows) -> str:
     def one(term: str, text: str) -> str:
         kind = ' class="wide"' if len(text) > 30 else ""
-        return f"<div{kind}><dt>{_escaped(term)}</dt><dd>{_escaped(text)}</dd></div>"
+        return f"<div{kind}><dt>{safe(term)}</dt><dd>{safe(text)}</dd></div>"
 
     return "\n".join(one(term, text) for term, text in rows)
 
 
-def _has_ground(data: Mapping[str, Any]) -> bool:
+def has_ground(data: Mapping[str, Any]) -> bool:
+    """Whether the page's map has coastlines."""
     return bool(data["places"] and data["places"]["ground"])
 
 
-def _notices(notices: Sequence[Notice]) -> str:
-    if not notices:
+def notices(told: Sequence[Notice]) -> str:
+    """What the reader must know, as a list."""
+    if not told:
         return ""
     items = "\n".join(
-        f'<li class="{notice.kind}"><span class="tag">{notice.kind.capitalize()}</span> {_escaped(notice.text)}</li>'
-        for notice in notices
+        f'<li class="{notice.kind}"><span class="tag">{notice.kind.capitalize()}</span> {safe(notice.text)}</li>'
+        for notice in told
     )
     return f'<ul class="notices">{items}</ul>'
 
@@ -138,6 +148,6 @@ def _command(command: str | None) -> str:
     if not command:
         return "<p>Made from Python; no command was recorded.</p>"
     return (
-        f'<div class="command"><pre id="command">{_escaped(str(command))}</pre>'
+        f'<div class="command"><pre id="command">{safe(str(command))}</pre>'
         '<button type="button" id="copy">Copy</button></div>'
     )

@@ -173,8 +173,8 @@ def _steps(line: np.ndarray, box: Box, unit: float) -> list[int]:
 
 def _node_columns(nodes: pd.DataFrame, times: list[Any], cells: list[Any]) -> dict[str, Any]:
     first, second = nodes.columns[:2]
-    codes = {"t": _codes(nodes[first], times), "c": _codes(nodes[second], cells)}
-    return codes | {"observed": numbers(nodes["observed"])} | _summary(nodes)
+    ends = {"t": codes(nodes[first], times), "c": codes(nodes[second], cells)}
+    return ends | {"observed": numbers(nodes["observed"])} | _summary(nodes)
 
 
 def _flow_columns(
@@ -182,19 +182,19 @@ def _flow_columns(
 ) -> dict[str, Any]:
     """Time and origin, the other end's time and cell, then the numbers; a chain's flows end one time later."""
     if is_chain:
-        t = _codes(flows["time"], times)
+        t = codes(flows["time"], times)
         ends = {
             "t": t,
-            "o": _codes(flows["origin"], cells),
+            "o": codes(flows["origin"], cells),
             "u": [k + 1 for k in t],
-            "d": _codes(flows["dest"], cells),
+            "d": codes(flows["dest"], cells),
         }
     else:
         ends = {
-            "t": _codes(flows["variable"], times),
-            "o": _codes(flows["state"], cells),
-            "u": _codes(flows["other"], times),
-            "d": _codes(flows["other_state"], cells),
+            "t": codes(flows["variable"], times),
+            "o": codes(flows["state"], cells),
+            "u": codes(flows["other"], times),
+            "d": codes(flows["other_state"], cells),
         }
     return ends | _summary(flows)
 
@@ -204,7 +204,8 @@ def _summary(table: pd.DataFrame) -> dict[str, Any]:
     return values | {"reliable": table["reliable"].astype(int).tolist()}
 
 
-def _codes(column: pd.Series, labels: list[Any]) -> list[int]:
+def codes(column: pd.Series, labels: list[Any]) -> list[int]:
+    """Position of every value among the labels."""
     index = {value: k for k, value in enumerate(labels)}
     return [index[value] for value in column.tolist()]
 

@@ -1,0 +1,148 @@
+"""Two results side by side on one page, and their difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount._atomic import filling
+from headcount.io import Result, load_result
+from headcount.io._write import put_table
+from headcount.plot._frames import count_text, percent
+from headcount.posterior._compare import Comparison, compare_results
+from headcount.report._facts import Notice, check, date, place
+from headcount.report._page import SHARED, filled, has_ground, notices, own_script, safe
+from headcount.report._payload import codes, numbers, payload
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+PAGE_FILE = "comparison.html"
+MOST_FLOWS = 6000
+"""Flows on the page, those that differ most; the table beside it has all."""
+
+
+def compare(
+    first: Result | str | os.PathLike[str],
+    second: Result | str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    names: tuple[str, str] | None = None,
+    title: str | None = None,
+    force: bool = False,
+) -> tuple[Comparison, list[Path]]:
+    """Hold two results against each other: tables of differences with intervals, and a page with both maps.
+
+    Parameters
+    ----------
+    first, second
+        Results in memory, folders that ``headcount infer`` or ``fit`` wrote, or ``.nc`` files.
+    folder
+        For ``nodes.csv``, ``flows.csv`` (see `Comparison`) and ``comparison.html``.
+    names
+        What the two are called on the page; the names of their folders unless given.
+    force
+        Overwrite files that headcount did not write.
+
+    Returns
+    -------
+    Comparison, list of Path
+    """
+    one, two = (r if isinstance(r, Result) else load_result(r) for r in (first, second))
+    found = compare_results(one, two)
+    text = render_comparison(one, two, found, names=names or (_name(one, 0), _name(two, 1)), title=title)
+    place = Path(folder)
+    with filling(place, force=force) as stage:
+        put_table(found.nodes, stage / "nodes.csv")
+        put_table(found.flows, stage / "flows.csv")
+        (stage / PAGE_FILE).write_text(text, encoding="utf-8", newline="\n")
+    return found, [place / name for name in ("nodes.csv", "flows.csv", PAGE_FILE)]
+
+
+def _name(result: Result, k: int) -> str:
+    where = None if result.path is None else result.path.parent.name or result.path.stem
+    return where or ("first", "second")[k]
+
+
+def render_comparison(
+    first: Result, second: Result, found: Comparison, *, names: tuple[str, str], title: str | None = None
+) -> str:
+    """The page as one text."""
+    data = payload(first) | {"comparison": _columns(first, found)}
+    data["flows"] = {name: [] for name in data["flows"]}  # the maps draw differences of flows only
+    script = own_script((*SHARED, "tables.js", "compare.js"))
+    cards = "\n".join(_card(name, result) for name, result in zip(names, (first, second), strict=True))
+    parts = {
+        "title": safe(title or f"{names[0]} and {names[1]} compared"),
+        "finding": safe(_finding(first, found, names)),
+        "first": safe(names[0]),
+        "second": safe(names[1]),
+        "cards": cards,
+        "evidence": safe(_evidence(found, names)),
+        "notices": notices([Notice("note", note) for note in found.notes]),
+        "credit": " Coastlines and borders: Natural Earth." if has_ground(data) else "",
+    }
+    return filled("compare.html", parts, data, [script])
+
+
+def _columns(first: Result, found: Comparison) -> dict[str, Any]:
+    """Both tables of differences as columns of numbers, labels as positions among the first result's."""
+    times, cells = first.times, first.cells
+    names = list(found.nodes.columns[:2])
+    flows = found.flows.reindex(found.flows["difference"].abs().nlargest(MOST_FLOWS).index)
+    ends = (
+        ["time", "origin", None, "dest"] if first.is_chain else ["variable", "state", "other", "other_state"]
+    )
+    labels = (times, cells, times, cells)
+    flow_codes = {
+        key: codes(flows[name], known)
+        for key, name, known in zip("toud", ends, labels, strict=True)
+        if name is not None
+    }
+    return {
+        "nodes": {"t": codes(found.nodes[names[0]], times), "c": codes(found.nodes[names[1]], cells)}
+        | _values(found.nodes),
+        "flows": flow_codes | _values(flows),
+    }
+
+
+def _values(table: pd.DataFrame) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        n: numbers(table[n]) for n in ("first", "second", "difference", "lower", "upper")
+    }
+    return columns | {"clear": table["clear"].astype(int).tolist()}
+
+
+def _finding(first: Result, found: Comparison, names: tuple[str, str]) -> str:
+    """One sentence: how many counts clearly differ, and where most."""
+    clear = found.nodes[found.nodes["clear"]]
+    if clear.empty:
+        return f"No count differs clearly between {names[0]} and {names[1]}: all differences may be chance."
+    row = clear.loc[clear["difference"].abs().idxmax()]
+    sign = "more" if row["difference"] > 0 else "fewer"
+    size = f"{count_text(abs(row['difference']))} {sign} ({percent(first.level)}: {count_text(row['lower'])} to {count_text(row['upper'])})"
+    where = f"in {place(row.iloc[1])}, {date(row.iloc[0])}"
+    return f"{len(clear)} of {len(found.nodes)} counts clearly differ; the largest difference is {size} in {names[1]}, {where}."
+
+
+def _evidence(found: Comparison, names: tuple[str, str]) -> str:
+    if found.evidence is None:
+        return ""
+    better = names[1] if found.evidence > 0 else names[0]
+    size = abs(found.evidence)
+    if size < 1:
+        return f"The same counts speak about equally for both models (log evidence differs by {size:.1f})."
+    return f"The same counts speak for {better}: its log evidence is larger by {size:.1f}."
+
+
+def _card(name: str, result: Result) -> str:
+    told = check(result)
+    mark = {"good": "✓", "bad": "!"}.get(told.mood, "–")
+    facts = f"{count_text(result.population)} individuals; {result.attributes['status']}"
+    text = told.text if result.good else f"{told.text} The run did not finish well: do not rely on it."
+    return (
+        f'<div class="check-card {told.mood}"><span class="mark" aria-hidden="true">{mark}</span><div><strong>{safe(name)}: '
+        f'{safe(told.title[0].lower() + told.title[1:])}</strong><p>{safe(text)}</p><p class="quiet">{safe(facts)}</p></div></div>'
+    )
