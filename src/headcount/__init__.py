@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         simulate,
         structure,
     )
-    from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, Tree
+    from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, OpenChain, Tree
     from headcount.io import infer_many
     from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, fit, infer
     from headcount.observe import (
@@ -63,6 +63,7 @@ __all__ = [
     "ModelError",
     "NegativeBinomial",
     "Observation",
+    "OpenChain",
     "Poisson",
     "Posterior",
     "Problem",
@@ -93,7 +94,7 @@ __all__ = [
 _HOME = {
     name: package
     for package, names in {
-        "individual": ("DiscreteModel", "MarkovChain", "Model", "ModelError", "Tree"),
+        "individual": ("DiscreteModel", "MarkovChain", "Model", "ModelError", "OpenChain", "Tree"),
         "observe": (
             "Binomial",
             "Exact",

@@ -170,8 +170,10 @@ def settled(
     from headcount.engines._sizes import over_sizes  # which runs MAP, an engine
 
     def at_one_size(asked: Problem, start: Mapping[str, Any] | None) -> Outcome:
-        plain = asked.dispersion is None and asked.core is asked
-        return run(asked, start) if plain else phi_settled(asked, run)
+        if asked.dispersion is not None:
+            return phi_settled(asked, run)
+        found = run(asked.core, start)
+        return found if asked.core is asked else _seen(asked, found)
 
     return over_sizes(engine, problem, at_one_size)
 

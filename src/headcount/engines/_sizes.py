@@ -26,6 +26,7 @@ from headcount.errors import ProblemError
 from headcount.population import SizeLaw
 from headcount.posterior import Outcome, Status
 from headcount.posterior._beliefs import PointBeliefs
+from headcount.posterior._groups import GroupBeliefs
 from headcount.posterior._mixture import MixtureBeliefs
 from headcount.posterior._sizes import NobodyBeliefs, Sizes
 
@@ -399,7 +400,7 @@ def _most_probable(sized: Sized) -> Outcome:
     if found is None:
         raise ProblemError(NO_SIZE)
     beliefs = found.beliefs
-    assert isinstance(beliefs, PointBeliefs)
+    assert isinstance(beliefs, PointBeliefs | GroupBeliefs)
     value = beliefs.log_evidence
     kept = replace(
         beliefs,

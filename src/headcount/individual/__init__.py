@@ -6,6 +6,7 @@ from headcount.individual._discrete import DiscreteModel, Enumeration
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._model import Model
+from headcount.individual._open_chain import OpenChain
 from headcount.individual._records import Followed, Records, follow, join_records
 from headcount.individual._records import log_prob as record_log_prob
 from headcount.individual._rooted_tree import Place, RootedTree
@@ -23,6 +24,7 @@ __all__ = [
     "MarkovChain",
     "Model",
     "ModelError",
+    "OpenChain",
     "Place",
     "Records",
     "RootedTree",

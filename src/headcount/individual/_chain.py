@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -28,7 +28,6 @@ _BYTES_PER_TIME = 200
 """Bytes of Python objects that a chain keeps per time (names, labels, references), whatever its matrices are."""
 
 
-@final
 class MarkovChain(RootedModel):
     """p(x) = pi(x_0) prod_t P_t(x_t, x_{t+1}): an initial law, and a transition matrix per step.
 

@@ -14,7 +14,7 @@ import numpy as np
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
-from headcount.individual import Model
+from headcount.individual import Model, OpenChain
 from headcount.learn._climb import Climb, Climber, ClimbState, dense_inverse, em_residual, trace_row
 from headcount.learn._dispersion import (
     MOST_ROUNDS,
@@ -298,6 +298,10 @@ def _paired(
 ) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
     """One parametrisation per problem."""
     problems = _each(problem, Problem, "problem", "a Problem, or a sequence of them")
+    if any(isinstance(p.model, OpenChain) for p in problems):
+        raise ProblemError(
+            "arrivals, survival and moves of an OpenChain are not learned: give them, and compare values by infer(problem).log_evidence"
+        )
     kinds = "LogisticChain, TabularChain, LogLinear or LearnRate"
     settings = _each(parametrisation, Parametrisation, "parametrisation", kinds)
     settled = settle(settings, [p.model for p in problems])

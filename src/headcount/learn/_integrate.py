@@ -125,6 +125,8 @@ def _around(expect: Expectation, point: Evaluation, information: Information | N
     made = []
     for k, posterior in enumerate(posteriors):
         family, problem = expect.families[k], expect.problems[k]
+        if not problem.size_known:
+            problem = problem.with_population(max(1, round(posterior.population.mean)))
         learned = partial(_tangent, family, problem, point.x)
         parts = [p for p in (responses[k], initial[k].response) if p]
         info = {"parameters": why_not or "learned, their uncertainty included"}
@@ -246,10 +248,7 @@ def _tangent(family: Family, problem: Problem, x: Array) -> Array:
 
 def _expected(problem: Problem, at: Array | None = None) -> tuple[Array, Array]:
     """Expected entries under the model, and what the noise makes of them (or of those given)."""
-    model, population = (
-        problem.model,
-        problem.population if problem.size_known else problem.typical_population,
-    )
+    model, population = problem.model, problem.population
     n = np.concatenate([population * s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
     given = n if at is None else at
     mean = np.zeros(len(n))

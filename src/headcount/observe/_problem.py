@@ -13,14 +13,15 @@ from scipy.sparse import issparse
 
 from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
-from headcount.individual import MarkovChain, Model, Records, Tree, join_records, record_log_prob
+from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, join_records, record_log_prob
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
 from headcount.observe._groups import Stack, members_of, tracked
+from headcount.observe._open import on_full
 from headcount.observe._site import Part, Site, by_family
 from headcount.observe._tracks import Tracks
-from headcount.population import Company, Dispersion, Flocks, Group, SizeLaw, ToEstimate, parse_dispersion
+from headcount.population import Company, Dispersion, Flocks, Group, PoissonSize, SizeLaw, ToEstimate, parse_dispersion
 from headcount.tables import Domain, Scope
 
 
@@ -35,7 +36,8 @@ class Problem:
     model
         The law of one individual.
     population
-        N ≥ 1, or what is known of it: ``About(10_000, sd=1_500)``, ``Between(8_000, 12_000)`` or ``Unknown()``.
+        N ≥ 1, or what is known of it: ``About(10_000, sd=1_500)``, ``Between(8_000, 12_000)`` or ``Unknown()``. Left out with an
+        `OpenChain`, which says it itself.
     observations
         What was seen: an observation or a sequence of them, possibly empty. The same entry may be seen more
         than once: the readings are independent. `Tracks` of followed individuals may be among them.
@@ -82,6 +84,8 @@ class Problem:
             stack = _stacked(groups, (model, population, dispersion, tracks), faults)
             vars(self)["stack"] = stack
             model, population = stack.mixture(), stack.population
+        if isinstance(model, OpenChain):
+            model, population = _opened(model, population, dispersion is not None or bool(tracks), faults)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         model = _check_model(model, faults)
         dispersion = _dispersion(model, number, dispersion, faults)
@@ -122,11 +126,18 @@ class Problem:
         """What engines solve: this problem, or, with groups or tracks, the same data on the chain of (group, cell)."""
         if not self.size_known:
             return self  # engines see it at one size at a time
+        if isinstance(self.model, OpenChain):
+            return self._twin(self._full[0], self.observations, self._full[1])
         if self.stack is None:
             return self._twin(self.model, self.observations, self.sites, tracks=()) if self.tracks else self
         stack = self.stack
         sites = (*map(stack.lifted, self.sites), stack.sizes_site(len(self.observations)))
         return self._twin(stack.model, self.observations, sites, groups=None, tracks=())
+
+    @cached_property
+    def _full(self) -> tuple[Model, tuple[Site, ...]]:
+        """Model and sites with the hidden states of an open population."""
+        return on_full(self.model, self.sites)
 
     @cached_property
     def log_offset(self) -> float:
@@ -159,7 +170,8 @@ class Problem:
         """The smallest and largest N that the size law and the counts allow, all but 1e-10 of the law; N itself where it is known."""
         if not isinstance(self.population, SizeLaw):
             return self.population, self.population
-        pinned = pinned_population(self.sites, self.model)
+        model, sites = self._full
+        pinned = pinned_population(sites, model)
         if pinned is not None:
             return pinned, pinned
         low, high = self.population.window
@@ -192,13 +204,15 @@ class Problem:
             raise ProblemError(
                 "a problem of several groups has a model per group: make a Problem(groups=...) anew"
             )
+        if isinstance(model, OpenChain):
+            return Problem(model, None, self.observations)
         if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
             seen: list[Observation | Tracks] = [*self.observations, *self.tracks]
             return Problem(model, self.population, seen, dispersion=self.dispersion)
         faults = Faults(ProblemError)
         _check_scopes(model, self.sites, faults)
         if not faults:
-            check_together(self.sites, model, _largest(self.population, self.sites, model), faults)
+            _check_sites(*on_full(model, self.sites), self.population, faults)
         dispersion = _dispersion(model, self.population, self.dispersion, faults)
         faults.raise_any()
         twin = self._twin(model, self.observations, self.sites)
@@ -239,10 +253,10 @@ class Problem:
         faults = Faults(ProblemError)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         faults.raise_any()
-        check_together(self.sites, self.model, _largest(number, self.sites, self.model), faults)
+        _check_sites(*self._full, number, faults)
         faults.raise_any()
         twin = self._twin(self.model, self.observations, self.sites, population=number)
-        vars(twin)["noises"] = self.noises
+        vars(twin).update(noises=self.noises, _full=self._full)
         if self.tracks:
             vars(twin)["records"] = self.records
         return twin
@@ -368,12 +382,37 @@ def _check_model(model: object, faults: Faults) -> Model:
     return model
 
 
-def _largest(population: int | SizeLaw, sites: Sequence[Site], model: Model) -> int:
-    """N, or the largest that a size law and exact tables allow: counts that contradict it contradict them all."""
+def _check_sites(model: Model, sites: Sequence[Site], population: int | SizeLaw, faults: Faults) -> None:
+    """Note counts that contradict the model, each other or N; where N has a law, every N that it and exact tables allow."""
     if not isinstance(population, SizeLaw):
-        return population
+        check_together(sites, model, population, faults)
+        return
     pinned = pinned_population(sites, model)
-    return population.most if pinned is None else pinned
+    check_together(sites, model, population.most if pinned is None else pinned, faults)
+    if pinned is not None and not faults and np.isneginf(population.log_pmf(pinned)):
+        faults.add(
+            "population",
+            f"{population!r} excludes N = {pinned}, the total of counts seen exactly: widen it or correct the counts",
+        )
+
+
+def _opened(model: OpenChain, population: Any, others: bool, faults: Faults) -> tuple[OpenChain, SizeLaw]:
+    """An open chain with the law of all individuals that are ever there."""
+    if others:
+        faults.add("model", "an OpenChain takes neither dispersion nor tracks: leave them out")
+    if population is not None:
+        number = _whole(population, faults)
+        if abs(float(model.first.sum()) - 1.0) > PROBABILITIES:
+            faults.add(
+                "population",
+                "an OpenChain says itself how many individuals are expected: leave the population out, or give an initial that sums to 1",
+            )
+        model = model.scaled(number)
+    return model, PoissonSize(model.expected_number)
+
+
+PROBABILITIES = 1e-6
+"""Distance of a sum from 1 at which numbers are taken as probabilities."""
 
 
 def _dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Faults) -> Any:
@@ -447,13 +486,7 @@ def _bound(
     most = population.most if isinstance(population, SizeLaw) else population
     check_noise(sites, most if sound else LARGEST_COUNT, faults)
     if not faults:  # contradictions among counts that are themselves wrong would only repeat that
-        number = _largest(population, sites, model)
-        check_together(sites, model, number, faults)
-        if isinstance(population, SizeLaw) and not faults and np.isneginf(population.log_pmf(number)):
-            faults.add(
-                "population",
-                f"{population!r} excludes N = {number}, the total of counts seen exactly: widen it or correct the counts",
-            )
+        _check_sites(*on_full(model, sites), population, faults)
     faults.raise_any()
     return tuple(sites)
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._types import Array, Scope
-from headcount.individual import MarkovChain
+from headcount.individual import MarkovChain, OpenChain
 from headcount.labels import shown
 from headcount.observe import Problem
 from headcount.observe._groups import View
+from headcount.observe._open import OpenView
 from headcount.posterior._beliefs import Beliefs, Promises
 from headcount.tables import dense
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.posterior._posterior import Posterior
+    from headcount.posterior._sizes import Sizes
 
 LARGEST_COVARIANCE = 3000
 """Entries of a stacked table up to which the variance of a sum is read off its whole covariance (72 MB); above, off draws."""
@@ -30,13 +32,14 @@ CROSS_DRAWS = 400
 
 @dataclass(frozen=True)
 class GroupBeliefs(Beliefs):
-    """Beliefs on the chain of (group, cell), seen through a linear map: as sums over groups, or one group by itself."""
+    """Beliefs on a larger chain seen through a linear map: sums over groups or one of them, the cells of an open population."""
 
     base: Beliefs
     """Of the stacked chain; so is the evidence, to which the posterior adds `Problem.log_offset`."""
-    view: View
+    view: View | OpenView
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
+    sizes: Sizes | None = None
 
     @property
     def has_spread(self) -> bool:  # type: ignore[override]
@@ -120,6 +123,8 @@ class GroupBeliefs(Beliefs):
 
 def seen(problem: Problem, beliefs: Beliefs) -> Beliefs:
     """Beliefs about `problem` from those about its core."""
+    if isinstance(problem.model, OpenChain):
+        return GroupBeliefs(beliefs, OpenView(problem.model), beliefs.log_evidence, beliefs.diagnostics)
     if problem.stack is None:
         return beliefs
     return GroupBeliefs(beliefs, View(problem.stack), beliefs.log_evidence, beliefs.diagnostics)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headcount.individual import OpenChain
 from headcount.population import Flocks
 from headcount.posterior._interval import quantiles, tails
+from headcount.posterior._open import open_frame
 from headcount.posterior._outcome import Status
 from headcount.posterior._sizes import PopulationEstimate, Sizes
 
@@ -213,6 +215,8 @@ class Posterior:
         learned, problem = self.outcome.learned, self.problem
         if not problem.size_known:
             problem = problem.with_population(max(1, round(self.population.mean)))
+        if isinstance(problem.model, OpenChain):
+            problem = problem.core
         return fit_check(problem, learned=None if learned is None else learned())
 
     @cached_property
@@ -227,6 +231,21 @@ class Posterior:
         return PopulationEstimate.of(
             sizes, known=False, point=not self.beliefs.has_spread, note=self.diagnostics.get("size_note", "")
         )
+
+    def arrivals(self, *, level: float = 0.9) -> pd.DataFrame:
+        """Individuals of an `OpenChain` that came, by the time and cell where they were first.
+
+        Columns ``time, cell, mean, median, sd, lower, upper``.
+        """
+        return open_frame(self, "arrivals", level=level)
+
+    def departures(self, *, level: float = 0.9) -> pd.DataFrame:
+        """Individuals of an `OpenChain` that left, by the time and cell where they were last."""
+        return open_frame(self, "departures", level=level)
+
+    def survivors(self, *, level: float = 0.9) -> pd.DataFrame:
+        """Individuals of an `OpenChain` that stayed for the next step, by the time and cell where they were."""
+        return open_frame(self, "survivors", level=level)
 
     def group(self, name: Hashable) -> Posterior:
         """One group of a problem with several: a posterior of its own counts and flows, with everything that one can be asked.
@@ -439,6 +458,15 @@ class Posterior:
             return tuple(table for table in known if table is not None)
         bound = self._largest if self.promises.non_negative else None
         return quantiles(mean, variance, probabilities, bound=bound, whole=whole)
+
+    def entry_quantiles(
+        self, mean: Array, variance: Array | None, probabilities: Sequence[float]
+    ) -> tuple[Array, ...]:
+        """Whole-number quantiles of counts that are no entries of a table; NaN without variances."""
+        if variance is None:
+            return tuple(np.full(mean.shape, np.nan) for _ in probabilities)
+        bound = self._largest if self.promises.non_negative else None
+        return quantiles(mean, variance, probabilities, bound=bound, whole=True)
 
     @property
     def _largest(self) -> float:

@@ -21,9 +21,10 @@ import numpy as np
 from headcount import memory
 from headcount.checks import generator, whole_number
 from headcount.errors import ModelError
-from headcount.individual import MarkovChain, Records, record_log_prob
+from headcount.individual import MarkovChain, OpenChain, Records, record_log_prob
 from headcount.labels import plain, shown
 from headcount.observe import Tracks
+from headcount.observe._open import OpenView
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
 from headcount.posterior._groups import GroupBeliefs
@@ -45,7 +46,9 @@ CONNECTIVITY_DRAWS = 400
 def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
     """The posterior on the chain of (group, cell), and how its states are seen, where there are groups; as it is elsewhere."""
     beliefs, problem = posterior.beliefs, posterior.problem
-    if not isinstance(beliefs, GroupBeliefs) or beliefs.view.member is not None:
+    if not isinstance(beliefs, GroupBeliefs):
+        return posterior, None
+    if isinstance(beliefs.view, OpenView) or beliefs.view.member is not None:
         return posterior, None
     outcome = replace(posterior.outcome, beliefs=beliefs.base)
     return type(posterior)(problem.core, posterior.settings, outcome), beliefs.view
@@ -54,6 +57,10 @@ def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
 def individual_chain(posterior: Posterior) -> MarkovChain:
     """The chain of the module, with the times and cells of the problem's model."""
     model, beliefs = posterior.problem.model, posterior.beliefs
+    if isinstance(model, OpenChain):
+        raise ModelError(
+            "routes, tracks and connectivity are of individuals that are there all the time, which those of an OpenChain are not"
+        )
     if not isinstance(model, MarkovChain):
         raise ModelError(
             f"routes, tracks and connectivity need times, which a {type(model).__name__} has not: give a MarkovChain"

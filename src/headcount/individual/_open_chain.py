@@ -1,0 +1,195 @@
+r"""`OpenChain`: individuals that arrive, move and leave.
+
+An individual that is ever there is *not yet* there, in a cell, or *gone*; the last and the first are never counted. With
+:math:`a_t(i)` expected arrivals, :math:`s_t(i)` the probability to stay in the system for a step and P the moves of those who stay,
+
+.. math:: \text{not yet at } t \to i \text{ at } t+1: \frac{a_{t+1}(i)}{\sum_{s>t}\sum_j a_s(j)}, \qquad
+          i \to j: s_t(i) P_t(i, j), \qquad i \to \text{gone}: 1 - s_t(i) .
+
+The number of all of them is Poisson with mean :math:`\Lambda = \sum_i n_0(i) + \sum_{t,i} a_t(i)`, so that first numbers and arrivals are
+independent Poisson counts with the means given. With one cell and binomial counts this is the open N-mixture model of Dail and Madsen
+(2011), with one time that of Royle (2004).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from headcount._types import Array, Variable
+from headcount.checks import brief, numbers
+from headcount.errors import ModelError, raise_all
+from headcount.individual._chain import MarkovChain
+from headcount.individual._rooted_tree import RootedTree
+from headcount.labels import split_labels, take_in_order
+from headcount.tables import dense
+
+NOT_YET, GONE = "not yet", "gone"
+"""Labels of the two hidden states."""
+
+
+class OpenChain(MarkovChain):
+    """A chain whose individuals come and go.
+
+    Parameters
+    ----------
+    initial
+        Expected number of individuals in every cell at the first time, shape ``(L,)``; their numbers are Poisson. (Probabilities, if
+        ``Problem`` is told the expected number of all at the first time as its population.)
+    transitions
+        How those who stay move, as for `MarkovChain`.
+    arrivals
+        Expected number of arrivals, shape ``(T − 1, L)``: row t is for the step into time t + 1. Also ``(T, L)`` with zeros in the first
+        row, ``(L,)`` or a number for all steps alike. None: nobody arrives.
+    survival
+        Probability to stay for a step from time t to t + 1, by the cell at t: ``(T − 1, L)``, ``(L,)`` or a number. None: nobody leaves.
+    departures
+        1 − survival, instead of it.
+    length, times, cells
+        As for `MarkovChain`; cells are the same at all times.
+
+    Examples
+    --------
+    >>> moves = [[0.9, 0.1], [0.2, 0.8]]
+    >>> chain = OpenChain([30, 10], moves, arrivals=5, survival=0.8, times=["mon", "tue", "wed"], cells=["pond", "hill"])
+    >>> chain.expected_number
+    60.0
+    >>> (chain.expected_number * chain.marginal(("tue",))).round(1)
+    array([28.2, 13.8])
+    """
+
+    def __init__(
+        self,
+        initial: Any,
+        transitions: Any,
+        *,
+        arrivals: Any = None,
+        survival: Any = None,
+        departures: Any = None,
+        length: int | None = None,
+        times: Sequence[Variable] | None = None,
+        cells: Sequence[Any] | Mapping[Any, Sequence[Hashable]] | None = None,
+    ) -> None:
+        if initial is None:
+            raise ModelError(
+                "initial is None: give the expected number of individuals in every cell at the first time, zeros if nobody is there yet"
+            )
+        values, axes = split_labels(initial)
+        first = numbers(values, "initial", expected="expected numbers per cell, a 1-D array")
+        sound = first.ndim == 1 and first.size > 0 and bool((np.isfinite(first) & (first >= 0)).all())
+        if not sound:
+            raise ModelError(
+                f"initial is {brief(initial)}: give an expected number ≥ 0 per cell, a 1-D array"
+            )
+        shares = first / first.sum() if first.sum() > 0 else np.full(len(first), 1.0 / len(first))
+        super().__init__(shares, transitions, length=length, times=times, cells=cells)
+        self.initial_known = True
+        if survival is not None and departures is not None:
+            raise ModelError("survival and departures are both given: one is 1 − the other, give one")
+        named = "survival" if departures is None else "departures"
+        rates = survival if departures is None else departures
+        kept, problems = take_in_order(first, axes, [self.cells][: len(axes)], what="initial")
+        raise_all(problems)
+        self.first: Array = np.asarray(kept, dtype=float)
+        """Expected numbers at the first time."""
+        self.arrivals: Array = self._by_step(0.0 if arrivals is None else arrivals, "arrivals", leading=True)
+        """Expected arrivals into times 1, …, T − 1, shape (T − 1, L)."""
+        stay = self._by_step((named == "survival") * 1.0 if rates is None else rates, named, most=1.0)
+        self.survival: Array = stay if named == "survival" else 1.0 - stay
+        """Probability to stay for a step, shape (T − 1, L)."""
+        if not self.expected_number > 0:
+            raise ModelError("nobody is there at first and nobody arrives: give initial or arrivals above 0")
+
+    def _by_step(self, given: Any, what: str, *, most: float = np.inf, leading: bool = False) -> Array:
+        """One number per step and cell; ``leading``: a row for the first time is taken if it is zero."""
+        values, axes = split_labels(given)
+        table = numbers(values, what)
+        steps, cells = len(self.times) - 1, len(self.cells)
+        if table.ndim == 2 and axes and axes[0] is not None:
+            order = [self.times if len(table) == steps + 1 else self.times[leading:][:steps], self.cells]
+            table, problems = take_in_order(table, axes, order[: len(axes)], what=what)
+            raise_all(problems)
+        if leading and table.shape == (steps + 1, cells):
+            if np.any(table[0] != 0):
+                raise ModelError(
+                    f"{what} has individuals in its first row, the first time: add them to initial and set the row to 0"
+                )
+            table = table[1:]
+        if table.shape not in {(), (cells,), (steps, 1), (steps, cells)}:
+            raise ModelError(
+                f"{what} has shape {table.shape}: give a number, one per cell ({cells},), or one per step and cell ({steps}, {cells})"
+            )
+        made = np.array(np.broadcast_to(table, (steps, cells)), dtype=float)
+        if not bool((np.isfinite(made) & (made >= 0) & (made <= most)).all()):
+            upto = "" if most == np.inf else f" and at most {most:g}"
+            raise ModelError(f"{what} must be ≥ 0{upto} everywhere: got {made.min():g} to {made.max():g}")
+        return made
+
+    @property
+    def expected_number(self) -> float:
+        """Λ: the expected number of all individuals that are ever there."""
+        return float(self.first.sum() + self.arrivals.sum())
+
+    def scaled(self, number: float) -> OpenChain:
+        """The same chain with ``number`` individuals expected at the first time."""
+        return self._with(self.first * (number / self.first.sum()))
+
+    def _with(self, first: Array) -> OpenChain:
+        return OpenChain(
+            first,
+            self.transitions,
+            arrivals=self.arrivals,
+            survival=self.survival,
+            times=self.times,
+            cells=self.states,
+        )
+
+    @cached_property
+    def full(self) -> MarkovChain:
+        """The chain of one individual that is ever there: cells, then `NOT_YET` and `GONE`."""
+        ahead = np.concatenate([np.cumsum(self.arrivals.sum(axis=1)[::-1])[::-1], [0.0]])
+        initial = np.concatenate([self.first, [ahead[0], 0.0]]) / self.expected_number
+        steps = [
+            _full_step(moves, self.survival[t], self.arrivals[t], ahead[t], ahead[t + 1])
+            for t, moves in enumerate(self.transitions)
+        ]
+        parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
+        labels = dict.fromkeys(self.times, (*self.cells, NOT_YET, GONE))
+        made = MarkovChain.from_rooted(RootedTree(self.times, parent, initial, (None, *steps)), labels)
+        made.initial_known = True
+        return made
+
+    def marginal(self, scope: Sequence[Variable]) -> Array:
+        """Probability that an individual that is ever there is in these cells: it may be in none."""
+        seen = self.full.marginal(scope)
+        return seen[tuple(slice(len(self.cells)) for _ in scope)]
+
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> Any:
+        """Refused: an individual may be in no cell."""
+        raise ModelError(
+            "individuals of an OpenChain may be in no cell: draw from chain.full, whose last two states are hidden"
+        )
+
+    def tilt(self, potentials: Any) -> Any:
+        """Refused: the law of the cells alone is no chain."""
+        raise ModelError("an OpenChain cannot be tilted: tilt chain.full")
+
+
+def _full_step(moves: Any, survival: Array, arrivals: Array, ahead: float, later: float) -> Any:
+    """The step between cells, not yet and gone; ``ahead`` and ``later`` are the arrivals expected from this step and after it."""
+    size = len(survival)
+    waiting = np.zeros(size + 2)
+    waiting[:size] = arrivals / ahead if ahead > 0 else 0.0
+    waiting[size] = later / ahead if ahead > 0 else 0.0
+    waiting[size + 1] = 0.0 if ahead > 0 else 1.0
+    gone = np.zeros(size + 2)
+    gone[-1] = 1.0
+    leaving = np.stack([np.zeros(size), 1.0 - survival], axis=1)
+    if sparse.issparse(moves):
+        upper = sparse.hstack([sparse.diags_array(survival) @ moves, sparse.csr_array(leaving)])
+        return sparse.csr_array(sparse.vstack([upper, sparse.csr_array(np.stack([waiting, gone]))]))
+    return np.vstack([np.hstack([survival[:, None] * dense(moves), leaving]), waiting, gone])

@@ -1,0 +1,58 @@
+"""Arrivals, departures and survivors of an open population, with their uncertainty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from headcount.errors import ModelError
+from headcount.individual import OpenChain
+from headcount.observe._open import OpenView
+from headcount.posterior._interval import tails
+from headcount.posterior._mixture import MixtureBeliefs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from headcount.posterior._beliefs import Beliefs
+    from headcount.posterior._posterior import Posterior
+
+Going = Literal["arrivals", "departures", "survivors"]
+
+
+def open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFrame:
+    """One row per step and cell; arrivals are named by the time they are first there, the others by that of their last."""
+    import pandas as pd
+
+    chain = posterior.problem.model
+    if not isinstance(chain, OpenChain):
+        raise ModelError(f"a population without arrivals and departures has no {what}: give an OpenChain")
+    beliefs = _seen_as(posterior.beliefs, OpenView(chain, what))
+    low, high = tails(level)
+    parts = []
+    for before, after in zip(chain.times[:-1], chain.times[1:], strict=True):
+        mean, variance = beliefs.mean((before, after)), beliefs.variance((before, after))
+        lower, median, upper = posterior.entry_quantiles(mean, variance, (low, 0.5, high))
+        sd = np.full(mean.shape, np.nan) if variance is None else np.sqrt(np.maximum(variance, 0.0))
+        columns = {"mean": mean, "median": median, "sd": sd, "lower": lower, "upper": upper}
+        time = after if what == "arrivals" else before
+        named = {"time": [time] * len(mean), "cell": list(chain.cells)}
+        parts.append(pd.DataFrame({**named, **columns}))
+    frame = pd.concat(parts, ignore_index=True)
+    frame.attrs["level"] = level
+    return frame
+
+
+def _seen_as(beliefs: Beliefs, view: OpenView) -> Beliefs:
+    """The same beliefs about the full chain, seen otherwise."""
+    from headcount.posterior._groups import GroupBeliefs
+    from headcount.posterior._sizes import NobodyBeliefs
+
+    if isinstance(beliefs, MixtureBeliefs):
+        return replace(beliefs, parts=[_seen_as(part, view) for part in beliefs.parts])
+    if isinstance(beliefs, NobodyBeliefs):
+        return GroupBeliefs(replace(beliefs, model=view.chain.full), view, None, {})
+    assert isinstance(beliefs, GroupBeliefs)
+    return replace(beliefs, view=view)
