@@ -21,7 +21,16 @@ from headcount.observe._groups import Stack, members_of, tracked
 from headcount.observe._open import on_full
 from headcount.observe._site import Part, Site, by_family
 from headcount.observe._tracks import Tracks
-from headcount.population import Company, Dispersion, Flocks, Group, PoissonSize, SizeLaw, ToEstimate, parse_dispersion
+from headcount.population import (
+    Company,
+    Dispersion,
+    Flocks,
+    Group,
+    PoissonSize,
+    SizeLaw,
+    ToEstimate,
+    parse_dispersion,
+)
 from headcount.tables import Domain, Scope
 
 
