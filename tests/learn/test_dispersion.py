@@ -15,6 +15,7 @@ from headcount.learn._dispersion import Peak
 from headcount.learn._expect import EStep
 from headcount.learn._objective import Objective
 from headcount.population import Company, Flocks, ToEstimate, unit_tables
+from headcount.population._law import company_moves
 
 MOVES = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.1, 0.3, 0.6]])
 CHAIN = hc.MarkovChain([0.5, 0.3, 0.2], MOVES, length=10)
@@ -251,3 +252,33 @@ def test_concentration_is_rho_at_every_step():
     for wrong in (0, -3, [1, 2], np.nan, "many"):
         with pytest.raises(hc.ModelError, match="concentration"):
             hc.MarkovChain([1, 0, 0], MOVES, length=3, concentration=wrong)
+
+
+@pytest.mark.parametrize("dispersion", [Flocks(6), Company(phi=3), Company(rho=0.02)])
+def test_forecasts_scatter_as_those_who_move_together_do(dispersion):
+    """One and two steps ahead of a fit: the spread of 4 000 simulated futures that start at the last counts, to 6 %."""
+    stay = hc.LogisticChain(np.eye(3)[None], names=["stay"])
+    last = np.array([300.0, 240.0, 120.0])
+    seen = np.vstack([np.full((9, 3), 220.0), np.full((1, 3), np.nan)])
+    problem = hc.Problem(CHAIN, 660, [hc.Poisson(seen), hc.Exact(last, on=9)], dispersion=dispersion)
+    made = hc.fit(stay, problem, start=[1.5], standard_errors=False, strict=False)
+    ahead = made.forecast(2, parameters=False)
+    moves = made.model.transitions[0]
+    rng, size = np.random.default_rng(4), 4000
+    kind = Company(phi=dispersion.size) if isinstance(dispersion, Flocks) else dispersion
+    factor = kind.rho or kind.phi
+    counts = np.tile(last.astype(int), size)
+    for step in range(2):
+        drawn = company_moves(counts, np.tile(moves, (size, 1)), kind, np.full(3 * size, factor), rng)
+        counts = drawn.reshape(size, 3, 3).sum(axis=1).ravel()
+        np.testing.assert_allclose(ahead.sd.values[step], counts.reshape(size, 3).std(axis=0), rtol=0.06)
+
+
+def test_a_forecast_needs_a_dispersion_of_the_future():
+    """phi by time says nothing about times to come."""
+    problem = hc.Problem(CHAIN, 90, [hc.Poisson(np.full((10, 3), 30.0))], dispersion=Company(phi={3: 2.0}))
+    made = hc.fit(
+        hc.LogisticChain(np.eye(3)[None]), problem, start=[1.0], standard_errors=False, strict=False
+    )
+    with pytest.raises(ValueError, match="future ones have none"):
+        made.forecast(2)

@@ -1,7 +1,7 @@
 """Counts at future times: what is known of the last ones, moved on.
 
 E n_{t+1}   = Pᵀ E n_t
-cov n_{t+1} = Pᵀ cov(n_t) P + Σ_i E n_t(i) (diag p_i − p_i p_iᵀ)        (exact, by total variance)
+cov n_{t+1} = Pᵀ cov(n_t) P + Σ_i E[φ_i n_t(i)] (diag p_i − p_i p_iᵀ)   (exact, by total variance; φ = 1 for independent individuals)
             + (∂E n_{t+1}/∂x) C (∂E n_{t+1}/∂x)ᵀ                        (parameters, to first order)
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.learn._components import Array
+from headcount.population import Dispersion, step_moments
 from headcount.posterior._interval import count_quantile
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class LastCounts:
     mean: Array
     covariance: Array
     population: int
+    dispersion: Dispersion | None = None
+    """How individuals go on moving together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +105,7 @@ def moved(last: LastCounts, matrices: Sequence[Array]) -> tuple[Array, Array]:
     mean, covariance = last.mean, last.covariance
     means, covariances = [], []
     for p in matrices:
-        # diag(Σ n_i p_i) − Pᵀ diag(n) P
-        spread = np.diag(p.T @ mean) - (p.T * mean) @ p
-        covariance = p.T @ covariance @ p + spread
-        mean = p.T @ mean
+        mean, covariance = step_moments(mean, covariance, p, last.dispersion, None)
         means.append(mean)
         covariances.append(covariance)
     return np.array(means), np.array(covariances)

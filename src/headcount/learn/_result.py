@@ -26,7 +26,7 @@ from headcount.learn._parametrisation import (
     without_rate,
 )
 from headcount.observe import Problem
-from headcount.population import DispersionEstimate
+from headcount.population import Company, DispersionEstimate
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -265,6 +265,10 @@ class Fit:
         last = self.last[sequence] if self.last else None
         if inner is None or last is None:
             raise ValueError("only a Markov chain whose last counts were inferred can be forecast")
+        if isinstance(last.dispersion, Company) and isinstance(last.dispersion.phi, Mapping):
+            raise ValueError(
+                "phi is given for past times, and future ones have none: fit with one phi for all times, or rho"
+            )
         ahead = _ahead(steps, features, times)
         known = inner.template.times
         later = tuple(times) if times is not None else _later(known, ahead)
@@ -333,7 +337,8 @@ def last_node(posterior: Posterior) -> LastCounts | None:
     mean = np.asarray(posterior.beliefs.mean(scope), dtype=float)
     certain = posterior.beliefs.variance(scope) is None
     covariance = np.zeros((len(mean), len(mean))) if certain else posterior.beliefs.covariance(scope, scope)
-    return LastCounts(mean, np.asarray(covariance, dtype=float), int(posterior.population.values[-1]))
+    people, together = int(posterior.population.values[-1]), posterior.problem.dispersion
+    return LastCounts(mean, np.asarray(covariance, dtype=float), people, together)
 
 
 def _future_mask(past: Any, given: Any) -> Any:

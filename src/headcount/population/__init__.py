@@ -10,6 +10,7 @@ from headcount.population._dispersion import (
     Flocks,
     ToEstimate,
     parse_dispersion,
+    step_moments,
     unit_tables,
 )
 from headcount.population._gcgm import GCGM
@@ -48,6 +49,7 @@ __all__ = [
     "parse_population",
     "poisson_log_pmf",
     "star_weights",
+    "step_moments",
     "stirling_error",
     "unit_tables",
 ]

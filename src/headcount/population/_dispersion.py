@@ -72,6 +72,11 @@ class Flocks:
         del population
         return self.size
 
+    def party(self, node: Hashable, counts: Array) -> Array:
+        """How many move together from each state into ``node``, when ``counts`` are there (E n²/E n where they vary)."""
+        del node
+        return np.full(len(counts), self.size)
+
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """The size, at the root and at every step."""
         del population, expected
@@ -152,17 +157,20 @@ class Company:
             return 1.0
         return self.initial if self.rho is None else 1.0 + (population - 1.0) * self.initial
 
+    def party(self, node: Hashable, counts: Array) -> Array:
+        """As for flocks: phi of every state."""
+        if self.rho is not None:
+            return 1.0 + np.maximum(counts - 1.0, 0.0) * np.asarray(self.rho)
+        phi = self.phi.get(node, 1.0) if isinstance(self.phi, Mapping) else self.phi
+        return np.broadcast_to(np.asarray(phi, dtype=float), (len(counts),)).copy()
+
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """phi of every step of a tree, given the expected counts of a variable (read for rho only)."""
         parts: list[Array] = [np.array([self.root_phi(population)])]
         for v in range(1, len(tree.parents)):
-            size = tree.sizes[tree.parents[v]]
-            if self.rho is not None:
-                counts = np.asarray(expected(tree.variables[tree.parents[v]]), dtype=float)
-                parts.append(1.0 + np.maximum(counts - 1.0, 0.0) * np.asarray(self.rho))
-            else:
-                phi = self.phi.get(tree.variables[v], 1.0) if isinstance(self.phi, Mapping) else self.phi
-                parts.append(np.broadcast_to(np.asarray(phi, dtype=float), (size,)).copy())
+            u = tree.parents[v]
+            counts = np.zeros(tree.sizes[u]) if self.rho is None else expected(tree.variables[u])
+            parts.append(self.party(tree.variables[v], np.asarray(counts, dtype=float)))
         return tuple(parts)
 
     def faults(self, tree: RootedTree) -> list[str]:
@@ -340,6 +348,23 @@ def _numbers(value: Any) -> Array:
         return np.array(value, dtype=float)
     except (TypeError, ValueError):
         return np.array(np.nan)
+
+
+def step_moments(
+    mean: Array, covariance: Array, p: Array, dispersion: Dispersion | None, node: Hashable
+) -> tuple[Array, Array]:
+    r"""Mean and covariance of the counts after a step into ``node``, from those before it; exact, by total variance.
+
+    .. math:: E n' = p^\top E n, \qquad
+        \operatorname{cov} n' = p^\top \operatorname{cov}(n)\, p + \sum_i E[n_i \phi_i(n_i)] (\operatorname{diag} p_i - p_i p_i^\top)
+    """
+    noise = mean
+    if isinstance(dispersion, (Flocks, Company)):
+        # rho's phi is linear in n: E[n phi(n)] = E n · phi(E n²/E n).
+        squares = np.divide(np.diag(covariance), mean, out=np.zeros_like(mean), where=mean > 0)
+        noise = mean * dispersion.party(node, mean + squares)
+    spread = np.diag(noise @ p) - (p.T * noise) @ p
+    return mean @ p, p.T @ covariance @ p + spread
 
 
 def unit_tables(

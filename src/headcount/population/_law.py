@@ -198,31 +198,32 @@ def sample_together(
     tree = model.rooted()
     raise_all(dispersion.faults(tree))
     factor = dispersion.initial or 0.0
-    counts = [_company(np.array([population]), tree.initial[None, :], dispersion, factor, rng)[0]]
+    counts = [company_moves(np.array([population]), tree.initial[None, :], dispersion, factor, rng)[0]]
     found: dict[Scope, Any] = {}
     phi = dispersion.phi_of(tree, population, lambda v: np.zeros(len(model.states[v])))
     for v in range(1, len(tree.parents)):
         u = tree.parents[v]
-        factors = phi[v] if dispersion.rho is None else np.reshape(dispersion.rho, (-1, 1))
-        table = _company(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
+        factors = phi[v] if dispersion.rho is None else dispersion.rho
+        table = company_moves(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
         counts.append(table.sum(axis=0))
         found[(tree.variables[u], tree.variables[v])] = table
     return found or {tree.variables: counts[0]}
 
 
-def _company(
+def company_moves(
     counts: NDArray[np.int64],
     p: NDArray[np.float64],
     company: Company,
     factors: Any,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Share out each row's count in company: `factors` is rho, or phi (one per row, or one); 0 is no company."""
+    """Share out each row's count in company: `factors` is rho or phi of every row (or one for all); 0 is no company."""
     if np.all(np.equal(factors, 0.0)):
         return multinomial(counts, p, rng=rng)
     if company.rho is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
-            shape = np.where(p > 0, p * (1.0 - factors) / factors, 0.0)
+            rho = np.reshape(factors, (-1, 1))
+            shape = np.where(p > 0, p * (1.0 - rho) / rho, 0.0)
         # A row without company has infinite shapes: its own probabilities.
         weights = np.where(np.isinf(shape), p, rng.standard_gamma(np.where(np.isinf(shape), 1.0, shape)))
         # Tiny shapes may all underflow to zero; then everyone goes one way.

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
+from headcount.population import ToEstimate
 from headcount.posterior._fit_tests import (
     LEAST_VARIANCE,
     MOST_COUNTS,
@@ -147,8 +148,8 @@ def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
         return FitCheck(None, "Not checked: nothing was observed.")
     if problem.stack is not None:
         return FitCheck(None, "Not checked: the check knows one group of individuals only.")
-    if problem.disperses:
-        return FitCheck(None, "Not checked: the check knows individuals that move alone only.")
+    if isinstance(problem.dispersion, ToEstimate):
+        problem = problem.with_dispersion(None)
     by_steps = learned is None and _is_exact_chain(problem)
     check = _steps_ahead(problem) if by_steps else _left_out(problem, learned)
     return _timed(check, perf_counter() - begun)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.individual._tree_passes import node_marginals
 from headcount.observe import Gaussian
 from headcount.observe._site import by_family
-from headcount.population import CGM
-from headcount.population._law import multinomial
+from headcount.population import CGM, Company, Flocks, step_moments
+from headcount.population._law import company_moves, multinomial
+from headcount.structure import TreeStructure
 from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
     from headcount.individual import RootedTree
     from headcount.observe import Problem, Site
+    from headcount.tables import Scope
 
     Array = NDArray[np.float64]
+    Together = tuple[Company, Array]
+    """A kind of company, and the rho or phi of every row."""
 
 FEWEST_SIMULATED, MOST_SIMULATED = 200, 1000
 """Data sets simulated from the model, as many as `MOST_MOVES` allows: the spread of a statistic is known to 5 % from 200 of them, and
@@ -81,46 +85,68 @@ def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array
     if tree is not None and all(len(site.scope) == 1 for site in sites):
         nodes = [tree.index[site.scope[0]] for site in sites]
         first, last = (min(nodes), max(nodes)) if tree.is_chain else (0, len(tree.sizes) - 1)
-        law, joint, begins = _tree_moments(tree, first, last)
+        law, joint, begins = _tree_moments(tree, first, last, problem)
         where = [slice(begins[v - first], begins[v - first + 1]) for v in nodes]
         rows = np.concatenate([site.margin(joint[at].T).T for site, at in zip(sites, where, strict=True)])
         cov = np.concatenate(
             [site.margin(rows[:, at]) for site, at in zip(sites, where, strict=True)], axis=1
         )
         mean = np.concatenate([site.margin(law[at]) for site, at in zip(sites, where, strict=True)])
-        return problem.population * mean, problem.population * cov
-    population = CGM(problem.model, problem.population)
-    mean = np.concatenate([site.margin(population.mean(site.scope).ravel()) for site in sites])
+        return mean, cov
+    covariance = _covariances(problem)
+    mean = np.concatenate(
+        [site.margin(problem.population * problem.model.marginal(site.scope).ravel()) for site in sites]
+    )
     starts = np.concatenate([[0], np.cumsum([len(site) for site in sites])])
     cov = np.zeros((len(mean), len(mean)))
     for i, one in enumerate(sites):
         for j, other in enumerate(sites[: i + 1]):
-            block = other.margin(one.margin(population.covariance(one.scope, other.scope).T).T)
+            block = other.margin(one.margin(covariance(one.scope, other.scope).T).T)
             cov[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = block
             cov[starts[j] : starts[j + 1], starts[i] : starts[i + 1]] = block.T
     return mean, cov
 
 
-def _tree_moments(tree: RootedTree, first: int, last: int) -> tuple[Array, Array, NDArray[np.intp]]:
-    """Of the nodes from ``first`` to ``last``: μ, P(x_u = i, x_v = j) − μ_u(i) μ_v(j) for all pairs, and where every node starts.
+def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
+    """The covariance of any two tables under the model; rho is read at the expected counts."""
+    model, dispersion = problem.model, problem.dispersion
+    if not isinstance(dispersion, Company):
+        size = problem.root_phi
+        return lambda a, b: size * CGM(model, problem.population).covariance(a, b)
+    tree = model.rooted()
+    assert tree is not None
+    phi = dispersion.phi_of(tree, problem.population, lambda v: problem.population * model.marginal((v,)))
+    return TreeStructure(replace(tree, phi=phi), problem.population, ()).field((), ()).covariance
+
+
+def moved(problem: Problem, tree: RootedTree, v: int, mean: Array, cov: Array) -> tuple[Array, Array]:
+    """Mean and covariance of a node's counts from those of its parent's."""
+    return step_moments(mean, cov, dense(tree.transitions[v]), problem.dispersion, tree.variables[v])
+
+
+def _tree_moments(
+    tree: RootedTree, first: int, last: int, problem: Problem
+) -> tuple[Array, Array, NDArray[np.intp]]:
+    """Of the nodes from ``first`` to ``last``: mean counts, their covariance, and where every node starts.
 
     ``first`` is the root, or any node of a chain.
     """
     starts = np.concatenate([[0], np.cumsum(tree.sizes[first : last + 1])]).astype(np.intp)
-    joint = np.zeros((starts[-1], starts[-1]))
-    mean = np.zeros(starts[-1])
-    mean[: starts[1]] = tree.initial if first == 0 else node_marginals(tree)[first]
+    mean, joint = np.zeros(starts[-1]), np.zeros((starts[-1], starts[-1]))
+    n, root = float(problem.population), tree.initial
+    here, cov = n * root, problem.root_phi * n * (np.diag(root) - np.outer(root, root))
+    for v in range(1, first + 1):
+        here, cov = moved(problem, tree, v, here, cov)
     for v in range(first, last + 1):
         at = slice(starts[v - first], starts[v - first + 1])
         if v > first:
             before, parent = at.start, tree.parents[v] - first
             above = slice(starts[parent], starts[parent + 1])
-            step = tree.transitions[v]
-            mean[at] = mean[above] @ step
-            joint[:before, at] = joint[:before, above] @ step
+            here, cov = moved(problem, tree, v, mean[above], joint[above, above])
+            joint[:before, at] = joint[:before, above] @ tree.transitions[v]
             joint[at, :before] = joint[:before, at].T
-        joint[at, at] = np.diag(mean[at])
-    return mean, joint - np.outer(mean, mean), starts
+        mean[at], joint[at, at] = here, cov
+    return mean, joint, starts
 
 
 def simulated(problem: Problem, counts: Counts) -> Array | None:
@@ -128,11 +154,13 @@ def simulated(problem: Problem, counts: Counts) -> Array | None:
     tree = problem.model.rooted()
     if tree is None or any(len(site.scope) > 1 for site in problem.sites):
         return None
+    if not drawable(problem, tree):
+        return None
     size = affordable(tree)
     if size < FEWEST_SIMULATED:
         return None
     rng = np.random.default_rng(CHECK_SEED)
-    nodes = _simulated_nodes(tree, problem.population, size, rng)
+    nodes = _simulated_nodes(problem, tree, size, rng)
     n = np.concatenate([site.margin(nodes[tree.index[site.scope[0]]]) for site in problem.sites], axis=1)
     y = np.zeros(n.shape)
     for index, law in problem.noises:
@@ -143,6 +171,14 @@ def simulated(problem: Problem, counts: Counts) -> Array | None:
     return np.asarray(y[:, counts.place] - counts.mean)
 
 
+def drawable(problem: Problem, tree: RootedTree) -> bool:
+    """Whether data sets can be simulated: moves that scatter less than a multinomial's cannot be drawn."""
+    if not isinstance(problem.dispersion, Company) or problem.dispersion.rho is not None:
+        return True
+    phi = problem.dispersion.phi_of(tree, problem.population, lambda v: np.zeros(0))
+    return min(float(f.min()) for f in phi) >= 1.0
+
+
 def affordable(tree: RootedTree) -> int:
     """How many data sets may be simulated."""
     moves = sum(step.shape[0] * step.shape[1] for step in tree.transitions[1:]) + tree.sizes[0]
@@ -150,16 +186,38 @@ def affordable(tree: RootedTree) -> int:
 
 
 def _simulated_nodes(
-    tree: RootedTree, population: int, size: int, rng: np.random.Generator
+    problem: Problem, tree: RootedTree, size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
     """Node counts of ``size`` populations."""
-    nodes = [next_margins(np.full((size, 1), population), tree.initial[None], rng)]
+    everyone = np.full((size, 1), problem.population)
+    nodes = [next_margins(everyone, tree.initial[None], rng, whole_parties(problem, None, everyone[0]))]
     for v in range(1, len(tree.sizes)):
-        nodes.append(next_margins(nodes[tree.parents[v]], dense(tree.transitions[v]), rng))
+        above = nodes[tree.parents[v]]
+        together = whole_parties(problem, tree.variables[v], above[0])
+        nodes.append(next_margins(above, dense(tree.transitions[v]), rng, together))
     return nodes
 
 
-def next_margins(n: NDArray[np.int64], step: Array, rng: np.random.Generator) -> NDArray[np.int64]:
+def whole_parties(problem: Problem, node: Hashable | None, counts: NDArray[Any]) -> Together | None:
+    """How the moves into a node (None: the first counts) are drawn; sizes are rounded to whole numbers."""
+    dispersion = problem.dispersion
+    if not isinstance(dispersion, (Flocks, Company)):
+        return None
+    if isinstance(dispersion, Company) and dispersion.rho is not None:
+        rho = dispersion.rho if node is not None else dispersion.initial or 0.0
+        return dispersion, np.broadcast_to(np.asarray(rho), counts.shape)
+    sizes = np.array([problem.root_phi]) if node is None else dispersion.party(node, counts.astype(float))
+    return Company(phi=2.0), np.maximum(np.rint(sizes), 1.0)
+
+
+def next_margins(
+    n: NDArray[np.int64], step: Array, rng: np.random.Generator, together: Together | None = None
+) -> NDArray[np.int64]:
     """The next margin of several populations (rows of n), each individual moving by ``step``."""
-    moved = multinomial(n.ravel(), np.tile(step, (len(n), 1)), rng=rng)
-    return np.asarray(moved.reshape(len(n), *step.shape).sum(axis=1))
+    rows = np.tile(step, (len(n), 1))
+    if together is None:
+        made = multinomial(n.ravel(), rows, rng=rng)
+    else:
+        company, factors = together
+        made = company_moves(n.ravel(), rows, company, np.tile(factors, len(n)), rng)
+    return np.asarray(made.reshape(len(n), *step.shape).sum(axis=1))

@@ -13,8 +13,11 @@ from headcount.posterior._fit_moments import (
     FEWEST_SIMULATED,
     affordable,
     counts_of,
+    drawable,
+    moved,
     next_margins,
     simulated,
+    whole_parties,
 )
 from headcount.tables import dense
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from headcount.individual import RootedTree
     from headcount.observe import Problem
+    from headcount.posterior._fit_moments import Together
 
     Array = NDArray[np.float64]
 
@@ -177,14 +181,12 @@ class Step(NamedTuple):
     n: Array
     law: Array
     y: Array
-
-    @property
-    def mean(self) -> Array:
-        return np.asarray(self.n @ self.law)
-
-    @property
-    def covariance(self) -> Array:
-        return np.asarray(np.diag(self.mean) - (self.law * self.n[:, None]).T @ self.law)
+    mean: Array
+    covariance: Array
+    together: Together | None
+    """How those who move together are drawn; None for individuals that move alone."""
+    drawn: bool
+    """Whether the margin can be drawn in one go: not over several steps of company."""
 
     def form(self, covariance: Array) -> Array:
         """W Q W with W the inverse of the covariance Q."""
@@ -195,14 +197,21 @@ class Step(NamedTuple):
 def exact_steps(problem: Problem, tree: RootedTree) -> list[Step]:
     """All margins, each given the one before; the first given N."""
     n, law, at = np.array([float(problem.population)]), tree.initial[None], 0
-    steps = []
+    root = tree.initial
+    mean, cov = n[0] * root, problem.root_phi * n[0] * (np.diag(root) - np.outer(root, root))
+    together, whole = whole_parties(problem, None, n), True
+    steps: list[Step] = []
     for k in sorted(range(len(problem.sites)), key=lambda k: tree.index[problem.sites[k].scope[0]]):
         node = tree.index[problem.sites[k].scope[0]]
         for v in range(at + 1, node + 1):
             law = law @ dense(tree.transitions[v])
+            mean, cov = moved(problem, tree, v, mean, cov)
+            whole = not problem.disperses or (v == at + 1 and bool(steps))
+            together = whole_parties(problem, tree.variables[v], n) if whole else None
         y = np.asarray(problem.sites[k].noise.counts, dtype=float)
-        steps.append(Step(k, n, law, y))
+        steps.append(Step(k, n, law, y, mean, cov, together, whole and drawable(problem, tree)))
         n, law, at = y, np.eye(len(y)), node
+        mean, cov = y, np.zeros((len(y), len(y)))
     return steps
 
 
@@ -211,12 +220,14 @@ def overall_test(tests: list[Test], steps: list[Step], forms: list[Array], tree:
     value, mean = sum(t.value for t in tests), sum(t.mean for t in tests)
     sd = float(np.sqrt(sum(t.sd**2 for t in tests)))
     z, size = (value - mean) / sd, affordable(tree)
-    if abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE or size < FEWEST_SIMULATED:
+    clear = abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE
+    if clear or size < FEWEST_SIMULATED or not all(step.drawn for step in steps):
         return Test(value, mean, sd)
     rng = np.random.default_rng(CHECK_SEED)
     again = np.zeros(size)
     for step, form in zip(steps, forms, strict=True):
-        drawn = next_margins(np.tile(step.n.astype(np.int64), (size, 1)), step.law, rng) - step.mean
+        counts = np.tile(step.n.astype(np.int64), (size, 1))
+        drawn = next_margins(counts, step.law, rng, step.together) - step.mean
         again += np.einsum("ri,ri->r", drawn @ form, drawn)
     return Test(value, mean, float(np.sqrt(((again - mean) ** 2).mean())), again)
 
