@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.checks import brief
+from headcount.dates import find_date, is_date
 from headcount.errors import ModelError
 
 AxisLabels = list[tuple[Hashable, ...] | None]
@@ -54,6 +55,26 @@ def plain(label: Any) -> Hashable:
     if isinstance(label, tuple):
         return tuple(plain(part) for part in label)
     return item(label)
+
+
+def meant(label: Any, labels: Sequence[Hashable]) -> Any:
+    """The one of `labels` that `label` means: itself, the same date of another kind, or the date that a text names.
+
+    "2023-03-05", "5 March 2023" and, where it names one label only, "March 2023" or "March". What means none comes back as it is.
+
+    Raises
+    ------
+    ModelError
+        A text that several labels answer to.
+    """
+    if (not isinstance(label, str) and not is_date(label)) or label in labels:
+        return label
+    if is_date(label):
+        return next((known for known in labels if is_date(known) and plain(known) == plain(label)), label)
+    found = find_date(label, labels)
+    if len(found) > 1:
+        raise ModelError(f"{label!r} could be any of {shown(map(str, found), 4)}: name the date itself")
+    return found[0] if found else label
 
 
 def label_tuple(labels: Any, what: str = "labels", *, hashable: bool = True) -> tuple[Hashable, ...]:

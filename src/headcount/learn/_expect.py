@@ -273,6 +273,11 @@ class Expectation:
         return tuple(task.infer() if p is None else p for task, p in zip(tasks, kept, strict=True))
 
 
+def run_here(tasks: Sequence[EStep]) -> list[Expected]:
+    """The E-steps one after the other, in this process."""
+    return [task.run() for task in tasks]
+
+
 @contextmanager
 def running(problems: Sequence[Problem], *, client: Any, workers: int | None) -> Iterator[Mapper]:
     """The way to run E-steps: a Dask client's workers, loky processes, or here."""
@@ -290,4 +295,4 @@ def running(problems: Sequence[Problem], *, client: Any, workers: int | None) ->
 
         widest = max(len(s) for p in problems for s in p.model.states.values())
         with threadpool_limits(limits=1 if widest < _ONE_THREAD_BELOW else None):
-            yield lambda tasks: [task.run() for task in tasks]
+            yield run_here

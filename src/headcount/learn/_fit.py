@@ -25,7 +25,7 @@ from headcount.learn._dispersion import (
     learned_share,
     moving_together,
 )
-from headcount.learn._expect import Expectation, running
+from headcount.learn._expect import Expectation, run_here, running
 from headcount.learn._families import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
@@ -187,7 +187,8 @@ def fit(
         plug_ins = integrated(expect, ended.climb, None)
         integrate = None
         if parameters == "integrated" and information is not None:
-            integrate = _later(expect, information, ended, client, workers)
+            own = replace(expect, mapper=run_here)  # what a fit keeps can be pickled
+            integrate = partial(_integrate, own, information, ended, client, workers)
             if client is not None:  # it may be closed when they are asked for
                 integrate = partial(tuple, integrate())
     made = Fit(
@@ -218,21 +219,13 @@ def fit(
     return made
 
 
-def _later(
-    expect: Expectation,
-    information: Information,
-    ended: ClimbState,
-    client: Any,
-    workers: int | None,
-) -> Callable[[], tuple[Posterior, ...]]:
-    """Integrates over the parameters when called, with the same workers as the fit."""
-
-    def run() -> tuple[Posterior, ...]:
-        with running(expect.problems, client=client, workers=workers) as mapper:
-            own = replace(expect, mapper=mapper)
-            return integrated(own, ended.climb, information, ended.optima, _moves(expect.problems))
-
-    return run
+def _integrate(
+    expect: Expectation, information: Information, ended: ClimbState, client: Any, workers: int | None
+) -> tuple[Posterior, ...]:
+    """The posteriors integrated over the parameters, with the same workers as the fit."""
+    with running(expect.problems, client=client, workers=workers) as mapper:
+        own = replace(expect, mapper=mapper)
+        return integrated(own, ended.climb, information, ended.optima, _moves(expect.problems))
 
 
 def _moves(problems: Sequence[Problem]) -> float:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -263,13 +264,11 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
     units = posterior.population.mean / phi
     complete = rows.information(x, np.full(rows.free.shape, units / rows.free.sum()))
     complete += rows.prior_information(x)
-    beliefs, shares = posterior.beliefs, posterior.problem.model.marginal(first)
-
-    def with_score(scope: Scope) -> Array:
-        """cov(n_A, n₀ − Nπ); the second is the score of log π, and N may vary too."""
-        found = np.asarray(beliefs.covariance(scope, first))
-        return found if posterior.problem.size_known else found - found.sum(axis=1, keepdims=True) * shares
-
+    shares = posterior.problem.model.marginal(first)
+    varying = None if posterior.problem.size_known else shares
+    with_score = partial(
+        _with_score, posterior.beliefs, first, varying
+    )  # partial, not a closure: it can be pickled
     hidden = with_score(first)
     if not posterior.problem.size_known:
         hidden = hidden - np.outer(shares, hidden.sum(axis=0))
@@ -287,4 +286,14 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
         slope = rows.gradient(x, posterior.beliefs.mean(first)[None] / phi) + rows.prior_gradient(x)
         evidence += 0.5 * float(np.sum((root.T @ slope) ** 2))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
-    return InitialResponse(where, lambda scope: with_score(scope)[:, free] @ root / phi, evidence)
+    return InitialResponse(where, partial(_response, with_score, free, root / phi), evidence)
+
+
+def _with_score(beliefs: Any, first: Scope, varying: Array | None, scope: Scope) -> Array:
+    """cov(n_A, n₀ − Nπ); the second is the score of log π, and N may vary too: π is then `varying`."""
+    found = np.asarray(beliefs.covariance(scope, first))
+    return found if varying is None else found - found.sum(axis=1, keepdims=True) * varying
+
+
+def _response(with_score: Callable[[Scope], Array], free: Any, root: Array, scope: Scope) -> Array:
+    return with_score(scope)[:, free] @ root

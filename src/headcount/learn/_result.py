@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -405,7 +406,8 @@ def _ahead(steps: int | None, features: Any, times: Sequence[Hashable] | None) -
 def _later(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
     """Names of the times after the last: counted on where they are evenly spaced numbers or dates."""
     last = known[-1]
-    if len(known) > 1 and isinstance(last, (int, float, np.integer, np.floating, np.datetime64)):
+    spaced = (int, float, np.integer, np.floating, np.datetime64, dt.date)
+    if len(known) > 1 and isinstance(last, spaced) and isinstance(known[-2], spaced):
         gap = last - known[-2]  # type: ignore[operator]
         return tuple(last + (k + 1) * gap for k in range(steps))  # type: ignore[operator]
     if isinstance(last, (int, np.integer)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount.individual import OpenChain
+from headcount.labels import meant
 from headcount.population import Flocks
 from headcount.posterior._interval import quantiles, tails
 from headcount.posterior._open import open_frame
@@ -265,8 +266,9 @@ class Posterior:
         return self.clique(u, v)
 
     def clique(self, *variables: Hashable) -> Estimate:
-        """Counts of any table inside one clique."""
-        scope = self.problem.model.scope(variables)
+        """Counts of any table inside one clique; dates may be named by texts ("2023-03-05", "March 2023")."""
+        known = self.problem.model.variables
+        scope = self.problem.model.scope([meant(v, known) for v in variables])
         if self.problem.model.junction_tree.covering(scope) is None:
             message = (
                 f"{variables} do not lie inside one clique of the model; their joint counts are not part of the "
@@ -285,8 +287,9 @@ class Posterior:
         parts: list[tuple[Scope, Array]] = []
         for key, value in weights.items():
             scope = key if isinstance(key, tuple) and key not in self.problem.model.states else (key,)
-            table = np.broadcast_to(np.asarray(value, float), self.problem.model.size(scope))
-            parts.append((self.clique(*scope).scope, table.ravel()))
+            meaning = self.clique(*scope).scope
+            table = np.broadcast_to(np.asarray(value, float), self.problem.model.size(meaning))
+            parts.append((meaning, table.ravel()))
         mean = sum(float(w @ self.beliefs.mean(s).ravel()) for s, w in parts)
         variance = sum(float(w @ self.beliefs.covariance(s, t) @ x) for s, w in parts for t, x in parts)
         lower, median, upper = self._total_quantiles(parts, mean, variance, (q[0], 0.5, q[1]))

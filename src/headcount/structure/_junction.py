@@ -12,6 +12,7 @@ compressed by a QR: exact, whatever its rank.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ from headcount.individual import Model, ModelError
 from headcount.population._laplacian import inverse_or_zero
 from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, site_rows
 from headcount.structure._exact import PlacedSites, Placement
-from headcount.structure._field import CliqueView, TreeField
+from headcount.structure._field import CliqueView, TreeField, itself
 from headcount.structure._gaussian_tree import Node
 
 if TYPE_CHECKING:
@@ -81,11 +82,11 @@ class JunctionStructure(Structure):
         f = self._features(v, domain, placements, blocks)
         if self.parent[v] < 0:
             _, factor = _conditional(table, f, np.ones((1, table.size)))
-            self.views.append(CliqueView(domain, table, v, lambda: f))
+            self.views.append(CliqueView(domain, table, v, partial(itself, f)))
             return Node(-1, factor)
         above = margin_rows(domain, self.separator[v])
         gain, factor = _conditional(table, f, above)
-        self.views.append(CliqueView(domain, table, v, lambda: np.vstack([above, f])))
+        self.views.append(CliqueView(domain, table, v, partial(np.vstack, [above, f])))
         return Node(self.parent[v], factor, gain=gain, block=blocks[v])
 
     def _features(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from headcount.individual import RootedTree
 from headcount.population import EdgeConditional
 from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, selection
 from headcount.structure._exact import PlacedSites, Placement
-from headcount.structure._field import CliqueView, TreeField
+from headcount.structure._field import CliqueView, TreeField, itself
 from headcount.structure._flows import Step
 from headcount.structure._gaussian_tree import GaussianTree, Node, NotPositiveDefinite
 from headcount.tables import Domain, dense
@@ -276,7 +276,7 @@ class TreeStructure(Structure):
         views = [self._view(v, steps[v]) for v in range(1, len(sizes))]
         if not views:
             alone = np.vstack([np.eye(sizes[0]), *self.layout.sums[0]])
-            views = [CliqueView(Domain(variables, sizes), self.means[0], 0, lambda: alone)]
+            views = [CliqueView(Domain(variables, sizes), self.means[0], 0, partial(itself, alone))]
         return TreeField(
             solution,
             views,
@@ -288,13 +288,14 @@ class TreeStructure(Structure):
         """The edge into v as a clique: parent's cells, then v's cells, sums of cells, sums of entries."""
         variables = self.tree.variables
         domain = Domain((variables[self.tree.parents[v]], variables[v]), step.shape)
+        rows = partial(_edge_rows, domain, self.layout.sums[v], self.layout.table_sums[v])
+        return CliqueView(domain, step.edge.table.reshape(-1), v, rows)
 
-        def features() -> Array:
-            above, own = (margin_rows(domain, (variable,)) for variable in domain.scope)
-            sums = [rows @ own for rows in self.layout.sums[v]]
-            return np.vstack([above, own, *sums, *self.layout.table_sums[v]])
 
-        return CliqueView(domain, step.edge.table.reshape(-1), v, features)
+def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array]) -> Array:
+    """The margins of both ends of an edge, then sums of the lower end's cells, then sums of entries, as rows on its flat table."""
+    above, own = (margin_rows(domain, (variable,)) for variable in domain.scope)
+    return np.vstack([above, own, *(rows @ own for rows in sums), *table_sums])
 
 
 def _node(

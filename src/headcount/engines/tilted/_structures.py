@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headcount.engines._settings import Rule, number, one_of, or_none, whole
 from headcount.engines.tilted import _unit_mass as unit_mass
 from headcount.structure import Recall, Sampling, Solver
+from headcount.structure._field import itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,9 +59,9 @@ def field_and_evidence(
         probable = structure.solve(*sites).log_z if log_z is None else log_z, 0.0
     found = None if probable is None else _probability(centre, rest + probable[0])
     if drawn is None:
-        return lambda: structure.field(*sites), found, {}
+        return partial(structure.field, *sites), found, {}  # partial, not lambda: a posterior can be pickled
     error = math.nan if found is None or probable is None else probable[1]
-    return lambda: drawn, found, {"log_evidence_mc_error": error}
+    return partial(itself, drawn), found, {"log_evidence_mc_error": error}
 
 
 def _probability(centre: Centre, evidence: float) -> float | None:
