@@ -13,6 +13,7 @@ import numpy as np
 from headcount.engines import Status
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._components import Array
+from headcount.learn._dispersion import from_flows
 from headcount.learn._families import Family, Tables, relative_error, true_values
 from headcount.learn._files import data_of, fingerprint
 from headcount.learn._fit import PRIOR_ROUNDS, PRIOR_TOLERANCE, settle
@@ -22,7 +23,7 @@ from headcount.learn._objective import Objective
 from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._result import Fit
 from headcount.observe import Problem
-from headcount.population import CGM, CountTables
+from headcount.population import CGM, CountTables, ToEstimate
 
 MOST_PARAMETERS = 5000
 """Parameters up to which the information, a dense matrix, is made: 200 MB."""
@@ -118,7 +119,8 @@ def fit_complete(
 def known_tables(problem: Problem) -> CountTables | None:
     """Every table of a chain's steps where all flows are observed exactly; None where anything is hidden."""
     chain = problem.model
-    plain = problem.size_known and not (problem.disperses or problem.tracks or problem.groups)
+    alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
+    plain = problem.size_known and alone and not (problem.tracks or problem.groups)
     if not isinstance(chain, MarkovChain) or len(chain.times) < 2 or not plain:
         return None
     found = {
@@ -135,24 +137,34 @@ def fit_known(
     problems: Sequence[Problem],
     tables: Sequence[CountTables],
     truth: Any,
+    asked: ToEstimate | None = None,
 ) -> Fit:
     """`fit` where all flows were observed: nothing is hidden, and one M-step is the maximum."""
     made = fit_complete(settings, [p.model for p in problems], list(tables), truth=truth)
-    evidence = sum(
-        CGM(model, p.population).log_pmf(CountTables(model, dict(t.tables)))
-        for model, p, t in zip(made.models, problems, tables, strict=True)
-    )
+    evidence = 0.0
     last = []
-    for p, t in zip(problems, tables, strict=True):
+    for model, p, t in zip(made.models, problems, tables, strict=True):
+        evidence += CGM(model, p.population).log_pmf(CountTables(model, dict(t.tables)))
         counts = np.asarray(t.table(p.model.variables[-1:]), dtype=float)
         last.append(LastCounts(counts, np.zeros((len(counts), len(counts))), p.population))
-    note = "all flows were observed exactly: nothing is hidden, so there is no posterior beside them"
+    notes = ["all flows were observed exactly: nothing is hidden, so there is no posterior beside them"]
+    dispersion = None
+    if asked is not None:
+        chains = [m for m in made.models if isinstance(m, MarkovChain)]
+        flows = [
+            [t.table(pair) for pair in itertools.pairwise(m.times)]
+            for m, t in zip(chains, tables, strict=True)
+        ]
+        dispersion = from_flows(chains, flows, asked.form)
+        evidence += dispersion.gain
+        notes.insert(0, str(dispersion))
     return replace(
         made,
-        evidence=float(evidence),
-        notes=(*made.notes, note),
+        evidence=evidence,
+        notes=(*made.notes, *notes),
         last=tuple(last),
         data=fingerprint([data_of(p) for p in problems]),
+        dispersion=dispersion,
     )
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import gammaln
 
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Tree
@@ -26,6 +27,7 @@ from headcount.learn._expect import WARM_START, inferred
 from headcount.observe import Problem, ProblemError
 from headcount.population import Company, Dispersion, DispersionEstimate, Flocks, ToEstimate
 from headcount.posterior._fit_check import fit_check
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     from headcount.learn._information import Information
@@ -46,6 +48,8 @@ NEAR_START = 1.0
 """Change of log phi up to which a run starts from the last answer; a start further off took up to 10 s where a cold one takes .02 s."""
 SHORTEST, LONGEST = 0.02, 1.5
 """Step in log phi by which the curvature at the maximum is measured: one standard error, within these."""
+NO_RHO = 1e-9
+"""rho below which rows are multinomial: their Dirichlet's parameters would be beyond 10⁹, where log Γ loses all digits."""
 FLAT = 0.05
 """Curvature of the evidence in log phi below which the data say nothing: a standard error of log phi above 4.5."""
 MOST_ROUNDS = 6
@@ -188,6 +192,50 @@ def estimated(
             "one, such as Flocks(5) or Company(rho=0.01)"
         )
     return replace(best, tried=tried)
+
+
+def from_flows(
+    models: Sequence[MarkovChain], flows: Sequence[Sequence[Any]], form: str | None
+) -> DispersionEstimate:
+    """rho where all flows were observed: every row of a step is Dirichlet–multinomial around the chain's, κ = 1/rho − 1.
+
+    Raises
+    ------
+    ProblemError
+        If another form is asked for: flows tell rho, and the others by their second moments alone.
+    """
+    if form not in (None, "rho"):
+        raise ProblemError(
+            f'dispersion is "estimate:{form}", and all flows were observed, which tell rho: give "estimate" or "estimate:rho"'
+        )
+    pairs = [
+        (n, p)
+        for model, tables in zip(models, flows, strict=True)
+        for n, p in zip(tables, model.transitions, strict=True)
+    ]
+    n = np.concatenate([dense(table) for table, _ in pairs]).astype(float)
+    p = np.concatenate([dense(matrix) for _, matrix in pairs])
+    made = n > 0
+    totals = n.sum(axis=1)
+    count, at = n[made], p[made]
+    scale = float(totals @ totals / totals.sum() - 1.0)
+    if not scale > 0:
+        raise ProblemError("the dispersion cannot be estimated: no two individuals were ever in one cell")
+    alone = float(count @ np.log(at))
+
+    def value(psi: float) -> float:
+        rho = float(np.expm1(psi)) / scale
+        if rho < NO_RHO:
+            return alone
+        k = 1 / rho - 1
+        rows = len(totals) * gammaln(k) - gammaln(totals + k).sum()
+        return float(rows + (gammaln(count + k * at) - gammaln(k * at)).sum())
+
+    peak = Peak(value, 0.0, float(np.log1p(LARGEST_RHO * scale)), {0.0: alone})
+    psi, curvature = peak.search(FIRST_STEP)
+    error = float(curvature**-0.5) if curvature > 0 else np.nan
+    found = DispersionEstimate("rho", psi, error, 0.0, peak.high, scale, gain=peak(psi) - alone)
+    return replace(found, tried={"independent": alone, found.dispersion.text: peak(psi)})
 
 
 def _forms(problems: Sequence[Problem], form: str | None) -> list[DispersionEstimate]:

@@ -132,6 +132,13 @@ def fit(
     settings, problems = _paired(parametrisation, problem)
     problems = tuple(moving_together(p, dispersion) for p in problems)
     asked = asks_for_estimate(problems)
+    if method in DEFAULT_BUDGET and isinstance(as_engine(engine), Auto):
+        from headcount.learn._complete import fit_known, known_tables  # which needs what this file defines
+
+        tables = [known_tables(p) for p in problems]
+        if all(t is not None for t in tables):
+            bind(settings, problems)
+            return fit_known(settings, problems, [t for t in tables if t is not None], truth, asked)
     if asked is not None:
         if checkpoint is not None:
             raise ValueError(
@@ -158,12 +165,6 @@ def fit(
     engine = _checked_engine(method, engine, rng)
     if parameters not in PARAMETERS:
         raise ValueError(f'parameters is {parameters!r}: give "integrated" or "plug-in"')
-    if engine is None:
-        from headcount.learn._complete import fit_known, known_tables  # which needs what this file defines
-
-        tables = [known_tables(p) for p in problems]
-        if all(t is not None for t in tables):
-            return fit_known(settings, problems, [t for t in tables if t is not None], truth)
     seed = int(generator(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
     with running(problems, client=client, workers=workers) as mapper:
