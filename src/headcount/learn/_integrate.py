@@ -74,7 +74,7 @@ def _mixed(parts: Sequence[Posterior], weights: Array) -> Posterior:
     beliefs = MixtureBeliefs(
         [p.beliefs for p in parts],
         weights,
-        first.log_evidence,
+        first.beliefs.log_evidence,
         dict(first.diagnostics) | {"maxima": len(parts)},
     )
     first.outcome.info["parameters"] += (
