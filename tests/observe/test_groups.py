@@ -187,3 +187,38 @@ def test_groups_that_do_not_exist():
         hc.fit(hc.TabularChain(), problem())
     with pytest.raises(ValueError, match="MarkovChain"):
         hc.Group(hc.Tree([0.5, 0.5], {"b": ("a", np.eye(2))}, root="a"), 3)
+
+
+def test_the_check_of_fit_knows_groups():
+    """Residuals are those of the sum of the groups' own moments: a world of two kinds agrees, and other directions do not."""
+    rng = np.random.default_rng(4)
+    drift = np.array([[0.3, 0.6, 0.1], [0.05, 0.35, 0.6], [0.05, 0.05, 0.9]])
+    east = hc.MarkovChain([0.8, 0.1, 0.1], drift, length=6)
+    west = hc.MarkovChain([0.1, 0.1, 0.8], drift[::-1, ::-1], length=6)
+    truth = [
+        np.stack([np.bincount(col, minlength=3) for col in m.sample(400, rng=rng).T]) for m in (east, west)
+    ]
+    seen = hc.Poisson(rng.poisson(truth[0] + truth[1]))
+    right = hc.infer(
+        hc.Problem(groups={"e": hc.Group(east, 400), "w": hc.Group(west, 400)}, observations=seen)
+    )
+    assert right.fit_check.agrees
+    wrong = hc.infer(
+        hc.Problem(groups={"e": hc.Group(east, 700), "w": hc.Group(west, 100)}, observations=seen)
+    )
+    assert wrong.fit_check.agrees is False
+
+
+def test_moments_of_groups_add_up():
+    """The moments behind the check of fit are those of a population simulated group by group."""
+    from headcount.posterior._fit_moments import counts_of
+
+    seen = hc.Poisson(np.where(np.isnan(SEEN), 2, SEEN))
+    counts = counts_of(problem(seen), [0, 1, 2])
+    drawn = []
+    rng = np.random.default_rng(1)
+    for _ in range(6000):
+        both = np.concatenate([UP.sample(3, rng=rng), DOWN.sample(2, rng=rng)])
+        drawn.append(np.concatenate([np.bincount(column, minlength=2) for column in both.T]))
+    np.testing.assert_allclose(counts.mean, np.mean(drawn, axis=0), atol=0.05)
+    np.testing.assert_allclose(counts.cov_n, np.cov(np.array(drawn).T), atol=0.06)

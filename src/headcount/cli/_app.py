@@ -85,6 +85,16 @@ class Options:
         ),
     ] = None
     flows: Annotated[Path | None, _option("Observed flows: time, origin, dest, count.", _TABLES)] = None
+    tracks: Annotated[
+        Path | None,
+        _option("Followed individuals: id, time, cell[, probability][, sd]; gaps are allowed.", _TABLES),
+    ] = None
+    tracks_apart: Annotated[
+        bool,
+        _option(
+            "The followed individuals are not among the population and its counts.", _TABLES, "--tracks-apart"
+        ),
+    ] = False
     network: Annotated[
         Path | None,
         _option("A network in BIF instead of a chain; COUNTS are tables of its variables.", _TABLES),

@@ -68,14 +68,20 @@ def run_fit(
         raise TableError(
             "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time]"
         )
-    case = read_case(counts, options)
-    output.check_files(case, fitted=True)
+    cases = read_cases(counts, options)
+    case = next(iter(cases.values()))
+    folders = {key: replace(output, out=output.out / _folder(key)) if key else output for key in cases}
+    for key, one in cases.items():
+        folders[key].check_files(one, fitted=True)
+        refuse_too_large(planned(one.problem, options)[1])
     engine = named_engine(options)
-    _, plan = planned(case.problem, options)
-    refuse_too_large(plan)
     begin, said = _fit_start(start, options, case)
-    family = LogisticChain(case.features, names=case.feature_names, mask=case.mask, ridge=ridge)
-    made = fit(family, case.problem, engine, method=method, start=begin, rng=options.seed, strict=False)  # type: ignore[arg-type]
+    families = [
+        LogisticChain(one.features, names=one.feature_names, mask=one.mask, ridge=ridge)
+        for one in cases.values()
+    ]
+    problems = [one.problem for one in cases.values()]
+    made = fit(families, problems, engine, method=method, start=begin, rng=options.seed, strict=False)  # type: ignore[arg-type]
     table = made.table(level=output.level).rename(columns={"parameter": "feature", "estimate": "weight"})
     table = table[table["feature"].isin(case.feature_names)].assign(level=output.level)
     facts = {
@@ -86,17 +92,25 @@ def run_fit(
         "evidence": None if made.evidence != made.evidence else float(made.evidence),
     }
     show_weights(made, table, output.level)
-    _write_and_show(
-        made.posterior,
-        output,
-        [*case.notes, *said, *made.notes],
-        good=made.status.good and made.posterior.status.good,
-        causes=made.status.causes,
-        attributes={"fit": facts},
-        weights=table,
-        ascent=made.trace.select_dtypes("number"),
-        shapes=case.shapes,
-    )
+    for posterior, (key, one) in zip(made.posteriors, cases.items(), strict=True):
+        if key:
+            say((f"sequence {key}", "bold"))
+        _write_and_show(
+            posterior,
+            folders[key],
+            [*one.notes, *said, *made.notes],
+            good=made.status.good and posterior.status.good,
+            causes=made.status.causes,
+            attributes={"fit": facts} | ({"sequence": key} if key else {}),
+            weights=table,
+            ascent=made.trace.select_dtypes("number"),
+            shapes=one.shapes,
+        )
+
+
+def _folder(key: str) -> str:
+    """The folder of a sequence: its name without what a path must not have."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in key).strip(".") or "_"
 
 
 def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, list[str]]:
@@ -203,9 +217,27 @@ def run_check(counts: Sequence[Path], options: Options) -> None:
 
 
 def read_case(counts: Sequence[Path], options: Options) -> Case:
-    """The problem that the tables describe, and how individuals move together."""
+    """The one problem that the tables describe."""
+    from headcount.io import TableError
+
+    cases = read_cases(counts, options)
+    if len(cases) > 1:
+        raise TableError(
+            f"the counts have {len(cases)} sequences ({', '.join(list(cases)[:3])}, …): fit learns from all of them and infers each; "
+            "otherwise give the rows of one"
+        )
+    return next(iter(cases.values()))
+
+
+def read_cases(counts: Sequence[Path], options: Options) -> dict[str, Case]:
+    """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together."""
     together, noise = _dispersions(options)
-    case = _read_tables(counts, options, noise)
+    cases = _read_tables(counts, options, noise)
+    return {key: _moving(case, options, together) for key, case in cases.items()}
+
+
+def _moving(case: Case, options: Options, together: str | None) -> Case:
+    """The case with individuals that move together as the options say."""
     if options.concentration is not None:
         case = replace(case, problem=_uncertain(case.problem, options.concentration, together))
     if together is None:
@@ -242,8 +274,8 @@ def _uncertain(problem: Problem, concentration: float, together: str | None) -> 
     return problem.with_model(made)
 
 
-def _read_tables(counts: Sequence[Path], options: Options, noise_dispersion: float | None) -> Case:
-    from headcount.io import TableError, read_network, read_problem
+def _read_tables(counts: Sequence[Path], options: Options, noise_dispersion: float | None) -> dict[str, Case]:
+    from headcount.io import TableError, read_network, read_sequences
     from headcount.population import parse_population
 
     population = None if options.population is None else parse_population(options.population)
@@ -255,7 +287,9 @@ def _read_tables(counts: Sequence[Path], options: Options, noise_dispersion: flo
     }
     written["missing"] = tuple(options.missing or ())
     if options.network is not None:
-        return read_network(
+        if options.tracks is not None:
+            raise TableError("--tracks needs times, which a network has not: leave one of them out")
+        case = read_network(
             options.network,
             counts,
             population=population,
@@ -264,11 +298,12 @@ def _read_tables(counts: Sequence[Path], options: Options, noise_dispersion: flo
             columns=columns,
             **written,
         )
+        return {"": case}
     if len(counts) != 1:
         raise TableError(
             f"a chain takes one table of counts, got {len(counts)}: put them into one, with one row per time and cell"
         )
-    return read_problem(
+    return read_sequences(
         counts[0],
         population=population,
         transitions=options.transitions,
@@ -277,6 +312,8 @@ def _read_tables(counts: Sequence[Path], options: Options, noise_dispersion: flo
         initial=options.initial,
         cells=options.cells,
         flows=options.flows,
+        tracks=options.tracks,
+        tracks_counted=not options.tracks_apart,
         noise=options.noise,
         parameters=parameters,
         flow_noise=options.flow_noise,

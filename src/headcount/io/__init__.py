@@ -6,7 +6,7 @@ from headcount.io._moves import read_weights
 from headcount.io._network import read_network
 from headcount.io._noise import NOISES
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
-from headcount.io._problem import Case, read_chain, read_problem
+from headcount.io._problem import Case, read_chain, read_problem, read_sequences
 from headcount.io._result import Result, load_result
 from headcount.io._source import TableError
 from headcount.io._tables import read_counts
@@ -29,6 +29,7 @@ __all__ = [
     "read_network",
     "read_omx",
     "read_problem",
+    "read_sequences",
     "read_weights",
     "result_names",
     "route_lines",

@@ -61,13 +61,14 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "destino",
     ),
     "probability": ("probability", "prob", "p", "share", "transition", "wahrscheinlichkeit", "probabilite"),
+    "id": ("id", "individual", "animal", "tag", "band", "ring", "track", "track_id", "tag_id"),
     "x": ("x", "column", "easting"),
     "y": ("y", "row", "northing"),
     "lon": ("lon", "longitude", "lng", "long"),
     "lat": ("lat", "latitude"),
 }
 """Role → spellings in order of preference; read without regard to case and accents."""
-_LABELS = frozenset({"time", "cell", "from", "to", "feature"})
+_LABELS = frozenset({"time", "cell", "from", "to", "feature", "id", "sequence"})
 """Roles whose columns hold labels; all others hold numbers."""
 _PLACES = ("x", "y", "lon", "lat")
 PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.errors import FaultsError
 from headcount.individual import MarkovChain
-from headcount.io._columns import Reader, label_text, ordered, plain_labels
+from headcount.io._columns import Reader, label_text, ordered, plain_labels, read_labels
 from headcount.io._moves import move_table, transition_matrices, transitions_of
 from headcount.io._noise import (
     counts_whole,
@@ -26,7 +27,7 @@ from headcount.io._noise import (
     total_hint,
 )
 from headcount.io._numbers import NumberFormat
-from headcount.io._source import Findings
+from headcount.io._source import Findings, Source, TableError
 from headcount.io._tables import (
     CountTable,
     InitialTable,
@@ -36,12 +37,14 @@ from headcount.io._tables import (
     count_table,
     flow_table,
     initial_table,
+    known_positions,
     labelled_counts,
     laid_out,
+    track_table,
     transition_table,
 )
 from headcount.io._times import Times, order_times
-from headcount.observe import Observation, Problem, ProblemError
+from headcount.observe import Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -93,6 +96,8 @@ def read_problem(
     initial: Any = "learned",
     cells: Any = None,
     flows: Any = None,
+    tracks: Any = None,
+    tracks_counted: bool = True,
     noise: str = "poisson",
     parameters: Mapping[str, float | None] | None = None,
     flow_noise: str = "poisson",
@@ -130,6 +135,9 @@ def read_problem(
         ``cell[, x, y]``: all the cells, their order and their places; or their polygons as GeoJSON or GeoPackage.
     flows
         Observed flows ``time, origin, dest, count``, with ``flow_noise`` and ``flow_parameters`` of their own.
+    tracks, tracks_counted
+        Followed individuals ``id, time, cell[, probability][, sd]`` (see `headcount.Tracks`; sd needs places of the cells), and
+        whether they are among the population and its counts.
     noise, parameters
         ``poisson`` (rate, background), ``binomial`` (detection), ``negative-binomial`` (dispersion, rate, background),
         ``gaussian`` (sd), ``laplace`` (scale), ``exact``.
@@ -191,6 +199,9 @@ def read_problem(
     seen = (
         [] if flows is None else _flow_observation(flows, flow_noise, flow_parameters, names, times, reader)
     )
+    if table is not None and places is None:
+        places = table.places
+    tagged = _tracks(tracks, names, times, places, reader, counted=tracks_counted)
     findings.raise_any()
     assert table is not None
     assert times is not None
@@ -199,8 +210,8 @@ def read_problem(
     assert population is not None
     labels = plain_labels(names)
     chain = MarkovChain(law, made.matrices, times=times.labels, cells=labels)
-    cube = labelled_counts(values, times.labels, labels, names, places or table.places)
-    problem = _problem(chain, population, [kind.model(cube, **given), *seen], initial)
+    cube = labelled_counts(values, times.labels, labels, names, places)
+    problem = _problem(chain, population, [kind.model(cube, **given), *seen, *tagged], initial)
     note_totals(values, given, population, findings)
     shapes = (
         {label: places.shapes[n] for label, n in zip(labels, names, strict=True) if n in places.shapes}
@@ -208,6 +219,68 @@ def read_problem(
         else None
     )
     return Case(problem, tuple(findings.notes), made.features, made.mask, made.names, shapes or None)
+
+
+def read_sequences(
+    counts: Any, *, features: Any = None, tracks: Any = None, **options: Any
+) -> dict[str, Case]:
+    """Problems about several years or sites, by the column ``sequence`` of the counts; one, called "", where there is no such column.
+
+    ``features`` and ``tracks`` may have the column too: a sequence then has its own rows; otherwise all sequences have the same.
+    All other options are `read_problem`'s and hold for every sequence.
+
+    Raises
+    ------
+    TableError
+        As `read_problem`, and for rows without a sequence, or sequences that the counts do not have.
+    """
+    findings = Findings()
+    reader = Reader(findings, options.get("columns"), options.get("encoding"))
+    parts = _by_sequence(counts, reader)
+    findings.raise_any()
+    if not parts:
+        return {"": read_problem(counts, features=features, tracks=tracks, **options)}
+    shared = {"features": features, "tracks": tracks}
+    own = {name: _by_sequence(given, reader) for name, given in shared.items() if given is not None}
+    for name, found in own.items():
+        stray = [key for key in found if key not in parts]
+        if stray:
+            findings.problem(
+                name,
+                f"the counts have no sequence {', '.join(map(repr, stray[:5]))}: correct it, or leave its rows out",
+            )
+    findings.raise_any()
+    cases: dict[str, Case] = {}
+    for key, part in parts.items():
+        # A sequence without tracks of its own has none; without features of its own it cannot be.
+        given = {name: (found.get(key) if found else shared[name]) for name, found in own.items()}
+        findings.attempt(_one_sequence, cases, key, part, given | options)
+    findings.raise_any()
+    return cases
+
+
+def _one_sequence(cases: dict[str, Case], key: str, counts: Source, options: Mapping[str, Any]) -> None:
+    """Read one sequence; what is wrong with it says which it is."""
+    try:
+        cases[key] = read_problem(counts, **options)
+    except FaultsError as error:
+        raise TableError([f"sequence {key}: {text}" for text in error.problems]) from None
+
+
+def _by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
+    """The rows of every sequence of a table, in order of appearance; nothing where the table has no such column."""
+    opened = reader.open(given)
+    source = None if opened is None else reader.find(opened, [], ["sequence"])
+    if source is None or "sequence" not in source.columns:
+        return {}
+    keys = read_labels(source, "sequence")
+    frame = source.frame.drop(columns=source.columns["sequence"])
+    return {
+        key: replace(
+            source, frame=frame[keys == key].reset_index(drop=True), rows=source.rows[keys == key], columns={}
+        )
+        for key in dict.fromkeys(keys.tolist())
+    }
 
 
 def read_chain(
@@ -397,8 +470,39 @@ def _flow_observation(
     return [kind.model(seen, **numbers)] if seen else []
 
 
+def _tracks(
+    given: Any, cells: list[str], times: Times | None, places: Places | None, reader: Reader, *, counted: bool
+) -> list[Tracks]:
+    """Followed individuals, under the labels of the chain; one set of them, or none where the table cannot be read."""
+    read = None if given is None else track_table(given, reader)
+    if read is None:
+        return []
+    source, columns = read
+    cell = cell_positions(source, columns["cell"], cells, "cell")
+    if times is None:
+        return []
+    known = f"{times.texts[0]} … {times.texts[-1]}"
+    text = f"unknown time: correct it, or leave the row out (the times of the counts are {known})"
+    time = known_positions(source, columns["time"], times.texts, text)
+    if time is None or cell is None:
+        return []
+    labels = plain_labels(cells)
+    columns["time"] = [times.labels[k] for k in time]
+    columns["cell"] = [labels[k] for k in cell]
+    where = None
+    if places is not None and all(text in places.of for text in cells):
+        import pandas as pd
+
+        both = np.array([places.of[text] for text in cells])
+        where = pd.DataFrame({"cell": labels, places.names[0]: both[:, 0], places.names[1]: both[:, 1]})
+    return [Tracks(columns, counted=counted, places=where)]
+
+
 def _problem(
-    chain: MarkovChain, population: int | SizeLaw, observations: Sequence[Observation], initial: Any
+    chain: MarkovChain,
+    population: int | SizeLaw,
+    observations: Sequence[Observation | Tracks],
+    initial: Any,
 ) -> Problem:
     """The problem; where the first counts' zeros make it impossible, the error says so."""
     try:

@@ -136,6 +136,8 @@ def open_source(given: Any, encoding: str | None = None, findings: Findings | No
         The reason why it cannot be read.
     """
     findings = Findings() if findings is None else findings
+    if isinstance(given, Source):  # part of a table that was read already
+        return replace(given, findings=findings)
     if isinstance(given, (str, os.PathLike)):
         return replace(_from_path(Path(given), encoding, findings), findings=findings)
     kind = type(given).__name__

@@ -155,6 +155,16 @@ def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> CountTable
     return CountTable(source, time, origin, count, dest=dest)
 
 
+def track_table(given: Any, reader: Reader) -> tuple[Source, dict[str, Any]] | None:
+    """Positions of followed individuals, ``id, time, cell[, probability][, sd]``: the table, and its columns."""
+    source = reader.read(given, ["id", "time", "cell"], ["probability", "sd"])
+    if source is None:
+        return None
+    columns: dict[str, Any] = {role: read_labels(source, role) for role in ("id", "time", "cell")}
+    numbers = [role for role in ("probability", "sd") if role in source.columns]
+    return source, columns | {role: read_numbers(source, role) for role in numbers}
+
+
 def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> MoveTable | None:
     """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do."""
     opened = reader.open(given)

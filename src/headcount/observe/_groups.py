@@ -140,9 +140,19 @@ class Stack:
         names = [f"size of the group {member.name!r}" for member in self.members]
         return Site((v,), int(starts[-1]), None, weights, Exact(counts, on=(v,)), names, source)
 
-    def lifted(self, site: Site) -> Site:
-        """A site on cells as one on the stacked chain: sums over groups."""
-        onto = View(self, None).matrix(site.scope)
+    def own_model(self, member: int) -> MarkovChain:
+        """The chain of one group, with the labels of its cells."""
+        one = self.members[member]
+        states = zip(self.states.items(), one.cells, strict=True)
+        return MarkovChain.from_rooted(
+            one.tree, {v: tuple(names[c] for c in cells) for (v, names), cells in states}
+        )
+
+    def lifted(self, site: Site, member: int | None = None) -> Site:
+        """A site on cells as one on the stacked chain, sums over groups; or as one on the states of one group."""
+        onto = View(self).matrix(site.scope)
+        if member is not None:
+            onto = csr_array(onto @ View(self, member).matrix(site.scope).T)
         weights = onto[site.index] if site.index is not None else site.weights @ onto
         return replace(site, size=onto.shape[1], index=None, weights=csr_array(weights))
 

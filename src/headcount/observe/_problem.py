@@ -149,6 +149,24 @@ class Problem:
         return on_full(self.model, self.sites)
 
     @cached_property
+    def parts(self) -> tuple[Problem, ...]:
+        """One problem per group, with all sites on its own states; what is counted is the sum over them. This one where there is one."""
+        stack = self.stack
+        if stack is None:
+            return (self,)
+        apart = {"groups": None, "tracks": ()}
+        return tuple(
+            self._twin(
+                stack.own_model(k),
+                self.observations,
+                tuple(stack.lifted(site, k) for site in self.sites),
+                population=member.size,
+                **apart,
+            )
+            for k, member in enumerate(stack.members)
+        )
+
+    @cached_property
     def log_offset(self) -> float:
         """What is added to the log evidence of `core`: the tracks' probability, less that of the groups' sizes."""
         offset = 0.0 if self.stack is None else -self.stack.log_sizes

@@ -146,8 +146,6 @@ def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
     begun = perf_counter()
     if not problem.sites:
         return FitCheck(None, "Not checked: nothing was observed.")
-    if problem.stack is not None:
-        return FitCheck(None, "Not checked: the check knows one group of individuals only.")
     if isinstance(problem.dispersion, ToEstimate):
         problem = problem.with_dispersion(None)
     by_steps = learned is None and _is_exact_chain(problem)
@@ -205,6 +203,7 @@ def _is_exact_chain(problem: Problem) -> bool:
     tree, sites = problem.model.rooted(), problem.sites
     return (
         tree is not None
+        and problem.stack is None
         and tree.is_chain
         and len({site.scope for site in sites}) == len(sites)
         and all(

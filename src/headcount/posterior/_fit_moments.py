@@ -56,7 +56,8 @@ class Counts(NamedTuple):
 def counts_of(problem: Problem, window: list[int]) -> Counts | None:
     """Everything observed at the sites of a window, or what of it has a noise with moments."""
     sites = [problem.sites[k] for k in window]
-    n, cov = prior_moments(problem, sites)
+    moments = [prior_moments(part, [part.sites[k] for k in window]) for part in problem.parts]
+    n, cov = (np.asarray(sum(found)) for found in zip(*moments, strict=True))
     size = len(n)
     y, slope, mean, spread = (np.zeros(size) for _ in range(4))
     noise = np.zeros((size, size))
@@ -151,17 +152,20 @@ def _tree_moments(
 
 def simulated(problem: Problem, counts: Counts) -> Array | None:
     """Deviations y − E y of data sets simulated from the model, one per row; None where they would cost too much."""
-    tree = problem.model.rooted()
-    if tree is None or any(len(site.scope) > 1 for site in problem.sites):
+    trees = [part.model.rooted() for part in problem.parts]
+    if any(len(site.scope) > 1 for site in problem.sites):
         return None
-    if not drawable(problem, tree):
+    known = [tree for tree in trees if tree is not None]
+    if len(known) < len(trees) or not all(map(drawable, problem.parts, known)):
         return None
-    size = affordable(tree)
+    size = affordable(*known)
     if size < FEWEST_SIMULATED:
         return None
     rng = np.random.default_rng(CHECK_SEED)
-    nodes = _simulated_nodes(problem, tree, size, rng)
-    n = np.concatenate([site.margin(nodes[tree.index[site.scope[0]]]) for site in problem.sites], axis=1)
+    n = np.zeros((size, sum(map(len, problem.sites))))
+    for part, tree in zip(problem.parts, known, strict=True):
+        nodes = _simulated_nodes(part, tree, size, rng)
+        n += np.concatenate([site.margin(nodes[tree.index[site.scope[0]]]) for site in part.sites], axis=1)
     y = np.zeros(n.shape)
     for index, law in problem.noises:
         try:
@@ -179,9 +183,10 @@ def drawable(problem: Problem, tree: RootedTree) -> bool:
     return min(float(f.min()) for f in phi) >= 1.0
 
 
-def affordable(tree: RootedTree) -> int:
+def affordable(*trees: RootedTree) -> int:
     """How many data sets may be simulated."""
-    moves = sum(step.shape[0] * step.shape[1] for step in tree.transitions[1:]) + tree.sizes[0]
+    moves = sum(step.shape[0] * step.shape[1] for tree in trees for step in tree.transitions[1:])
+    moves += sum(tree.sizes[0] for tree in trees)
     return int(min(MOST_SIMULATED, MOST_MOVES // moves))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._types import Array, Scope
-from headcount.individual import MarkovChain, OpenChain
+from headcount.individual import OpenChain
 from headcount.labels import shown
 from headcount.observe import Problem
 from headcount.observe._groups import View
@@ -145,14 +145,12 @@ def one_group(posterior: Posterior, name: Hashable) -> Posterior:
     if not isinstance(beliefs, GroupBeliefs):
         raise ValueError("this posterior was made without its groups: infer again")
     k = names.index(name)
-    member = stack.members[k]
-    labels = {
-        v: tuple(stack.states[v][c] for c in cells)
-        for v, cells in zip(stack.states, member.cells, strict=True)
-    }
-    model = MarkovChain.from_rooted(member.tree, labels)
     own = GroupBeliefs(beliefs.base, View(stack, k), None, beliefs.diagnostics)
-    return Posterior(Problem(model, member.size), posterior.settings, replace(posterior.outcome, beliefs=own))
+    return Posterior(
+        Problem(stack.own_model(k), stack.members[k].size),
+        posterior.settings,
+        replace(posterior.outcome, beliefs=own),
+    )
 
 
 def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFrame:
