@@ -61,6 +61,59 @@ def test_arviz_opens_the_file(posterior: Posterior, tmp_path: Path) -> None:
     assert (gap <= spread + 0.5).all()
 
 
+def test_arviz_compares_and_checks_models_by_the_file(tmp_path: Path) -> None:
+    """az.loo, az.compare and az.plot_ppc work on saved files, and the true model has more predictive density than a wrong one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        az = pytest.importorskip("arviz")
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        import headcount as hc
+
+        world = hc.simulate.birds(3, (1.0, 2.0, 2.0, 2.0), 300, steps=6, rng=1)
+        counts = np.asarray(world.observed, dtype=float)
+        counts[2, 4] = np.nan  # what was not observed is no observation
+        wrong = hc.MarkovChain(np.full(9, 1 / 9), np.full((9, 9), 1 / 9), length=6)
+        files = {}
+        for name, model in (("true", world.model), ("wrong", wrong)):
+            hc.infer(hc.Problem(model, 300, hc.Poisson(counts))).save(tmp_path / f"{name}.nc", draws=400)
+            files[name] = az.from_netcdf(tmp_path / f"{name}.nc")
+        assert files["true"].log_likelihood["y"].shape == (1, 400, 53)
+        assert np.isfinite(az.loo(files["true"]).elpd_loo)
+        table = az.compare(files)
+        axes = az.plot_ppc(files["true"], num_pp_samples=20)
+    assert table.index[0] == "true"
+    assert axes is not None
+    assert (files["true"].observed_data["y"].values == counts[np.isfinite(counts)]).all()
+
+
+def test_replicates_have_the_predictive_moments(posterior: Posterior) -> None:
+    """Poisson replicates of a count have the posterior mean as mean and posterior variance + mean as variance (4 standard errors)."""
+    drawn = posterior.predictive(4000, rng=1)
+    assert drawn.dims == ("draw", "observation")
+    where = (drawn["time"] == 2).values
+    mean, sd = posterior.node(2).mean.values, posterior.node(2).sd.values
+    spread = np.sqrt(sd**2 + mean)
+    assert (np.abs(drawn.values[:, where].mean(axis=0) - mean) < 4 * spread / np.sqrt(4000) + 0.02).all()
+    kept = mean > 1
+    assert drawn.values[:, where].std(axis=0)[kept] == pytest.approx(spread[kept], rel=0.06)
+
+
+@pytest.mark.parametrize("make", [pets, birds])
+def test_flows_are_among_the_draws_when_asked(make: Any) -> None:
+    """draw_flows=True keeps joint draws of flows, which agree with the drawn nodes; draws= says how many there are."""
+    tree = make().to_xarray(draws=12, draw_flows=True)["posterior"]
+    flows = [name for name in tree.data_vars if str(name).startswith("flow")]
+    assert flows
+    assert tree.sizes["draw"] == 12
+    if "flow" in tree.data_vars:
+        assert (tree["flow"].sum("dest").values == tree["count"].values[:, :, :-1]).all()
+    assert not [name for name in make().to_xarray().posterior.data_vars if str(name).startswith("flow")]
+    with pytest.raises(ValueError, match="draws"):
+        make().to_xarray(draws=-1)
+
+
 def test_a_point_has_no_draws(tmp_path: Path) -> None:
     """An engine without spread leaves its mean as the only draw, and says so."""
     tree = dated().to_xarray()

@@ -196,6 +196,11 @@ class Output:
         bool,
         typer.Option("--safe-csv", help="Put an apostrophe before labels that a spreadsheet would run."),
     ] = False
+    draws: Annotated[
+        int | None,
+        typer.Option(help="Joint draws in posterior.nc.", show_default="100, or as many as memory allows"),
+    ] = None
+    draw_flows: Annotated[bool, typer.Option("--draw-flows", help="Flows among the draws too.")] = False
     force: Force = False
 
     def check(self) -> None:
@@ -208,6 +213,8 @@ class Output:
             raise ValueError(f"--level must lie between 0 and 1, got {self.level:g}")
         if not self.min_flow >= 0:
             raise ValueError(f"--min-flow is a number ≥ 0, got {self.min_flow:g}")
+        if self.draws is not None and self.draws < 0:
+            raise ValueError(f"--draws must be 0 or more, got {self.draws}")
         if self.format not in {"csv", "parquet"}:
             raise ValueError(f"--format is csv or parquet, got {self.format!r}")
         if self.format == "parquet" and find_spec("pyarrow") is None:

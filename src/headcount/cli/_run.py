@@ -175,6 +175,8 @@ def _write_and_show(
             omx=output.omx,
             min_flow=output.min_flow,
             safe_csv=output.safe_csv,
+            draws=output.draws,
+            draw_flows=output.draw_flows,
             force=output.force,
         )
         wrote(output.out)

@@ -17,7 +17,7 @@ from headcount.io._result import load_result
 from headcount.io._source import TableError
 from headcount.io._write import put_results
 from headcount.learn import infer
-from headcount.posterior._dataset import draw_group
+from headcount.posterior._dataset import draw_groups
 from headcount.posterior._result import Result
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Task:
                 posterior = infer(self.problem, self.engine, rng=rng, progress=False)
         except (ValueError, ArithmeticError, MemoryError, NotConvergedError) as error:
             return Answer(failure=f"{type(error).__name__}: {error}")
-        return Answer(Result.of(posterior, level=self.level), draw_group(posterior))
+        return Answer(Result.of(posterior, level=self.level), draw_groups(posterior))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from headcount._atomic import MANIFEST, filling, replacing
 from headcount._netcdf import write_tree
 from headcount.io._omx import write_flows_omx
 from headcount.io._result import POSTERIOR_FILE
-from headcount.posterior._dataset import draw_group, tree_of
+from headcount.posterior._dataset import draw_groups, tree_of
 from headcount.posterior._frames import MC_ERROR, SUMMARY
 from headcount.posterior._result import Result
 
@@ -47,6 +47,8 @@ def write_results(
     omx: bool = False,
     min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
+    draws: int | None = None,
+    draw_flows: bool = False,
     force: bool = False,
 ) -> tuple[Result, list[Path]]:
     """Write ``posterior.nc``, ``nodes`` and ``flows`` (CSV or Parquet), ``summary.json`` and, with places, ``flows.geojson``.
@@ -70,6 +72,8 @@ def write_results(
         Smallest expected move that gets a line in ``flows.geojson``.
     safe_csv
         Put an apostrophe before texts in CSV that a spreadsheet would run as a formula (``=``, ``+``, ``-``, ``@`` in front).
+    draws, draw_flows
+        How many joint draws the NetCDF holds (100, or as many as memory allows, unless given), and whether flows are among them.
     force
         Overwrite files that an earlier run did not write, or that were changed since; they are refused otherwise.
 
@@ -89,10 +93,11 @@ def write_results(
         ascent=ascent,
         shapes=shapes,
     )
+    groups = draw_groups(posterior, draws=draws, flows=draw_flows)
     return put_results(
         result,
         folder,
-        draws=draw_group(posterior),
+        draws=groups,
         format=format,
         omx=omx,
         min_flow=min_flow,
@@ -105,14 +110,14 @@ def put_results(
     result: Result,
     folder: str | os.PathLike[str],
     *,
-    draws: Any = None,
+    draws: Mapping[str, Any],
     format: str = "csv",
     omx: bool = False,
     min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
     force: bool = False,
 ) -> tuple[Result, list[Path]]:
-    """As `write_results`, of a result that may come from another process, and its draws as `draw_group` makes them."""
+    """As `write_results`, of a result that may come from another process, and its draws as `draw_groups` makes them."""
     place = Path(folder)
     result = replace(result, path=place / POSTERIOR_FILE)
     tree = tree_of(result, draws=draws)

@@ -1,11 +1,14 @@
 """A result as a tree of labelled arrays in ArviZ's groups, as a NetCDF file, and back.
 
-``posterior`` holds joint draws of the node counts (dims ``chain``, ``draw``), ``observed_data`` what was seen, ``constant_data``
-what was given; ``nodes`` and ``flows`` the summaries, ``trace`` the run. How it was got is in the root's attributes.
+``posterior`` holds joint draws of the node counts (dims ``chain``, ``draw``) and, where asked for, of the flows;
+``posterior_predictive`` replicates of the data under these draws, ``log_likelihood`` that of the data, ``observed_data`` what was seen
+(all three: ``y`` along ``observation``), ``constant_data`` what was given; ``nodes`` and ``flows`` the summaries, ``trace`` the run.
+How it was got is in the root's attributes.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from typing import TYPE_CHECKING, Any
@@ -14,7 +17,7 @@ import numpy as np
 
 from headcount._atomic import replacing
 from headcount._netcdf import write_tree
-from headcount.posterior._draws import DrawError
+from headcount.posterior._draws import DrawError, margin
 from headcount.posterior._frames import (
     COORDINATES,
     MC_ERROR,
@@ -23,9 +26,16 @@ from headcount.posterior._frames import (
     label_array,
     places_under,
 )
+from headcount.posterior._predictive import (
+    drawn_entries,
+    log_likelihoods,
+    observation_coordinates,
+    observed_counts,
+    replicates,
+)
 from headcount.posterior._provenance import written
 from headcount.posterior._result import Result
-from headcount.tables import Domain
+from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     import os
@@ -50,33 +60,40 @@ DRAWN_ENTRIES = 4_000_000
 """Most table entries drawn for a file: 32 MB, of which the node counts are kept. Kept from an earlier experiment; no derivation."""
 
 
-def to_xarray(posterior: Posterior, *, level: float = 0.9) -> xr.DataTree:
+def to_xarray(
+    posterior: Posterior, *, level: float = 0.9, draws: int | None = None, draw_flows: bool = False
+) -> xr.DataTree:
     """Everything as one tree of labelled arrays (see the module)."""
-    return tree_of(Result.of(posterior, level=level), draws=draw_group(posterior))
+    made = draw_groups(posterior, draws=draws, flows=draw_flows)
+    return tree_of(Result.of(posterior, level=level), draws=made)
 
 
-def save(posterior: Posterior, path: str | os.PathLike[str], *, level: float = 0.9) -> None:
+def save(
+    posterior: Posterior,
+    path: str | os.PathLike[str],
+    *,
+    level: float = 0.9,
+    draws: int | None = None,
+    draw_flows: bool = False,
+) -> None:
     """Write :func:`to_xarray` as NetCDF, whole or not at all; ``arviz.from_netcdf`` opens it."""
-    tree = to_xarray(posterior, level=level)
+    tree = to_xarray(posterior, level=level, draws=draws, draw_flows=draw_flows)
     with replacing(path) as temporary:
         write_tree(tree, temporary)
 
 
-def tree_of(result: Result, *, draws: xr.Dataset) -> xr.DataTree:
-    """A result's tables as a tree; ``draws`` is what :func:`draw_group` makes."""
+def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
+    """A result's tables as a tree; ``draws`` is what :func:`draw_groups` makes."""
     import xarray as xr
 
     nodes, flows = _chain_groups(result) if result.is_chain else _network_groups(result)
-    seen = nodes["observed"]
-    nodes = nodes.drop_vars("observed")
     for group in (nodes, flows):
         group.attrs["interval_level"] = result.level
     places = {name: nodes[name] for pair in COORDINATES for name in pair if name in nodes.coords}
     groups = {
         "nodes": nodes,
         "flows": flows,
-        "posterior": draws,
-        "observed_data": xr.Dataset({"count": seen}),
+        **draws,
         "constant_data": xr.Dataset({"population": result.population} | places).reset_coords(),
     }
     if result.shapes:
@@ -93,8 +110,9 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     """The inverse of :func:`tree_of`."""
     attributes = json.loads(tree.attrs["provenance"])
     nodes, flows = tree["nodes"].to_dataset(), tree["flows"].to_dataset()
-    seen = tree["observed_data/count"].variable
-    nodes = nodes.assign(observed=(seen.dims, seen.data))
+    if "observed" not in nodes:  # a file of an earlier headcount
+        seen = tree["observed_data/count"].variable
+        nodes = nodes.assign(observed=(seen.dims, seen.data))
     if "time" in nodes.dims:
         node_table = _table(nodes, ["time", "cell"])
         flow_table = _table(flows, ["departure", "origin", "dest"]).rename(columns={"departure": "time"})
@@ -227,53 +245,98 @@ def _places(nodes: xr.Dataset) -> pd.DataFrame | None:
     return None
 
 
-def draw_group(posterior: Posterior) -> xr.Dataset:
-    """Joint draws of the node counts, (chain, draw, ...); the mean as the only draw where the engine gives none."""
+def draw_groups(
+    posterior: Posterior, *, draws: int | None = None, flows: bool = False
+) -> dict[str, xr.Dataset]:
+    """The groups made of joint draws, (chain, draw, ...): the mean as the only draw where the engine gives none.
+
+    Parameters
+    ----------
+    draws
+        How many; None takes `DRAWS`, or as many as `DRAWN_ENTRIES` allows.
+    flows
+        Whether tables on two variables are kept too.
+    """
     import xarray as xr
 
     model, beliefs = posterior.problem.model, posterior.beliefs
+    if draws is not None and draws < 0:
+        raise ValueError(f"draws is {draws}: give a whole number ≥ 0")
     entries = sum(math.prod(model.size(tuple(clique))) for clique in model.junction_tree.cliques)
-    size = min(DRAWS, DRAWN_ENTRIES // max(entries, 1))
+    size = min(DRAWS, DRAWN_ENTRIES // max(entries, 1)) if draws is None else draws
     note: dict[str, Any] = {"draws": 0, "note": "no draws were made: the only entry along draw is the mean"}
-    values = None
-    if size >= FEWEST_DRAWS and beliefs.has_draws:
+    scopes: list[Scope] = [(v,) for v in model.variables]
+    if flows:
+        scopes += [tuple(c) for c in model.junction_tree.cliques if len(c) == 2]
+    tables = None
+    if (size >= FEWEST_DRAWS or draws) and beliefs.has_draws:
         whole = posterior.promises.non_negative
         try:
             tables = beliefs.sample(size, rng=np.random.default_rng(0), integer=whole)
         except DrawError as error:
             note["note"] += f" ({error})"
         else:
-            values = {v: _margin(tables, v) for v in model.variables}
             note = {"draws": size, "draws_seed": 0, "whole_numbers": int(whole)}
-    if values is None:
-        values = {v: beliefs.mean((v,))[None] for v in model.variables}
-    return xr.Dataset(_draw_arrays(model, values), attrs=note)
+    if tables is None:
+        values = {scope: dense(beliefs.mean(scope))[None] for scope in scopes}
+        return {
+            "posterior": xr.Dataset(_draw_arrays(model, values), attrs=note),
+            **_data_groups(posterior, None),
+        }
+    values = {scope: margin(tables, scope) for scope in scopes}
+    return {
+        "posterior": xr.Dataset(_draw_arrays(model, values), attrs=note),
+        **_data_groups(posterior, tables),
+    }
 
 
-def _margin(tables: dict[Scope, Any], variable: Hashable) -> Array:
-    scope = next(s for s in tables if variable in s)
-    table = np.asarray(tables[scope])
-    return np.asarray(Domain(scope, table.shape[1:]).project(table, (variable,)))
-
-
-def _draw_arrays(model: Model, values: dict[Hashable, Array]) -> dict[str, xr.DataArray]:
+def _data_groups(posterior: Posterior, tables: dict[Scope, Array] | None) -> dict[str, xr.Dataset]:
+    """The data; with draws, their log-likelihood and replicates (where the noise can be drawn)."""
     import xarray as xr
 
+    problem = posterior.problem
+    if not problem.sites:
+        return {}
+    coords = observation_coordinates(problem)
+    groups = {"observed_data": xr.Dataset({"y": ("observation", observed_counts(problem))}, coords=coords)}
+    if tables is None:
+        return groups
+    n = drawn_entries(problem, tables)
+    dims = ("chain", "draw", "observation")
+    coords |= {"chain": np.arange(1), "draw": np.arange(len(n))}  # type: ignore[dict-item]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        groups["log_likelihood"] = xr.Dataset({"y": (dims, log_likelihoods(problem, n)[None])}, coords=coords)
+    try:
+        again = replicates(problem, n, np.random.default_rng(1))
+    except NotImplementedError:
+        return groups
+    groups["posterior_predictive"] = xr.Dataset({"y": (dims, again[None])}, coords=coords)
+    return groups
+
+
+def _draw_arrays(model: Model, values: Mapping[Scope, Array]) -> dict[str, xr.DataArray]:
+    """Draws of nodes and flows as arrays: one per kind for a plain chain, one per table for other models."""
+    import xarray as xr
+
+    size = len(next(iter(values.values())))
+    draws: dict[str, Any] = {"chain": np.arange(1), "draw": np.arange(size)}
+    flows = {scope: table for scope, table in values.items() if len(scope) == 2}
     if is_plain_chain(model):
-        both = np.stack([values[v] for v in model.variables], axis=1)[None]
-        coords = {"time": label_array(model.variables), "cell": label_array(model.states[model.variables[0]])}
-        coords |= {"chain": np.arange(1), "draw": np.arange(both.shape[1])}
-        return {"count": xr.DataArray(both, dims=("chain", "draw", "time", "cell"), coords=coords)}
-    made = {}
-    for v in model.variables:
-        name = str(v).replace("/", "_")  # a slash would open a group in the file
-        made[f"count_{name}"] = xr.DataArray(
-            values[v][None],
-            dims=("chain", "draw", name),
-            coords={
-                name: label_array(model.states[v]),
-                "chain": np.arange(1),
-                "draw": np.arange(len(values[v])),
-            },
+        cells = label_array(model.states[model.variables[0]])
+        both = np.stack([values[(v,)] for v in model.variables], axis=1)[None]
+        coords = {"time": label_array(model.variables), "cell": cells}
+        made = {"count": xr.DataArray(both, dims=("chain", "draw", *coords), coords=draws | coords)}
+        if flows:
+            coords = {"departure": label_array(model.variables[:-1]), "origin": cells, "dest": cells}
+            moves = np.stack([flows[s] for s in itertools.pairwise(model.variables)], axis=1)[None]
+            made["flow"] = xr.DataArray(moves, dims=("chain", "draw", *coords), coords=draws | coords)
+        return made
+    found = {}
+    for scope, table in values.items():
+        names = [str(v).replace("/", "_") for v in scope]  # a slash would open a group in the file
+        coords = {name: label_array(model.states[v]) for name, v in zip(names, scope, strict=True)}
+        kind = "count" if len(scope) == 1 else "flow"
+        found["_".join([kind, *names])] = xr.DataArray(
+            table[None], dims=("chain", "draw", *names), coords=draws | coords
         )
-    return made
+    return found

@@ -82,18 +82,18 @@ def _rounded(
     done: dict[Scope, Array] = {}
     for k in [0, *(b for _, b, _ in tree.edges)]:
         clique = tuple(tree.cliques[k])
-        real = _margin(drawn, clique)
+        real = margin(drawn, clique)
         given: Scope = ()
         whole = np.full(len(real), float(beliefs.population))
         if k in above:
             parent, given = above[k]
-            whole = _margin({tuple(tree.cliques[parent]): done[tuple(tree.cliques[parent])]}, given)
+            whole = margin({tuple(tree.cliques[parent]): done[tuple(tree.cliques[parent])]}, given)
         for variable in clique:
             if variable not in given:
-                part = _margin({clique: real}, (*given, variable))
+                part = margin({clique: real}, (*given, variable))
                 whole = _extended(beliefs, (*given, variable), part, whole, random)
                 given = (*given, variable)
-        done[clique] = _margin({given: whole}, clique)
+        done[clique] = margin({given: whole}, clique)
     return done
 
 
@@ -104,7 +104,7 @@ def _extended(beliefs: GaussianBeliefs, scope: Scope, real: Array, whole: Array,
     expected = beliefs.population * beliefs.model.marginal(scope)
     rows = np.maximum(_positive(beliefs, scope, real), SUPPORT * expected)
     rows = rows.reshape(len(real), -1, real.shape[-1])
-    columns = _columns(beliefs, scope[-1:], _margin({scope: real}, scope[-1:]))
+    columns = _columns(beliefs, scope[-1:], margin({scope: real}, scope[-1:]))
     out = np.empty_like(rows)
     round_tables(rows, whole.reshape(len(real), -1), columns, random, out)
     return out.reshape(real.shape)
@@ -163,20 +163,20 @@ def _contradictory(problem: Problem, tables: dict[Scope, Array]) -> NDArray[np.b
     wrong = np.zeros(len(next(iter(tables.values()))), bool)
     for site in problem.sites:
         if site.noise.exact:
-            found = site.margin(_margin(tables, site.scope).reshape(len(wrong), -1))
+            found = site.margin(margin(tables, site.scope).reshape(len(wrong), -1))
             wrong |= (found != site.noise.counts).any(axis=1)
     for clique, table in tables.items():
         wrong |= (table * (model.marginal(clique) == 0)).reshape(len(wrong), -1).any(axis=1)
     for a, b, separator in model.junction_tree.edges:
         ends = [
-            _margin({s: tables[s]}, tuple(separator))
+            margin({s: tables[s]}, tuple(separator))
             for s in (tuple(model.junction_tree.cliques[k]) for k in (a, b))
         ]
         wrong |= (ends[0] != ends[1]).reshape(len(wrong), -1).any(axis=1)
     return wrong
 
 
-def _margin(tables: dict[Scope, Array], scope: Scope) -> Array:
+def margin(tables: dict[Scope, Array], scope: Scope) -> Array:
     """The table of a scope, ``(draws, *table)``, from the first that covers it."""
     clique = next(c for c in tables if set(scope) <= set(c))
     return np.ascontiguousarray(Domain(clique, tables[clique].shape[1:]).project(tables[clique], scope))
@@ -330,7 +330,7 @@ def _individuals(model: Model, tables: dict[Scope, Array], rng: np.random.Genera
 
 
 def _slot_counts(problem: Problem, tables: dict[Scope, Array]) -> NDArray[np.int64]:
-    parts = [site.margin(_margin(tables, site.scope).reshape(1, -1))[0] for site in problem.sites]
+    parts = [site.margin(margin(tables, site.scope).reshape(1, -1))[0] for site in problem.sites]
     return np.rint(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 

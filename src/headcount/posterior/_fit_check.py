@@ -193,7 +193,7 @@ def _left_out(problem: Problem, learned: Array | None) -> FitCheck:
         sd=sd,
         residual=np.divide(error, sd, out=np.zeros_like(error), where=sd > 0),
         pit=randomised_pit(y, y - error, sd, whole),
-        **_labels(problem, index),
+        **count_labels(problem, index),
     )
     return _judged(checked, problem, *_implied_population(problem))
 
@@ -249,12 +249,12 @@ def _steps_ahead(problem: Problem) -> FitCheck:
             (problem.sites[steps[k].site].scope[0], tests[k].value / tests[k].mean, tests[k].above)
             for k in free
         ),
-        **_labels(problem, np.arange(len(y))),
+        **count_labels(problem, np.arange(len(y))),
     )
     return _judged(checked, problem, None, None)
 
 
-def _labels(problem: Problem, index: NDArray[np.intp]) -> dict[str, Any]:
+def count_labels(problem: Problem, index: NDArray[np.intp]) -> dict[str, Any]:
     """Names, variables and states of the counts at ``index``."""
     names: list[str] = []
     variables: list[Hashable] = []

@@ -410,6 +410,22 @@ class Posterior:
 
         return connectivity(self, regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng)
 
+    def predictive(self, size: int, *, rng: np.random.Generator | int) -> xr.DataArray:
+        """Draws of replicate data, dims ``draw, observation``: what would be counted again if this posterior is right.
+
+        Every count has its ``name`` and, where it is one entry of one variable's table, its time and cell along ``observation``.
+
+        Raises
+        ------
+        ValueError
+            If the engine gives no draws.
+        NotImplementedError
+            If a noise has no ``sample``.
+        """
+        from headcount.posterior._predictive import predictive
+
+        return predictive(self, size, rng=np.random.default_rng(rng))
+
     def summary(self, scope: Scope, level: float) -> Summary:
         """Everything a row of a table says, without labels, each part computed once."""
         low, high = tails(level)
@@ -516,14 +532,29 @@ class Posterior:
 
         return to_frame(self, what, level=level)
 
-    def to_xarray(self, *, level: float = 0.9) -> xr.DataTree:
-        """Everything as one tree of labelled arrays, in ArviZ's groups."""
+    def to_xarray(
+        self, *, level: float = 0.9, draws: int | None = None, draw_flows: bool = False
+    ) -> xr.DataTree:
+        """Everything as one tree of labelled arrays, in ArviZ's groups.
+
+        Parameters
+        ----------
+        level
+            Of the intervals.
+        draws
+            Joint draws in ``posterior``, ``posterior_predictive`` and ``log_likelihood``; None takes 100, or as many as memory
+            allows; 0 none.
+        draw_flows
+            Whether flows (tables on two variables) are among the draws too.
+        """
         from headcount.posterior._dataset import to_xarray
 
-        return to_xarray(self, level=level)
+        return to_xarray(self, level=level, draws=draws, draw_flows=draw_flows)
 
-    def save(self, path: Any, *, level: float = 0.9) -> None:
-        """Write :meth:`to_xarray` as NetCDF, atomically."""
+    def save(
+        self, path: Any, *, level: float = 0.9, draws: int | None = None, draw_flows: bool = False
+    ) -> None:
+        """Write :meth:`to_xarray` as NetCDF, atomically; ``arviz.from_netcdf`` opens it."""
         from headcount.posterior._dataset import save
 
-        save(self, path, level=level)
+        save(self, path, level=level, draws=draws, draw_flows=draw_flows)
