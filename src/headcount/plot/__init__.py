@@ -4,6 +4,7 @@ from headcount.plot._animation import animate
 from headcount.plot._calibration import calibration, coverage
 from headcount.plot._counts import count_map
 from headcount.plot._curves import convergence, learning_curves
+from headcount.plot._fit import pit_histogram, residual_map, residuals_over_time
 from headcount.plot._flows import flow_map, net_flux_map
 from headcount.plot._picture import Picture
 from headcount.plot._series import observed_against_inferred
@@ -20,5 +21,8 @@ __all__ = [
     "learning_curves",
     "net_flux_map",
     "observed_against_inferred",
+    "pit_histogram",
     "precision_sparsity",
+    "residual_map",
+    "residuals_over_time",
 ]

@@ -2,8 +2,8 @@
 
 ``posterior`` holds joint draws of the node counts (dims ``chain``, ``draw``) and, where asked for, of the flows;
 ``posterior_predictive`` replicates of the data under these draws, ``log_likelihood`` that of the data, ``observed_data`` what was seen
-(all three: ``y`` along ``observation``), ``constant_data`` what was given; ``nodes`` and ``flows`` the summaries, ``trace`` the run.
-How it was got is in the root's attributes.
+(all three: ``y`` along ``observation``), ``constant_data`` what was given; ``nodes`` and ``flows`` the summaries, ``fit_check`` the
+check of every count, ``trace`` the run. How it was got is in the root's attributes.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
         frame = getattr(result, name)
         if frame is not None and len(frame):
             groups[name] = xr.Dataset.from_dataframe(frame.set_index(frame.columns[0]))
+    if result.check is not None:
+        groups["fit_check"] = _entries(result.check, 3, "observation")
     root = xr.Dataset(attrs=written(result.attributes))
     return xr.DataTree.from_dict({"/": root, **{f"/{name}": data for name, data in groups.items()}})
 
@@ -137,6 +139,7 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         _shapes(tree["shapes"].to_dataset(), node_table["cell"].unique().tolist())
         if "shapes" in tree
         else None,
+        _checked(tree),
     )
 
 
@@ -163,6 +166,17 @@ def _shapes(data: xr.Dataset, cells: list[Hashable]) -> dict[Hashable, list[Arra
     for k, ring in zip(data["ring_cell"].to_numpy().tolist(), rings, strict=True):
         made.setdefault(cells[k], []).append(ring)
     return made
+
+
+def _checked(tree: xr.DataTree) -> pd.DataFrame | None:
+    """The check of fit, one row per count; None in a file without."""
+    if "fit_check" not in tree:
+        return None
+    group = tree["fit_check"].to_dataset()
+    import pandas as pd
+
+    names = ["name", *(n for n in ("time", "cell", "variable", "state") if n in group), *group.data_vars]
+    return pd.DataFrame({name: group[name].to_numpy() for name in dict.fromkeys(names)})
 
 
 def _chain_groups(result: Result) -> tuple[xr.Dataset, xr.Dataset]:

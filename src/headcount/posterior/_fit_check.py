@@ -41,6 +41,7 @@ from headcount.posterior._fit_tests import (
     tested,
     windows_of,
 )
+from headcount.posterior._frames import is_plain_chain
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -91,6 +92,8 @@ class FitCheck:
         leaves no choice.
     steps
         For exact margins: one row ``(variable, dispersion, p)`` per step.
+    axes
+        What variables and states are called: ``time`` and ``cell`` for a chain.
     seconds
         What the check cost.
     """
@@ -112,26 +115,29 @@ class FitCheck:
     residual: Array = field(default_factory=lambda: np.zeros(0), repr=False)
     pit: Array = field(default_factory=lambda: np.zeros(0), repr=False)
     steps: tuple[tuple[Hashable, float, float], ...] = ()
+    axes: tuple[str, str] = ("variable", "state")
     seconds: float = 0.0
 
     def __str__(self) -> str:
         return self.verdict
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per count: ``name, variable, state, observed, expected, sd, residual, pit``."""
+        """One row per count: ``name, time, cell, observed, expected, sd, residual, pit`` (``variable, state`` of other models)."""
         import pandas as pd
 
-        columns = {"name": list(self.names), "variable": list(self.variables), "state": list(self.states)}
+        first, second = self.axes
+        columns = {"name": list(self.names), first: list(self.variables), second: list(self.states)}
         numbers = {name: getattr(self, name) for name in ("observed", "expected", "sd", "residual", "pit")}
         return pd.DataFrame(columns | numbers)
 
     def dispersion_by(self, column: str) -> pd.DataFrame:
-        """Mean squared residual per ``"variable"`` (a chain's time) or ``"state"`` (its cell): ``dispersion, counts``.
+        """Mean squared residual per ``"time"`` or ``"cell"`` (of other models ``"variable"``, ``"state"``): ``dispersion, counts``.
 
         Counts whose variance is below `LEAST_VARIANCE` are left out.
         """
-        if column not in {"variable", "state"}:
-            raise ValueError(f'column must be "variable" or "state", got {column!r}')
+        column = dict(zip(("variable", "state"), self.axes, strict=True)).get(column, column)
+        if column not in self.axes:
+            raise ValueError(f"column must be {' or '.join(map(repr, self.axes))}, got {column!r}")
         frame = self.to_frame()
         frame = frame[(frame["sd"] ** 2 >= LEAST_VARIANCE) & frame[column].notna()]
         squares = (frame["residual"] ** 2).groupby(frame[column], sort=False)
@@ -150,11 +156,8 @@ def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
         problem = problem.with_dispersion(None)
     by_steps = learned is None and _is_exact_chain(problem)
     check = _steps_ahead(problem) if by_steps else _left_out(problem, learned)
-    return _timed(check, perf_counter() - begun)
-
-
-def _timed(check: FitCheck, seconds: float) -> FitCheck:
-    return replace(check, seconds=seconds)
+    axes = ("time", "cell") if is_plain_chain(problem.model) else ("variable", "state")
+    return replace(check, axes=axes, seconds=perf_counter() - begun)
 
 
 def _left_out(problem: Problem, learned: Array | None) -> FitCheck:

@@ -80,7 +80,16 @@ def _check(posterior: Posterior) -> dict[str, Any]:
     """The check of fit in numbers and words."""
     check = posterior.fit_check
     names = ("agrees", "verdict", "dispersion", "dispersion_p", "residual_dispersion", "residual_p")
-    return {name: plain(getattr(check, name)) for name in (*names, "implied_population", "population_sd")}
+    made = {name: plain(getattr(check, name)) for name in (*names, "implied_population", "population_sd")}
+    if not len(check.residual):
+        return made
+    for axis in check.axes:
+        table = check.dispersion_by(axis)
+        made[f"dispersion_by_{axis}"] = {
+            str(label): plain(float(value))
+            for label, value in zip(table[axis], table["dispersion"], strict=True)
+        }
+    return made
 
 
 def counts_per_individual(posterior: Posterior) -> float | list[float | None] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headcount.posterior._frames import place_frame, to_frame
+from headcount.posterior._frames import label_array, place_frame, to_frame
 from headcount.posterior._provenance import provenance
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Result:
         ``feature, weight[, standard_error]`` where the model was fitted; None otherwise.
     ascent
         One row per iteration of learning; None where nothing was learned.
+    check
+        ``name, time, cell, observed, expected, sd, residual, pit``, one row per count: the check of fit; None where there was none.
     path
         The file it was read from.
     shapes
@@ -57,6 +59,7 @@ class Result:
     weights: pd.DataFrame | None = None
     ascent: pd.DataFrame | None = None
     path: Path | None = field(default=None, repr=False)
+    check: pd.DataFrame | None = None
     shapes: Mapping[Hashable, Sequence[NDArray[np.float64]]] | None = field(default=None, repr=False)
 
     @property
@@ -118,4 +121,19 @@ class Result:
             posterior.trace if posterior.outcome.trace else pd.DataFrame(columns=["iteration"]),
             provenance(posterior, level=level) | {"geographic": degrees},
             places,
+            check=checked_counts(posterior),
         )
+
+
+def checked_counts(posterior: Posterior) -> pd.DataFrame | None:
+    """The check of fit, one row per count, with labels as files hold them; None where nothing was checked."""
+    check = posterior.fit_check
+    if not len(check.residual):
+        return None
+    frame = check.to_frame()
+    for column in check.axes:
+        some = frame[column].notna().to_numpy()
+        labels = frame[column].to_numpy(dtype=object)
+        labels[~some] = ""
+        frame[column] = label_array(labels.tolist())
+    return frame
