@@ -26,6 +26,7 @@ ORDER = (
     "simulate",
     "io",
     "plot",
+    "check",
     "report",
     "cli",
 )

@@ -14,6 +14,7 @@ from headcount._version import __version__
 
 if TYPE_CHECKING:
     from headcount import (
+        check,
         engines,
         individual,
         io,
@@ -73,6 +74,7 @@ __all__ = [
     "Tree",
     "Unknown",
     "__version__",
+    "check",
     "engines",
     "fit",
     "individual",

@@ -254,6 +254,18 @@ class Problem:
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
         return self._twin(self.model, tuple(map(change, self.observations)), sites)
 
+    def with_counts(self, counts: Sequence[ArrayLike]) -> Problem:
+        """The same observations with other counts, one array per site: data simulated again."""
+        noises = [
+            site.noise.replaced({"counts": np.asarray(y, dtype=float)})
+            for site, y in zip(self.sites, counts, strict=True)
+        ]
+        sites = tuple(replace(site, noise=noise) for site, noise in zip(self.sites, noises, strict=True))
+        faults = Faults(ProblemError)
+        check_together(sites, self.model, self.population, faults)
+        faults.raise_any()
+        return self._twin(self.model, self.observations, sites)
+
     def with_dispersion(self, dispersion: Dispersion | str | None) -> Problem:
         """The same counts of individuals that move together in another way."""
         faults = Faults(ProblemError)
