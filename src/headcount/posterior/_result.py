@@ -59,8 +59,8 @@ class Result:
     weights: pd.DataFrame | None = None
     ascent: pd.DataFrame | None = None
     path: Path | None = field(default=None, repr=False)
-    check: pd.DataFrame | None = None
     shapes: Mapping[Hashable, Sequence[NDArray[np.float64]]] | None = field(default=None, repr=False)
+    check: pd.DataFrame | None = None
 
     @property
     def level(self) -> float:
