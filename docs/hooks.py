@@ -101,6 +101,19 @@ class Formulas(Extension):
         md.inlinePatterns.register(_Inline(INLINE, md), "formula_inline", 185)
 
 
+LIVE = {"bikes": "Bikes of San Francisco on a working day"}
+"""Stored results of ``docs/live`` that the site shows as reports, and their titles."""
+
+
+def on_post_build(config: MkDocsConfig, **_: Any) -> None:
+    """Write the live reports into the site: the very page that ``headcount report`` makes."""
+    from headcount import report
+
+    for name, title in LIVE.items():
+        stored = Path(config.docs_dir) / "live" / f"{name}.nc"
+        report.write(stored, Path(config.site_dir) / "live" / f"{name}.html", title=title)
+
+
 def on_config(config: MkDocsConfig, **_: Any) -> MkDocsConfig:
     """Give the pages and the docstrings the same formulas, and the reproduction its place among what was measured."""
     config.markdown_extensions.append(Formulas())  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def count_map(
             axes.label_outer()
         beyond = "max" if (numbers["mean"] > norm.vmax).any() else "neither"
         scale = ScalarMappable(norm, COUNTS)
-        text = "mean count (individuals, square-root scale)"
+        text = "mean count (√ scale)"
         colour_bar(figure, scale, grid, text, pad=0.01, aspect=30, extend=beyond)
         part = "" if len(shown) == len(known) else f" ({len(shown)} of {len(known)} times)"
         figure.suptitle(

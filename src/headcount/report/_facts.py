@@ -12,7 +12,7 @@ from headcount.engines import Status
 from headcount.plot._frames import count_text, label, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
 
@@ -97,8 +97,8 @@ def finding(result: Result) -> str:
         return f"Most frequent: {first.text} among the states of {label(result.times[0])} ({level} ranges in brackets)."
     if len(result.times) == 1:
         return f"Most are in {first.text} ({level} range in brackets)."
-    word = "on" if _dated(result) else "at"
-    begin, end = (f"{word} {date(t)}" for t in (result.times[0], result.times[-1]))
+    said = _times_in_words(result)
+    begin, end = said(result.times[0]), said(result.times[-1])
     if first.cell == last.cell:
         text = f"Most are in {first.text} {begin}, and still {end}, with {last.amount}"
     else:
@@ -106,7 +106,7 @@ def finding(result: Result) -> str:
     moves = result.flows[result.flows["origin"] != result.flows["dest"]]
     if len(moves):
         row = moves.loc[moves["mean"].idxmax()]
-        ends = f"from {place(row['origin'])} to {place(row['dest'])} after {date(row['time'])}"
+        ends = f"from {place(row['origin'])} to {place(row['dest'])} after {said(row['time']).removeprefix('on ').removeprefix('at ')}"
         text += f". The largest single move takes {_amount(row)} {ends}"
     return f"{text} ({level} ranges in brackets)."
 
@@ -128,15 +128,21 @@ def _fullest(result: Result, time: Any) -> _Fullest:
 
 def _amount(row: Any) -> str:
     middle = count_text(round(float(row["mean"]), 0) if row["mean"] >= 10 else float(row["mean"]))
-    return (
-        middle
-        if np.isnan(row["lower"])
-        else f"{middle} ({count_text(row['lower'])}–{count_text(row['upper'])})"
-    )
+    if np.isnan(row["lower"]) or row["lower"] == row["upper"]:
+        return middle
+    return f"{middle} ({count_text(row['lower'])}–{count_text(row['upper'])})"
 
 
-def _dated(result: Result) -> bool:
-    return result.nodes.iloc[:, 0].dtype.kind == "M"
+def _times_in_words(result: Result) -> Callable[[Any], str]:
+    """How a sentence says a time: hours alone where all lie on one day."""
+    if result.nodes.iloc[:, 0].dtype.kind != "M":
+        return lambda time: f"at {date(time)}"
+    first: Any
+    last: Any
+    first, last = result.times[0], result.times[-1]
+    if first.date() == last.date():
+        return lambda time: f"at {time:%H:%M}"
+    return lambda time: f"on {date(time)}"
 
 
 def date(time: Any) -> str:
@@ -152,12 +158,16 @@ def place(cell: Any) -> str:
     return f"cell {label(cell)}" if isinstance(cell, (int, float, np.number)) else label(cell)
 
 
+_SCATTER = "They differ from what it expects by no more than chance explains."
+
+
 def check(result: Result) -> Check:
     """The check of fit for a reader."""
     found = result.attributes.get("fit_check", {})
     text = str(found.get("verdict", "This result does not say whether the counts agree with the model."))
     if found.get("agrees") is True:
-        return Check("good", "The counts agree with the model", text)
+        more = text.removeprefix("The data agree with the model.").strip()
+        return Check("good", "The counts agree with the model", more or _SCATTER)
     if found.get("agrees") is False:
         return Check("bad", "The counts do not agree with the model", text)
     return Check("open", "Not checked against the model", text)

@@ -26,10 +26,10 @@ function panel(id, sizeOf, paint) {
   }
   box.replaceChildren(svg);
 }
-const disc = (column) => (r, spacing) => ({ size: Math.min(spacing, 0.42 * spacing * Math.sqrt(Math.max(0, column[r]) / bothFull)), kind: "" });
+const disc = (column) => (r, spacing) => ({ size: Math.min(0.8 * spacing, 0.42 * spacing * Math.sqrt(Math.max(0, column[r]) / bothFull)), kind: "" });
 function differenceDisc(r, spacing) {
   const value = found.nodes.difference[r];
-  return { size: Math.min(spacing, 0.42 * spacing * Math.sqrt(Math.abs(value) / differs)), kind: `${value > 0 ? "more" : "fewer"} ${found.nodes.clear[r] ? "" : "hollow"}` };
+  return { size: Math.min(0.8 * spacing, 0.42 * spacing * Math.sqrt(Math.abs(value) / differs)), kind: `${value > 0 ? "more" : "fewer"} ${found.nodes.clear[r] ? "" : "hollow"}` };
 }
 function differenceArrows(svg, at, spacing) {
   for (const r of movesAt[state.time].slice(0, 15)) {

@@ -215,6 +215,7 @@ function drawMap() {
   const shift = (grid) => `translate(${px(grid.x)},${py(grid.y)}) scale(${view.unit * view.k * grid.unit})`;
   if (places.ground) layers.ground.setAttribute("transform", shift(places.ground));
   if (areas) layers.cells.setAttribute("transform", shift(places.shapes));
+  byId("map").dataset.show = state.show; // arrows take colours that areas do not have
   const groups = grouping();
   scene.groups = groups;
   drawAreas();
