@@ -50,10 +50,12 @@ class Held:
     """Whether the true form has the most evidence."""
 
     def add(self, name: str, truth: Any, lower: Any, upper: Any) -> None:
+        """Hold intervals against the truth."""
         inside = (np.asarray(truth) >= lower) & (np.asarray(truth) <= upper)
         self.held.setdefault(name, []).append(float(np.mean(inside)))
 
     def share(self, name: str) -> float:
+        """The share held."""
         return float(np.mean(self.held[name]))
 
 
@@ -79,7 +81,9 @@ def run(*, quick: bool) -> Report:
         "How often 90 % intervals hold the truth where individuals move in company: with the true dispersion, an estimated one, and none.",
         checks=[*checks, *more],
         tables=[
-            Table("Coverage of 90 % intervals", columns, rows, f"{worlds} worlds each, six times, four cells."),
+            Table(
+                "Coverage of 90 % intervals", columns, rows, f"{worlds} worlds each, six times, four cells."
+            ),
             pooled,
         ],
         seeds=list(range(1, worlds + 1)),
@@ -90,14 +94,20 @@ def _checks(label: str, found: Held, what: tuple[str, ...], worlds: int) -> list
     slack = 3 * float(np.sqrt(0.09 / (DEGREES * worlds)))
     bounds = {"at_least": min(0.85, 0.9 - slack), "at_most": max(0.95, 0.9 + slack)}
     made = [
-        Check(f"{label}: coverage of {name} with the {way} dispersion", found.share(f"{name}, {way}"), **bounds)
+        Check(
+            f"{label}: coverage of {name} with the {way} dispersion", found.share(f"{name}, {way}"), **bounds
+        )
         for name in what
         for way in ("true", "estimated")
     ]
     # A 90 % interval's share among so many worlds, three standard errors below.
     least = 0.9 - 3 * float(np.sqrt(0.09 / worlds))
     made.append(
-        Check(f"{label}: estimates whose 90 % interval holds the truth", float(np.mean(found.inside)), at_least=least)
+        Check(
+            f"{label}: estimates whose 90 % interval holds the truth",
+            float(np.mean(found.inside)),
+            at_least=least,
+        )
     )
     return made
 
@@ -112,7 +122,11 @@ def coverage(case: Any, population: int, noise: str, worlds: int) -> Held:
         world = simulate.population(model, population, dispersion=case, observe=observe(), rng=seed)
         problem = hc.Problem(model, population, [kind(world.observed)])
         estimated = hc.infer(problem, dispersion="estimate")
-        answers = {"true": hc.infer(problem, dispersion=case), "estimated": estimated, "ignored": hc.infer(problem)}
+        answers = {
+            "true": hc.infer(problem, dispersion=case),
+            "estimated": estimated,
+            "ignored": hc.infer(problem),
+        }
         own = hc.infer(problem, dispersion=f"estimate:{form}").dispersion_estimate
         assert own is not None
         assert estimated.dispersion_estimate is not None
@@ -168,4 +182,6 @@ def small_tables(problems: int) -> tuple[Table, list[Check]]:
         ),
     ]
     columns = ["model", "rho", "misplaced share", "coverage of 90 % intervals", "status"]
-    return Table("Many small tables", columns, rows, f"{MEMBERS} individuals in each, both margins exact."), checks
+    return Table(
+        "Many small tables", columns, rows, f"{MEMBERS} individuals in each, both margins exact."
+    ), checks

@@ -13,7 +13,7 @@ import numpy as np
 
 from headcount.engines._progress import Progress
 from headcount.engines._settings import Rule, check_settings
-from headcount.population import Company, ToEstimate
+from headcount.population import Company, Flocks, ToEstimate
 from headcount.posterior import Outcome, Status
 from headcount.posterior._groups import seen
 
@@ -34,6 +34,10 @@ class Engine(ABC):
     """One rule per setting; settings without a rule are not checked."""
     takes_dispersion: ClassVar[bool] = False
     """Whether it can be asked about individuals that move together."""
+    moves_units: ClassVar[bool] = False
+    """Whether it counts individuals one by one, so that flocks are to it independent units of several (`_units`)."""
+    draws_rows: ClassVar[bool] = False
+    """Whether it draws the rows of transitions that vary with rho."""
     takes_sizes: ClassVar[Literal["evidence", "all", "point"] | None] = None
     """How it is asked about a population of unknown size (``_sizes``): at a few sizes weighed by the evidence, at all of them, or at the
     most probable one; None: not at all."""
@@ -148,7 +152,10 @@ def require_dispersion(engine: Engine, problem: Problem) -> None:
             "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
             "Flocks(5)"
         )
-    if problem.disperses and not engine.takes_dispersion:
+    together = problem.dispersion
+    taken = engine.takes_dispersion or (engine.moves_units and isinstance(together, Flocks))
+    taken |= engine.draws_rows and isinstance(together, Company) and together.rho is not None
+    if problem.disperses and not taken:
         raise ValueError(
             f"{engine.name} takes independent individuals only, and dispersion is {problem.dispersion}: use TiltedEP (the "
             "default), MAP, Laplace or ClosedForm, or leave the dispersion out"
@@ -165,6 +172,13 @@ def settled(
     engine: Engine, problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]
 ) -> Outcome:
     """Run an engine on what it can take: a known number of individuals, and a known phi of every step."""
+    require_dispersion(engine, problem)
+    if problem.disperses and problem.size_known and not engine.takes_dispersion:
+        if not isinstance(problem.dispersion, Flocks):
+            return run(problem, None)
+        from headcount.engines._units import in_units, of_individuals
+
+        return of_individuals(problem, run(in_units(problem), None))
     if problem.size_known:
         return phi_settled(problem, run)
     from headcount.engines._sizes import over_sizes  # which runs MAP, an engine

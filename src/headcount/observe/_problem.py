@@ -300,6 +300,13 @@ class Problem:
             vars(twin)["records"] = self.records
         return twin
 
+    def of_units(self, size: int, change: Callable[[Observation], Observation]) -> Problem:
+        """The problem of N/size independent units; ``change`` says what a noise of n is as one of n/size."""
+        sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
+        assert isinstance(self.population, int)
+        people = self.population // size
+        return self._twin(self.model, self.observations, sites, population=people, dispersion=None)
+
     def _twin(
         self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...], **changed: Any
     ) -> Problem:

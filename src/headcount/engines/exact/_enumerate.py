@@ -53,6 +53,7 @@ class Enumerate(DirectEngine):
 
     name: ClassVar[str] = "Enumerate"
     takes_sizes: ClassVar = "all"
+    moves_units: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headcount import memory
 from headcount.individual import RootedTree
 from headcount.observe import Poisson, ProblemError
+from headcount.population import Company, Dispersion
 from headcount.tables import Domain, Scope, dense
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ class SamplingArrays:
     names: tuple[str, ...]
     noises: tuple[Any, ...]
     population: int
+    rho: tuple[NDArray[np.float64], ...] | None = None
+    """Intra-class correlation of every row of every node's transition (the root's first); None where rows do not vary."""
 
     @property
     def cells(self) -> int:
@@ -199,6 +202,10 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
     if problems:
         raise ProblemError(problems)
     rooted = _preorder(rooted)
+    rho = _row_correlations(problem.dispersion, rooted)
+    if rho is not None:  # every step has rows of its own
+        own = [np.array(dense(step), dtype=float) for step in rooted.transitions[1:]]
+        rooted = rooted.with_law(rooted.initial, (None, *own))
     tree, sites, population = _tree_arrays(rooted), tuple(problem.sites), int(problem.population)
     return SamplingArrays(
         rooted,
@@ -208,7 +215,18 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
         names=tuple(name for site in sites for name in site.names),
         noises=tuple(s.noise for s in sites),
         population=population,
+        rho=rho,
     )
+
+
+def _row_correlations(
+    dispersion: Dispersion | None, rooted: RootedTree
+) -> tuple[NDArray[np.float64], ...] | None:
+    """rho of every row, by node; None for individuals that move alone."""
+    if not isinstance(dispersion, Company) or dispersion.rho is None:
+        return None
+    rows = [np.broadcast_to(np.asarray(dispersion.rho), rooted.sizes[u]) for u in rooted.parents[1:]]
+    return (np.array([dispersion.initial or 0.0]), *rows)
 
 
 def _preorder(rooted: RootedTree) -> RootedTree:

@@ -100,6 +100,10 @@ class PathGibbs(Sampler):
     Moves change one individual, or exchange two individuals' subtrees. Data that allow a change only to three or more
     individuals at once (exact counts of flows, many structural zeros) can leave states that are never reached; R-hat
     need not see it. The seed fixes every bit, whatever the number of workers.
+
+    Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Company(rho=…)``, exactly
+    Dirichlet–multinomial here) are drawn in turn with the paths; sweeps then move counts by a share 1/φ of their variance, so give about φ
+    times as many.
     """
 
     chains: int = 4
@@ -115,6 +119,7 @@ class PathGibbs(Sampler):
     workers: int = 2
 
     name: ClassVar[str] = "PathGibbs"
+    draws_rows: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {
         **Sampler.rules,
         "sweeps": whole(),
@@ -189,11 +194,31 @@ class PathGibbs(Sampler):
         from headcount.engines.sampling._path_moves import sweep_paths
 
         arrays, learned = run.arrays, run.learned
+        if chain.tree is not None:
+            self._advance_rows(run, chain, sums, draws, before, count)
+            return
         every = SINGLE_SITE_EVERY if learned.proposing else 1
         moves = (count, every, int(learned.proposing), arrays.population, learned.exact)
         sweep_paths(
             arrays.tree, arrays.slots, chain.state, learned.proposal, moves, sums, draws, run.thin, before
         )
+
+    def _advance_rows(
+        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
+    ) -> None:
+        """Sweeps given the rows of all steps, each followed by a draw of the rows given the paths."""
+        from headcount.engines.sampling._path_moves import sweep_paths
+
+        arrays, learned, done = run.arrays, run.learned, 0
+        for sweep in range(before, before + count):
+            kept = (sweep + 1) // run.thin - sweep // run.thin
+            moves = (1, 1, 0, arrays.population, learned.exact)
+            part = draws[done : done + kept]
+            sweep_paths(
+                chain.tree, arrays.slots, chain.state, learned.proposal, moves, sums, part, run.thin, sweep
+            )
+            _redraw_rows(arrays, chain)
+            done += kept
 
     def snapshot(self, state: PathState) -> NDArray[np.int16]:
         """All paths."""
@@ -208,7 +233,7 @@ class PathGibbs(Sampler):
         lengths = [share(length, TUNED_PARTS, part) for part in range(TUNED_PARTS)]
         batches = [batch for part in lengths for batch in self.batch(run, part, 0)]
         run = replace(run, learned=_tuned(run, batches))
-        if run.steps == 4 and self.proposals is not False:
+        if run.steps == 4 and self.proposals is not False and run.arrays.rho is None:
             run = replace(run, learned=_smoothed_proposal(run, batches))
         if run.steps == 5 and length > 0:
             run = replace(run, learned=self._judged(run.learned, batches))
@@ -216,6 +241,8 @@ class PathGibbs(Sampler):
 
     def _proposes(self, run: Run) -> bool:
         """Whether a step of burn-in proposes whole paths: from a trusted proposal always, else to try them, and once they are judged."""
+        if run.arrays.rho is not None:  # a proposal's weights are those of fixed rows
+            return False
         judged = run.steps == 6 and run.learned.proposing
         return self.proposals is not False and (run.learned.trusted or run.steps == 5 or judged)
 
@@ -270,6 +297,34 @@ class Learned:
     """The share of counting in each node mean; the rest is smoothing."""
     accepted: float = float("nan")
     proposing: bool = False
+
+
+def _redraw_rows(arrays: SamplingArrays, chain: Chain) -> None:
+    """Rows of transitions (and the initial law) given the paths, Dirichlet((1 − ρ)/ρ p + n), into the chain's own tree."""
+    from headcount.engines.sampling._path_moves import edge_counts
+
+    assert arrays.rho is not None
+    flows = np.zeros(arrays.entries, dtype=np.int64)
+    edge_counts(arrays.tree, chain.state.path, flows)
+    rng = np.random.default_rng(chain.state.random)
+    own, model = chain.tree, arrays.tree
+    first = chain.state.node_count[arrays.node(0)]
+    own.initial[:] = _posterior_rows(model.initial[None], first[None], arrays.rho[0], rng)[0]
+    for v in range(1, len(model.sizes)):
+        shape = (int(model.sizes[model.parent[v]]), int(model.sizes[v]))
+        at = slice(int(model.law_start[v]), int(model.law_start[v]) + shape[0] * shape[1])
+        counts = flows[arrays.edge(v)].reshape(shape)
+        rows = _posterior_rows(model.law[at].reshape(shape), counts, arrays.rho[v], rng)
+        own.law[at], own.law_turned[at] = rows.ravel(), rows.T.ravel()
+
+
+def _posterior_rows(p: Array, counts: NDArray[np.int64], rho: Array, rng: np.random.Generator) -> Array:
+    """Rows p given moves, each Dirichlet around p with correlation rho before them; rows with rho = 0 stay as they are."""
+    varies = (rho > 0)[:, None] & (p > 0)
+    kappa = (1.0 - rho) / np.where(rho > 0, rho, 1.0)
+    shape = np.where(varies, kappa[:, None] * p + counts, 1.0)
+    drawn = np.where(varies, np.maximum(rng.standard_gamma(shape), EMPTY), 0.0)
+    return np.where((rho > 0)[:, None], drawn / np.maximum(drawn.sum(axis=1, keepdims=True), EMPTY), p)
 
 
 def _averages(run: Run, batch: Batch) -> tuple[Array, Array, Array]:

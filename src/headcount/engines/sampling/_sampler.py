@@ -52,6 +52,8 @@ class Chain:
     length: int = 0
     draws: tuple[NDArray[Any], ...] = ()
     snapshots: tuple[Any, ...] = ()
+    tree: Any = None
+    """The chain's own `TreeArrays`, changed in place, where rows of transitions vary; None where all chains share the model's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,7 @@ class Sampler(IterativeEngine):
     batches: int
     workers: int
     random: ClassVar[bool] = True
+    moves_units: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {
         "chains": whole(),
         "burn_in": whole(least=0),
@@ -167,12 +170,18 @@ class Sampler(IterativeEngine):
 
         def first(seed: NDArray[np.int64]) -> Chain:
             sequence = np.random.SeedSequence([int(word) for word in seed])
+            own = arrays.tree
             return Chain(
                 self.first_state(arrays, learned, sequence, stop),
                 BatchMoments.empty(arrays.cells),
                 BatchMoments.empty(arrays.entries),
                 np.zeros(arrays.cells + 2 * arrays.entries),
                 np.zeros(4, dtype=np.int64),
+                tree=None
+                if arrays.rho is None
+                else own._replace(
+                    law=own.law.copy(), law_turned=own.law_turned.copy(), initial=own.initial.copy()
+                ),
             )
 
         chains = tuple(in_threads(first, seeds, self.workers, stop))
