@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
+from headcount._linalg import threads_for
 from headcount.population import ToEstimate
 from headcount.posterior._fit_tests import (
     LEAST_VARIANCE,
@@ -37,6 +38,7 @@ from headcount.posterior._fit_tests import (
     joined,
     left_out_part,
     overall_test,
+    quadratic,
     randomised_pit,
     tested,
     windows_of,
@@ -155,7 +157,9 @@ def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
     if isinstance(problem.dispersion, ToEstimate):
         problem = problem.with_dispersion(None)
     by_steps = learned is None and _is_exact_chain(problem)
-    check = _steps_ahead(problem) if by_steps else _left_out(problem, learned)
+    # Matrices of a few hundred: more BLAS threads cost several times what they bring.
+    with threads_for(0):
+        check = _steps_ahead(problem) if by_steps else _left_out(problem, learned)
     axes = ("time", "cell") if is_plain_chain(problem.model) else ("variable", "state")
     return replace(check, axes=axes, seconds=perf_counter() - begun)
 
@@ -229,7 +233,7 @@ def _steps_ahead(problem: Problem) -> FitCheck:
         covariance = step.covariance
         y[at], expected[at], variance[at] = step.y, step.mean, np.maximum(np.diag(covariance), 0.0)
         forms.append(step.form(covariance))
-        tests.append(tested(forms[-1], covariance, step.y - step.mean, None))
+        tests.append(tested(forms[-1] @ covariance, quadratic(forms[-1]), step.y - step.mean, None))
     free = [k for k, test in enumerate(tests) if test.mean > 0]
     if not free:
         return FitCheck(None, "Not checked: the model leaves no observed count a choice.")

@@ -83,18 +83,32 @@ class Test(NamedTuple):
         return (self.mean / self.sd) ** 2, max(self.value, 0.0) * self.mean / self.sd**2
 
 
-def tested(form: Array, s: Array, r: Array, simulate: Callable[[], Array | None] | None) -> Test:
-    """r'Mr with E = tr(MS), exactly, and the spread of a Gaussian r, or that of simulated data where it matters."""
-    ms = form @ s
+def tested(
+    ms: Array, form: Callable[[Array], Array], r: Array, simulate: Callable[[], Array | None] | None
+) -> Test:
+    """r'Mr with E = tr(MS), exactly, and the spread of a Gaussian r, or that of simulated data where it matters.
+
+    Parameters
+    ----------
+    ms
+        M S, S the covariance of r.
+    form
+        x'Mx of every row of x.
+    """
     mean = float(np.trace(ms))
     sd = float(np.sqrt(max(2.0 * np.einsum("ij,ji->", ms, ms), TINY)))
-    value = float(r @ form @ r)
+    value = float(form(r[None])[0])
     z = (value - mean) / sd
     drawn = None if simulate is None or abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE else simulate()
     if drawn is None:
         return Test(value, mean, sd)
-    again = np.einsum("ri,ri->r", drawn @ form, drawn)
+    again = form(drawn)
     return Test(value, mean, max(float(np.sqrt(((again - mean) ** 2).mean())), TINY), again)
+
+
+def quadratic(form: Array) -> Callable[[Array], Array]:
+    """x'Mx of every row of x."""
+    return lambda x: np.einsum("ri,ri->r", x @ form, x)
 
 
 def joined(tests: list[Test]) -> Test:
@@ -142,20 +156,23 @@ def left_out_part(
     a = counts.slope
     k = a[:, None] * counts.cov_n * a
     s = k + counts.noise
-    w = np.linalg.inv(s + np.diag(np.maximum(LEAST_NOISE - np.diag(counts.noise), 0.0)))
+    noise = np.diag(counts.noise)
+    added = np.maximum(LEAST_NOISE - noise, 0.0)
+    w = np.linalg.inv(s + np.diag(added))
     whole_weight = np.diag(w)
+    # W S = 1 − W diag(added) and W K = 1 − W diag(noise + added): both without a product of matrices.
+    one = np.eye(len(w))
+    ws = one - w * added
+    wk = one - w * (noise + added) if np.count_nonzero(counts.noise) <= len(noise) else w @ k
     if learned is not None:
-        pull = w @ learned[counts.place]
-        w = (
-            w
-            - pull
-            @ np.linalg.pinv(learned[counts.place].T @ pull, rcond=NOT_LEARNED, hermitian=True)
-            @ pull.T
-        )
+        g = learned[counts.place]
+        pull = w @ g
+        inner = np.linalg.pinv(g.T @ pull, rcond=NOT_LEARNED, hermitian=True)
+        ws, wk = (part - pull @ (inner @ (g.T @ part)) for part in (ws, wk))
+        w = w - pull @ inner @ pull.T
     explained = np.diag(w) <= EXPLAINED * whole_weight  # a count that has a parameter to itself says nothing
     own = np.where(explained, np.inf, np.diag(w))
-    predicted = np.maximum(np.einsum("ij,ij->i", w @ s, w), 0.0) / own**2  # (W S W)_kk / W_kk²
-    wkw = w @ k @ w
+    predicted = np.maximum(np.einsum("ij,ij->i", ws, w), 0.0) / own**2  # (W S W)_kk / W_kk²
     kept = predicted >= LEAST_VARIANCE
     share = np.where(kept, 1.0 / np.where(kept, predicted * own**2, 1.0), 0.0)
     r = counts.y - counts.mean
@@ -167,10 +184,10 @@ def left_out_part(
         "error": (w @ r) / own,
         "sd": np.sqrt(predicted),
         "kept": int(kept.sum()),
-        "free": float(np.einsum("ij,ji->", w, s)),
-        "freedom": float(np.einsum("ij,ji->", wkw, k)),
-        "scatter": tested(wkw, s, r, simulate),
-        "residual": tested((w * share) @ w, s, r, simulate),
+        "free": float(np.trace(ws)),
+        "freedom": float(np.einsum("ij,ji->", wk, wk)),
+        "scatter": tested(wk @ ws, lambda x: np.einsum("ri,ri->r", x @ w @ k, x @ w), r, simulate),
+        "residual": tested((w * share) @ ws, lambda x: ((x @ w) ** 2) @ share, r, simulate),
     }
 
 
