@@ -364,6 +364,45 @@ def test_rows_that_are_not_known_exactly(small: list[object], tmp_path: Path) ->
     assert json.loads((tmp_path / "summary.json").read_text())["dispersion"] == "company:rho=0.0196078"
 
 
+@pytest.mark.parametrize("said", ["40..90", "60±10", "60+-10", "unknown"])
+def test_a_population_that_nobody_counted(said: str, small: list[object], tmp_path: Path) -> None:
+    """A range, a number with its error and "unknown" are taken, and the estimate is said and kept."""
+    words = ["infer", *small[:-1], said, "--initial", "uniform", "--out", tmp_path / "out"]
+    code, text = run(*words)
+    assert code == 0
+    assert "90% interval" in text
+    estimate = json.loads((tmp_path / "out" / "summary.json").read_text())["population_estimate"]
+    assert estimate["lower"] < estimate["mean"] < estimate["upper"]
+    assert load_result(tmp_path / "out").population == round(estimate["mean"])
+
+
+def test_a_population_that_is_none(small: list[object], tmp_path: Path) -> None:
+    """What is no number of individuals is refused with what would be."""
+    code, text = run("infer", *small[:-1], "many", "--out", tmp_path / "out")
+    assert code == 2
+    assert "8000..12000" in text
+
+
+def test_individuals_that_come_and_go(small: list[object], tmp_path: Path) -> None:
+    """Arrivals and survival open the chain; who came and left is written beside the counts."""
+    times = pd.read_csv(small[0])["time"].unique()
+    cell = pd.read_csv(small[0])["cell"].iloc[0]
+    arrivals = tmp_path / "arrivals.csv"
+    arrivals.write_text(f"time,cell,count\n{times[1]},{cell},7\n")
+    words = ["infer", *small, "--initial", "uniform", "--arrivals", arrivals, "--survival", "0.9"]
+    code, text = run(*words, "--out", tmp_path / "out")
+    assert code == 0
+    assert "arrivals.csv" in text
+    found = pd.read_csv(tmp_path / "out" / "arrivals.csv")
+    assert found["mean"].sum() == pytest.approx(found.loc[found["cell"] == cell, "mean"].sum())
+    assert pd.read_csv(tmp_path / "out" / "departures.csv")["mean"].sum() > 0
+    again = load_result(tmp_path / "out").arrivals
+    assert again["mean"].tolist() == pytest.approx(found["mean"].tolist())
+    code, text = run("infer", *small, "--arrivals", arrivals, "--out", tmp_path / "other")
+    assert code == 2
+    assert "initial law" in text
+
+
 def test_files_of_an_earlier_run_are_named(small: list[object], tmp_path: Path) -> None:
     """What another run left in the folder is not taken for this one's."""
     out = tmp_path / "out"

@@ -62,6 +62,17 @@ class Options:
             show="learned",
         ),
     ] = "learned"
+    arrivals: Annotated[
+        Path | None, _option("Who comes later: time, cell, count (expected numbers).", _TABLES)
+    ] = None
+    survival: Annotated[
+        str | None,
+        _option(
+            "Probability to stay for a step: a number, or a table cell, probability[, time].",
+            _TABLES,
+            metavar="P|FILE",
+        ),
+    ] = None
     dispersion: Annotated[
         str | None,
         _option(
@@ -229,11 +240,13 @@ class Output:
     def check_files(self, case: "Case", *, fitted: bool) -> None:
         """Refuse a folder in which files that are not ours would be overwritten."""
         from headcount._atomic import check_folder
+        from headcount.individual import OpenChain
         from headcount.io import result_names
 
         coordinates = [getattr(seen.counts, "coords", {}) for seen in case.problem.observations]
         places = any("cell" in found and len(found) > 2 for found in coordinates)
-        names = result_names(format=self.format, omx=self.omx, places=places, fitted=fitted)
+        is_open = isinstance(case.problem.model, OpenChain)
+        names = result_names(format=self.format, omx=self.omx, places=places, fitted=fitted, is_open=is_open)
         check_folder(self.out, names, force=self.force)
 
 

@@ -235,7 +235,20 @@ def read_cases(counts: Sequence[Path], options: Options) -> dict[str, Case]:
     """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together."""
     together, noise = _dispersions(options)
     cases = _read_tables(counts, options, noise)
-    return {key: _moving(case, options, together) for key, case in cases.items()}
+    return {key: _moving(_opened(case, options), options, together) for key, case in cases.items()}
+
+
+def _opened(case: Case, options: Options) -> Case:
+    """The case with individuals that come and go, where the options say so."""
+    if options.arrivals is None and options.survival is None:
+        return case
+    from headcount.io import opened
+
+    columns = dict(_pair(text, "--column") for text in options.column or ()) or None
+    encoding = _by_file(options.encoding, "--encoding")
+    return opened(
+        case, arrivals=options.arrivals, survival=options.survival, columns=columns, encoding=encoding
+    )
 
 
 def _moving(case: Case, options: Options, together: str | None) -> Case:

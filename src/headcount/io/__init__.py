@@ -6,6 +6,7 @@ from headcount.io._moves import read_weights
 from headcount.io._network import read_network
 from headcount.io._noise import NOISES
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
+from headcount.io._open import opened
 from headcount.io._problem import Case, read_chain, read_problem, read_sequences
 from headcount.io._result import Result, load_result
 from headcount.io._source import TableError
@@ -24,6 +25,7 @@ __all__ = [
     "export",
     "infer_many",
     "load_result",
+    "opened",
     "read_chain",
     "read_counts",
     "read_network",

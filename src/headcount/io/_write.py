@@ -125,7 +125,11 @@ def put_results(
         write_tree(tree, stage / POSTERIOR_FILE)
         _write_tables(result, stage, format=format, omx=omx, safe_csv=safe_csv, min_flow=min_flow)
         written = {path.name for path in stage.iterdir()}
-    names = [n for n in result_names(format=format, omx=True, places=True, fitted=True) if n in written]
+    names = [
+        n
+        for n in result_names(format=format, omx=True, places=True, fitted=True, is_open=True)
+        if n in written
+    ]
     return result, [place / name for name in (*names, MANIFEST)]
 
 
@@ -135,7 +139,8 @@ def _write_tables(
     """Everything of a results folder but the NetCDF file."""
     tables = {"nodes": result.nodes, "flows": result.flows}
     whole = {name: table.assign(level=result.level) for name, table in tables.items()}
-    for name, table in {**whole, "weights": result.weights, "ascent": result.ascent}.items():
+    rest = {name: getattr(result, name) for name in ("weights", "ascent", "arrivals", "departures")}
+    for name, table in {**whole, **rest}.items():
         if table is not None:
             put_table(table, folder / f"{name}.{format}", safe=safe_csv)
     _write_json(summary(result), folder / "summary.json")
@@ -145,9 +150,10 @@ def _write_tables(
         write_flows_omx(result, folder / "flows.omx")
 
 
-def result_names(*, format: str, omx: bool, places: bool, fitted: bool) -> list[str]:
+def result_names(*, format: str, omx: bool, places: bool, fitted: bool, is_open: bool = False) -> list[str]:
     """Files that `write_results` will write, so that a folder can be checked before the work."""
     tables = ["nodes", "flows", *(["weights", "ascent"] if fitted else [])]
+    tables += ["arrivals", "departures"] if is_open else []
     extra = [*(["flows.geojson"] if places else []), *(["flows.omx"] if omx else [])]
     return [POSTERIOR_FILE, *(f"{name}.{format}" for name in tables), "summary.json", *extra]
 

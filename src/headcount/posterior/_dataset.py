@@ -98,7 +98,7 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
     }
     if result.shapes:
         groups["shapes"] = _shape_group(result.shapes, result.cells)
-    for name in ("trace", "weights", "ascent"):
+    for name in ("trace", "weights", "ascent", "arrivals", "departures"):
         frame = getattr(result, name)
         if frame is not None and len(frame):
             groups[name] = xr.Dataset.from_dataframe(frame.set_index(frame.columns[0]))
@@ -135,8 +135,13 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         places,
         _optional(tree, "weights", ["feature"]) if "weights" in tree else None,
         _optional(tree, "ascent", ["iteration"]) if "ascent" in tree else None,
-        path,
-        _shapes(tree["shapes"].to_dataset(), node_table["cell"].unique().tolist())
+        **{
+            name: _optional(tree, name, ["time", "cell"])
+            for name in ("arrivals", "departures")
+            if name in tree
+        },
+        path=path,
+        shapes=_shapes(tree["shapes"].to_dataset(), node_table["cell"].unique().tolist())
         if "shapes" in tree
         else None,
         _checked(tree),

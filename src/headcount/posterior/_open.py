@@ -45,6 +45,16 @@ def open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFra
     return frame
 
 
+def stored_open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFrame | None:
+    """The same with labels as a file can hold them; None of a closed population."""
+    from headcount.posterior._frames import label_array
+
+    if not isinstance(posterior.problem.model, OpenChain):
+        return None
+    frame = open_frame(posterior, what, level=level)
+    return frame.assign(**{name: label_array(frame[name].tolist()) for name in ("time", "cell")})
+
+
 def _seen_as(beliefs: Beliefs, view: OpenView) -> Beliefs:
     """The same beliefs about the full chain, seen otherwise."""
     from headcount.posterior._groups import GroupBeliefs

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headcount.posterior._frames import label_array, place_frame, to_frame
+from headcount.posterior._open import stored_open_frame
 from headcount.posterior._provenance import provenance
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Result:
         One row per iteration of learning; None where nothing was learned.
     check
         ``name, time, cell, observed, expected, sd, residual, pit``, one row per count: the check of fit; None where there was none.
+    arrivals, departures
+        ``time, cell, mean, median, sd, lower, upper`` of an open population; None of a closed one.
     path
         The file it was read from.
     shapes
@@ -58,6 +61,8 @@ class Result:
     coordinates: pd.DataFrame | None = None
     weights: pd.DataFrame | None = None
     ascent: pd.DataFrame | None = None
+    arrivals: pd.DataFrame | None = None
+    departures: pd.DataFrame | None = None
     path: Path | None = field(default=None, repr=False)
     shapes: Mapping[Hashable, Sequence[NDArray[np.float64]]] | None = field(default=None, repr=False)
     check: pd.DataFrame | None = None
@@ -122,6 +127,8 @@ class Result:
             provenance(posterior, level=level) | {"geographic": degrees},
             places,
             check=checked_counts(posterior),
+            arrivals=stored_open_frame(posterior, "arrivals", level=level),
+            departures=stored_open_frame(posterior, "departures", level=level),
         )
 
 
