@@ -102,6 +102,20 @@ def test_comings_and_goings_add_up() -> None:
     assert set(found.to_frame("nodes")["cell"]) == {"a", "b"}
 
 
+def test_arrivals_and_survivors_are_those_of_sampled_paths() -> None:
+    """The default agrees with PathGibbs on two cells."""
+    moves = [[0.8, 0.2], [0.3, 0.7]]
+    chain = hc.OpenChain([60, 20], moves, arrivals=[[10, 0], [0, 12], [5, 5]], survival=[0.9, 0.7], length=4)
+    mean = chain.expected_number * np.array([chain.marginal((t,)) for t in range(4)])
+    problem = hc.Problem(chain, observations=hc.Poisson(np.random.default_rng(2).poisson(mean)))
+    sampled, found = hc.infer(problem, hc.engines.PathGibbs(sweeps=600), rng=1), hc.infer(problem)
+    assert found.population.mean == pytest.approx(sampled.population.mean, abs=0.5)
+    for table in ("arrivals", "departures", "survivors"):
+        a, b = getattr(sampled, table)(), getattr(found, table)()
+        np.testing.assert_allclose(b["mean"], a["mean"], atol=0.3)
+        np.testing.assert_allclose(b["sd"], a["sd"], rtol=0.2, atol=1e-6)
+
+
 def test_without_arrivals_and_departures_it_is_a_closed_population_of_poisson_size() -> None:
     """Nobody comes or goes: the answer of the closed chain with a Poisson number of individuals."""
     y = np.array([[20, 14], [18, 17], [15, 22]])

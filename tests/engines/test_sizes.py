@@ -94,6 +94,20 @@ def test_the_most_probable_number() -> None:
     assert np.isnan(point.sd)
 
 
+@pytest.mark.parametrize("law", ["poisson", "range"])
+def test_candidates_that_may_be_absent_have_the_exact_posterior(law: str) -> None:
+    """PathGibbs, by births and deaths of paths, has the mean and sd of N and of counts that the sum over N has."""
+    problem = hc.Problem(CHAIN, laws(50)[law], hc.Poisson(counted(50, 50), rate=RATE))
+    exact = hc.infer(problem, RECURSION)
+    found = hc.infer(problem, hc.engines.PathGibbs(sweeps=600), rng=1)
+    error = exact.population.sd / np.sqrt(found.diagnostics["ess_min"])
+    assert abs(found.population.mean - exact.population.mean) < 5 * error
+    assert found.population.sd == pytest.approx(exact.population.sd, rel=0.1)
+    np.testing.assert_allclose(found.node(2).mean, exact.node(2).mean, atol=5 * error)
+    np.testing.assert_allclose(found.edge(1, 2).sd, exact.edge(1, 2).sd, rtol=0.15)
+    assert (found.sample(5, rng=1)[(0, 1)].values.sum(axis=(1, 2)) <= found.population.values[-1]).all()
+
+
 def test_draws_have_the_spread_of_n() -> None:
     """Whole-number draws agree with each other and spread over sizes as N does."""
     problem = hc.Problem(CHAIN, hc.Between(100, 400), hc.Poisson(counted(200, 4), rate=RATE))

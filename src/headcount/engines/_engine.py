@@ -38,9 +38,9 @@ class Engine(ABC):
     """Whether it counts individuals one by one, so that flocks are to it independent units of several (`_units`)."""
     draws_rows: ClassVar[bool] = False
     """Whether it draws the rows of transitions that vary with rho."""
-    takes_sizes: ClassVar[Literal["evidence", "all", "point"] | None] = None
-    """How it is asked about a population of unknown size (``_sizes``): at a few sizes weighed by the evidence, at all of them, or at the
-    most probable one; None: not at all."""
+    takes_sizes: ClassVar[Literal["evidence", "all", "point", "candidates"] | None] = None
+    """How it is asked about a population of unknown size (``_sizes``): at a few sizes weighed by the evidence, at all of them, at the
+    most probable one, or about candidates who may be absent; None: not at all."""
 
     def __post_init__(self) -> None:
         check_settings(self, self.rules)

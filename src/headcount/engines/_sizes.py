@@ -8,7 +8,7 @@ probable N, where
 
 .. math:: \frac{d}{dN}\log p(N) + A(\theta+g) - A(\theta) = 0
 
-with g the tilts of MAP at N, by the envelope theorem. Exact engines add up all sizes instead.
+with g the tilts of MAP at N, by the envelope theorem. Exact engines add up all sizes instead; a sampler takes ``_candidates``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.engines._candidates import among_candidates
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.errors import ProblemError
@@ -73,12 +74,14 @@ def over_sizes(engine: Engine, problem: Problem, run: Run) -> Outcome:
     if engine.takes_sizes is None:
         raise ValueError(
             f"{engine.name} takes a known number of individuals only, and the population is {problem.population!r}: use TiltedEP "
-            "(the default), MAP, Laplace, ClosedForm or Enumerate, or give a number"
+            "(the default), MAP, Laplace, ClosedForm, Enumerate or PathGibbs, or give a number"
         )
     began = time.perf_counter()
     sized = Sized(problem, run)
     if engine.takes_sizes == "point":
         outcome = _most_probable(sized)
+    elif engine.takes_sizes == "candidates":
+        outcome = among_candidates(problem, run, _posterior(sized, _peak(sized).log_likelihood)[0])
     elif engine.takes_sizes == "all":
         outcome = _added_up(sized)
     else:

@@ -16,24 +16,36 @@ from headcount.observe._site import Site
 
 @dataclass(frozen=True, eq=False)
 class OpenView:
-    """A linear map from tables of the full chain to those of its cells, or from its steps to arrivals, departures or survivors by cell."""
+    """A linear map from tables with hidden states, the last ones, to those of the cells; or from steps to arrivals, departures, survivors.
 
-    chain: OpenChain
+    Attributes
+    ----------
+    model
+        Whose cells are seen.
+    what
+        Of an open population: its cells, or who came, left or stayed in a step, by cell.
+    hidden
+        Hidden states per variable: not yet there and gone (and, where individuals are candidates, absent).
+    """
+
+    model: Model
     what: Literal["cells", "arrivals", "departures", "survivors"] = "cells"
+    hidden: int = 2
 
     def shape(self, scope: Scope) -> tuple[int, ...]:
         """The shape of a table that is seen."""
-        cells = len(self.chain.cells)
-        return (cells,) * len(scope) if self.what == "cells" else (cells,)
+        seen = self.model.size(scope)
+        return seen if self.what == "cells" else seen[:1]
 
     def matrix(self, scope: Scope) -> csr_array:
         """The map of one table, 0/1, shape (entries seen, entries of the full table)."""
-        cells = len(self.chain.cells)
-        wide = cells + 2
+        seen = self.model.size(scope)
+        full = tuple(size + self.hidden for size in seen)
+        cells, wide = seen[0], full[-1]
         own = np.arange(cells)
         if self.what == "cells":
-            along = np.ix_(*[own] * len(scope))
-            columns = np.ravel_multi_index(tuple(np.broadcast_arrays(*along)), (wide,) * len(scope)).ravel()
+            along = np.ix_(*(np.arange(size) for size in seen))
+            columns = np.ravel_multi_index(tuple(np.broadcast_arrays(*along)), full).ravel()
             rows = np.arange(len(columns))
         elif self.what == "arrivals":
             columns, rows = cells * wide + own, own
@@ -41,13 +53,13 @@ class OpenView:
             columns, rows = own * wide + cells + 1, own
         else:
             columns, rows = (own[:, None] * wide + own).ravel(), np.repeat(own, cells)
-        size = int(np.prod(self.shape(scope)))
-        return csr_array((np.ones(len(columns)), (rows, columns)), shape=(size, wide ** len(scope)))
+        shape = (int(np.prod(self.shape(scope))), int(np.prod(full)))
+        return csr_array((np.ones(len(columns)), (rows, columns)), shape=shape)
 
 
-def lifted(chain: OpenChain, site: Site) -> Site:
-    """A site on cells as one on the full chain."""
-    onto = OpenView(chain).matrix(site.scope)
+def lifted(view: OpenView, site: Site) -> Site:
+    """A site on cells as one on tables with hidden states."""
+    onto = view.matrix(site.scope)
     if site.index is None:
         return replace(site, size=onto.shape[1], weights=csr_array(site.weights @ onto))
     index: Index = onto.indices[onto.indptr[site.index]].astype(np.intp)
@@ -58,4 +70,5 @@ def on_full(model: Model, sites: Sequence[Site]) -> tuple[Model, tuple[Site, ...
     """The model and the sites as engines see them: on the full chain of an open population, as they are elsewhere."""
     if not isinstance(model, OpenChain):
         return model, tuple(sites)
-    return model.full, tuple(lifted(model, site) for site in sites)
+    view = OpenView(model)
+    return model.full, tuple(lifted(view, site) for site in sites)

@@ -136,7 +136,7 @@ class Problem:
         if not self.size_known:
             return self  # engines see it at one size at a time
         if isinstance(self.model, OpenChain):
-            return self._twin(self._full[0], self.observations, self._full[1])
+            return self._twin(self.full[0], self.observations, self.full[1])
         if self.stack is None:
             return self._twin(self.model, self.observations, self.sites, tracks=()) if self.tracks else self
         stack = self.stack
@@ -144,7 +144,7 @@ class Problem:
         return self._twin(stack.model, self.observations, sites, groups=None, tracks=())
 
     @cached_property
-    def _full(self) -> tuple[Model, tuple[Site, ...]]:
+    def full(self) -> tuple[Model, tuple[Site, ...]]:
         """Model and sites with the hidden states of an open population."""
         return on_full(self.model, self.sites)
 
@@ -197,7 +197,7 @@ class Problem:
         """The smallest and largest N that the size law and the counts allow, all but 1e-10 of the law; N itself where it is known."""
         if not isinstance(self.population, SizeLaw):
             return self.population, self.population
-        model, sites = self._full
+        model, sites = self.full
         pinned = pinned_population(sites, model)
         if pinned is not None:
             return pinned, pinned
@@ -292,10 +292,10 @@ class Problem:
         faults = Faults(ProblemError)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         faults.raise_any()
-        _check_sites(*self._full, number, faults)
+        _check_sites(*self.full, number, faults)
         faults.raise_any()
         twin = self._twin(self.model, self.observations, self.sites, population=number)
-        vars(twin).update(noises=self.noises, _full=self._full)
+        vars(twin).update(noises=self.noises, full=self.full)
         if self.tracks:
             vars(twin)["records"] = self.records
         return twin
@@ -306,6 +306,10 @@ class Problem:
         assert isinstance(self.population, int)
         people = self.population // size
         return self._twin(self.model, self.observations, sites, population=people, dispersion=None)
+
+    def recast(self, model: Model, sites: tuple[Site, ...], population: int) -> Problem:
+        """The same observations as sites of another model that is known to fit them: for an engine's own use."""
+        return self._twin(model, self.observations, sites, population=population)
 
     def _twin(
         self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...], **changed: Any

@@ -29,7 +29,7 @@ def open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFra
     chain = posterior.problem.model
     if not isinstance(chain, OpenChain):
         raise ModelError(f"a population without arrivals and departures has no {what}: give an OpenChain")
-    beliefs = _seen_as(posterior.beliefs, OpenView(chain, what))
+    beliefs = _seen_as(posterior.beliefs, chain, what)
     low, high = tails(level)
     parts = []
     for before, after in zip(chain.times[:-1], chain.times[1:], strict=True):
@@ -55,14 +55,15 @@ def stored_open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.
     return frame.assign(**{name: label_array(frame[name].tolist()) for name in ("time", "cell")})
 
 
-def _seen_as(beliefs: Beliefs, view: OpenView) -> Beliefs:
+def _seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
     """The same beliefs about the full chain, seen otherwise."""
     from headcount.posterior._groups import GroupBeliefs
     from headcount.posterior._sizes import NobodyBeliefs
 
     if isinstance(beliefs, MixtureBeliefs):
-        return replace(beliefs, parts=[_seen_as(part, view) for part in beliefs.parts])
+        return replace(beliefs, parts=[_seen_as(part, chain, what) for part in beliefs.parts])
     if isinstance(beliefs, NobodyBeliefs):
-        return GroupBeliefs(replace(beliefs, model=view.chain.full), view, None, {})
+        return GroupBeliefs(replace(beliefs, model=chain.full), OpenView(chain, what), None, {})
     assert isinstance(beliefs, GroupBeliefs)
-    return replace(beliefs, view=view)
+    assert isinstance(beliefs.view, OpenView)
+    return replace(beliefs, view=replace(beliefs.view, what=what))

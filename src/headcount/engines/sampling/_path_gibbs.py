@@ -120,6 +120,7 @@ class PathGibbs(Sampler):
 
     name: ClassVar[str] = "PathGibbs"
     draws_rows: ClassVar[bool] = True
+    takes_sizes: ClassVar = "candidates"
     rules: ClassVar[dict[str, Rule]] = {
         **Sampler.rules,
         "sweeps": whole(),
