@@ -144,7 +144,7 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         shapes=_shapes(tree["shapes"].to_dataset(), node_table["cell"].unique().tolist())
         if "shapes" in tree
         else None,
-        _checked(tree),
+        check=_checked(tree),
     )
 
 
