@@ -76,6 +76,10 @@ def over_sizes(engine: Engine, problem: Problem, run: Run) -> Outcome:
             f"{engine.name} takes a known number of individuals only, and the population is {problem.population!r}: use TiltedEP "
             "(the default), MAP, Laplace, ClosedForm, Enumerate or PathGibbs, or give a number"
         )
+    if problem.disperses and not engine.takes_dispersion:
+        raise ValueError(
+            f"{engine.name} takes individuals that move together only where their number is known: use TiltedEP, or give a number"
+        )
     began = time.perf_counter()
     sized = Sized(problem, run)
     if engine.takes_sizes == "point":
