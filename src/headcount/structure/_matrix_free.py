@@ -54,18 +54,18 @@ if TYPE_CHECKING:
 
 SOLVED = Stop(absolute=1e-10)
 """Of means: no count is off by more than this share of its sd."""
-FOLLOWED = Stop(absolute=1e-10, gain=1e-4)
+FOLLOWED = Stop(absolute=1e-10, gain=2e-4)
 """Of a sweep's means, which start from the last sweep's: four digits more than the sweep moves them."""
 SWEEP_ERROR = 0.05
 """Relative error of sds (rms) that sweeps draw for: variances that are 10 % off move means by .002 of an sd (the theory's table)."""
 SMALL = 2**15
 """Entries up to which sweeps have a whole block of draws, whatever the error: there it costs milliseconds."""
+USUAL, SLACK = 16, 1.5
+"""Draws per sweep on larger maps, unless the error asks for so many times more: drawing again for little gains little."""
 MOST_IN_SWEEPS = 64
 """Draws per sweep, whatever the error."""
 FOLLOWS = 1e-9
 """Share of its prior variance below which a count follows from exact ones: their draws are solved to 1e-6, so about 1e-12 is left."""
-MOST = 0.9
-"""Share of the sds that must have the error asked for: the last tenth would take two to three times the draws (measured on grids)."""
 LEAST_FINAL = 32
 """Final draws: enough for the estimate of log Z and of its error."""
 
@@ -79,7 +79,7 @@ class Sampling(NamedTuple):
     """Draws at the end."""
     seed: int = 0
     error: float = 0.05
-    """Relative error of sds at which the final draws stop: nine in ten have it."""
+    """Relative error of sds (rms) at which the final draws stop."""
 
     @property
     def most(self) -> int:
@@ -348,12 +348,12 @@ class MatrixFreeStructure(Structure):
         wanted = self.sampling.sweep
         if wanted is None:
             wanted = recall.draws if recall is not None else None
-        least = WIDEST if self.prior.size <= SMALL else NARROWEST
+        least = WIDEST if self.prior.size <= SMALL else USUAL
         draws = least if wanted is None else wanted
         squares, seen, logs = self._drawn(tau, draws)
         if wanted is None:
             need = draws * (squares.typical_error() / SWEEP_ERROR) ** 2
-            need = 2 ** int(np.ceil(np.log2(max(need, NARROWEST))))
+            need = 2 ** int(np.ceil(np.log2(max(need / SLACK, USUAL))))
             if need > draws:
                 draws = min(need, MOST_IN_SWEEPS)
                 squares, seen, logs = self._drawn(tau, draws)
@@ -483,10 +483,10 @@ class Tally:
         self.blocks += 1
 
     def missing(self) -> int:
-        """How many draws more would bring nine sds in ten, of cells and of each table of flows, to the error that is wanted."""
+        """How many draws more would bring sds, of cells and of each table of flows, to the error that is wanted (rms)."""
         sampling = self.structure.sampling
         errors = (self.squares.variances()[1], *(self._flows(v)[1] for v in range(1, len(self.before))))
-        worst = max(float(np.quantile(e, MOST)) for e in errors if len(e))
+        worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
         needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), sampling.most)
         return max(needed - self.draws, 0)
 

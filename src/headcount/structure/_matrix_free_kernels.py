@@ -17,7 +17,7 @@ import numpy as np
 
 from headcount._compile import kernel_sums
 
-ONE = np.uint64(1)
+ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 BITS, DRAWS_PER_WORD = np.uint64(4), 16
 NORMAL = np.array(
     [
@@ -57,10 +57,19 @@ def _product(first, ends, columns, values, source, scale, out, start):  # type: 
     for i in range(np.uint64(len(scale))):
         for c in range(width):
             out[place + i, c] = 0.0
-        for e in range(np.uint64(ends[row + i]), np.uint64(ends[row + i + ONE])):
-            p, j = scale[i] * values[e], np.uint64(columns[e])
+        e, stop, s = np.uint64(ends[row + i]), np.uint64(ends[row + i + ONE]), scale[i]
+        while e + FOUR <= stop:  # four at once: a sum in memory waits for the one before it
+            p, q, r, t = s * values[e], s * values[e + ONE], s * values[e + TWO], s * values[e + THREE]
+            j, k = np.uint64(columns[e]), np.uint64(columns[e + ONE])
+            m, n = np.uint64(columns[e + TWO]), np.uint64(columns[e + THREE])
+            for c in range(width):
+                out[place + i, c] += (p * source[j, c] + q * source[k, c]) + (r * source[m, c] + t * source[n, c])
+            e += FOUR
+        while e < stop:
+            p, j = s * values[e], np.uint64(columns[e])
             for c in range(width):
                 out[place + i, c] += p * source[j, c]
+            e += ONE
 
 
 @kernel_sums

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from headcount._types import Array, Mask
     from headcount.structure._prior_operator import PriorOperator
 
-DRAWN = Stop(relative=1e-3)
-"""Of final draws: a fiftieth of their Monte-Carlo error."""
-REDRAWN = Stop(relative=1e-6, gain=0.03, loosest=1e-3)
-"""Of a sweep's draws, which start from the last sweep's solution: their error shrinks with the sweeps' own steps, so that it never is
-what keeps a sweep from converging."""
+DRAWN = Stop(relative=3e-3)
+"""Of final draws. On a grid of 1600 cells and 20 times, 5e-3 changed sds by 8e-4 (rms, no bias) and log Z by .25, a tenth of its error."""
+REDRAWN = Stop(relative=1e-6, gain=0.2, loosest=0.1)
+"""Of a sweep's draws, which start from the last sweep's solution: their error shrinks with the sweeps' own steps, so that it is not
+what keeps sweeps from converging. On the same grid this took 6 sweeps, as solving to 1e-5 did, and means agreed to 1e-4 of an sd."""
 SHARPER = Stop(relative=1e-6)
 """Beside exact counts, from which others may follow: these get the sd of a draw's error, which should be none."""
 SAME = 1e-9

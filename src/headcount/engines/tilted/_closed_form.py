@@ -32,7 +32,7 @@ class ClosedForm(DirectEngine):
     draws, final_draws, draw_seed
         Without matrices: draws per sweep and at the end, and their seed. None draws as many as the error asks for.
     mc_error
-        Without matrices: relative Monte-Carlo error of sds at which the final draws stop: nine in ten, of cells and of flows, have it.
+        Without matrices: relative Monte-Carlo error of sds (rms, of cells and of the flows of each step) at which the final draws stop.
         The most that the draws can be is 1/(2 mc_error²), 192 for the default of 5 %; that many give it to every sd.
     """
 
