@@ -18,6 +18,8 @@ from __future__ import annotations
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headcount.engines.tilted._centre import MOST_AT_ONCE
+from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
 from headcount.observe import Poisson
 from headcount.structure import kind_of
@@ -148,7 +150,8 @@ def memory_of(problem: Problem, engine: Engine) -> int:
     if without_matrices(problem, engine):
         cells, seen = _cells(problem), sum(len(site) for site in problem.sites)
         width = min(block_width(cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
-        held = COLUMNS * cells * width + MOVES_HELD * found.tables + GRID.get(run.name, 0) * seen
+        grids = GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
+        held = COLUMNS * cells * width + MOVES_HELD * found.tables + grids
         return BYTES * held
     if run.name in SWEEPS:
         seen = sum(len(site) for site in problem.sites)

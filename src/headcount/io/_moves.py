@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from headcount.io._times import Times
 
 
-_DENSE_CELLS = 1500
-"""Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: 18 MB each."""
+_DENSE_CELLS = 256
+"""Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: the compiled passes over dense matrices serve
+up to 256 cells. Beyond, a thousand steps of a thousand cells would take 8 GB as dense matrices and 40 MB as lists of two moves per cell."""
 
 
 def read_weights(

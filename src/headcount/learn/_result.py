@@ -52,6 +52,10 @@ class FitNotConvergedError(RuntimeError):
         )
 
 
+MOST_SOLVES = 400
+"""Cells up to which the covariance of the last counts is kept without matrices: a second or two of solves."""
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """Parameters learned from counts.
@@ -265,7 +269,10 @@ class Fit:
         inner = chain_family(self.families[sequence])
         last = self.last[sequence] if self.last else None
         if inner is None or last is None:
-            raise ValueError("only a Markov chain whose last counts were inferred can be forecast")
+            raise ValueError(
+                "only a Markov chain whose last counts were inferred can be forecast; on a large map solved without matrices their "
+                "covariance is not kept: infer with the future times in the chain and NaN for their counts"
+            )
         if isinstance(last.dispersion, Company) and isinstance(last.dispersion.phi, Mapping):
             raise ValueError(
                 "phi is given for past times, and future ones have none: fit with one phi for all times, or rho"
@@ -330,11 +337,16 @@ def _single(found: Sequence[Any], what: str) -> Any:
 
 
 def last_node(posterior: Posterior) -> LastCounts | None:
-    """Mean and covariance of a chain's last counts; the covariance is zero from an engine that gives none."""
+    """Mean and covariance of a chain's last counts; the covariance is zero from an engine that gives none.
+
+    None on large maps without matrices, where it takes one solve per cell.
+    """
     model = posterior.problem.model
     if not isinstance(model, MarkovChain):
         return None
     scope = (model.times[-1],)
+    if posterior.beliefs.mc_error(scope) is not None and len(model.states[scope[0]]) > MOST_SOLVES:
+        return None
     mean = np.asarray(posterior.beliefs.mean(scope), dtype=float)
     certain = posterior.beliefs.variance(scope) is None
     covariance = np.zeros((len(mean), len(mean))) if certain else posterior.beliefs.covariance(scope, scope)

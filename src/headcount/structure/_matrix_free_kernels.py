@@ -63,7 +63,9 @@ def _product(first, ends, columns, values, source, scale, out, start):  # type: 
             j, k = np.uint64(columns[e]), np.uint64(columns[e + ONE])
             m, n = np.uint64(columns[e + TWO]), np.uint64(columns[e + THREE])
             for c in range(width):
-                out[place + i, c] += (p * source[j, c] + q * source[k, c]) + (r * source[m, c] + t * source[n, c])
+                out[place + i, c] += (p * source[j, c] + q * source[k, c]) + (
+                    r * source[m, c] + t * source[n, c]
+                )
             e += FOUR
         while e < stop:
             p, j = s * values[e], np.uint64(columns[e])

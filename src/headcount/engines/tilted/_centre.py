@@ -49,6 +49,8 @@ LEAST_SPREAD = 1e-12
 """Binomial variance, relative to N, below which a count is known and its dispersion is rounding divided by rounding."""
 
 
+MOST_AT_ONCE = 2**17
+"""Counts that are projected together: their grids of likelihoods are as wide as the widest of them, about 350 numbers per count."""
 WITH_MATRICES = Solver()
 
 
@@ -110,11 +112,14 @@ class Roles:
 
     @cached_property
     def active_noise(self) -> list[tuple[NDArray[np.intp], Observation]]:
-        """Active entries by noise: flat positions, and the noise on them."""
-        picked = (
-            (index, noise, np.flatnonzero(self.active[index])) for index, noise in self.tilts.problem.noises
-        )
-        return [(index[pick], noise.take(pick)) for index, noise, pick in picked if len(pick)]
+        """Active entries by noise, at most `MOST_AT_ONCE` together: flat positions, and the noise on them."""
+        return [
+            (index[part], noise.take(part))
+            for index, noise in self.tilts.problem.noises
+            for pick in [np.flatnonzero(self.active[index])]
+            for part in np.split(pick, range(MOST_AT_ONCE, len(pick), MOST_AT_ONCE))
+            if len(part)
+        ]
 
 
 @dataclass(frozen=True)

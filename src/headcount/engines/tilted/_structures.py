@@ -32,10 +32,10 @@ ROUNDING = 1e-6
 """By which the log of a probability near one may exceed zero: evidence is a sum of about 1e4 terms of size 1 to 1e5, each to 1e-16."""
 
 
-def solver_of(engine: Any) -> Solver:
-    """The settings of such an engine as its structure takes them, for one run."""
+def solver_of(engine: Any, *, sweeps: bool = False) -> Solver:
+    """The settings of such an engine as its structure takes them, for one run; ``sweeps`` where each solve may start from the last."""
     sampling = Sampling(engine.draws, engine.final_draws, engine.draw_seed, engine.mc_error)
-    return Solver(engine.structure, sampling, Recall())
+    return Solver(engine.structure, sampling, Recall() if sweeps else None)
 
 
 def field_and_evidence(

@@ -45,6 +45,8 @@ ROUNDING = 1e-13
 """Rounding of an expected count, as a share of the population: belief propagation sums about 1e3 terms of relative size 1e-16."""
 FIRST_TOLERANCE, MAP_TOLERANCE = 1e-4, 1e-9
 """Tolerance of the MAP estimate a run starts from: loose where the centre moves on anyway, tight where it stays."""
+MOST_WITH_GRIDS = 1_000_000
+"""Observed counts up to which grids of likelihoods are kept from sweep to sweep (2.8 GB); beyond, they are made again."""
 MONTE_CARLO_TOLERANCE = 5e-4
 """Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
 means by .002 of an sd in the median, so more sweeps would find nothing."""
@@ -161,7 +163,7 @@ class TiltedEP(IterativeEngine):
             return self.init(problem, rng)
 
     def _roles(self, tilts: Tilts) -> Roles:
-        return Roles.of(tilts, whole=self.projection == "lattice", solver=solver_of(self))
+        return Roles.of(tilts, whole=self.projection == "lattice", solver=solver_of(self, sweeps=True))
 
     def _begin(self, centre: Centre, sites: Sites) -> EPState:
         """The state at given sites."""
@@ -248,6 +250,7 @@ class TiltedEP(IterativeEngine):
         tau, nu = state.sites.tau.copy(), state.sites.nu.copy()
         furthest, log_sites = 0.0, 0.0
         grids: list[Grid | None] = []
+        keep = len(mean) <= MOST_WITH_GRIDS
         for k, (index, noise) in enumerate(centre.roles.active_noise):
             old = state.grids[k] if state.grids else None
             here = Entries(
@@ -268,7 +271,7 @@ class TiltedEP(IterativeEngine):
             tau[index], nu[index] = new_tau, new_nu
             log_sites += more
             furthest = max(furthest, change)
-            grids.append(grid)
+            grids.append(grid if keep else None)
         residual = furthest
         if self.centre == "mean" and not centre.roles.exact.all():
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
