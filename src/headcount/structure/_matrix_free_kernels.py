@@ -50,8 +50,8 @@ def _product(first, ends, columns, values, source, scale, out, start):  # type: 
     if width == ONE:
         for i in range(np.uint64(len(scale))):
             total = 0.0
-            for e in range(np.uint64(ends[row + i]), np.uint64(ends[row + i + ONE])):
-                total += values[e] * source[np.uint64(columns[e]), 0]
+            for move in range(np.uint64(ends[row + i]), np.uint64(ends[row + i + ONE])):
+                total += values[move] * source[np.uint64(columns[move]), 0]
             out[place + i, 0] = scale[i] * total
         return
     for i in range(np.uint64(len(scale))):
