@@ -141,6 +141,57 @@ def test_tables_routes_and_scores_know_groups():
     assert shares["share"].to_numpy()[1] == pytest.approx(np.exp(score[1]), abs=1e-6)
 
 
+def test_a_group_of_unknown_size_is_a_mixture_over_its_sizes():
+    """p(size | y) ∝ p(size) p(y | size): size, counts, flows and evidence are those of all sizes weighed by their exact evidence."""
+    short = {
+        n: hc.MarkovChain(c.initial, c.transitions[0], length=2, cells=["a", "b"])
+        for n, c in [("u", UP), ("d", DOWN)]
+    }
+    law, seen = hc.Between(0, 4), hc.Poisson(SEEN[[0, 2]])
+    sizes = np.arange(5)
+    evidence, flows = [], []
+    for n in sizes:
+        groups = {"u": hc.Group(short["u"], 2), "d": hc.Group(short["d"], int(n))}
+        post = hc.infer(hc.Problem(groups=groups, observations=seen), Enumerate())
+        evidence.append(post.log_evidence + float(law.log_pmf(n)))
+        flows.append(post.group("d").edge(0, 1).mean.values)
+    weights = np.exp(np.array(evidence) - np.logaddexp.reduce(evidence))
+    mean = weights @ sizes
+    groups = {"u": hc.Group(short["u"], 2), "d": hc.Group(short["d"], law)}
+    for engine, close in ((Enumerate(), 1e-9), (TiltedEP(), 0.06)):
+        post = hc.infer(hc.Problem(groups=groups, observations=seen), engine)
+        own = post.group("d")
+        assert own.population.mean == pytest.approx(mean, abs=close)
+        assert own.population.sd == pytest.approx(np.sqrt(weights @ (sizes - mean) ** 2), abs=close)
+        assert post.population.mean == pytest.approx(mean + 2, abs=close)
+        assert post.log_evidence == pytest.approx(np.logaddexp.reduce(evidence), abs=close)
+        np.testing.assert_allclose(own.edge(0, 1).mean.values, np.tensordot(weights, flows, 1), atol=close)
+        assert float(post.group("u").node(1).mean.sum()) == pytest.approx(2.0, abs=1e-6)
+
+
+def test_the_size_of_a_group_is_found_among_others():
+    """With enough seen, a group that nobody counted is found to its interval; tables and routes know it."""
+    rng = np.random.default_rng(2)
+    east = hc.MarkovChain(
+        [0.8, 0.1, 0.1], np.array([[0.3, 0.6, 0.1], [0.05, 0.35, 0.6], [0.05, 0.05, 0.9]]), length=6
+    )
+    west = hc.MarkovChain([0.1, 0.1, 0.8], east.transitions[0][::-1, ::-1], length=6)
+    truth = [
+        np.stack([np.bincount(col, minlength=3) for col in m.sample(n, rng=rng).T])
+        for m, n in ((east, 300), (west, 170))
+    ]
+    seen = hc.Poisson(rng.poisson(truth[0] + truth[1]))
+    post = hc.infer(
+        hc.Problem(groups={"e": hc.Group(east, 300), "w": hc.Group(west, hc.Unknown())}, observations=seen)
+    )
+    found = post.group("w").population
+    ends = found.interval(0.99)
+    assert float(ends["lower"]) <= 170 <= float(ends["upper"])
+    assert 2 < found.sd < 40
+    assert set(post.to_frame()["group"]) == {"e", "w"}
+    assert set(post.routes(30, rng=1)["group"]) == {"e", "w"}
+
+
 def test_unknown_initial_laws_of_groups():
     """Where no group's initial law is known they are learned, and sizes are kept."""
     free = {
@@ -157,7 +208,9 @@ def test_unknown_initial_laws_of_groups():
     [
         ({"groups": {}}, "Group"),
         ({"groups": {"x": UP}}, "Group"),
-        ({"groups": {"x": hc.Group(UP, 0)}}, "size of the group 'x'"),
+        ({"groups": {"x": hc.Group(UP, -1)}}, "size of the group 'x'"),
+        ({"groups": {"x": hc.Group(UP, 0)}}, "nobody is in any"),
+        ({"groups": {"x": hc.Group(UP, hc.Unknown()), "y": hc.Group(UP, hc.Unknown())}}, "at most one group"),
         ({"groups": {"x": hc.Group(UP, 3)}, "population": 3}, "beside groups"),
         ({"groups": {"x": hc.Group(UP, 3)}, "model": UP}, "beside groups"),
         (

@@ -132,6 +132,26 @@ def test_a_tag_inside_the_counts_and_one_outside(engine, counted):
         np.testing.assert_allclose(post.group(1).edge(0, 1).mean.values, [[1.0]], atol=rounding)
 
 
+def test_tags_in_a_population_of_unknown_size():
+    """Sizes are weighed by the probability of counts and tags together: exact sums over sizes, each exact."""
+    law = hc.Between(2, 4)
+    for counted in (True, False):
+        evidence = []
+        for n in (2, 3, 4):
+            post = hc.infer(
+                hc.Problem(TWO, n, [hc.Poisson(SEEN), hc.Tracks(TAGS, counted=counted)]), Enumerate()
+            )
+            evidence.append(post.log_evidence)
+        weights = np.exp(np.array(evidence) - np.logaddexp.reduce(evidence))
+        post = hc.infer(
+            hc.Problem(TWO, law, [hc.Poisson(SEEN), hc.Tracks(TAGS, counted=counted)]), Enumerate()
+        )
+        assert post.population.mean == pytest.approx(float(weights @ [2, 3, 4]), abs=1e-9)
+        assert post.log_evidence == pytest.approx(np.logaddexp.reduce(evidence) - np.log(3), abs=1e-9)
+    tagged = hc.Problem(TWO, hc.Between(0, 400), [hc.Poisson(60 * SEEN), hc.Tracks(TAGS)])
+    assert hc.infer(tagged, TiltedEP()).population.mean == pytest.approx(270, abs=40)
+
+
 def test_tags_that_cannot_be_are_refused():
     """More counted tags than individuals, positions the model forbids, and tags beside dispersion are refused in words."""
     stay = hc.MarkovChain([0.5, 0.5], np.eye(2), length=3, cells=["a", "b"])

@@ -103,6 +103,8 @@ class Sized:
     slopes: dict[int, float] = field(default_factory=dict)
     """A(θ+g) − A(θ) of MAP, by size."""
     _tilts: dict[int, Array] = field(default_factory=dict)
+    _offsets: dict[int, float] = field(default_factory=dict)
+    """What tracks and groups add to the evidence of their core, by size."""
 
     @property
     def law(self) -> SizeLaw:
@@ -116,6 +118,8 @@ class Sized:
             near = [n for n, found in self.runs.items() if found is not None and n > 0]
             best = self.runs[min(near, key=lambda n: abs(n - size))] if near else None
             start = None if best is None else best.beliefs.diagnostics
+            if start is not None and not np.isfinite(start.get("g", 0.0)).all():
+                start = None  # a group was empty there
             self.runs[size] = self._answer(size, start)
         return self.runs[size]
 
@@ -128,6 +132,7 @@ class Sized:
             closed = self.problem.with_population(size)
         except ProblemError:
             return None
+        self._offsets[size] = closed.log_offset
         found = self.run(closed, start)
         # A run from another size's answer may end where a cold one does not.
         return found if start is None or found.status.good else self.run(closed, None)
@@ -142,10 +147,15 @@ class Sized:
             raise ProblemError(
                 f"no evidence is known for N = {size}, so that sizes cannot be weighed: give a number of individuals"
             )
-        return float(value)
+        return float(value) + self._offsets.get(size, 0.0)
 
     def slope(self, size: int) -> float:
         """d/dN of log p(N) and of MAP's optimal value."""
+        if size not in self.slopes and self.problem.stack is not None:
+            # MAP's slope is that of a chain whose groups keep their shares; here one group alone grows.
+            other, scout = size + max(1, size // 50), Sized(self.problem, self.run)
+            rise = scout.evidence(other) - scout.evidence(size)
+            self.slopes[size] = rise / (other - size) if np.isfinite(rise) else 1.0  # too few so far
         if size not in self.slopes:
             closed = self.problem.with_population(size).core
             near = min(self._tilts, key=lambda n: abs(n - size), default=None)

@@ -130,7 +130,11 @@ def infer(
     'learned from all counts under a flat prior, its uncertainty included'
     """
     problem = moving_together(problem, dispersion)
-    if problem.groups is not None:
+    if problem.groups is not None and problem.stack is not None and not problem.stack.model.initial_known:
+        if not problem.size_known:
+            raise ModelError(
+                "a group has neither a known size nor an initial distribution: give one of them, MarkovChain(initial, ...) or a number"
+            )
         found = infer(problem.core, engine, rng=rng, strict=strict, progress=progress)
         outcome = replace(found.outcome, beliefs=seen(problem, found.beliefs))
         return Posterior(problem, found.settings, outcome)

@@ -239,8 +239,7 @@ def tracked(model: MarkovChain, population: int, records: Records) -> Stack:
                 with np.errstate(divide="ignore"):
                     known[(tree.variables[node],)] = np.log(seen)
         members.append(Member(name, 1, *_narrowed(model.tilt(known)[0].rooted())))
-    if population > len(records):
-        members.append(Member(None, population - len(records), tree, everywhere))
+    members.append(Member(None, max(population - len(records), 0), tree, everywhere))
     return Stack(tuple(members), dict(model.states))
 
 

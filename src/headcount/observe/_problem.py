@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
 from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, join_records, record_log_prob
+from headcount.labels import shown
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
@@ -29,6 +30,7 @@ from headcount.population import (
     PoissonSize,
     SizeLaw,
     ToEstimate,
+    WithOthers,
     parse_dispersion,
 )
 from headcount.tables import Domain, Scope
@@ -92,7 +94,7 @@ class Problem:
         if groups is not None:
             stack = _stacked(groups, (model, population, dispersion, tracks), faults)
             vars(self)["stack"] = stack
-            model, population = stack.mixture(), stack.population
+            model, population = stack.mixture(), _total(groups, stack)
         if isinstance(model, OpenChain):
             model, population = _opened(model, population, dispersion is not None or bool(tracks), faults)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
@@ -128,7 +130,7 @@ class Problem:
         if counted is None:
             return None
         assert isinstance(self.model, MarkovChain)
-        return tracked(self.model, self.population, counted)
+        return tracked(self.model, self.typical_population, counted)
 
     @cached_property
     def core(self) -> Problem:
@@ -147,6 +149,13 @@ class Problem:
     def full(self) -> tuple[Model, tuple[Site, ...]]:
         """Model and sites with the hidden states of an open population."""
         return on_full(self.model, self.sites)
+
+    def of_group(self, member: int) -> Problem:
+        """The individuals of one group, of which nothing was seen by itself."""
+        assert self.stack is not None
+        one = self.stack.members[member]
+        size = one.size if self.groups is None else self.groups[one.name].size
+        return self._twin(self.stack.own_model(member), (), (), population=size, groups=None, tracks=())
 
     @cached_property
     def parts(self) -> tuple[Problem, ...]:
@@ -169,6 +178,8 @@ class Problem:
     @cached_property
     def log_offset(self) -> float:
         """What is added to the log evidence of `core`: the tracks' probability, less that of the groups' sizes."""
+        if not self.size_known:
+            return 0.0  # sizes are weighed with their own
         offset = 0.0 if self.stack is None else -self.stack.log_sizes
         if self.tracks:
             tree = self.model.rooted()
@@ -209,7 +220,8 @@ class Problem:
     def typical_population(self) -> int:
         """N, or one that is large enough to plan with."""
         low, high = self.size_bounds
-        if isinstance(self.population, SizeLaw) and self.population.mean > 1e6 * (low + 1):
+        others = self.population.others if isinstance(self.population, WithOthers) else 0
+        if isinstance(self.population, SizeLaw) and self.population.mean > 1e6 * (low - others + 1):
             seen = [float(np.abs(site.noise.counts).sum()) for site in self.sites]
             high = min(high, max(low, 4 * round(max(seen, default=0.0)) + 100))
         return max(high, 1)
@@ -292,6 +304,13 @@ class Problem:
         faults = Faults(ProblemError)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         faults.raise_any()
+        if self.groups is not None:
+            return Problem(groups=_sized(self.groups, number), observations=self.observations)
+        counted = self.records[0] if self.tracks else None
+        if counted is not None and not isinstance(number, SizeLaw) and len(counted) > number:
+            raise ProblemError(
+                f"population is {number}, with {len(counted)} tracked individuals among them: give more"
+            )
         _check_sites(*self.full, number, faults)
         faults.raise_any()
         twin = self._twin(self.model, self.observations, self.sites, population=number)
@@ -386,16 +405,53 @@ def _stacked(groups: Any, others: tuple[Any, ...], faults: Faults) -> Stack:
             faults.add(
                 name, "cannot stand beside groups, which have their own models and sizes: leave it out"
             )
-    sizes = []
-    for name, group in groups.items():
-        try:
-            sizes.append(whole_number(group.size, f"the size of the group {name!r}", least=1))
-        except ModelError as error:
-            faults.add("groups", str(error))
+    sizes = _group_sizes(groups, faults)
     stack = members_of(groups, sizes, faults) if not faults else None
     faults.raise_any()
     assert stack is not None
     return stack
+
+
+_GUESSED_SIZE = 1000
+"""Individuals of a group without a known size in the mixture that names the cells; its shares are used for nothing else."""
+
+
+def _group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> list[int]:
+    """The size of every group; a guess for the one that has a law."""
+    sizes = []
+    free = [name for name, group in groups.items() if isinstance(group.size, SizeLaw)]
+    for name, group in groups.items():
+        try:
+            size = _GUESSED_SIZE if name in free else group.size
+            sizes.append(whole_number(size, f"the size of the group {name!r}"))
+        except ModelError as error:
+            faults.add("groups", str(error))
+    if len(free) > 1:
+        faults.add(
+            "groups", f"{shown(free)} have no known size: at most one group may; give the others a number"
+        )
+    if not faults and sum(sizes) == 0:
+        faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
+    return sizes
+
+
+def _total(groups: Mapping[Hashable, Group], stack: Stack) -> int | SizeLaw:
+    """How many individuals all groups have."""
+    laws = [group.size for group in groups.values() if isinstance(group.size, SizeLaw)]
+    return WithOthers(laws[0], stack.population - _GUESSED_SIZE) if laws else stack.population
+
+
+def _sized(groups: Mapping[Hashable, Group], total: int | SizeLaw) -> dict[Hashable, Group]:
+    """The groups with so many individuals in all: what the known ones leave is the group without a known size."""
+    free = [name for name, group in groups.items() if isinstance(group.size, SizeLaw)]
+    if not free or isinstance(total, SizeLaw):
+        raise ProblemError(
+            "the groups say how many individuals there are: make a Problem(groups=...) with other sizes"
+        )
+    rest = total - sum(int(group.size) for group in groups.values() if not isinstance(group.size, SizeLaw))
+    if rest < 0:
+        raise ProblemError(f"population is {total}, fewer than the known groups have")
+    return {name: Group(group.model, rest) if name in free else group for name, group in groups.items()}
 
 
 def _check_tracks(problem: Problem) -> None:
@@ -407,11 +463,9 @@ def _check_tracks(problem: Problem) -> None:
             "observations",
             "Tracks beside a dispersion: whom a tagged individual moves with is not known; leave one out",
         )
-    if counted is not None and len(counted) > problem.population:
-        faults.add(
-            "observations",
-            f"{len(counted)} tracked individuals are counted in a population of N = {problem.population}",
-        )
+    if counted is not None and len(counted) > problem.size_bounds[1]:
+        text = f"{len(counted)} tracked individuals are counted in a population of N = {problem.population}"
+        faults.add("observations", text)
     tree = problem.model.rooted()
     assert tree is not None
     for records in problem.records:

@@ -16,6 +16,8 @@ from headcount.observe import Problem
 from headcount.observe._groups import View
 from headcount.observe._open import OpenView
 from headcount.posterior._beliefs import Beliefs, Promises
+from headcount.posterior._mixture import MixtureBeliefs
+from headcount.posterior._sizes import Sizes
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -142,15 +144,25 @@ def one_group(posterior: Posterior, name: Hashable) -> Posterior:
             f"the groups are {shown(names)}" if names else "the problem has none"
         )
         raise ValueError(message)
-    if not isinstance(beliefs, GroupBeliefs):
-        raise ValueError("this posterior was made without its groups: infer again")
     k = names.index(name)
-    own = GroupBeliefs(beliefs.base, View(stack, k), None, beliefs.diagnostics)
-    return Posterior(
-        Problem(stack.own_model(k), stack.members[k].size),
-        posterior.settings,
-        replace(posterior.outcome, beliefs=own),
-    )
+    group = problem.of_group(k)
+    known = sum(m.size for j, m in enumerate(stack.members) if j != k)
+    own = _narrowed(beliefs, k, None if group.size_known else known)
+    return Posterior(group, posterior.settings, replace(posterior.outcome, beliefs=own))
+
+
+def _narrowed(beliefs: Beliefs, member: int, others: int | None) -> Beliefs:
+    """Beliefs about one group; ``others`` is the number of all other individuals, where the group's own is not known."""
+    if isinstance(beliefs, MixtureBeliefs):
+        parts = tuple(_narrowed(part, member, None) for part in beliefs.parts)
+        sizes = beliefs.sizes
+        own = None if sizes is None or others is None else Sizes(sizes.values - others, sizes.probabilities)
+        return replace(beliefs, parts=parts, sizes=own, log_evidence=None)
+    if not isinstance(beliefs, GroupBeliefs) or not isinstance(beliefs.view, View):
+        raise ValueError(
+            "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
+        )
+    return GroupBeliefs(beliefs.base, View(beliefs.view.stack, member), None, beliefs.diagnostics)
 
 
 def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFrame:

@@ -24,11 +24,12 @@ from headcount.errors import ModelError
 from headcount.individual import MarkovChain, OpenChain, Records, record_log_prob
 from headcount.labels import plain, shown
 from headcount.observe import Tracks
-from headcount.observe._open import OpenView
+from headcount.observe._groups import View
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
 from headcount.posterior._groups import GroupBeliefs
 from headcount.posterior._interval import tails
+from headcount.posterior._mixture import MixtureBeliefs
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Counts, Index
-    from headcount.observe._groups import View
     from headcount.posterior._posterior import Posterior
 
 CONNECTIVITY_DRAWS = 400
@@ -46,12 +46,15 @@ CONNECTIVITY_DRAWS = 400
 def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
     """The posterior on the chain of (group, cell), and how its states are seen, where there are groups; as it is elsewhere."""
     beliefs, problem = posterior.beliefs, posterior.problem
-    if not isinstance(beliefs, GroupBeliefs):
+    parts = beliefs.parts if isinstance(beliefs, MixtureBeliefs) else (beliefs,)
+    views = [part.view for part in parts if isinstance(part, GroupBeliefs) and isinstance(part.view, View)]
+    if len(views) < len(parts) or views[0].member is not None:
         return posterior, None
-    if isinstance(beliefs.view, OpenView) or beliefs.view.member is not None:
-        return posterior, None
-    outcome = replace(posterior.outcome, beliefs=beliefs.base)
-    return type(posterior)(problem.core, posterior.settings, outcome), beliefs.view
+    bases = [part.base for part in parts if isinstance(part, GroupBeliefs)]
+    base = replace(beliefs, parts=bases) if isinstance(beliefs, MixtureBeliefs) else bases[0]
+    closed = problem if problem.size_known else problem.with_population(problem.typical_population)
+    outcome = replace(posterior.outcome, beliefs=base)
+    return type(posterior)(closed.core, posterior.settings, outcome), views[0]
 
 
 def individual_chain(posterior: Posterior) -> MarkovChain:
@@ -190,7 +193,7 @@ def connectivity(
     """See `Posterior.connectivity`."""
     import pandas as pd
 
-    model = posterior.problem.model
+    model, everybody = posterior.problem.model, posterior.population.mean
     posterior, view = _unfolded(posterior)
     chain = individual_chain(posterior)
     first = _index(model.variables, t0, "t0")
@@ -219,7 +222,7 @@ def connectivity(
             "from": np.repeat(np.array(names_a, dtype=object), len(names_b)),
             "to": np.tile(np.array(names_b, dtype=object), len(names_a)),
             "share": (arrived / started[:, None]).ravel(),
-            "mean": (posterior.population.mean * arrived).ravel(),
+            "mean": (everybody * arrived).ravel(),
         }
     )
     if not posterior.beliefs.has_spread or not posterior.beliefs.has_draws:
