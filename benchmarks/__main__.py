@@ -26,6 +26,7 @@ CLAIMS = {
     "learning": "benchmarks.learning",
     "starts": "benchmarks.starts",
     "fit_check": "benchmarks.fit_check",
+    "learned": "benchmarks.learned",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

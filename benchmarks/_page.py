@@ -23,6 +23,7 @@ TITLES = {
     "many": "Many problems",
     "limits": "Against the machine's limits",
     "learning": "Learning",
+    "learned": "Intervals after a fit",
     "starts": "Several maxima",
 }
 
