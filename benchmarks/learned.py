@@ -6,6 +6,7 @@ from the prior, Dirichlet(1)); Poisson counts. Looked at are entries whose prior
 
 from __future__ import annotations
 
+import itertools
 from time import perf_counter
 from typing import Any
 
@@ -82,7 +83,7 @@ def _covered(setting: Any, world: Any) -> dict[str, Any] | None:
         return None
     post = found.posterior
     times = world.model.times
-    groups = {"nodes": [(t,) for t in times], "flows": list(zip(times, times[1:], strict=False))}
+    groups = {"nodes": [(t,) for t in times], "flows": list(itertools.pairwise(times))}
     made: dict[str, Any] = {"cost": (perf_counter() - fitted) / (fitted - begun)}
     for how, answer in (("integrated", post), ("plug-in", found.plug_in)):
         made[how] = {what: _share(answer, world, scopes) for what, scopes in groups.items()}
