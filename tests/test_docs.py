@@ -128,6 +128,17 @@ def test_every_picture_has_a_script() -> None:
     assert not orphans
 
 
+def test_the_site_has_its_live_report(hooks: ModuleType, tmp_path: Path) -> None:
+    """The home page's frame shows a page that the build makes from a stored result of real data."""
+    config = MkDocsConfig()
+    config.docs_dir, config.site_dir = str(DOCS), str(tmp_path)
+    hooks.on_post_build(config)
+    home = (DOCS / "index.md").read_text(encoding="utf-8")
+    for name, title in hooks.LIVE.items():
+        assert f'src="live/{name}.html"' in home
+        assert f"<title>{title}</title>" in (tmp_path / "live" / f"{name}.html").read_text(encoding="utf-8")
+
+
 def test_pages_ask_no_other_host() -> None:
     """The theme's fonts, scripts and styles all come with the site."""
     made = settings()

@@ -223,3 +223,13 @@ def test_classes_are_told_apart_without_red_or_green(eye: str) -> None:
     seen = [np.array(LESS[eye]) @ np.array(to_rgb(colour)) ** 2.2 for colour, _ in CERTAINTY.values()]
     gaps = [np.linalg.norm(a - b) for k, a in enumerate(seen) for b in seen[k + 1 :]]
     assert min(gaps) > 0.15
+
+
+def test_counts_are_divided_by_their_rate() -> None:
+    """With a rate the dots are individuals: what was counted, divided by how many counts one individual gives."""
+    nodes = chain().nodes
+    plain = plot.observed_against_inferred(nodes, cells=[0]).numbers["observed"]
+    scaled = plot.observed_against_inferred(nodes, cells=[0], rate=0.5).numbers["observed"]
+    np.testing.assert_allclose(scaled, 2 * plain)
+    each = plot.observed_against_inferred(nodes, cells=[0], rate=np.where(nodes["time"] == 0, 0.25, 1.0))
+    assert each.numbers["observed"].iloc[0] == 4 * plain.iloc[0]

@@ -46,12 +46,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "bars": chain(places=False),
         "network": network(),
         "wicked": wicked,
-        "rate": chain(attributes=attributes(counts_per_individual=0.4)),
+        "rate": chain(attributes=attributes(counts_per_individual=0.4), check=checked(RESULT)),
         "areas": dataclasses.replace(RESULT, shapes=squares(RESULT)),
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
     }
     return {name: report.write(result, folder / f"{name}.html") for name, result in results.items()}
+
+
+def checked(result: Result) -> pd.DataFrame:
+    """A check of every count: residuals that rise with the cell, and their PIT."""
+    table = result.nodes[["time", "cell"]].assign(sd=1.0, residual=result.nodes["cell"] / 2 - 2.0)
+    return table.assign(pit=(table["cell"] + 0.5) / 9)
 
 
 def squares(result: Result) -> dict[Any, list[np.ndarray]]:
@@ -266,6 +272,26 @@ def test_counts_are_drawn_on_the_scale_of_individuals(browser: Browser, pages: d
     assert drawn["name"] == "counted, scaled to individuals"
     assert drawn["y"] == pytest.approx((seen / 0.4).tolist(), rel=1e-6, nan_ok=True)
     assert "which stands for" in browser.driver.find_element("id", "here").text
+
+
+def test_surprises_can_be_seen(browser: Browser, pages: dict[str, Path]) -> None:
+    """Where the fit was checked, cells can be coloured by residuals and the PIT is drawn; elsewhere neither is offered."""
+    browser.open(pages["rate"])
+    pick(browser, "colour", "residual")
+    fills = browser.run("return [...document.querySelectorAll('.discs .disc')].map((d) => d.style.fill)")
+    assert fills[0] != fills[8]
+    assert fills[4] == "rgb(216, 216, 220)"  # no surprise: the middle of the scale
+    browser.run(
+        "document.getElementById('about').open = true; document.getElementById('check-box').open = true"
+    )
+    bars = "return document.getElementById('check-chart').data?.[0].y"
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    shares = WebDriverWait(browser.driver, 30).until(lambda d: d.execute_script(bars))
+    assert sum(shares) == pytest.approx(1.0)
+    browser.open(pages["map"])
+    assert browser.run("return document.querySelector('#colour [value=residual]')") is None
+    assert browser.run("return document.getElementById('check-box').hidden")
 
 
 def test_ground_lies_under_degrees(browser: Browser, pages: dict[str, Path]) -> None:

@@ -10,7 +10,7 @@ from headcount.plot._frames import chosen, level_of, percent, printed, require
 from headcount.plot._picture import BLUE, VERMILION, Picture, look, panels
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -24,10 +24,12 @@ def observed_against_inferred(
     *,
     cells: Iterable[Hashable] | None = None,
     level: float | None = None,
+    rate: float | Sequence[float] | None = None,
 ) -> Picture:
     """Mean and interval of the count over time, one panel per cell, with what was observed as dots.
 
-    Times that nobody observed have no dot. A hollow dot stands where the interval is not reliable.
+    Times that nobody observed have no dot. A hollow dot stands where the interval is not reliable. Counts are divided by the ``rate``, so
+    that both are numbers of individuals.
 
     Parameters
     ----------
@@ -35,6 +37,8 @@ def observed_against_inferred(
         ``time, cell, observed, mean, lower, upper, reliable``.
     cells : iterable, optional
         Which cells; the twelve fullest if left out.
+    rate : float or one per row, optional
+        Counts that one individual is expected to give (``Result.attributes["counts_per_individual"]``); 1 if left out.
 
     Returns
     -------
@@ -44,6 +48,9 @@ def observed_against_inferred(
     columns = ["time", "cell", "observed", "mean", "lower", "upper", "reliable"]
     require(nodes, columns, name="nodes")
     level = level_of(nodes, level)
+    scaled = rate is not None and bool(np.any(np.asarray(rate, dtype=float) != 1))
+    if rate is not None:
+        nodes = nodes.assign(observed=nodes["observed"] / np.asarray(rate, dtype=float))
     totals = nodes.groupby("cell", sort=False)["mean"].sum().sort_values(ascending=False, kind="stable")
     known = totals.index.tolist()
     shown = known[:MOST_CELLS] if cells is None else chosen(cells, known, what="cells", most=len(known))
@@ -54,7 +61,7 @@ def observed_against_inferred(
         figure, grid = panels(len(shown), columns=4, width=2.6, height=1.9, sharex=True)
         position = _positions(nodes["time"].unique())
         for cell, axes in zip(shown, grid, strict=True):
-            _draw(axes, numbers[numbers["cell"] == cell], position, level)
+            _draw(axes, numbers[numbers["cell"] == cell], position, level, scaled)
             axes.set_title(f"cell {printed(cell)}")
         handles, texts = grid[0].get_legend_handles_labels()
         figure.legend(handles, texts, loc="outside lower center", ncols=len(texts))
@@ -76,7 +83,7 @@ def _positions(times: Any) -> dict[Any, Any]:
     return {time: k for k, time in enumerate(values.tolist())}
 
 
-def _draw(axes: Axes, rows: pd.DataFrame, position: dict[Any, Any], level: float) -> None:
+def _draw(axes: Axes, rows: pd.DataFrame, position: dict[Any, Any], level: float, scaled: bool) -> None:
     times = rows["time"].tolist()
     x = np.array([position[t] for t in times])
     banded = rows["lower"].notna().to_numpy()
@@ -94,9 +101,10 @@ def _draw(axes: Axes, rows: pd.DataFrame, position: dict[Any, Any], level: float
     axes.plot(x, rows["mean"], color=BLUE, label="mean")
     sure = rows["reliable"].to_numpy(dtype=bool)
     style: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.6, "color": VERMILION}
-    axes.plot(x[sure], rows["observed"].to_numpy()[sure], label="observed", **style)
+    seen = "observed ÷ rate" if scaled else "observed"
+    axes.plot(x[sure], rows["observed"].to_numpy()[sure], label=seen, **style)
     hollow = style | {"markerfacecolor": "white", "markeredgewidth": 0.9}
-    axes.plot(x[~sure], rows["observed"].to_numpy()[~sure], label="observed, interval not reliable", **hollow)
+    axes.plot(x[~sure], rows["observed"].to_numpy()[~sure], label=f"{seen}, interval not reliable", **hollow)
     axes.set_ylim(bottom=min(0.0, float(np.nanmin(rows[["lower", "mean"]].to_numpy()))))
     axes.margins(x=0.02)
     if x.dtype.kind == "M":

@@ -51,6 +51,7 @@ def payload(result: Result) -> dict[str, Any]:
         "flowsInAll": len(result.flows),
         "places": _places(result, cells),
         "rate": _rate(result, nodes),
+        "check": _check(result, times, cells),
         "nodes": _node_columns(nodes, times, cells),
         "flows": _flow_columns(flows, times, cells, is_chain=result.is_chain),
         "trace": _curves(result.trace),
@@ -106,6 +107,18 @@ def _rate(result: Result, nodes: pd.DataFrame) -> float | list[float | None] | N
     if isinstance(given, list):
         return [given[k] if k < len(given) else None for k in nodes.index.tolist()]
     return given
+
+
+def _check(result: Result, times: list[Any], cells: list[Any]) -> dict[str, Any] | None:
+    """Residual (sds) and PIT of the counts of single cells on the page; None where the fit was not checked."""
+    if result.check is None or not result.is_chain:
+        return None
+    known = result.check[result.check["time"].isin(times) & result.check["cell"].isin(cells)]
+    known = known[known["sd"] > 0]
+    if known.empty:
+        return None
+    ends = {"t": codes(known["time"], times), "c": codes(known["cell"], cells)}
+    return ends | {name: numbers(known[name]) for name in ("residual", "pit")}
 
 
 def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:

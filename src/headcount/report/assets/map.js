@@ -7,6 +7,10 @@ const changes = nodes.mean.map((mean, row) => {
   return next === undefined || mean === null || nodes.mean[next] === null ? null : nodes.mean[next] - mean;
 });
 
+// How far a count lies from what all others let one expect, in standard deviations; null where it was not checked.
+const residualOf = nodes.mean.map(() => null);
+if (data.check) data.check.residual.forEach((value, k) => { const row = nodeAt[data.check.t[k]].get(data.check.c[k]); if (row !== undefined) residualOf[row] = value; });
+
 const ramp = (colours) => (share) => {
   const at = Math.min(1, Math.max(0, share)) * (colours.length - 1), k = Math.min(colours.length - 2, Math.floor(at)), part = at - k;
   const [a, b] = [colours[k], colours[k + 1]].map((c) => [1, 3, 5].map((j) => parseInt(c.slice(j, j + 2), 16)));
@@ -25,6 +29,7 @@ const COLOURS = {
   mean: { title: "individuals", low: 0, high: Math.sqrt(fullest), root: true, scale: () => ramp(isDark() ? DEEP : BLUES), value: (r) => Math.sqrt(Math.max(0, nodes.mean[r] ?? 0)) },
   change: { title: "change to the next time", low: -robust(changes.map(Math.abs)), high: robust(changes.map(Math.abs)), scale: () => ramp(PURPLE_ORANGE), value: (r) => changes[r] ?? 0 },
   sd: { title: "uncertainty (± individuals)", low: 0, high: robust(nodes.sd), scale: () => ramp(AMBER), value: (r) => nodes.sd[r] ?? 0 },
+  residual: { title: "counted less or more than expected (sds)", low: -3, high: 3, scale: () => ramp(PURPLE_ORANGE), value: (r) => residualOf[r] ?? 0 },
   none: null,
 };
 
@@ -106,7 +111,7 @@ const widest = (groups) => Math.min(15, Math.max(5, 0.3 * room(groups)));
 const widthOf = (mean, groups) => Math.max(1, widest(groups) * Math.min(1.25, mean / moveScale));
 
 // A curved arrow in pixels from p to q, bending to the left: b(s) = (1−s)²p + 2s(1−s)c + s²q; thin at its start, so that short ones show their direction too.
-function arrow(p, q, width, gaps) {
+function arrow(p, q, wanted, gaps) {
   const along = [q[0] - p[0], q[1] - p[1]], length = Math.hypot(...along) || 1, bend = 0.18, steps = 10;
   const c = [(p[0] + q[0]) / 2 + bend * along[1], (p[1] + q[1]) / 2 - bend * along[0]];
   const at = (s) => [0, 1].map((k) => (1 - s) ** 2 * p[k] + 2 * s * (1 - s) * c[k] + s ** 2 * q[k]);
@@ -116,7 +121,8 @@ function arrow(p, q, width, gaps) {
   };
   const free = length - gaps[0] - gaps[1], hop = free < 10;
   const [before, after] = hop ? [length * 0.2, length * 0.2] : gaps;
-  const head = Math.min(Math.max(5, 1.9 * width), 0.55 * (length - before - after)), wing = Math.max(head * 0.58, width * 0.75);
+  // A short arrow is narrow too: as wide as long it would be a diamond, which points both ways.
+  const seen = length - before - after, width = Math.min(wanted, 0.34 * seen), head = Math.min(Math.max(5, 1.9 * width), 0.55 * seen), wing = Math.max(head * 0.52, width * 0.8);
   const first = before / length, neck = 1 - (after + head) / length, one = [], other = [];
   for (let k = 0; k <= steps; k += 1) {
     const s = first + (neck - first) * k / steps, half = width / 2 * (0.25 + 0.75 * k / steps), [x, y] = at(s), [u, v] = normal(s);

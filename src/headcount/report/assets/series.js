@@ -63,6 +63,24 @@ function caption() {
   box.textContent = `${count(moved)} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them.`;
 }
 
+// Histogram of the probability of a smaller count, with the band that holds 95 % of the bars where the model is right.
+function checkChart() {
+  const pit = (data.check?.pit ?? []).filter((v) => v !== null), bars = 10;
+  byId("check-box").hidden = pit.length < 20;
+  if (byId("check-box").hidden) return;
+  const share = Array.from({ length: bars }, (_, k) => pit.filter((v) => Math.min(bars - 1, Math.floor(v * bars)) === k).length / pit.length);
+  const even = 1 / bars, width = 1.96 * Math.sqrt(even * (1 - even) / pit.length);
+  const paint = () => {
+    if (!byId("check-box").open) return;
+    draw("check-chart", [{ type: "bar", x: share.map((_, k) => (k + 0.5) / bars), y: share, width: 0.95 / bars, marker: { color: css("accent") }, hoverinfo: "skip" }], {
+      height: 240, margin: { l: 10, r: 14, t: 10, b: 40 }, dragmode: false, xaxis: axis({ range: [0, 1], title: { text: "probability of a smaller count" } }), yaxis: axis({ rangemode: "tozero", title: { text: "share of the counts" } }),
+      shapes: [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: Math.max(0, even - width), y1: even + width, fillcolor: tint(css("accent"), 0.12), line: { width: 0 } }],
+    });
+  };
+  byId("check-box").addEventListener("toggle", paint);
+  onChange((what) => { if (what.includes("theme")) paint(); });
+}
+
 // Curves of the run: one panel per quantity, at most two; `falls` have a logarithmic axis.
 function curves(id, box, table, wanted, falls, goal) {
   const names = table === null ? [] : wanted.filter((name) => table[name]?.some((v) => v !== null)).slice(0, 2);

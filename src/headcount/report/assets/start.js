@@ -49,6 +49,8 @@ function arrange() {
     byId("map-title").textContent = "Counts, variable by variable";
   }
   if (window.innerWidth > 700) byId("options").open = true;
+  if (!data.check) byId("colour").querySelector('[value="residual"]').remove();
+  checkChart();
   curves("trace-chart", "trace-box", data.trace, ["residual", "log_evidence"], ["residual"], data.tolerance);
   curves("ascent-chart", "ascent-box", data.ascent, ["objective", "evidence", "error", "residual"].filter((name) => name !== "evidence" || !data.ascent?.objective), ["error", "residual"], null);
 }
