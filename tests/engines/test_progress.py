@@ -6,6 +6,11 @@ import os
 import pty
 import subprocess
 import sys
+import types
+
+import pytest
+
+from headcount.engines._progress import Progress
 
 SCRIPT = """
 import headcount as hc
@@ -49,3 +54,23 @@ def test_who_wants_none_and_pipes_stay_silent():
         [sys.executable, "-c", SCRIPT.format(options="")], capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
+
+
+def test_a_notebook_gets_one_line_that_is_written_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a notebook's kernel the bar is text with carriage returns, and is wiped at the end."""
+
+    class ZMQInteractiveShell:
+        pass
+
+    shell = types.SimpleNamespace(get_ipython=ZMQInteractiveShell)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    with Progress("TiltedEP", 4, patience=0.0) as bar:
+        for _ in range(4):
+            bar.advance(0.5)
+    said = capsys.readouterr().err
+    assert "\rTiltedEP" in said
+    assert "4/4  residual 5.00e-01" in said
+    assert said.endswith("\r")
+    assert not said.split("\r")[-2].strip()

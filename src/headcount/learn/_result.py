@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount._html import card
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
 from headcount.learn._climb import Optimum
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 
 FILE_KIND = "headcount fit"
+_SHOWN_ESTIMATES = 12
+"""Rows of estimates that a notebook shows."""
 
 
 class FitNotConvergedError(RuntimeError):
@@ -112,6 +115,22 @@ class Fit:
         )
         more = ", …" if len(self.natural.names) > 6 else ""
         return f"<Fit by {self.method} with {self.engine}: {self.status.value}, evidence {self.evidence:.6g}, {shown}{more}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how the search went, what a reader should know, and the first estimates."""
+        table = self.table().head(_SHOWN_ESTIMATES)
+        numbers = [c for c in table.columns if c != "parameter"]
+        rows = [
+            [str(row["parameter"]), *(f"{row[c]:.4g}" for c in numbers)] for row in table.to_dict("records")
+        ]
+        facts = {
+            "status": f"{self.status.value}: {self.method} with {self.engine}, {self.e_steps} E-steps, {self.seconds:.2g} s",
+            "log evidence": f"{self.evidence:.6g}",
+            "parameters": len(self.natural.names),
+            "note": "; ".join(self.notes),
+            "ask": "fit.table(), fit.weights, fit.posterior, fit.forecast(…), fit.trace",
+        }
+        return card("Fit", facts, table=(["parameter", *numbers], rows), caption="estimates")
 
     @cached_property
     def families(self) -> tuple[Family, ...]:

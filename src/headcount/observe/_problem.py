@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
+from headcount._html import card, heat_map
 from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
 from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, join_records, record_log_prob
@@ -112,6 +113,30 @@ class Problem:
         )
         if tracks:
             _check_tracks(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the model, the population, what was observed of what, and the counts as a thumbnail."""
+        model = self.model
+        sizes = {len(states) for states in model.states.values()}
+        seen: dict[str, int] = {}
+        for site in self.sites:
+            name = type(site.noise).__name__
+            seen[name] = seen.get(name, 0) + len(site)
+        counts = np.full((len(model.variables), max(sizes)), np.nan)
+        rows = {(v,): k for k, v in enumerate(model.variables)}
+        for site in self.sites:
+            if site.scope in rows and site.weights is None:
+                counts[rows[site.scope], site.index] = site.noise.counts
+        facts = {
+            "model": f"{type(model).__name__}: {len(model.variables)} times or variables, {max(sizes)} cells or states",
+            "population": f"{self.population:,}" if isinstance(self.population, int) else self.population,
+            "observed": ", ".join(f"{n:,} counts with {noise} noise" for noise, n in seen.items())
+            or "nothing",
+            "nodes observed": f"{np.isfinite(counts).sum():,} of {sum(len(s) for s in model.states.values()):,}",
+            "moves together": self.dispersion,
+            "next": "hc.infer(problem), hc.engines.select(problem)",
+        }
+        return card("Problem", facts, thumbnail=heat_map(counts, "observed counts (grey: nobody looked)"))
 
     @cached_property
     def records(self) -> tuple[Records | None, Records | None]:

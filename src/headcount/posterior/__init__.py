@@ -5,6 +5,7 @@ from headcount.posterior._fit_check import FitCheck
 from headcount.posterior._mixture import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._outcome import NotConvergedError, Outcome, Status
 from headcount.posterior._posterior import Estimate, Posterior, Total
+from headcount.posterior._stored import StoredEstimate, StoredPosterior
 
 __all__ = [
     "Beliefs",
@@ -17,5 +18,7 @@ __all__ = [
     "Posterior",
     "Promises",
     "Status",
+    "StoredEstimate",
+    "StoredPosterior",
     "Total",
 ]

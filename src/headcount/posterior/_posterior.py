@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from headcount.posterior._outcome import Status
 from headcount.posterior._sizes import PopulationEstimate, Sizes
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Hashable, Mapping, Sequence
 
     import pandas as pd
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from headcount.posterior._beliefs import Beliefs, Promises
     from headcount.posterior._fit_check import FitCheck
     from headcount.posterior._outcome import Named, Outcome
+    from headcount.posterior._stored import StoredPosterior
 
     Array = NDArray[np.float64]
     Scope = tuple[Hashable, ...]
@@ -94,6 +97,11 @@ class Estimate:
         """Where the interval can be trusted."""
         return self._labelled(self.posterior.reliable_table(self.scope), "reliable")
 
+    def _repr_html_(self) -> str:
+        from headcount.posterior._cards import estimate_card
+
+        return estimate_card(self)
+
     def covariance(self, other: Estimate | None = None) -> Array:
         """Covariance of the flattened table with itself, or with another estimate's."""
         return self.posterior.beliefs.covariance(self.scope, self.scope if other is None else other.scope)
@@ -136,6 +144,11 @@ class Total:
     level: float
 
 
+def pictures(result: Any) -> Any:
+    """Pictures of a result. They lie above this package: the module is looked up when a picture is asked for, as pandas does it."""
+    return import_module("headcount.plot").Pictures(result)
+
+
 class Posterior:
     """Counts and flows given the data: labelled means, spreads, intervals and draws, with the status of the run."""
 
@@ -149,6 +162,25 @@ class Posterior:
         )
         known = "fit_check" in vars(self) or sum(map(len, self.problem.sites)) <= SHOWN_COUNTS
         return f"{text}. {self.fit_check.verdict}>" if known else f"{text}>"
+
+    def _repr_html_(self) -> str:
+        from headcount.posterior._cards import posterior_card
+
+        return posterior_card(self)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> StoredPosterior:
+        """What :meth:`save` or ``headcount infer`` wrote, to be asked for means, spreads, intervals, draws and totals."""
+        from headcount.posterior._stored import load
+
+        return load(path)
+
+    @cached_property
+    def plot(self) -> Any:
+        """Pictures: ``post.plot.counts()``, ``post.plot.flows(5)``, ``post.plot.net()``, ``post.plot.series()`` and others."""
+        from headcount.posterior._result import Result
+
+        return pictures(Result.of(self))
 
     @property
     def beliefs(self) -> Beliefs:

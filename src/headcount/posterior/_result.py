@@ -68,6 +68,13 @@ class Result:
     check: pd.DataFrame | None = None
 
     @property
+    def plot(self) -> Any:
+        """Pictures: ``result.plot.counts()``, ``result.plot.flows(time)`` and others."""
+        from headcount.posterior._posterior import pictures
+
+        return pictures(self)
+
+    @property
     def level(self) -> float:
         """The probability that an interval holds its count: 0.9 for the ends at 5 % and 95 %."""
         return float(self.attributes["interval_level"])

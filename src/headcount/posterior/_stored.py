@@ -1,0 +1,295 @@
+"""A posterior read from a file: what can be asked of it without its engine: means, spreads, intervals, draws and totals."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount._netcdf import DamagedFileError, read_tree
+from headcount.labels import coordinate, meant, shown
+from headcount.posterior._dataset import result_of
+from headcount.posterior._interval import quantiles, tails
+from headcount.posterior._outcome import Status
+from headcount.posterior._posterior import Total, pictures
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Mapping
+
+    import pandas as pd
+    import xarray as xr
+    from numpy.typing import NDArray
+
+    from headcount.posterior._result import Result
+
+    Scope = tuple[Hashable, ...]
+
+_FILE = "posterior.nc"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredEstimate:
+    """One table of a stored posterior; its arrays have the labels of the model."""
+
+    values: xr.Dataset = field(repr=False)
+    scope: Scope
+    level: float
+    bound: float | None
+
+    @property
+    def mean(self) -> xr.DataArray:
+        """Expected counts."""
+        return self.values["mean"]
+
+    @property
+    def sd(self) -> xr.DataArray:
+        """Standard deviations; NaN from an engine that gives none."""
+        return self.values["sd"]
+
+    @property
+    def median(self) -> xr.DataArray:
+        """The smallest whole number that the count does not exceed with probability ½ or more."""
+        return self.values["median"]
+
+    @property
+    def reliable(self) -> xr.DataArray:
+        """Where the interval can be trusted."""
+        return self.values["reliable"].astype(bool)
+
+    def interval(self, level: float = 0.9, *, whole: bool = True) -> xr.Dataset:
+        """Central interval: as stored at the file's level, from the stored mean and standard deviation at any other."""
+        low, high = tails(level)
+        if whole and level == self.level:
+            found = self.values[["lower", "upper"]]
+        else:
+            mean, sd = self.mean, self.sd
+            ends = quantiles(mean.to_numpy(), sd.to_numpy() ** 2, (low, high), bound=self.bound, whole=whole)
+            unknown = np.isnan(sd.to_numpy())
+            made = {
+                n: mean.copy(data=np.where(unknown, np.nan, e))
+                for n, e in zip(("lower", "upper"), ends, strict=True)
+            }
+            found = self.values.assign(made)[["lower", "upper"]]
+        return found.assign_attrs(level=level)
+
+
+class StoredPosterior:
+    """What `Posterior.save` or ``headcount infer`` wrote, asked in the words of a `Posterior`.
+
+    There is no model and no engine in a file: what needs them (covariances, routes, predictions) is refused. Totals and draws come
+    from the joint draws in the file, ``post.save(path, draws=1000, draw_flows=True)`` for more of them and for flows.
+
+    Attributes
+    ----------
+    result
+        The tables of the file.
+    draws
+        Its joint draws, ``(chain, draw, ...)``.
+    """
+
+    def __init__(self, result: Result, draws: xr.Dataset) -> None:
+        self.result, self.draws = result, draws
+
+    def __repr__(self) -> str:
+        made = self.result.attributes.get("created_at", "unknown")
+        count = len(self.result.times)
+        return f"<StoredPosterior by {self.engine}: {self.status.value}, {count} times or variables, made at {made}>"
+
+    def _repr_html_(self) -> str:
+        from headcount.posterior._cards import stored_card
+
+        return stored_card(self)
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that made it."""
+        return str(self.result.attributes["engine"])
+
+    @property
+    def status(self) -> Status:
+        """How the run ended."""
+        return Status(self.result.attributes["status"])
+
+    @property
+    def log_evidence(self) -> float | None:
+        """log p(y), as the engine approximated it; None where it does not."""
+        found = self.result.attributes.get("log_evidence")
+        return None if found is None else float(found)
+
+    @property
+    def fit_check(self) -> Mapping[str, Any]:
+        """What the check of fit found: ``verdict`` in words, ``agrees`` and its numbers."""
+        return dict(self.result.attributes.get("fit_check", {}))
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """One row per iteration."""
+        return self.result.trace
+
+    @cached_property
+    def plot(self) -> Any:
+        """Pictures: ``plot.counts()``, ``plot.flows(time)``, ``plot.series()`` and others."""
+        return pictures(self.result)
+
+    def to_frame(self, what: str = "nodes") -> pd.DataFrame:
+        """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability, at the file's level."""
+        if what not in {"nodes", "flows"}:
+            raise ValueError(f"what is {what!r}: give 'nodes' or 'flows'")
+        return getattr(self.result, what).copy()
+
+    def node(self, variable: Hashable) -> StoredEstimate:
+        """Counts of one variable (for a chain: at one time)."""
+        name = self._known(variable)
+        first, second = self.result.nodes.columns[:2]
+        rows = self.result.nodes[self.result.nodes[first] == name]
+        return self._estimate((name,), rows, [second], [rows[second].tolist()])
+
+    def edge(self, u: Hashable, v: Hashable) -> StoredEstimate:
+        """Counts of a pair (for a chain: flows between two successive times)."""
+        one, two = self._known(u), self._known(v)
+        flows, times = self.result.flows, self.result.times
+        if self.result.is_chain:
+            if times.index(two) != times.index(one) + 1:
+                raise ValueError(f"flows lead from one time to the next: {one!r} is not followed by {two!r}")
+            rows = flows[flows["time"] == one]
+            return self._estimate((one, two), rows, ["origin", "dest"], [self.result.cells] * 2)
+        for (a, b), turned in (((one, two), False), ((two, one), True)):
+            rows = flows[(flows["variable"] == a) & (flows["other"] == b)]
+            if len(rows):
+                columns = ["other_state", "state"] if turned else ["state", "other_state"]
+                return self._estimate((one, two), rows, columns, [rows[c].unique().tolist() for c in columns])
+        raise ValueError(
+            f"there is no table of {one!r} and {two!r} in the file: pairs that the model joins are in it"
+        )
+
+    def _estimate(
+        self, scope: Scope, rows: pd.DataFrame, columns: list[str], labels: list[list[Any]]
+    ) -> StoredEstimate:
+        """The rows of a table as arrays; entries without a row are impossible: certainly zero."""
+        import pandas as pd
+        import xarray as xr
+
+        shape = tuple(len(names) for names in labels)
+        where = tuple(pd.Index(names).get_indexer(rows[c]) for names, c in zip(labels, columns, strict=True))
+        dims = [str(v) for v in scope]
+        coords = {dim: coordinate(names) for dim, names in zip(dims, labels, strict=True)}
+        arrays = {}
+        for name in ("mean", "median", "sd", "lower", "upper", "reliable"):
+            table = np.full(shape, float(name == "reliable"))
+            table[where] = rows[name].to_numpy(dtype=float)
+            arrays[name] = (dims, table)
+        bound = float(self.result.population) if (rows["mean"] >= 0).all() else None
+        return StoredEstimate(xr.Dataset(arrays, coords=coords), scope, self.result.level, bound)
+
+    def total(self, weights: Mapping[Any, Any], *, level: float = 0.9) -> Total:
+        """A weighted sum of entries, over one or several tables: ``{variable or (u, v): array of weights}``.
+
+        The mean is that of the file; the spread is that of the joint draws in it, so it has a Monte-Carlo error of about
+        1/√(2·draws) of itself (7 % of 100 draws).
+        """
+        low, high = tails(level)
+        mean, drawn, ends = 0.0, np.zeros(1), np.zeros(2)
+        for key, value in weights.items():
+            pair = isinstance(key, tuple) and key not in self.result.times
+            found = self.edge(*key) if pair else self.node(key)
+            table = np.broadcast_to(np.asarray(value, dtype=float), found.mean.shape)
+            mean += float((table * found.mean.to_numpy()).sum())
+            drawn = drawn + (self._drawn(found.scope) * table).reshape(self.size, -1).sum(axis=1)
+            ends += self.result.population * np.array([table.min(), table.max()])
+        variance = float(np.var(drawn, ddof=1))
+        whole = all(np.array_equal(np.rint(w), w) for w in weights.values())
+        found_ends = quantiles(
+            np.array([mean - ends[0]]),
+            np.array([variance]),
+            (low, 0.5, high),
+            bound=ends[1] - ends[0],
+            whole=whole,
+        )
+        lower, median, upper = (float(end[0]) + ends[0] for end in found_ends)
+        return Total(mean, median, float(np.sqrt(variance)), lower, upper, level)
+
+    @property
+    def size(self) -> int:
+        """How many joint draws the file holds; 0 where the engine gave none."""
+        return int(self.draws.attrs.get("draws", 0))
+
+    def sample(
+        self, size: int | None = None, *, rng: np.random.Generator | int | None = None
+    ) -> dict[Scope, xr.DataArray]:
+        """Joint draws from the file, without replacement: of every variable and, where they were saved, of flows.
+
+        ``size`` of them chosen with ``rng``, or all in their order.
+        """
+        self._require_draws()
+        if size is not None and size > self.size:
+            raise ValueError(
+                f"the file holds {self.size} draws, {size} are asked for: save it with draws={size}"
+            )
+        order = np.arange(self.size)
+        if size is not None and size < self.size:
+            if rng is None:
+                raise ValueError("a choice among the draws is random: give rng, or no size for all of them")
+            order = np.random.default_rng(rng).choice(self.size, size, replace=False)
+        times = self.result.times
+        scopes: list[Scope] = [(v,) for v in times]
+        if "flow" in self.draws:
+            scopes += itertools.pairwise(times)
+        made = {}
+        for scope in scopes:
+            estimate = self.node(*scope) if len(scope) == 1 else self.edge(*scope)
+            template = estimate.mean.expand_dims(draw=len(order))
+            made[scope] = template.copy(data=self._drawn(scope)[order]).rename("counts")
+        return made
+
+    def _require_draws(self) -> None:
+        if self.size < 2:
+            note = self.draws.attrs.get("note", "no draws were made")
+            raise ValueError(
+                f"there are no joint draws in the file ({note}): save it from an engine that draws"
+            )
+
+    def _drawn(self, scope: Scope) -> NDArray[Any]:
+        """The draws of one table, (draw, *table)."""
+        self._require_draws()
+        kind, row = ("count" if len(scope) == 1 else "flow"), None
+        if self.result.is_chain:
+            name, row = kind, self.result.times.index(scope[0])
+        else:
+            name = "_".join([kind, *(str(v).replace("/", "_") for v in scope)])
+        if name not in self.draws:
+            text = f"draws of {scope!r} are not in the file: save it with draw_flows=True, post.save(path, draw_flows=True)"
+            raise ValueError(text)
+        table = self.draws[name].to_numpy()[0]
+        return table if row is None else table[:, row]
+
+    def _known(self, variable: Hashable) -> Any:
+        known = self.result.times
+        name = meant(variable, known)
+        if name not in known:
+            raise ValueError(f"unknown variable {variable!r}: the file has {shown(known)}")
+        return name
+
+
+def load(path: str | os.PathLike[str]) -> StoredPosterior:
+    """Read a file that `Posterior.save` wrote, or the folder of a run.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        No such file, or one that holds something else or is damaged.
+    """
+    place = Path(path)
+    file = place / _FILE if place.is_dir() else place
+    remedy = "write one with Posterior.save or headcount infer"
+    if not file.exists():
+        raise FileNotFoundError(f"{file}: there is no such file: {remedy}")
+    try:
+        tree = read_tree(file)
+        return StoredPosterior(result_of(tree, path=file), tree["posterior"].to_dataset())
+    except (DamagedFileError, OSError, KeyError) as error:
+        raise ValueError(f"{file}: this is not a posterior of headcount ({error}): {remedy}") from error

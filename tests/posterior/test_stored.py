@@ -1,0 +1,120 @@
+"""A posterior read from a file answers as the one that was saved."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import headcount as hc
+from headcount.engines import Posterior, Status
+
+TIMES = [pd.Timestamp("2023-03-05") + pd.Timedelta(days=7 * k) for k in range(4)]
+MOVES = np.array([[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.1, 0.2, 0.7]])
+COUNTS = np.array([[520.0, 280, 180], [540, 280, 190], [530, 290, 200], [510, 300, 170]])
+
+
+@pytest.fixture(scope="module")
+def post() -> Posterior:
+    chain = hc.MarkovChain([0.5, 0.3, 0.2], MOVES, times=TIMES, cells=["p", "q", "r"])
+    return hc.infer(hc.Problem(chain, 1000, hc.Poisson(COUNTS)))
+
+
+def test_a_file_answers_what_the_posterior_does(post: Posterior, tmp_path: Path) -> None:
+    """Means, spreads, intervals at any level, medians and flags are those of the posterior; so are status, evidence and check."""
+    post.save(tmp_path / "post.nc")
+    back = Posterior.load(tmp_path / "post.nc")
+    assert back.status is Status.CONVERGED
+    assert back.engine == post.engine
+    assert back.log_evidence == pytest.approx(post.log_evidence, rel=1e-12)
+    assert back.fit_check["verdict"] == post.fit_check.verdict
+    for found, kept in (
+        (back.node("2023-03-12"), post.node("2023-03-12")),
+        (back.edge(*TIMES[:2]), post.edge(*TIMES[:2])),
+    ):
+        for name in ("mean", "sd", "median", "reliable"):
+            ours, theirs = getattr(found, name), getattr(kept, name)
+            assert ours.dims == theirs.dims
+            assert ours.to_numpy() == pytest.approx(theirs.to_numpy(), abs=1e-9)
+        for level in (0.9, 0.5):
+            for end in ("lower", "upper"):
+                assert np.array_equal(found.interval(level)[end], kept.interval(level)[end])
+        assert found.interval(0.5).attrs["level"] == 0.5
+    pd.testing.assert_frame_equal(
+        back.to_frame("flows")[["mean"]], post.to_frame("flows")[["mean"]], atol=1e-9
+    )
+    with pytest.raises(ValueError, match="not followed by"):
+        back.edge(TIMES[0], TIMES[2])
+    with pytest.raises(ValueError, match="unknown variable '2024-01-01'"):
+        back.node("2024-01-01")
+
+
+def test_totals_and_draws_come_from_the_draws_in_the_file(post: Posterior, tmp_path: Path) -> None:
+    """Totals agree with the posterior's within the error of the draws; flows need their draws, and what is not there is refused."""
+    post.save(tmp_path / "plain.nc")
+    post.save(tmp_path / "flows.nc", draws=400, draw_flows=True)
+    plain, full = Posterior.load(tmp_path / "plain.nc"), Posterior.load(tmp_path / "flows.nc")
+    for weights in (
+        {TIMES[1]: [1, 1, 0]},
+        {TIMES[1]: [1, 0, 0], TIMES[2]: [0, 1, 0]},
+        {tuple(TIMES[:2]): np.eye(3)},
+    ):
+        wanted, found = post.total(weights), full.total(weights)
+        assert found.mean == pytest.approx(wanted.mean, abs=1e-6)
+        assert found.sd == pytest.approx(wanted.sd, rel=0.15)  # four standard errors of 400 draws
+        assert abs(found.lower - wanted.lower) <= 0.5 * wanted.sd
+        assert float(found.median).is_integer()
+    assert plain.size == 100
+    assert len(plain.sample()[(TIMES[0],)]) == 100
+    some = full.sample(7, rng=1)
+    assert some[(TIMES[0],)].shape == (7, 3)
+    assert np.array_equal(some[tuple(TIMES[:2])].sum("2023-03-12 00:00:00"), some[(TIMES[0],)])
+    with pytest.raises(ValueError, match="draw_flows=True"):
+        plain.total({tuple(TIMES[:2]): np.eye(3)})
+    with pytest.raises(ValueError, match="the file holds 100 draws, 500 are asked for"):
+        plain.sample(500)
+    hc.infer(post.problem, "MAP").save(tmp_path / "map.nc")
+    silent = Posterior.load(tmp_path / "map.nc")
+    assert np.isnan(silent.node(TIMES[0]).interval(0.5).lower).all()
+    with pytest.raises(ValueError, match="no joint draws"):
+        silent.sample()
+
+
+def test_networks_come_back_too(tmp_path: Path) -> None:
+    """Tables by variable and pair, in either order of the pair."""
+    model = hc.Tree([0.5, 0.5], {"b": ("a", [[0.8, 0.2], [0.3, 0.7]])}, root="a")
+    post = hc.infer(hc.Problem(model, 100, hc.Poisson({"b": [40.0, 60.0]})), "TiltedEP")
+    post.save(tmp_path / "tree.nc", draw_flows=True)
+    back = Posterior.load(tmp_path / "tree.nc")
+    assert back.node("b").mean.to_numpy() == pytest.approx(post.node("b").mean.to_numpy())
+    assert back.edge("b", "a").mean.to_numpy() == pytest.approx(post.edge("b", "a").mean.to_numpy())
+    assert back.total({"a": [1, 0]}).sd == pytest.approx(post.total({"a": [1, 0]}).sd, rel=0.3)
+
+
+def test_what_is_no_posterior_is_refused(tmp_path: Path) -> None:
+    """A missing and a foreign file are named, with what to do."""
+    with pytest.raises(FileNotFoundError, match=r"none\.nc: there is no such file"):
+        Posterior.load(tmp_path / "none.nc")
+    (tmp_path / "text.nc").write_text("no")
+    with pytest.raises(ValueError, match="not a posterior of headcount"):
+        Posterior.load(tmp_path / "text.nc")
+
+
+def test_notebooks_show_cards(post: Posterior, tmp_path: Path) -> None:
+    """Problem, posterior, estimate, fit and stored posterior show status, fit, largest numbers and a picture, all text escaped."""
+    html = post._repr_html_()
+    for part in ("TiltedEP", "converged", post.fit_check.verdict, "<svg", "largest at", "post.plot.flows"):
+        assert part in html
+    assert "1000" in post.node(TIMES[0])._repr_html_()
+    assert "→" in post.edge(*TIMES[:2])._repr_html_()
+    asked = post.problem._repr_html_()
+    assert "12 of 12" in asked
+    assert "Poisson" in asked
+    post.save(tmp_path / "post.nc")
+    assert "Posterior from a file" in Posterior.load(tmp_path / "post.nc")._repr_html_()
+    features = np.array([np.eye(3), [[0.0, 1, 2], [1, 0, 1], [2, 1, 0]]])
+    fit = hc.fit(hc.LogisticChain(features, names=["stay", "far<b>"]), post.problem, "MAP", strict=False)
+    shown = fit._repr_html_()
+    assert "far&lt;b&gt;" in shown
+    assert "<b>}" not in shown
+    assert fit.status.value in shown
