@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import headcount as hc
+from headcount._atomic import OutputError
 from headcount.engines import PathGibbs, TiltedEP
 from headcount.io import _many
 
@@ -72,8 +73,8 @@ def test_one_that_fails_does_not_stop_the_others():
     assert found.to_frame()["status"].tolist() == ["failed"] * 4
 
 
-def test_a_second_run_computes_only_what_is_missing_changed_or_damaged(tmp_path, monkeypatch):
-    """Finished problems are read; a changed count, engine or a damaged file is computed again."""
+def test_a_second_run_computes_only_what_is_missing_or_changed(tmp_path, monkeypatch):
+    """Finished problems are read; a changed count or engine is computed again."""
     hc.infer_many(years(), out=tmp_path / "a")
     ran: list[hc.Problem] = []
     run = _many.Task.run
@@ -81,12 +82,20 @@ def test_a_second_run_computes_only_what_is_missing_changed_or_damaged(tmp_path,
     same(hc.infer_many(years(), out=tmp_path / "a"), years())
     assert not ran
     changed = years() | {2021: hc.Problem(CHAIN, 60, hc.Poisson(np.full((3, 3), 19.0)))}
-    file = tmp_path / "a" / "2022" / "posterior.nc"
-    file.write_bytes(file.read_bytes()[:-300])
     same(hc.infer_many(changed, out=tmp_path / "a"), changed)
-    assert ran == [changed[2021], changed[2022]]
+    assert ran == [changed[2021]]
     hc.infer_many(changed, TiltedEP(tolerance=1e-7), out=tmp_path / "a")
-    assert len(ran) == 6
+    assert len(ran) == 5
+
+
+def test_a_file_that_was_changed_is_overwritten_only_by_force(tmp_path):
+    """A damaged result is refused before anything runs, and computed again with force."""
+    hc.infer_many(years(2), out=tmp_path)
+    file = tmp_path / "2021" / "posterior.nc"
+    file.write_bytes(file.read_bytes()[:-300])
+    with pytest.raises(OutputError, match=r"2021: posterior\.nc is there already"):
+        hc.infer_many(years(2), out=tmp_path)
+    same(hc.infer_many(years(2), out=tmp_path, force=True), years(2))
 
 
 def test_names_become_folders(tmp_path):

@@ -12,7 +12,7 @@ from headcount.io._result import Result, load_result
 from headcount.io._source import TableError
 from headcount.io._tables import read_counts
 from headcount.io._world import write_world
-from headcount.io._write import result_names, write_results, write_table
+from headcount.io._write import put_results, result_names, write_results, write_table
 from headcount.posterior._routes import route_lines
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "infer_many",
     "load_result",
     "opened",
+    "put_results",
     "read_chain",
     "read_counts",
     "read_network",

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from headcount._atomic import check_folder
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines._infer import as_engine
 from headcount.engines._progress import Progress
 from headcount.individual import MarkovChain
 from headcount.io._result import load_result
 from headcount.io._source import TableError
-from headcount.io._write import put_results
+from headcount.io._write import FORMATS, put_results, result_names
 from headcount.learn import infer
+from headcount.observe import Tracks
 from headcount.posterior._dataset import draw_groups
 from headcount.posterior._result import Result
 
@@ -32,7 +35,13 @@ RETRIES = 3
 FINGERPRINT = "problem_fingerprint"
 """Attribute of a stored result that says which problem, engine and seed it answers."""
 
+ALL_NAMES = {
+    name for kind in FORMATS for name in result_names(format=kind, omx=True, places=True, fitted=True)
+}
+"""Every file that may be written into a problem's folder."""
+
 Name = Hashable
+Writer = Callable[..., tuple[Result, list[Path]]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,8 @@ class Task:
     engine: Engine | None
     seed: tuple[int, int] | None
     level: float
+    draws: int | None = None
+    draw_flows: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -52,20 +63,15 @@ class Task:
         model, problem = self.problem.model, self.problem
         law: Any = model.factors if not isinstance(model, MarkovChain) else None
         if isinstance(model, MarkovChain):
-            law = (model.initial if model.initial_known else None, list(model.transitions))
+            law = (
+                model.initial if model.initial_known else None,
+                list(model.transitions),
+                model.concentration,
+            )
         data = [(s.scope, s.index, s.weights, s.noise.family[0], vars(s.noise)) for s in problem.sites]
-        dispersion = None if problem.dispersion is None else problem.dispersion.text
-        asked = (
-            dict(model.states),
-            law,
-            problem.population,
-            dispersion,
-            data,
-            repr(self.engine),
-            self.seed,
-            self.level,
-        )
-        return str(digest(asked))
+        tracks = [vars(o) for o in problem.observations if isinstance(o, Tracks)]
+        told = (repr(problem.population), repr(problem.dispersion), repr(self.engine), self.seed, self.level)
+        return str(digest((dict(model.states), law, data, tracks, told, self.draws, self.draw_flows)))
 
     def run(self) -> Answer:
         """The answer, or why there is none. One BLAS thread: several of these share a machine."""
@@ -78,7 +84,8 @@ class Task:
                 posterior = infer(self.problem, self.engine, rng=rng, progress=False)
         except (ValueError, ArithmeticError, MemoryError, NotConvergedError) as error:
             return Answer(failure=f"{type(error).__name__}: {error}")
-        return Answer(Result.of(posterior, level=self.level), draw_groups(posterior))
+        drawn = draw_groups(posterior, draws=self.draws, flows=self.draw_flows)
+        return Answer(Result.of(posterior, level=self.level), drawn)
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,10 @@ def infer_many(
     workers: int | None = None,
     out: str | os.PathLike[str] | None = None,
     level: float = 0.9,
+    draws: int | None = None,
+    draw_flows: bool = False,
+    write: Writer = put_results,
+    force: bool = False,
     progress: bool | None = None,
 ) -> Many:
     """Infer many problems, each as :func:`headcount.infer` would; one that fails does not stop the others.
@@ -164,6 +175,11 @@ def infer_many(
         with the same problems and folder reads what is finished, and computes only the rest.
     level
         Of the intervals.
+    draws, draw_flows
+        As for `write_results`: how many joint draws are stored, and whether flows are among them.
+    write, force
+        What writes a result into its folder, `io.put_results` with other settings perhaps; and whether it may overwrite files that are
+        not a result of headcount, or were changed since.
 
     Returns
     -------
@@ -179,7 +195,7 @@ def infer_many(
     >>> found[2025].nodes["mean"].round(1).tolist()
     [26.5, 23.5, 27.4, 22.6]
     """
-    tasks = _tasks(problems, engine, rng, level)
+    tasks = _tasks(problems, engine, rng, (level, draws, draw_flows))
     if client is not None and workers is not None:
         raise ValueError("client and workers are both given: a Dask client has its own workers")
     if workers is not None and workers < 1:
@@ -187,11 +203,13 @@ def infer_many(
     folders = _folders(out, list(tasks))
     answers = {name: answer for name, task in tasks.items() if (answer := _finished(task, folders.get(name)))}
     left = {name: task for name, task in tasks.items() if name not in answers}
+    for name in left.keys() & folders.keys():
+        check_folder(folders[name], ALL_NAMES, force=force)
     with Progress("problems", len(tasks), show=progress) as bar, _running(client, workers) as run:
         for _ in answers:
             bar.advance()
         for name, answer in run(left):
-            answers[name] = _kept(answer, tasks[name], folders.get(name))
+            answers[name] = _kept(answer, tasks[name], folders.get(name), partial(write, force=force))
             bar.advance(text=f"{name}: {answer.failure or 'done'}"[:60])
     ordered = {name: answers[name] for name in tasks}
     return Many(
@@ -204,7 +222,7 @@ def _tasks(
     problems: Mapping[Name, Problem] | Sequence[Problem],
     engine: Engine | str | None,
     rng: int | None,
-    level: float,
+    output: tuple[float, int | None, bool],
 ) -> dict[Name, Task]:
     """One task per problem, by name, with the seed of its place."""
     named = dict(problems) if isinstance(problems, Mapping) else dict(enumerate(problems))
@@ -212,17 +230,17 @@ def _tasks(
     if chosen is not None and chosen.random and rng is None:
         raise ValueError(f"{chosen.name} is random: give rng, a seed, so that the answers can be got again")
     return {
-        name: Task(problem, chosen, None if rng is None else (rng, k), level)
+        name: Task(problem, chosen, None if rng is None else (rng, k), *output)
         for k, (name, problem) in enumerate(named.items())
     }
 
 
-def _kept(answer: Answer, task: Task, folder: Path | None) -> Answer:
+def _kept(answer: Answer, task: Task, folder: Path | None, write: Writer) -> Answer:
     """The answer without its draws, written to its folder first if there is one."""
     if answer.result is None or folder is None:
         return replace(answer, draws=None)
     marked = {**answer.result.attributes, FINGERPRINT: task.fingerprint}
-    made, _ = put_results(replace(answer.result, attributes=marked), folder, draws=answer.draws, force=True)
+    made, _ = write(replace(answer.result, attributes=marked), folder, draws=answer.draws)
     return Answer(made)
 
 
@@ -230,8 +248,6 @@ def _folders(out: str | os.PathLike[str] | None, names: list[Name]) -> dict[Name
     """One folder per problem, of its name; characters that a file name may not have are written as %-codes."""
     if out is None:
         return {}
-    from headcount._atomic import check_folder
-
     folders = {name: Path(out) / quote(str(name), safe=" +,;=@~()") for name in names}
     if len(set(folders.values())) < len(folders):
         raise ValueError(
