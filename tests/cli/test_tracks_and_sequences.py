@@ -8,7 +8,7 @@ from tests.cli.test_commands import run
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 import headcount as hc
-from headcount.io import TableError, load_result, read_problem, read_sequences
+from headcount.io import Case, TableError, load_result, read_problem, read_sequences
 
 
 def world(folder: Path, seed: int) -> pd.DataFrame:
@@ -100,7 +100,7 @@ def test_fit_learns_from_several_sequences(tmp_path: Path) -> None:
     ]
     code, said = run("fit", *words, "--out", tmp_path / "out")
     assert code == 0, said
-    results = [load_result(tmp_path / "out" / name) for name in ("2019", "2020_b")]
+    results = [load_result(tmp_path / "out" / name) for name in ("2019", "2020 b")]
     assert [r.attributes["sequence"] for r in results] == list(years)
     pd.testing.assert_frame_equal(results[0].weights, results[1].weights)
     cases = read_sequences(counts, features=pd.concat(features), population=80, initial=initial)
@@ -110,8 +110,28 @@ def test_fit_learns_from_several_sequences(tmp_path: Path) -> None:
         [c.problem for c in cases.values()],
     )
     assert results[0].weights["weight"].tolist() == pytest.approx(made.weights.values.tolist(), rel=1e-6)
-    code, said = run("infer", *words, "--weights", "1,2,2,2", "--out", tmp_path / "no")
-    assert code == 2
-    assert "2 sequences" in said
+    _infer_each(words, cases, tmp_path / "each")
     with pytest.raises(TableError, match="no sequence '2021'"):
         read_sequences(counts, features=features[0].assign(sequence=2021), population=80)
+
+
+def _infer_each(words: list[object], cases: dict[str, Case], out: Path) -> None:
+    """Infer makes one folder per sequence, here or in processes, with the answers of Python; what is finished is not repeated."""
+    words = ["infer", *words, "--weights", "1,2,2,2", "--out", out]
+    code, said = run(*words, "--workers", 2)
+    assert code == 0, said
+    assert "2 of 2 sequences written" in said
+    written = {key: (out / key / "posterior.nc").stat().st_mtime_ns for key in cases}
+    code, said = run(*words)
+    assert code == 0, said
+    assert written == {key: (out / key / "posterior.nc").stat().st_mtime_ns for key in cases}
+    for key in cases:
+        result = load_result(out / key)
+        assert result.attributes["sequence"] == key
+        assert result.attributes["good"]
+    code, said = run("plan", *words[1:-2])
+    assert code == 2
+    assert "2 sequences" in said
+    code, said = run(*words, "--report")
+    assert code == 2
+    assert "--report are for one sequence" in said

@@ -101,8 +101,8 @@ def test_a_file_that_was_changed_is_overwritten_only_by_force(tmp_path):
 def test_names_become_folders(tmp_path):
     """Slashes and dots cannot leave the folder; names that are the same as text are refused."""
     problem = years(1)[2020]
-    found = hc.infer_many({"../a/b": problem, "x y": problem}, out=tmp_path / "r")
-    assert {p.name for p in (tmp_path / "r").iterdir()} == {"..%2Fa%2Fb", "x y"}
+    found = hc.infer_many({"../a/b": problem, "x y": problem, "..": problem, "": problem}, out=tmp_path / "r")
+    assert {p.name for p in (tmp_path / "r").iterdir()} == {"..%2Fa%2Fb", "x y", "%2E%2E", "%"}
     assert found["../a/b"].path.exists()
     with pytest.raises(ValueError, match="same name"):
         hc.infer_many({1: problem, "1": problem}, out=tmp_path / "s")

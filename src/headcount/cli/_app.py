@@ -176,6 +176,12 @@ class Options:
         _option("A setting of the engine: damping=0.3 (repeat).", _ENGINE, "--set", metavar=_PAIR),
     ] = None
     seed: Annotated[int | None, _option("For random engines, which need one.", _ENGINE)] = None
+    workers: Annotated[
+        int | None, _option("Processes, where the counts have several sequences.", _ENGINE)
+    ] = None
+    cluster: Annotated[
+        str | None, _option("Or the address of a Dask scheduler: tcp://host:8786.", _ENGINE)
+    ] = None
     memory_limit: Annotated[
         str | None, _option("Refuse to take more: 8GB, 500MB; 80 % of what is free unless given.", _ENGINE)
     ] = None

@@ -19,6 +19,7 @@ from headcount.cli._show import (
     show_notes,
     show_plan,
     show_posterior,
+    show_sequences,
     show_weights,
     tell,
     wrote,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from headcount.cli._app import Chain, Options, Output
     from headcount.engines import Engine
     from headcount.engines._plan import Plan
-    from headcount.io import Case
+    from headcount.io import Case, Result
     from headcount.observe import Problem
     from headcount.posterior import Posterior
 
@@ -42,7 +43,11 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     from headcount.learn import infer
 
     output.check()
-    case = read_case(counts, options)
+    cases = read_cases(counts, options)
+    if list(cases) != [""]:
+        _infer_sequences(cases, options, output)
+        return
+    case = cases[""]
     output.check_files(case, fitted=False)
     engine, plan = planned(case.problem, options)
     refuse_too_large(plan)
@@ -54,11 +59,52 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     _write_and_show(posterior, output, notes, good=posterior.status.good, shapes=case.shapes)
 
 
+def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output) -> None:
+    """Infer every sequence, here, in processes or on a cluster; each has a folder of its name, and finished ones are not repeated."""
+    from headcount.io import folder_name, infer_many, put_results
+
+    if output.keep or output.report:
+        raise ValueError(
+            "--keep and --report are for one sequence: give its rows, or run headcount report on its folder"
+        )
+    for case in cases.values():
+        refuse_too_large(planned(case.problem, options)[1])
+    by_folder = {output.out / folder_name(key): key for key in cases}
+    command = shlex.join(["headcount", *sys.argv[1:]])
+
+    def write(result: Result, folder: Path, **given: Any) -> tuple[Result, list[Path]]:
+        case, key = cases[by_folder[folder]], by_folder[folder]
+        said = {**result.attributes, "command": command, "notes": list(case.notes), "sequence": key}
+        told = replace(result, attributes=said, shapes=case.shapes)
+        names = ("format", "omx", "min_flow", "safe_csv")
+        made = put_results(told, folder, **given, **{name: getattr(output, name) for name in names})
+        wrote(folder)
+        return made
+
+    found = infer_many(
+        {key: case.problem for key, case in cases.items()},
+        named_engine(options),
+        rng=options.seed,
+        client=options.cluster,
+        workers=options.workers,
+        out=output.out,
+        level=output.level,
+        draws=output.draws,
+        draw_flows=output.draw_flows,
+        write=write,
+        force=output.force,
+    )
+    show_sequences(found, output.out)
+    show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
+    if found.failures:
+        raise typer.Exit(NOT_CONVERGED)
+
+
 def run_fit(
     counts: Sequence[Path], options: Options, output: Output, *, method: str, ridge: float, start: str | None
 ) -> None:
     """Read, plan, learn, say how it went, write."""
-    from headcount.io import TableError
+    from headcount.io import TableError, folder_name
     from headcount.learn import LogisticChain, fit
 
     output.check()
@@ -70,7 +116,7 @@ def run_fit(
         )
     cases = read_cases(counts, options)
     case = next(iter(cases.values()))
-    folders = {key: replace(output, out=output.out / _folder(key)) if key else output for key in cases}
+    folders = {key: replace(output, out=output.out / folder_name(key)) if key else output for key in cases}
     for key, one in cases.items():
         folders[key].check_files(one, fitted=True)
         refuse_too_large(planned(one.problem, options)[1])
@@ -81,7 +127,17 @@ def run_fit(
         for one in cases.values()
     ]
     problems = [one.problem for one in cases.values()]
-    made = fit(families, problems, engine, method=method, start=begin, rng=options.seed, strict=False)  # type: ignore[arg-type]
+    made = fit(
+        families,
+        problems,
+        engine,
+        method=method,  # type: ignore[arg-type]
+        start=begin,
+        rng=options.seed,
+        strict=False,
+        client=options.cluster,
+        workers=options.workers,
+    )
     table = made.table(level=output.level).rename(columns={"parameter": "feature", "estimate": "weight"})
     table = table[table["feature"].isin(case.feature_names)].assign(level=output.level)
     facts = {
@@ -106,11 +162,6 @@ def run_fit(
             ascent=made.trace.select_dtypes("number"),
             shapes=one.shapes,
         )
-
-
-def _folder(key: str) -> str:
-    """The folder of a sequence: its name without what a path must not have."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in key).strip(".") or "_"
 
 
 def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, list[str]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from headcount.engines._plan import Plan
-    from headcount.io import Result
+    from headcount.io import Many, Result
     from headcount.learn import Fit
 
 _MEANING = {
@@ -265,6 +265,26 @@ def show_posterior(result: Result) -> None:
         _show_largest(moved.nlargest(5, "mean"), result.level)
     elif not result.is_chain:
         _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level)
+
+
+def show_sequences(found: Many, folder: Path) -> None:
+    """One line per sequence: how it went, the evidence, and whether the model fits it."""
+    for key, result in found.items():
+        a = result.attributes
+        evidence = "" if a["log_evidence"] is None else f", log evidence {float(a['log_evidence']):.6g}"
+        say(
+            (f"{key}  ", "bold"),
+            (a["status"], "green"),
+            f"  {a['engine']}{evidence}. {a['fit_check']['verdict']}",
+        )
+    for key, why in found.failures.items():
+        say((f"{key}  ", "bold"), (why, "red"))
+    say()
+    say(f"{len(found)} of {len(found) + len(found.failures)} sequences written to {folder}, one folder each")
+    tell(
+        sequences={str(key): dict(result.attributes) for key, result in found.items()},
+        failures=dict(found.failures),
+    )
 
 
 def _show_largest(frame: pd.DataFrame, level: float) -> None:

@@ -1,7 +1,7 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
 from headcount.io._export import export
-from headcount.io._many import Many, infer_many
+from headcount.io._many import Many, folder_name, infer_many
 from headcount.io._moves import read_weights
 from headcount.io._network import read_network
 from headcount.io._noise import NOISES
@@ -23,6 +23,7 @@ __all__ = [
     "Result",
     "TableError",
     "export",
+    "folder_name",
     "infer_many",
     "load_result",
     "opened",

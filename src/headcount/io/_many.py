@@ -19,6 +19,7 @@ from headcount.io._result import load_result
 from headcount.io._source import TableError
 from headcount.io._write import FORMATS, put_results, result_names
 from headcount.learn import infer
+from headcount.learn._expect import connected
 from headcount.observe import Tracks
 from headcount.posterior._dataset import draw_groups
 from headcount.posterior._result import Result
@@ -245,10 +246,10 @@ def _kept(answer: Answer, task: Task, folder: Path | None, write: Writer) -> Ans
 
 
 def _folders(out: str | os.PathLike[str] | None, names: list[Name]) -> dict[Name, Path]:
-    """One folder per problem, of its name; characters that a file name may not have are written as %-codes."""
+    """One folder per problem, of its name."""
     if out is None:
         return {}
-    folders = {name: Path(out) / quote(str(name), safe=" +,;=@~()") for name in names}
+    folders = {name: Path(out) / folder_name(name) for name in names}
     if len(set(folders.values())) < len(folders):
         raise ValueError(
             "two problems have the same name as text, and would share a folder: give other names"
@@ -256,6 +257,12 @@ def _folders(out: str | os.PathLike[str] | None, names: list[Name]) -> dict[Name
     for folder in folders.values():
         check_folder(folder)
     return folders
+
+
+def folder_name(name: Name) -> str:
+    """A name as that of a folder: what a file name may not have is written as %-codes, so that different texts stay different."""
+    text = quote(str(name), safe=" +,;=@~()")
+    return text if text.strip(".") else text.replace(".", "%2E") or "%"
 
 
 def _finished(task: Task, folder: Path | None) -> Answer | None:
@@ -276,30 +283,12 @@ Runner = Callable[[Mapping[Name, Task]], Iterator[tuple[Name, Answer]]]
 def _running(client: Any, workers: int | None) -> Iterator[Runner]:
     """The way to run tasks: on a cluster, in processes, or here; answers come as they are ready."""
     if client is not None:
-        with _connected(client) as connected:
-            yield lambda tasks: _on_cluster(connected, tasks)
+        with connected(client) as cluster:
+            yield lambda tasks: _on_cluster(cluster, tasks)
     elif workers is not None and workers > 1:
         yield lambda tasks: _in_processes(workers, tasks)
     else:
         yield lambda tasks: ((name, task.run()) for name, task in tasks.items())
-
-
-@contextmanager
-def _connected(client: Any) -> Iterator[Any]:
-    """A Dask client: the given one, or one for an address, closed at the end."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError("running on a cluster needs Dask: pip install 'headcount[cluster]'") from None
-    if not isinstance(client, str):
-        yield client
-        return
-    try:
-        made = Client(client, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"client is {client!r}, and no scheduler answers there: {error}") from None
-    with made:
-        yield made
 
 
 def _on_cluster(client: Any, tasks: Mapping[Name, Task]) -> Iterator[tuple[Name, Answer]]:

@@ -284,7 +284,10 @@ def running(problems: Sequence[Problem], *, client: Any, workers: int | None) ->
     if client is not None and workers is not None:
         raise ValueError("client and workers are both given: a Dask client has its own workers")
     if client is not None:
-        yield lambda tasks: client.gather([client.submit(_run_elsewhere, task, pure=False) for task in tasks])
+        with connected(client) as cluster:
+            yield lambda tasks: cluster.gather(
+                [cluster.submit(_run_elsewhere, task, pure=False) for task in tasks]
+            )
     elif workers is not None and workers > 1:
         from joblib import Parallel, delayed
 
@@ -296,3 +299,21 @@ def running(problems: Sequence[Problem], *, client: Any, workers: int | None) ->
         widest = max(len(s) for p in problems for s in p.model.states.values())
         with threadpool_limits(limits=1 if widest < _ONE_THREAD_BELOW else None):
             yield run_here
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Any]:
+    """A Dask client: the given one, or one for an address, closed at the end."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError("running on a cluster needs Dask: pip install 'headcount[cluster]'") from None
+    if not isinstance(client, str):
+        yield client
+        return
+    try:
+        made = Client(client, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"client is {client!r}, and no scheduler answers there: {error}") from None
+    with made:
+        yield made
