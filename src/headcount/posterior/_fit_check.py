@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-SCATTER_LEVEL = 0.0075
+SCATTER_LEVEL = 0.008
 """p-value of the score statistic below which counts are said to scatter too much: with 0.008 the warning appeared in 0.7 and 1.1 % of
 2000 data sets of a true model (16 cells, 20 times, N = 480; Poisson, binomial), with 0.006 it missed 5.5 % of 600 Poisson ones of pairs."""
 FEWEST_FREE = 3
