@@ -233,3 +233,19 @@ def test_counts_are_divided_by_their_rate() -> None:
     np.testing.assert_allclose(scaled, 2 * plain)
     each = plot.observed_against_inferred(nodes, cells=[0], rate=np.where(nodes["time"] == 0, 0.25, 1.0))
     assert each.numbers["observed"].iloc[0] == 4 * plain.iloc[0]
+
+
+def test_areas_are_filled_by_their_counts() -> None:
+    """With the cells' areas the map is a choropleth: one path per cell and panel, with its mean as colour, and all of it in view."""
+    from matplotlib.collections import PathCollection
+
+    result = chain()
+    corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
+    points = result.coordinates[["x", "y"]].to_numpy()
+    shapes = {cell: [3 * corners / 2 + p] for cell, p in zip(result.cells, points, strict=True)}
+    made = plot.count_map(result.nodes, result.coordinates, times=[0, 3], shapes=shapes)
+    for axes, time in zip(made.figure.axes, (0, 3), strict=False):
+        (areas,) = [c for c in axes.collections if isinstance(c, PathCollection) and len(c.get_paths()) == 9]
+        np.testing.assert_allclose(areas.get_array(), result.nodes[result.nodes["time"] == time]["mean"])
+        assert axes.get_xlim()[0] <= points[:, 0].min() - 0.75
+    assert not [c for c in made.figure.axes[0].collections if isinstance(c, EllipseCollection)]

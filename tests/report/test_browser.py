@@ -209,7 +209,7 @@ def test_hovering_a_cell_shows_its_numbers(browser: Browser, pages: dict[str, Pa
     pick(browser, "arrows", "0")
     move_to(browser, spot_of(browser, ".disc[data-cell='4']"))
     shown = tip_text(browser)
-    assert shown.startswith("4\n")
+    assert shown.startswith("cell 4\n")
     assert f"{written(row['mean'])} individuals" in shown
     assert f"90 %: {written(row['lower'])} – {written(row['upper'])}" in shown
 
@@ -256,7 +256,7 @@ def test_clicking_a_cell_chooses_it(browser: Browser, pages: dict[str, Path]) ->
     pick(browser, "arrows", "0")
     move_to(browser, spot_of(browser, ".disc[data-cell='7']"), click=True)
     assert browser.run("return document.getElementById('cell').value") == "7"
-    assert browser.driver.find_element("css selector", "#here h3").text == "7"
+    assert browser.driver.find_element("css selector", "#here h3").text == "Cell 7"
     chart = "return document.getElementById('series-chart').data.find((t) => t.name === arguments[0]).y"
     expected = RESULT.nodes.query("cell == 7")
     assert browser.run(chart, "inferred") == pytest.approx(expected["mean"].tolist(), rel=1e-4)

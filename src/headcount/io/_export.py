@@ -9,7 +9,7 @@ import numpy as np
 
 from headcount._atomic import OutputError, replacing
 from headcount.io._omx import write_flows_omx
-from headcount.io._result import Result, load_result
+from headcount.io._result import Result, as_result
 from headcount.io._shapes import write_geopackage
 from headcount.io._source import TableError
 from headcount.io._write import SMALLEST_FLOW, flow_lines, put_table, write_lines
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount._types import Array
+    from headcount.posterior import Posterior
 
 FORMATS = ("flowmap", "kepler", "geopackage", "geojson", "omx")
 
 
 def export(
-    result: Result | str | os.PathLike[str],
+    result: Result | Posterior | str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
     to: str = "flowmap",
@@ -38,7 +39,7 @@ def export(
     Parameters
     ----------
     result
-        A result in memory, a folder that ``headcount infer`` or ``fit`` wrote, or a ``.nc`` file.
+        A result or posterior in memory, a folder that ``headcount infer`` or ``fit`` wrote, or a ``.nc`` file.
     folder
         Where the files go.
     to
@@ -55,7 +56,7 @@ def export(
     TableError
         A result without times and cells, without places, or (for web maps) whose places are not degrees.
     """
-    known = result if isinstance(result, Result) else load_result(result)
+    known = as_result(result)
     if to not in FORMATS:
         raise ValueError(f"to is one of {', '.join(FORMATS)}, got {to!r}")
     if not min_flow >= 0:

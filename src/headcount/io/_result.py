@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headcount._atomic import OutputError, check_manifest
 from headcount._netcdf import DamagedFileError, read_tree
 from headcount.io._source import TableError
+from headcount.posterior import Posterior
 from headcount.posterior._dataset import result_of
 from headcount.posterior._result import Result
 
@@ -28,6 +29,13 @@ _PROVENANCE: dict[str, type | tuple[type, ...]] = {
 """What every reader of a result relies on, and its type."""
 
 __all__ = ["POSTERIOR_FILE", "Result", "load_result"]
+
+
+def as_result(given: Result | Posterior | str | os.PathLike[str]) -> Result:
+    """A result in memory as it is, that of a posterior, or the one that a path holds."""
+    if isinstance(given, Result):
+        return given
+    return Result.of(given) if isinstance(given, Posterior) else load_result(given)
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:

@@ -11,12 +11,13 @@ from headcount.plot._picture import BLACK, COUNTS, GREY, Picture, colour_bar, lo
 from headcount.plot._places import discs, places
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
 
+    from headcount._types import Array
     from headcount.plot._places import Places
 
 MOST_PANELS = 12
@@ -30,6 +31,7 @@ def count_map(
     times: Iterable[Hashable] | None = None,
     level: float | None = None,
     geographic: bool | None = None,
+    shapes: Mapping[Hashable, Sequence[Array]] | None = None,
 ) -> Picture:
     """Counts per cell on a map, one panel per time: radius ∝ √mean, so that area is the count.
 
@@ -48,6 +50,8 @@ def count_map(
         Of the intervals, where the frame's ``attrs`` do not say it.
     geographic : bool, optional
         Whether x and y are degrees; columns named lon and lat are.
+    shapes : mapping, optional
+        Rings of the cells' areas (``Result.shapes``): the map is then a choropleth, without discs and rings.
 
     Returns
     -------
@@ -67,7 +71,11 @@ def count_map(
         norm = _count_norm(numbers["mean"].to_numpy())
         margin = float(np.nanmax(numbers[["radius", "radius_upper"]].to_numpy()))
         for time, axes in zip(shown, grid, strict=True):
-            _draw(axes, numbers[numbers["time"] == time], here, norm, margin)
+            rows = numbers[numbers["time"] == time]
+            if shapes:
+                _draw_areas(axes, rows, here, norm, shapes)
+            else:
+                _draw(axes, rows, here, norm, margin)
             axes.set_title(f"time {printed(time)}")
             axes.label_outer()
         beyond = "max" if (numbers["mean"] > norm.vmax).any() else "neither"
@@ -75,9 +83,8 @@ def count_map(
         text = "mean count (√ scale)"
         colour_bar(figure, scale, grid, text, pad=0.01, aspect=30, extend=beyond)
         part = "" if len(shown) == len(known) else f" ({len(shown)} of {len(known)} times)"
-        figure.suptitle(
-            f"Individuals per cell: mean (disc), {percent(level)} interval (rings; dotted: not reliable){part}"
-        )
+        drawn = f"mean (disc), {percent(level)} interval (rings; dotted: not reliable)"
+        figure.suptitle(f"Individuals per cell: {'mean' if shapes else drawn}{part}")
     return Picture(figure, numbers)
 
 
@@ -117,6 +124,32 @@ def _count_norm(means: np.ndarray) -> Normalize:
     from matplotlib.colors import PowerNorm
 
     return PowerNorm(0.5, vmin=0.0, vmax=full_count(means), clip=False)
+
+
+def _draw_areas(
+    axes: Axes,
+    rows: pd.DataFrame,
+    here: Places,
+    norm: Normalize,
+    shapes: Mapping[Hashable, Sequence[Array]],
+) -> None:
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
+
+    here.prepare(axes)
+    known = rows[[cell in shapes for cell in rows["cell"]]]
+    rings = [[here.project(ring) for ring in shapes[cell]] for cell in known["cell"]]
+    paths = [
+        Path.make_compound_path(*(Path(np.vstack([r, r[:1]]), closed=True) for r in held)) for held in rings
+    ]
+    style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 1}
+    areas = PathCollection(paths, cmap=COUNTS, norm=norm, **style)
+    areas.set_array(known["mean"].to_numpy())
+    axes.add_collection(areas)
+    every = np.concatenate([r for held in rings for r in held])
+    (x0, y0), (x1, y1) = every.min(axis=0), every.max(axis=0)
+    axes.set_xlim(min(x0, axes.get_xlim()[0]), max(x1, axes.get_xlim()[1]))
+    axes.set_ylim(min(y0, axes.get_ylim()[0]), max(y1, axes.get_ylim()[1]))
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, here: Places, norm: Normalize, margin: float) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount._atomic import filling
-from headcount.io import Result, load_result
+from headcount.io import Result
+from headcount.io._result import as_result
 from headcount.io._write import put_table
 from headcount.plot._frames import count_text, percent
 from headcount.posterior._compare import Comparison, compare_results
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from headcount.posterior import Posterior
+
 PAGE_FILE = "comparison.html"
 MOST_FLOWS = 6000
 """Flows on the page, those that differ most; the table beside it has all."""
 
 
 def compare(
-    first: Result | str | os.PathLike[str],
-    second: Result | str | os.PathLike[str],
+    first: Result | Posterior | str | os.PathLike[str],
+    second: Result | Posterior | str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
     names: tuple[str, str] | None = None,
@@ -38,7 +41,7 @@ def compare(
     Parameters
     ----------
     first, second
-        Results in memory, folders that ``headcount infer`` or ``fit`` wrote, or ``.nc`` files.
+        Results or posteriors in memory, folders that ``headcount infer`` or ``fit`` wrote, or ``.nc`` files.
     folder
         For ``nodes.csv``, ``flows.csv`` (see `Comparison`) and ``comparison.html``.
     names
@@ -50,7 +53,7 @@ def compare(
     -------
     Comparison, list of Path
     """
-    one, two = (r if isinstance(r, Result) else load_result(r) for r in (first, second))
+    one, two = as_result(first), as_result(second)
     found = compare_results(one, two)
     text = render_comparison(one, two, found, names=names or (_name(one, 0), _name(two, 1)), title=title)
     place = Path(folder)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headcount._atomic import replacing
-from headcount.io import Result, load_result
+from headcount.io import Result
+from headcount.io._result import as_result
 from headcount.report._facts import facts
 from headcount.report._page import page
 from headcount.report._payload import payload
@@ -14,11 +15,13 @@ from headcount.report._payload import payload
 if TYPE_CHECKING:
     import os
 
+    from headcount.posterior import Posterior
+
 PAGE_FILE = "report.html"
 
 
 def write(
-    result: Result | str | os.PathLike[str],
+    result: Result | Posterior | str | os.PathLike[str],
     path: str | os.PathLike[str] | None = None,
     *,
     title: str | None = None,
@@ -27,8 +30,8 @@ def write(
 
     Parameters
     ----------
-    result : Result or path
-        A result in memory, a folder that ``headcount infer`` or ``fit`` wrote, or a ``.nc`` file.
+    result : Result, Posterior or path
+        A result or posterior in memory, a folder that ``headcount infer`` or ``fit`` wrote, or a ``.nc`` file.
     path : path, optional
         Where the page goes; ``report.html`` beside the result's file if left out.
     title : str, optional
@@ -39,7 +42,7 @@ def write(
     Path
         Of the page: one file, whole or not written at all, which needs no network.
     """
-    known = result if isinstance(result, Result) else load_result(result)
+    known = as_result(result)
     if path is None:
         if known.path is None:
             message = "a result in memory has no folder; give path, for example path='report.html'"

@@ -66,6 +66,10 @@ function tickName(t) {
   return { text: hours ? (begins ? `${day} ${MONTHS[month]}` : hour) : begins && (before === null || before.year !== year) ? `${day} ${MONTHS[month]} ${year}` : `${day} ${MONTHS[month]}`, begins };
 }
 
+// A cell as people say it: its name, or its number with the word.
+const cellName = (c) => (/^-?\d+(\.\d+)?$/.test(data.cells[c]) ? `cell ${data.cells[c]}` : data.cells[c]);
+const cellTitle = (c) => cellName(c).replace(/^cell (?=-?\d)/, "Cell ");
+
 function put(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name in made && typeof value !== "string" && !(made instanceof SVGElement)) made[name] = value; else made.setAttribute(name, value);

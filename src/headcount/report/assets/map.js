@@ -166,7 +166,7 @@ function cellText(cell) {
   if (r === undefined) return [line(cut(data.cells[cell]), "strong")];
   const moved = changes[r] === null ? [] : [line(`${changes[r] > 0 ? "+" : ""}${count(changes[r])} to the next time`, "quiet")];
   const sure = nodes.reliable[r] || nodes.sd[r] === 0 ? [] : [line("the range is a rough guide", "quiet")];
-  return [line(cut(data.cells[cell]), "strong"), line(`${count(nodes.mean[r])} individuals`), line(`${percent}: ${range(nodes, r)}`), line(seenText(r), "quiet"), ...moved, ...sure];
+  return [line(cut(cellName(cell)), "strong"), line(`${count(nodes.mean[r])} individuals`), line(`${percent}: ${range(nodes, r)}`), line(seenText(r), "quiet"), ...moved, ...sure];
 }
 function moveText(which) {
   const groups = grouping(), move = shownMoves(groups)[Number(which)];

@@ -7,7 +7,7 @@ function drawSeries() {
   const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}<br>${seenText(r)}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>the range is a rough guide"}`);
   const band = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
   const here = data.timeValues[state.time];
-  byId("series-title").textContent = `${data.cells[state.cell]} over time`;
+  byId("series-title").textContent = `${cellTitle(state.cell)} over time`;
   return draw("series-chart", [
     { ...band, y: pick(nodes.lower) },
     { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css("accent"), 0.22), name: `${percent} range`, showlegend: true },
@@ -45,7 +45,7 @@ function fillAside() {
   const stay = out.find((r) => flows.d[r] === state.cell);
   const arrive = state.time > 0 ? leaving[state.time - 1].filter((r) => flows.d[r] === state.cell && flows.o[r] !== state.cell) : [];
   box.replaceChildren(
-    element("h3", {}, data.cells[state.cell]), element("p", { class: "quiet" }, timeName(state.time)),
+    element("h3", {}, cellTitle(state.cell)), element("p", { class: "quiet" }, timeName(state.time)),
     element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, seenText(row)),
     ...(nodes.reliable[row] || nodes.sd[row] === 0 ? [] : [element("p", { class: "quiet" }, "few are expected here: the range is a rough guide")]),
     ...moveList("Came from", arrive, "o"),
