@@ -22,6 +22,7 @@ CLAIMS = {
     "peers": "benchmarks.peers.compare",
     "coverage": "benchmarks.coverage",
     "dispersion": "benchmarks.dispersion",
+    "groups": "benchmarks.groups",
     "accuracy": "benchmarks.accuracy",
     "learning": "benchmarks.learning",
     "starts": "benchmarks.starts",

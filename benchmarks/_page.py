@@ -15,6 +15,7 @@ TITLES = {
     "accuracy": "Accuracy",
     "coverage": "Coverage of intervals",
     "dispersion": "Individuals that move together",
+    "groups": "Kinds and tracks",
     "fit_check": "Does the model fit?",
     "samplers": "Samplers and searches",
     "peers": "Beside other packages",
