@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, OpenChain, Tree
     from headcount.io import infer_many
-    from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, fit, infer
+    from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, features, fit, infer
     from headcount.observe import (
         Binomial,
         Exact,
@@ -76,6 +76,7 @@ __all__ = [
     "__version__",
     "check",
     "engines",
+    "features",
     "fit",
     "individual",
     "infer",
@@ -112,7 +113,7 @@ _HOME = {
         "population": ("About", "Between", "Company", "Flocks", "Group", "Unknown"),
         "posterior": ("Posterior",),
         "io": ("infer_many",),
-        "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "fit", "infer"),
+        "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "features", "fit", "infer"),
     }.items()
     for name in names
 }

@@ -3,6 +3,7 @@
 from headcount.learn._complete import fit_complete
 from headcount.learn._components import Component, Natural
 from headcount.learn._families import Family
+from headcount.learn._feature_table import features
 from headcount.learn._fit import fit
 from headcount.learn._forecast import Forecast
 from headcount.learn._information import Direction, Information
@@ -34,6 +35,7 @@ __all__ = [
     "Periodic",
     "TabularChain",
     "compare",
+    "features",
     "fit",
     "fit_complete",
     "infer",
