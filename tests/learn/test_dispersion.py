@@ -282,3 +282,18 @@ def test_a_forecast_needs_a_dispersion_of_the_future():
     )
     with pytest.raises(ValueError, match="future ones have none"):
         made.forecast(2)
+
+
+def test_narrower_intervals_must_be_earned():
+    """Timetables (φ = .05, seen exactly) are found; counts of independent individuals give no φ below 1."""
+    rng = np.random.default_rng(2)
+    n = [np.array([500.0, 300.0, 200.0])]
+    for _ in range(9):  # nearly as many as expected go each way, every time
+        n.append(n[-1] @ MOVES + 0.2 * rng.normal(size=3))
+        n[-1] = np.rint(n[-1] * 1000 / n[-1].sum())
+        n[-1][0] += 1000 - n[-1].sum()
+    schedule = hc.Problem(CHAIN, 1000, [hc.Exact(np.array(n))], dispersion="estimate")
+    assert hc.infer(schedule).dispersion_estimate.value < 0.3
+    alone = simulate.population(CHAIN, 1000, rng=3)
+    found = hc.infer(hc.Problem(CHAIN, 1000, [hc.Poisson(alone.observed)], dispersion="estimate"))
+    assert found.dispersion_estimate.psi >= 0.0

@@ -209,15 +209,22 @@ def phi_settled(
         return run(problem, start)
     assert tree is not None
     size = float(problem.population)
-    phi = dispersion.phi_of(tree, size, lambda v: size * problem.model.marginal((v,)))
+    known = None if start is None else start.get("phi_counts")
+    if known is None:
+        phi = dispersion.phi_of(tree, size, lambda v: size * problem.model.marginal((v,)))
+    else:
+        before = dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))
+        phi = dispersion.phi_of(tree, size, before.__getitem__)
     for rounds in range(1, MOST_ROUNDS + 1):
         fixed = Company(phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0]))
         outcome = run(problem.with_dispersion(fixed), start)
         beliefs = outcome.beliefs
-        new = dispersion.phi_of(tree, size, lambda v: beliefs.mean((v,)))  # noqa: B023
+        counts = {v: np.asarray(beliefs.mean((v,)), dtype=float) for v in tree.variables}
+        new = dispersion.phi_of(tree, size, counts.__getitem__)
         change = max(float(np.abs(a / b - 1.0).max()) for a, b in zip(new, phi, strict=True))
         found = {
             "phi_rounds": rounds,
+            "phi_counts": np.concatenate(list(counts.values())),
             "phi_smallest": min(float(a.min()) for a in phi),
             "phi_largest": max(float(a.max()) for a in phi),
         }

@@ -24,7 +24,7 @@ from headcount.population import unit_tables
 from headcount.posterior import Outcome
 from headcount.tables import Scope, dense
 
-WARM_START = ("g", "tau", "eta")
+WARM_START = ("g", "tau", "eta", "phi_counts")
 """Diagnostics of an engine from which it can start again."""
 _MISSED_TOO_FAR = 10.0
 """Residual over tolerance at which a run from the last answer is given up for a cold one; kept from an earlier experiment."""

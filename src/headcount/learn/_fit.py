@@ -264,7 +264,7 @@ def _dispersed(
         if close:
             break
         made = learned(found.dispersion, made.working, strict=False, refine=False, parameters="plug-in")
-        taken = learned_share(made.information) if made.information is not None else 0.0
+        taken = learned_share(made.information, known, found) if made.information is not None else 0.0
     assert found is not None
     made = learned(found.used, made.working, **last)
     said = () if close else (f"the dispersion had not settled after {MOST_ROUNDS} rounds",)
