@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headcount._atomic import OutputError, check_file, check_folder
-from headcount.cli._show import say, show_files, show_notes, wrote
+from headcount.cli._show import say, show_files, show_notes, tell, wrote
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ def run_compare(first: Path, second: Path, out: Path, *, title: str | None, forc
     say(f"{clear[0]} of {len(found.nodes)} counts and {clear[1]} of {len(found.flows)} flows clearly differ")
     if found.evidence is not None:
         say(f"log evidence of the second less the first: {found.evidence:.2f}")
+    tell(counts_differ=clear[0], flows_differ=clear[1], log_evidence=found.evidence)
     show_notes(found.notes)
     wrote(out)
     show_files(files, good=False)
@@ -50,5 +51,6 @@ def run_animate(
         raise OutputError(
             f"{target}: this file is there already: give another name, or overwrite it with --force"
         )
-    result = load_result(results)
-    say(str(animate(result, target, largest=largest, frames=frames, speed=speed)))
+    made = animate(load_result(results), target, largest=largest, frames=frames, speed=speed)
+    tell(film=str(made))
+    say(str(made))

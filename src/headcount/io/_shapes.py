@@ -93,16 +93,21 @@ def _cells(name: str, rows: list[dict[str, Any]], parts: list[list[Array]], *, d
         raise TableError(f"{name}: {what} no polygon and no point: give one polygon (or point) per cell")
     every = np.concatenate([ring for rings in parts for ring in rings])
     degrees = degrees and bool((np.abs(every) <= (360.0, 90.0)).all())
-    names = ("lon", "lat") if degrees else ("x", "y")
-    frame = pd.DataFrame(rows)
-    frame = frame.rename(columns={c: f"property_{c}" for c in frame if str(c).casefold() in names})
-    if "cell" not in frame:
-        own = next((c for c in ("id", "name", "fid") if c in frame and not _has_spelling(frame)), None)
-        frame = frame if own is None else frame.rename(columns={own: "cell"})
+    axes = ("lon", "lat") if degrees else ("x", "y")
     centres = np.array([_centroid(rings) for rings in parts])
-    frame = frame.assign(**{axis: centres[:, k] for k, axis in enumerate(names)})
+    frame = _labelled(pd.DataFrame(rows), axes)
+    frame = frame.assign(**{axis: centres[:, k] for k, axis in enumerate(axes)})
     frame.attrs["shapes"] = [[ring for ring in rings if len(ring) > 2] for rings in parts]
     return frame
+
+
+def _labelled(frame: pd.DataFrame, axes: tuple[str, str]) -> pd.DataFrame:
+    """The properties with the cell's label as a column that tables know, and no column called as an axis is."""
+    frame = frame.rename(columns={c: f"property_{c}" for c in frame if str(c).casefold() in axes})
+    if _has_spelling(frame):
+        return frame
+    own = next((c for c in ("id", "name", "fid") if c in frame), None)
+    return frame if own is None else frame.rename(columns={own: "cell"})
 
 
 def _has_spelling(frame: pd.DataFrame) -> bool:
