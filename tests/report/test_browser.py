@@ -365,6 +365,7 @@ def test_pictures_and_tables_can_be_kept(browser: Browser, pages: dict[str, Path
     root = ET.fromstring(svg)
     assert root.tag.endswith("svg")
     assert "Natural Earth" in svg
+    assert "arrows: the 30 largest moves" in svg
     assert browser.downloads(tmp_path, "save-png", f"map-{stamp}.png").startswith("89504e470d0a1a0a")
     browser.downloads(tmp_path, "save-map", "moves.csv")
     moves = pd.read_csv(tmp_path / "moves.csv")

@@ -278,7 +278,7 @@ function drawArrows(groups) {
   scene.curves = moves.map((move, k) => {
     const made = arrow(spot(move.o), spot(move.d), widthOf(move.mean, groups), [rim(move.o), rim(move.d)]);
     const kind = move.row === null ? "firm" : certainty(flows.lower[move.row], move.mean);
-    (made.hop ? over : under).push(drawn("path", { class: `arrow ${kind.replace(" ", "-")}`, "data-move": String(k), d: made.d }));
+    (made.hop ? over : under).push(drawn("path", { class: `arrow ${kind.replace(" ", "-")}${widthOf(move.mean, groups) < 2.5 ? " thin" : ""}`, "data-move": String(k), d: made.d }));
     return made;
   });
   // Small ones lie on large ones and are seen; those too short to show beside their discs lie above them.
@@ -342,7 +342,7 @@ function legend(groups) {
 
 // ---- keeping the picture
 function pictureOf() {
-  const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")], foot = 26, head = 46;
+  const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")], foot = 42, head = 46;
   const wanted = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "opacity", "font-size", "font-family", "font-weight", "paint-order", "vector-effect", "stroke-dasharray", "display"];
   from.forEach((node, k) => { const style = getComputedStyle(node); to[k].setAttribute("style", wanted.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";")); });
   const words = (x, y, text, size, colour, anchor = "start") => drawn("text", { x, y, style: `font:${size}px system-ui, sans-serif;fill:${css(colour)};text-anchor:${anchor}` }, text);
@@ -350,15 +350,18 @@ function pictureOf() {
     drawn("rect", { width: view.width, height: view.height + head + foot, style: `fill:${css("card")}` }),
     words(10, 20, document.title, "15", "ink"), words(10, 38, timeName(state.time), "13", "soft"));
   copy.setAttribute("x", "0"); copy.setAttribute("y", String(head)); copy.setAttribute("width", String(view.width)); copy.setAttribute("height", String(view.height));
-  whole.append(copy, words(10, view.height + head + 18, "headcount", "11", "soft"));
-  if (places.ground) whole.append(words(view.width - 10, view.height + head + 18, "Land: Natural Earth", "11", "soft", "end"));
+  // A picture travels without its page: what its marks mean goes with it.
+  const kind = COLOURS[state.colour], colours = kind === null ? "" : `; colour: ${kind.title}${kind.root ? "" : ` (${count(Number(kind.low.toPrecision(2)))} to ${count(Number(kind.high.toPrecision(2)))})`}`;
+  const moves = scene.moves.length ? `; arrows: the ${scene.moves.length} largest moves, up to ${count(scene.moves[0].mean)}` : "";
+  whole.append(copy, words(10, view.height + head + 16, `${state.show === "areas" ? "Areas" : "Disc area: individuals"}${colours}${moves}`, "11", "soft"), words(10, view.height + head + 33, "headcount", "11", "soft"));
+  if (places.ground) whole.append(words(view.width - 10, view.height + head + 33, "Land: Natural Earth", "11", "soft", "end"));
   return new XMLSerializer().serializeToString(whole);
 }
 const fileTime = () => data.times[state.time].replace(/[^\w-]+/g, "-");
 function savePicture(kind) {
   const text = pictureOf();
   if (kind === "svg") { save(`map-${fileTime()}.svg`, text, "image/svg+xml"); return; }
-  const image = new Image(), canvas = element("canvas", { width: 2 * view.width, height: 2 * (view.height + 72) });
+  const image = new Image(), canvas = element("canvas", { width: 2 * view.width, height: 2 * (view.height + 88) });
   image.onload = () => { canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height); canvas.toBlob((blob) => save(`map-${fileTime()}.png`, blob, "image/png")); };
   image.src = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
 }
