@@ -92,7 +92,19 @@ def run(*, quick: bool) -> Report:
             found["hour, half of the bikes seen"] = answered(
                 half_seen.with_dispersion(fit.dispersion.used), true
             )
-    rows += [[f"by {name}", *(a[k] for k in COLUMNS)] for name, a in found.items()]
+    alone = hc.fit(
+        gravity(first),
+        hc.Problem(blank(first), POPULATION, hc.Exact(first)),
+        "MAP",
+        standard_errors=False,
+        strict=False,
+    )
+    found["weights from counts alone"] = answered(
+        alone.apply(hc.Problem(blank(second), POPULATION, hc.Exact(second))), true
+    )
+    rows += [
+        [name if "weights" in name else f"by {name}", *(a[k] for k in COLUMNS)] for name, a in found.items()
+    ]
     best = next(a for name, a in found.items() if name.startswith("hour and weekend, rho"))
     halved = found["hour, half of the bikes seen"]
     plain = found["hour"]
@@ -100,6 +112,10 @@ def run(*, quick: bool) -> Report:
         Check("hourly error of the median, by hour and weekend, rho learned", best["hourly"], at_most=0.90),
         Check("weekly OD, by hour and weekend, rho learned", best["weekly"], at_most=0.42),
         Check("weekly OD, half of the bikes seen", halved["weekly"], at_most=0.50),
+        Check(
+            "weekly OD, weights from counts alone", found["weights from counts alone"]["weekly"], at_most=0.50
+        ),
+        Check("weights from counts alone: converged", float(alone.status.good), at_least=1.0),
         Check("half of the bikes seen: converged", float(halved["converged"]), at_least=1.0),
         Check(
             "flows with mean ≥ 1 inside their 90 % interval",
@@ -158,6 +174,21 @@ def blank(counts: pd.DataFrame) -> hc.MarkovChain:
     return hc.MarkovChain(
         first, np.full((cells, cells), 1 / cells), times=list(counts.index), cells=list(counts.columns)
     )
+
+
+def gravity(counts: pd.DataFrame) -> hc.LogisticChain:
+    """Staying, riding on, docking, and the size of a station: four weights."""
+    cells = counts.shape[1]
+    station = np.arange(cells) < cells - 1  # the last cell is "in transit"
+    other = ~np.eye(cells, dtype=bool)
+    size = np.log(counts.to_numpy().mean(axis=0) + 0.5)
+    features = [
+        np.diag(station),
+        np.outer(~station, station),
+        np.outer(station, ~station),
+        np.where(other & station, size, 0.0),
+    ]
+    return hc.LogisticChain(np.array(features, dtype=float), names=["stay", "dock", "take", "size"])
 
 
 def tables(frame: pd.DataFrame, model: Any) -> list[np.ndarray]:

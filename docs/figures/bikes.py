@@ -9,7 +9,7 @@ from headcount.plot._picture import BLUE, GREY, VERMILION, look
 
 def main() -> None:
     """Draw and save."""
-    names = names_of("tutorials/bikes.md", until="inside = ")
+    names = names_of("tutorials/bikes.md")
     found, large = names["found"], names["large"]
     inside = large["true"].between(large["lower"], large["upper"])
     with look():

@@ -16,6 +16,7 @@ def names_of(page: str, *, until: str | None = None) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": page}
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "examples").symlink_to(DOCS.parent / "examples")
         os.chdir(folder)  # pages write small files
         try:
             for block in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):

@@ -157,7 +157,10 @@ class TiltedEP(IterativeEngine):
         tau = np.where(roles.active, start["tau"], 0.0)
         try:
             centre = Centre.at(roles, held(roles, start["g"]))
-            nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
+            with np.errstate(
+                invalid="ignore"
+            ):  # tilts of what is impossible are −∞ in both; they are not active
+                nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
             return self._begin(centre, Sites(tau, nu))
         except (NotPositiveDefinite, FloatingPointError):  # not so similar after all
             return self.init(problem, rng)
