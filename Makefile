@@ -12,6 +12,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 JOBS   ?= 2
 BIRDS  := examples/birds
+BIKES  := examples/bikes
 
 .PHONY: env demo test lint docs house reproduce bench bench-quick pins clean
 .DEFAULT_GOAL := env
@@ -29,6 +30,9 @@ $(STAMP): requirements.txt pyproject.toml src/headcount/_version.py
 demo: env
 	$(BIN)/headcount infer $(BIRDS)/counts.csv --transitions $(BIRDS)/transitions.csv --population 1080 --noise poisson --out results/
 	$(BIN)/headcount report results/
+	$(BIN)/headcount infer $(BIKES)/monday.csv --transitions $(BIKES)/transitions.csv.gz --population 347 --noise exact --normalise \
+		--initial counts --cells $(BIKES)/cells.csv --out results/bikes/
+	$(BIN)/headcount report results/bikes/
 
 test: env
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal

@@ -48,6 +48,11 @@ STEPS_PER_ROUND = 5
 PRIOR_TOLERANCE = 0.02
 """Relative change of the priors' strengths below which they count as learned: a fiftieth moves estimates by less than a hundredth of
 their distance from the prior's centre."""
+TOLERANCE, TOLERANCE_OF_MANY = 1e-4, 1e-2
+"""Standard errors from the maximum at which a search ends, with few and with many parameters. The distance is that of all of them
+together: 0.01 is half of 10⁻⁴ nats, and with 300 parameters less than 0.001 standard errors each."""
+MORE_FOR_MANY = 3
+"""Times as many iterations with more than `MOST_PARAMETERS`: there the curvature is learned on the way, not made."""
 DEFAULT_BUDGET = {"ascent": 100, "em": 500}
 """Iterations: ascent takes 10 to 20 where EM takes hundreds."""
 
@@ -61,7 +66,7 @@ def fit(
     method: Literal["ascent", "em"] = "ascent",
     start: Any = None,
     max_iterations: int | None = None,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
     truth: Any = None,
     standard_errors: bool | None = None,
     refine: bool = True,
@@ -98,9 +103,9 @@ def fit(
         MAP's cheap E-steps, goes on from the best, and reports maxima that the data hardly tell apart (`Fit.optima`);
         EM begins at the one with the most evidence.
     max_iterations
-        100 for ascent and 500 for EM unless given.
+        100 for ascent and 500 for EM unless given; three times as many with more than `MOST_PARAMETERS`.
     tolerance
-        On the estimated distance from the maximum, in standard errors.
+        On the estimated distance from the maximum, in standard errors; None: 1e-4, and 0.01 with more than `MOST_PARAMETERS`.
     truth
         True parameters, for the trace's ``error`` |estimate − truth|₁/|truth|₁.
     standard_errors
@@ -160,8 +165,9 @@ def fit(
         }
         return _dispersed(settings, problems, asked, engine, start, shared, last)
     families = bind(settings, problems)
-    if standard_errors is None:
-        standard_errors = len(families[0].names) <= MOST_PARAMETERS
+    few = len(families[0].names) <= MOST_PARAMETERS
+    standard_errors = few if standard_errors is None else standard_errors
+    tolerance = (TOLERANCE if few else TOLERANCE_OF_MANY) if tolerance is None else tolerance
     engine = _checked_engine(method, engine, rng)
     if parameters not in PARAMETERS:
         raise ValueError(f'parameters is {parameters!r}: give "integrated" or "plug-in"')
@@ -173,7 +179,9 @@ def fit(
         climber = Climber(
             expect,
             method,
-            DEFAULT_BUDGET[method] if max_iterations is None else max_iterations,
+            DEFAULT_BUDGET[method] * (1 if few else MORE_FOR_MANY)
+            if max_iterations is None
+            else max_iterations,
             tolerance,
             true_values(families[0], truth) if truth is not None else None,
             checkpoints.write,

@@ -442,7 +442,8 @@ class LogLinear(Parametrisation):
     def bind(self, model: Model) -> PotentialFamily:
         """See `Parametrisation`."""
         free = [n for n in self.features if n not in self.fixed]
-        stacked: dict[Scope, Array] = {}
+        place = {name: k for k, name in enumerate(free)}
+        stacked: dict[Scope, dict[int, Array]] = {}
         offset: dict[Scope, Array] = {}
         problems: list[str] = []
 
@@ -465,14 +466,13 @@ class LogLinear(Parametrisation):
                 if name in self.fixed:
                     offset[key] = offset.get(key, 0.0) + self.fixed[name] * made
                 else:
-                    held = stacked.setdefault(key, np.zeros((len(free), *made.shape)))
-                    held[free.index(name)] += made
+                    held = stacked.setdefault(key, {})
+                    held[place[name]] = held.get(place[name], 0.0) + made
         if problems:
             raise ModelError(problems)
         ridge, centre = np.full(len(free), float(self.ridge)), np.zeros(len(free))
-        return PotentialFamily(
-            Potentials(tuple(free), ridge, centre, {}, dict(model.states), stacked, offset)
-        )
+        tables = {s: (np.array(list(h)), np.stack(list(h.values()))) for s, h in stacked.items()}
+        return PotentialFamily(Potentials(tuple(free), ridge, centre, {}, dict(model.states), tables, offset))
 
 
 @dataclass(frozen=True, eq=False)
