@@ -145,6 +145,48 @@ def test_more_draws_and_another_seed():
     assert 0.4 < c / a < 0.6
 
 
+def test_counts_are_projected_in_parts(monkeypatch):
+    """Counts projected in parts, by threads and without keeping their grids, give the answer of all at once."""
+    from headcount.engines.tilted import _centre, _tilted_ep
+
+    problem = world("many")
+    whole = hc.infer(problem, TiltedEP(structure="tree"))
+    monkeypatch.setattr(_centre, "MOST_AT_ONCE", 100)
+    monkeypatch.setattr(_tilted_ep, "MOST_AT_ONCE", 100)
+    monkeypatch.setattr(_tilted_ep, "MOST_WITH_GRIDS", 10)
+    parts = hc.infer(problem, TiltedEP(structure="tree"))
+    mean, other = (nodes(post, lambda beliefs, scope: beliefs.mean(scope)) for post in (whole, parts))
+    np.testing.assert_allclose(mean, other, atol=1e-5)
+    assert whole.log_evidence == pytest.approx(parts.log_evidence, abs=1e-5)
+
+
+def test_draws_can_be_added_to_a_finished_run():
+    """More draws to a finished run are as if it had had them: the same sds to the bit; the first posterior stays; others are refused."""
+    problem = world("small map")
+    engine = TiltedEP(structure="matrix-free", final_draws=32)
+    few, many = (
+        hc.infer(problem, engine),
+        hc.infer(problem, TiltedEP(structure="matrix-free", final_draws=96)),
+    )
+    kept = nodes(few, lambda beliefs, scope: beliefs.variance(scope))
+    more = few.more_draws(64)
+    for what in ("variance", "mc_error"):
+        a, b = (
+            nodes(post, lambda beliefs, scope, what=what: getattr(beliefs, what)(scope))
+            for post in (more, many)
+        )
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert more.log_evidence == pytest.approx(many.log_evidence, abs=1e-9)
+    assert more.diagnostics["log_evidence_mc_error"] == pytest.approx(
+        many.diagnostics["log_evidence_mc_error"]
+    )
+    assert (nodes(few, lambda beliefs, scope: beliefs.variance(scope)) == kept).all()
+    with pytest.raises(ValueError, match="carry no error of draws"):
+        answers("small map")[0].more_draws(10)
+    with pytest.raises(ValueError, match="whole number"):
+        few.more_draws(0)
+
+
 def test_auto_is_the_tree_structure_where_it_is_affordable():
     """A thousand cells and twenty times are solved with matrices; more, or wider, without, unless something must have them."""
     problem = world("small map")

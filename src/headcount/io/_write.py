@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headcount.engines import Posterior
 
 FORMATS = ("csv", "parquet")
+ROW_GROUP = 1_000_000
+"""Rows of a Parquet table that are written, and can be read, together: about 60 MB of a table of flows."""
 SMALLEST_FLOW = 0.5
 """Expected individuals below which a move gets no line; the tables have them all."""
 _DIGITS = "%.10g"
@@ -191,7 +193,7 @@ def put_table(frame: pd.DataFrame, path: Path, suffix: str | None = None, *, saf
     ending = (path.suffix if suffix is None else suffix).lower()
     if ending in {".parquet", ".pq"}:
         try:
-            frame.to_parquet(path, index=False)
+            frame.to_parquet(path, index=False, row_group_size=ROW_GROUP)
         except ImportError:
             message = "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
             raise ValueError(message) from None

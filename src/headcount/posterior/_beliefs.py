@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -163,6 +163,17 @@ class GaussianBeliefs(Beliefs):
     def mc_error(self, scope: Scope) -> Array | None:
         """Of a structure that draws; None of the others."""
         return self.field.mc_error(scope)
+
+    def more_draws(self, draws: int) -> GaussianBeliefs:
+        """The same beliefs after so many final draws more; those there are stay."""
+        before, found = self.field.log_z, self.field.more_draws(draws)
+        after = found.log_z
+        evidence, diagnostics = self.log_evidence, dict(self.diagnostics)
+        if evidence is not None and before is not None and after is not None and not np.isnan(after[0]):
+            evidence += after[0] - before[0]
+            diagnostics["log_evidence_mc_error"] = after[1]
+        made = replace(self, make_field=lambda: found, log_evidence=evidence, diagnostics=diagnostics)
+        return made
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Of the Gaussian."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from headcount.engines import Status
 from headcount.plot._frames import count_text, label, percent
+from headcount.posterior._frames import MC_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -269,6 +270,11 @@ def _went(result: Result) -> Rows:
         ("Means ≥ 0", _promise(known.get("means_non_negative"))),
         ("Flows agree with counts", _promise(known.get("means_consistent"))),
     ]
+    for name, table in (("counts", result.nodes), ("flows", result.flows)):
+        if MC_ERROR in table and len(table):
+            wide = table[table["sd"] > 0]
+            share = float(np.sqrt(np.mean((wide[MC_ERROR] / wide["sd"]) ** 2))) if len(wide) else 0.0
+            rows.append((f"Monte-Carlo error of sds, {name}", f"{100 * share:.1f} % of an sd (rms)"))
     worst = _sum_error(result)
     if worst is not None:
         rows.append(("Counts sum to N", f"within {worst:.1g}, checked here"))

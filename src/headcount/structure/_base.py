@@ -114,6 +114,11 @@ class Field(ABC):
         del scope
         return None
 
+    def more_draws(self, draws: int) -> Field:
+        """The same posterior with so many draws more behind its variances; itself where these carry no Monte-Carlo error."""
+        del draws
+        return self
+
     def moves(self, scope: Scope) -> MovesOf | None:
         """Moments of the possible moves of an edge, where the structure keeps them as a list; None elsewhere."""
         del scope

@@ -16,6 +16,7 @@ alone, :math:`V/(1+\tau V)`, as if they did not influence one another. They are 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -58,14 +59,18 @@ FOLLOWED = Stop(absolute=1e-10, gain=2e-4)
 """Of a sweep's means, which start from the last sweep's: four digits more than the sweep moves them."""
 SWEEP_ERROR = 0.05
 """Relative error of sds (rms) that sweeps draw for: variances that are 10 % off move means by .002 of an sd (the theory's table)."""
-SMALL = 2**15
-"""Entries up to which sweeps have a whole block of draws, whatever the error: there it costs milliseconds."""
+SMALL = 2**20
+"""Possible moves up to which sweeps have a whole block of draws, whatever the error: there it costs milliseconds."""
 USUAL, SLACK = 16, 1.5
 """Draws per sweep on larger maps, unless the error asks for so many times more: drawing again for little gains little."""
 MOST_IN_SWEEPS = 64
 """Draws per sweep, whatever the error."""
 FOLLOWS = 1e-9
 """Share of its prior variance below which a count follows from exact ones: their draws are solved to 1e-6, so about 1e-12 is left."""
+LOOKED_AT = 5
+"""Steps whose flows are asked whether they need more draws."""
+NEARLY = 1.05
+"""Draws for which another block is made, as a multiple of those there are: 5 % more improve the error by 2.5 %."""
 LEAST_FINAL = 32
 """Final draws: enough for the estimate of log Z and of its error."""
 
@@ -348,7 +353,7 @@ class MatrixFreeStructure(Structure):
         wanted = self.sampling.sweep
         if wanted is None:
             wanted = recall.draws if recall is not None else None
-        least = WIDEST if self.prior.size <= SMALL else USUAL
+        least = WIDEST if self.prior.moves <= SMALL else USUAL
         draws = least if wanted is None else wanted
         squares, seen, logs = self._drawn(tau, draws)
         if wanted is None:
@@ -485,10 +490,15 @@ class Tally:
     def missing(self) -> int:
         """How many draws more would bring sds, of cells and of each table of flows, to the error that is wanted (rms)."""
         sampling = self.structure.sampling
-        errors = (self.squares.variances()[1], *(self._flows(v)[1] for v in range(1, len(self.before))))
+        looked = (
+            np.unique(np.linspace(1, len(self.before) - 1, LOOKED_AT).astype(int))
+            if len(self.before) > 1
+            else ()
+        )
+        errors = (self.squares.variances()[1], *(self._flows(v)[1] for v in looked))
         worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
         needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), sampling.most)
-        return max(needed - self.draws, 0)
+        return needed - self.draws if needed > NEARLY * self.draws else 0
 
     def _flows(self, v: int) -> tuple[Array, Array]:
         """Variance and relative error of the sds of the moves into v; the prior's draws are the control variate."""
@@ -557,13 +567,15 @@ class MatrixFreeField(Field):
         assert self._tally is not None
         return self._tally.draws
 
-    def more_draws(self, draws: int) -> None:
-        """Add so many final draws to those there are."""
+    def more_draws(self, draws: int) -> MatrixFreeField:
+        """See :class:`Field`; the draws there are stay, and this field stays as it is."""
         assert self.survey is not None
         assert self._tally is not None
+        made = MatrixFreeField(self.structure, self.tau, self.nu, self.value)
+        made._tally = deepcopy(self._tally, {id(self.structure): self.structure})
         with threads_for(max(self.structure.tree.sizes)):
-            self._tally.add(draws)
-        self._survey = None
+            made._tally.add(draws)
+        return made
 
     @property
     def log_z(self) -> tuple[float, float]:

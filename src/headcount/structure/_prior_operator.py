@@ -115,6 +115,11 @@ class PriorOperator:
         """Entries and seen moves."""
         return self.entries + len(self.seen.chance)
 
+    @property
+    def moves(self) -> int:
+        """Possible moves of all steps."""
+        return sum(int(getattr(m, "nnz", np.size(m))) for m in self.law.kernels[1:])
+
     @cached_property
     def expected(self) -> Array:
         """N μ of entries and of seen moves."""

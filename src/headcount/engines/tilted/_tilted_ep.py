@@ -13,6 +13,7 @@ For any g, :math:`p(n\mid y) \propto \mathrm{CGM}(N,\theta+g)(n)\prod\ell(y\mid 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,7 +23,7 @@ from headcount.engines._engine import IterativeEngine, iterate
 from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
-from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, held
+from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, held
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.engines.tilted._structures import STRUCTURE_RULES, field_and_evidence, solver_of
@@ -30,7 +31,7 @@ from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 from headcount.structure import Moments, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -47,6 +48,8 @@ FIRST_TOLERANCE, MAP_TOLERANCE = 1e-4, 1e-9
 """Tolerance of the MAP estimate a run starts from: loose where the centre moves on anyway, tight where it stays."""
 MOST_WITH_GRIDS = 1_000_000
 """Observed counts up to which grids of likelihoods are kept from sweep to sweep (2.8 GB); beyond, they are made again."""
+PROJECTING_THREADS = 3
+"""Threads that project counts, where there are several parts of `MOST_AT_ONCE`: each holds about 400 MB of grids."""
 MONTE_CARLO_TOLERANCE = 5e-4
 """Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
 means by .002 of an sd in the median, so more sweeps would find nothing."""
@@ -254,24 +257,10 @@ class TiltedEP(IterativeEngine):
         furthest, log_sites = 0.0, 0.0
         grids: list[Grid | None] = []
         keep = len(mean) <= MOST_WITH_GRIDS
-        for k, (index, noise) in enumerate(centre.roles.active_noise):
-            old = state.grids[k] if state.grids else None
-            here = Entries(
-                mean[index],
-                variance[index],
-                state.sites.tau[index],
-                state.sites.nu[index],
-                centre.expected[index],
-                centre.g[index],
-                centre.dispersion[index],
-            )
-            if self.projection == "laplace":
-                new_tau, new_nu, more, change, grid = laplace_site(noise, here)
-            else:
-                new_tau, new_nu, more, change, grid = summed_site(
-                    noise, here, old, float(tilts.problem.population), lattice=self.projection == "lattice"
-                )
-            tau[index], nu[index] = new_tau, new_nu
+        for (index, _), found in zip(
+            centre.roles.active_noise, self._projected(state, mean, variance), strict=True
+        ):
+            tau[index], nu[index], more, change, grid = found
             log_sites += more
             furthest = max(furthest, change)
             grids.append(grid if keep else None)
@@ -292,6 +281,37 @@ class TiltedEP(IterativeEngine):
             residual=residual,
             grids=tuple(grids),
         )
+
+    def _projected(
+        self, state: EPState, mean: Array, variance: Array
+    ) -> Iterator[tuple[Array, Array, float, float, Grid | None]]:
+        """The sites of every noise's entries; many entries are parts that threads share, each part its own numbers."""
+        centre = state.centre
+        population = float(centre.roles.tilts.problem.population)
+        spread = centre.dispersion
+
+        def of_part(k: int) -> tuple[Array, Array, float, float, Grid | None]:
+            index, noise = centre.roles.active_noise[k]
+            here = Entries(
+                mean[index],
+                variance[index],
+                state.sites.tau[index],
+                state.sites.nu[index],
+                centre.expected[index],
+                centre.g[index],
+                spread[index],
+            )
+            if self.projection == "laplace":
+                return laplace_site(noise, here)
+            old = state.grids[k] if state.grids else None
+            return summed_site(noise, here, old, population, lattice=self.projection == "lattice")
+
+        parts = range(len(centre.roles.active_noise))
+        if len(mean) <= MOST_AT_ONCE:
+            yield from map(of_part, parts)
+            return
+        with ThreadPoolExecutor(PROJECTING_THREADS) as pool:
+            yield from pool.map(of_part, parts)
 
     def residual(self, state: EPState) -> float:
         """See :attr:`tolerance`."""
