@@ -173,6 +173,8 @@ def test_finding_comes_first() -> None:
     assert f"from cell {top['origin']:.0f} to cell {top['dest']:.0f} after time {top['time']:.0f}" in body[0]
     assert "90 % ranges in brackets" in body[0]
     assert "Converged" in body
+    assert body[0].count(". ") == 0
+    assert "Most are" not in body[0]  # the fullest cell need not hold the half
     for jargon in ("converged", "residual", "posterior", "--"):
         assert jargon not in body[0]
 

@@ -97,18 +97,18 @@ def finding(result: Result) -> str:
     if not result.is_chain:
         return f"Most frequent: {first.text} among the states of {label(result.times[0])} ({level} ranges in brackets)."
     if len(result.times) == 1:
-        return f"Most are in {first.text} ({level} range in brackets)."
+        return f"The fullest cell is {first.text} ({level} range in brackets)."
     said = _times_in_words(result)
     begin, end = said(result.times[0]), said(result.times[-1])
     if first.cell == last.cell:
-        text = f"Most are in {first.text} {begin}, and still {end}, with {last.amount}"
+        text = f"The fullest cell {begin} is {first.text}, and so it is {end}, with {last.amount}"
     else:
         text = f"The fullest cell {begin} is {first.text}; {end} it is {last.text}"
     moves = result.flows[result.flows["origin"] != result.flows["dest"]]
     if len(moves):
         row = moves.loc[moves["mean"].idxmax()]
         ends = f"from {place(row['origin'])} to {place(row['dest'])} after {said(row['time']).removeprefix('on ').removeprefix('at ')}"
-        text += f". The largest single move takes {_amount(row)} {ends}"
+        text += f"; the largest single move takes {_amount(row)} {ends}"
     return f"{text} ({level} ranges in brackets)."
 
 
