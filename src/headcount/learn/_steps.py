@@ -87,28 +87,35 @@ def step_labels(by: Any, times: Sequence[Hashable]) -> tuple[Hashable, ...]:
     """
     before = list(times)[:-1]
     if isinstance(by, str) or (is_sequence(by) and len(by) and all(str(name) in CALENDAR for name in by)):
-        names = [by] if isinstance(by, str) else [str(name) for name in by]
-        unknown = [name for name in names if name not in CALENDAR]
-        if unknown:
-            raise ModelError(
-                f"by is {by!r}: give one of {', '.join(CALENDAR)}, a period, or one label per step"
-            )
-        dates = _dates(before, f"by={by!r}")
-        columns = [np.asarray(CALENDAR[name](dates)).tolist() for name in names]
-        return tuple(columns[0] if len(names) == 1 else zip(*columns, strict=True))
+        return _calendar_labels([by] if isinstance(by, str) else [str(name) for name in by], before)
     if isinstance(by, (int, np.integer)) and not isinstance(by, bool):
-        period = whole_number(by, "by", least=1, expected="the period of a cycle, at least 1")
-        whole = all(isinstance(t, (int, np.integer)) for t in before)
-        places = [int(t) for t in before] if whole else range(len(before))  # type: ignore[call-overload]
-        return tuple(place % period for place in places)
+        return _cycle_labels(int(by), before)
     if not is_sequence(by):
-        raise ModelError(
-            f"by is {brief(by)}: give one of {', '.join(CALENDAR)}, a period, or one label per step"
-        )
+        raise ModelError(f"by is {brief(by)}: {_CHOICES}")
     labels = tuple(label.item() if isinstance(label, np.generic) else label for label in by)
     if len(labels) != len(before):
         raise ModelError(f"by has {len(labels)} labels for {len(before)} steps: give one per step")
     return labels
+
+
+_CHOICES = f"give one of {', '.join(CALENDAR)}, a period, or one label per step"
+
+
+def _calendar_labels(names: Sequence[str], times: Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """What the calendar says of every time; of several names their combinations."""
+    if unknown := [name for name in names if name not in CALENDAR]:
+        raise ModelError(f"by is {unknown[0]!r}: {_CHOICES}")
+    dates = _dates(times, f"by={', '.join(names)}")
+    columns = [np.asarray(CALENDAR[name](dates)).tolist() for name in names]
+    return tuple(columns[0] if len(names) == 1 else zip(*columns, strict=True))
+
+
+def _cycle_labels(period: int, times: Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """The place of every time in a cycle: of whole-number times their remainder, of others that of their position."""
+    whole_number(period, "by", least=1, expected="the period of a cycle, at least 1")
+    whole = all(isinstance(t, (int, np.integer)) for t in times)
+    places = [int(t) for t in times] if whole else range(len(times))  # type: ignore[call-overload]
+    return tuple(place % period for place in places)
 
 
 def classes_of(by: Any, chains: Sequence[Sequence[Hashable]]) -> tuple[Hashable, ...]:
