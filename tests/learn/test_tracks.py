@@ -36,12 +36,14 @@ def test_tracks_alone_are_complete_data(population, counted):
     np.testing.assert_allclose(found.standard_errors, known.standard_errors, rtol=1e-3)
 
 
-@pytest.mark.parametrize("counted", [True, False])
-def test_the_gradient_is_the_derivative_of_the_evidence(counted):
-    """With exact E-steps, Fisher's gradient is the derivative of log p(counts, tracks), gaps included."""
-    some = TABLE[(TABLE["id"] < 2) & (TABLE["time"] != 2)]
+@pytest.mark.parametrize(("counted", "given"), [(True, False), (False, False), (False, True)])
+def test_the_gradient_is_the_derivative_of_the_evidence(counted, given):
+    """With exact E-steps, Fisher's gradient is the derivative of log p(counts, tracks), gaps and given first positions included."""
+    some = TABLE[(TABLE["id"] < 2) & (TABLE["time"] != 2) & ((TABLE["id"] == 1) | (TABLE["time"] > 0))]
     problem = hc.Problem(
-        WORLD.model, 3, [hc.Poisson(WORLD.observed / 20 // 1), hc.Tracks(some, counted=counted)]
+        WORLD.model,
+        3,
+        [hc.Poisson(WORLD.observed / 20 // 1), hc.Tracks(some, counted=counted, given_first=given)],
     )
     families = bind([CHAIN], [problem])
     expect = Expectation(families, [problem], Enumerate(), 0, lambda tasks: [task.run() for task in tasks])

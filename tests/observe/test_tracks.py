@@ -65,6 +65,12 @@ def test_band_recoveries():
         ({"id": [1], "time": ["mon"], "cell": ["a"], "sd": [1.0]}, {}, "needs places"),
         ({"id": [1], "time": ["mon"], "cell": [None]}, {}, "without id, time or cell"),
         ({"id": [1], "time": ["mon"], "cell": ["a"]}, {"counted": "yes"}, "give True or False"),
+        ({"id": [1], "time": ["mon"], "cell": ["a"]}, {"given_first": True}, "needs counted=False"),
+        (
+            {"id": [1, 1], "time": ["mon"] * 2, "cell": ["a", "b"], "probability": [0.5, 0.5]},
+            {"given_first": True, "counted": False},
+            "not certain",
+        ),
         (3, {}, "give a frame"),
     ],
 )

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csr_array
 
-from headcount._types import Array, Index
+from headcount._types import Array, Index, Mask
 from headcount.individual._rooted_tree import Matrix, RootedTree
 
 BATCH_ENTRIES = 8_000_000
@@ -43,6 +43,8 @@ class Records:
 
     ids: tuple[Hashable, ...]
     seen: Mapping[int, tuple[Index, csr_array]]
+    given: Mask | None = None
+    """Which records are taken given their first position, shape (R,); None: none of them."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,12 +56,14 @@ class Records:
             inside = np.flatnonzero((rows >= first) & (rows < last))
             if inside.size:
                 kept[node] = rows[inside] - first, likelihood[inside]
-        return Records(self.ids[first:last], kept)
+        return Records(self.ids[first:last], kept, None if self.given is None else self.given[first:last])
 
     def through(self, maps: Sequence[csr_array]) -> Records:
         """The same records on chains with more states: ``maps[node]``, (cells, states), says which cell each state is."""
         return Records(
-            self.ids, {k: (rows, csr_array(seen @ maps[k])) for k, (rows, seen) in self.seen.items()}
+            self.ids,
+            {k: (rows, csr_array(seen @ maps[k])) for k, (rows, seen) in self.seen.items()},
+            self.given,
         )
 
     def times(self) -> tuple[Index, Index]:
@@ -95,7 +99,8 @@ def join_records(parts: Sequence[Records]) -> Records:
                 else (np.concatenate([before[0], moved]), csr_array(sparse.vstack([before[1], likelihood])))
             )
         first += len(part)
-    return Records(tuple(name for part in parts for name in part.ids), seen)
+    given = [np.zeros(len(part), dtype=bool) if part.given is None else part.given for part in parts]
+    return Records(tuple(name for part in parts for name in part.ids), seen, np.concatenate(given))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,16 +123,23 @@ class Followed:
 
 
 def log_prob(tree: RootedTree, records: Records) -> Array:
-    """log p(record) of every record under a chain, shape (R,)."""
+    """log p(record) of every record under a chain, shape (R,); log p(record | first position) of those that are taken given it."""
     with np.errstate(divide="ignore"):  # log 0 = −inf is meant
         found = [np.log(_forward(tree, part)[1]).sum(axis=0) for part in _batches(tree, records)]
-    return np.concatenate([np.zeros(0), *found])
+    whole = np.concatenate([np.zeros(0), *found])
+    if records.given is None or not records.given.any():
+        return whole
+    first = log_prob(tree, records.first_only())
+    return np.where(
+        records.given & np.isfinite(whole), whole - np.where(np.isfinite(first), first, 0.0), whole
+    )
 
 
 def follow(tree: RootedTree, records: Records) -> Followed:
     """As `log_prob`, with the expected first cells and moves of the individuals given their records.
 
-    Records that the chain does not allow add nothing to the expectations.
+    Records that the chain does not allow add nothing to the expectations. Of a record that is taken given its first position, which must
+    be certain, only what comes after it counts: what came before does not depend on what came after.
     """
     found = []
     initial = np.zeros(tree.sizes[0])
@@ -142,10 +154,15 @@ def follow(tree: RootedTree, records: Records) -> Followed:
         for node in range(len(tree.sizes) - 1, 0, -1):
             weight = _seen(part, node, behind) / safe[node][:, None]
             step = tree.transitions[node]
-            flows[node - 1] = flows[node - 1] + _moves(step, forward[node - 1], weight)
+            before = forward[node - 1]
+            if part.given is not None:
+                before = np.where((part.given & (part.times()[0] > node - 1))[:, None], 0.0, before)
+            flows[node - 1] = flows[node - 1] + _moves(step, before, weight)
             behind = weight @ step.T
+        if part.given is not None:
+            behind = np.where(part.given[:, None], 0.0, behind)
         initial += (forward[0] * behind).sum(axis=0)
-    return Followed(np.concatenate([np.zeros(0), *found]), initial, tuple(flows))
+    return Followed(log_prob(tree, records), initial, tuple(flows))
 
 
 def _batches(tree: RootedTree, records: Records) -> Iterator[Records]:

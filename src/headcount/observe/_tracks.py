@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,15 @@ class Tracks:
         Where the cells lie, for ``sd``: a table ``cell, x, y`` (sd in the same unit) or ``cell, lon, lat`` (sd in km), or
         ``{cell: (x, y)}``.
 
+    given_first
+        Whether the first position was chosen, not seen: tags that were put on at one place. It then says nothing about where individuals
+        are; only what comes after it counts. Needs ``counted=False`` and certain first positions.
+
     Notes
     -----
     The tracked individuals follow the same model as all others. Their records' probability is one forward pass along the chain, exact
-    in the evidence, in the gradient of learning and in its standard errors. Positions say nothing about where nobody was tracked: an
-    individual is not more likely to be tracked in one cell than in another.
+    in the evidence, in the gradient of learning and in its standard errors. An individual is taken to be as likely tracked in one cell as
+    in another, unless its first position is given.
 
     Examples
     --------
@@ -56,10 +60,16 @@ class Tracks:
     table: Any
     counted: bool = True
     places: Any = None
+    given_first: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.counted, (bool, np.bool_)):
-            raise ProblemError(f"Tracks(counted=...) is {brief(self.counted)}: give True or False")
+        for name, value in (("counted", self.counted), ("given_first", self.given_first)):
+            if not isinstance(value, (bool, np.bool_)):
+                raise ProblemError(f"Tracks({name}=...) is {brief(value)}: give True or False")
+        if self.counted and self.given_first:
+            raise ProblemError(
+                "Tracks(given_first=True) needs counted=False: those in the counts began where all others did"
+            )
         object.__setattr__(self, "table", _as_frame(self.table))
 
     def read(self, model: Model) -> Records:
@@ -85,7 +95,14 @@ class Tracks:
             if found is not None:
                 seen[int(node)] = found
         faults.raise_any()
-        return Records(records[0], seen)
+        made = Records(records[0], seen)
+        if not self.given_first:
+            return made
+        if any((np.diff(likelihood.indptr) != 1).any() for _, likelihood in made.first_only().seen.values()):
+            raise ProblemError(
+                "Tracks(given_first=True): a first position is not certain: begin that track where it is"
+            )
+        return replace(made, given=np.ones(len(made), dtype=bool))
 
     def _at(
         self, model: MarkovChain, node: int, who: Index, table: Any, faults: Faults
