@@ -8,13 +8,11 @@ from tutorial import IMAGES, names_of
 import headcount as hc
 from headcount.plot._picture import BLUE, GREY, ORANGE, look
 
-DRAWS = 40
-
 
 def main() -> None:
     """Draw and save."""
-    names = names_of("tutorials/census.md", until="rng = ")
-    fit, unknown, pairs, world = names["fit"], names["unknown"], names["pairs"], names["world"]
+    names = names_of("tutorials/census.md", until="table, plugged")
+    fit, pairs, world = names["fit"], names["pairs"], names["world"]
 
     def flat(tables: dict) -> np.ndarray:
         return np.concatenate([np.ravel(tables[pair]) for pair in pairs])
@@ -26,13 +24,8 @@ def main() -> None:
         )
 
     true = flat({p: world.tables.table(p) for p in pairs})
-    mean, sd = moments(fit.posterior)
-    rng = np.random.default_rng(5)
-    found = [
-        moments(hc.infer(unknown.with_model(fit.families[0].model(x))))
-        for x in rng.multivariate_normal(fit.working, fit.covariance, size=DRAWS)
-    ]
-    wide = np.sqrt(np.mean([s**2 for _, s in found], axis=0) + np.var([m for m, _ in found], axis=0))
+    mean, sd = moments(fit.plug_in)
+    wide = moments(fit.posterior)[1]
     order = np.argsort(-true, kind="stable")
     place = np.arange(len(true))
     reach = ndtri(0.95)

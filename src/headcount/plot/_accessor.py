@@ -100,6 +100,12 @@ class Pictures:
 
         return plot.residuals_over_time(self._checked(), **options)
 
+    def residual_map(self, **options: Any) -> Picture:
+        """Residuals by cell on the map: where the model does not fit."""
+        from headcount import plot
+
+        return plot.residual_map(self._checked(), self.result.coordinates, **options)
+
     def _checked(self) -> pd.DataFrame:
         if self.result.check is None:
             raise ValueError("this result holds no check of its counts: ask post.fit_check, or infer again")

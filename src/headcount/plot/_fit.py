@@ -26,7 +26,7 @@ def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> Picture:
     Parameters
     ----------
     check : frame
-        ``pit``: ``Posterior.fit_check.to_frame()`` or ``Result.check``. Counts without a PIT are left out.
+        ``pit``: ``Posterior.fit_check.to_frame()`` or ``Result.check``; or a Posterior or Result itself. Counts without a PIT are left out.
     bins : int
         Bars.
 
