@@ -31,7 +31,7 @@ def run(*, quick: bool) -> Report:
         for flock in (1, 2):
             sets = 10 if quick else ALONE if flock == 1 else PAIRS
             if kind == LEARNED:
-                sets = max(sets // 2, 10)
+                sets = max(sets // 4, 10)
             found = Parallel(n_jobs=-1)(delayed(_checked)(kind, flock, FIRST_SEED + k) for k in range(sets))
             share = float(np.mean([check.agrees is False for check in found]))
             dispersion = np.array([check.dispersion for check in found])

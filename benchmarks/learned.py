@@ -16,7 +16,7 @@ from joblib import Parallel, delayed
 import headcount as hc
 from benchmarks._report import Check, Report, Table
 
-FEW, MANY = 100, 32
+FEW, MANY = 100, 16
 """Data sets with 4 and with 420 parameters. Entries of one data set depend on each other; the spread over data sets is in the table."""
 FIRST_SEED = 5000
 LEAST_VARIANCE = 10.0
