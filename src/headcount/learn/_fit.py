@@ -41,7 +41,7 @@ CHECKPOINT_KIND = "headcount checkpoint"
 PARAMETERS = ("integrated", "plug-in")
 MOST_PARAMETERS = 500
 """Parameters up to which standard errors are found unasked, and posteriors integrated over them: that takes four E-steps per parameter,
-a climb 10 to 100 in all. Matrices of 21 cells (420 parameters) must be among them: at the estimate, 90 % intervals of their flows cover 26 %."""
+a climb 10 to 100 in all. Matrices of 21 cells (420 parameters) are among them: without, 90 % intervals of their flows cover 26 %."""
 PRIOR_ROUNDS = 30
 """Times that priors are learned, at most; each is followed by a few steps of the climb."""
 STEPS_PER_ROUND = 5
