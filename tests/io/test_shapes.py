@@ -96,6 +96,12 @@ def test_geopackages_come_back(tmp_path: Path) -> None:
     np.testing.assert_allclose(again[["lon", "lat"]], table[["lon", "lat"]])
     for one, two in zip(again.attrs["shapes"], shapes, strict=True):
         np.testing.assert_array_equal(np.concatenate(one), np.concatenate(two))
+    write_geopackage(
+        tmp_path / "named.gpkg",
+        [("zones", "POLYGON", table[["zone"]].rename(columns={"zone": "NAME"}), shapes)],
+        degrees=True,
+    )
+    assert geopackage_table(tmp_path / "named.gpkg")["cell"].tolist() == NAMES  # not the number of the row
     points = tmp_path / "points.gpkg"
     write_geopackage(points, [("p", "POINT", table[["zone"]], [[np.array([[1.0, 2.0]])]] * 3)], degrees=False)
     np.testing.assert_array_equal(geopackage_table(points)[["x", "y"]], [[1.0, 2.0]] * 3)

@@ -106,7 +106,8 @@ def _labelled(frame: pd.DataFrame, axes: tuple[str, str]) -> pd.DataFrame:
     frame = frame.rename(columns={c: f"property_{c}" for c in frame if str(c).casefold() in axes})
     if _has_spelling(frame):
         return frame
-    own = next((c for c in ("id", "name", "fid") if c in frame), None)
+    folded = {str(c).casefold(): c for c in frame.columns}
+    own = next((folded[name] for name in ("id", "name", "fid") if name in folded), None)
     return frame if own is None else frame.rename(columns={own: "cell"})
 
 
