@@ -297,3 +297,15 @@ def test_narrower_intervals_must_be_earned():
     alone = simulate.population(CHAIN, 1000, rng=3)
     found = hc.infer(hc.Problem(CHAIN, 1000, [hc.Poisson(alone.observed)], dispersion="estimate"))
     assert found.dispersion_estimate.psi >= 0.0
+
+
+def test_a_learned_initial_law_does_not_pass_for_scatter():
+    """Birds that start in one corner and fly alone: no flocks, whether the initial law is given or learned."""
+    world = hc.simulate.birds(side=4, weights=(1, 2, 2, 2), population=480, steps=8, rng=2)
+    model = world.model
+    blank = hc.MarkovChain(None, model.transitions, times=model.times, cells=model.states)
+    for asked in (model, blank):
+        problem = hc.Problem(asked, 480, [hc.Poisson(world.observed)])
+        found = hc.infer(problem, dispersion="estimate:flocks").dispersion_estimate
+        assert found.lower <= 1.0, asked.initial_known
+        assert found.gain < 2.0

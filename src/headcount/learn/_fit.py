@@ -26,7 +26,7 @@ from headcount.learn._dispersion import (
     moving_together,
 )
 from headcount.learn._expect import Expectation, run_here, running
-from headcount.learn._families import Family, true_values
+from headcount.learn._families import Family, chain_family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
 from headcount.learn._integrate import integrated
@@ -262,13 +262,18 @@ def _dispersed(
     made = learned(None, start, standard_errors=False, strict=False, parameters="plug-in")
     named = _checked_engine(shared["method"], engine, shared["rng"])
     run = named or choose_engine(made.families, problems, made.working)
+    chains = [chain for f in made.families if (chain := chain_family(f)) is not None]
+    initial_learned = any(chain.initial is not None for chain in chains)
     found: DispersionEstimate | None = None
     taken = 0.0
     for _ in range(MOST_ROUNDS):
         known = [f.apply(made.working, p) for f, p in zip(made.families, problems, strict=True)]
         before = found
         form, at = (asked.form, None) if found is None else (found.form, found.psi)
-        found = estimated(known, Evidence(known, run, 0), form=form, start=at, parameters=taken)
+        evidence = Evidence(known, run, 0)
+        found = estimated(
+            known, evidence, form=form, start=at, parameters=taken, initial_learned=initial_learned
+        )
         close = before is not None and abs(found.psi - before.psi) <= SETTLED * found.psi_error
         if close:
             break

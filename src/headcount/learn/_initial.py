@@ -172,7 +172,8 @@ def _estimated_dispersion(
     def over_initial(posterior: Posterior) -> float | None:
         return initial_response(posterior, family, x).log_evidence
 
-    return estimated([known], Evidence([known], run, seed=0, refine=over_initial), form=asked.form)
+    evidence = Evidence([known], run, seed=0, refine=over_initial)
+    return estimated([known], evidence, form=asked.form, initial_learned=True)
 
 
 def infer_initial(
