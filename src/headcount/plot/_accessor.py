@@ -29,22 +29,26 @@ def result_of(source: Any) -> Result | None:
     return source if isinstance(source, Result) else None
 
 
-def takes_results(draw: Drawn, *parts: str) -> Drawn:
-    """The same picture, whose first argument may also be a Posterior or a Result in place of the frames named by ``parts``."""
-    options = inspect.signature(draw).parameters
+def takes_results(*parts: str) -> Callable[[Drawn], Drawn]:
+    """Let the first argument of a picture also be a Posterior or a Result, in place of the frames named by ``parts``."""
 
-    @wraps(draw)
-    def drawn(source: Any, *frames: Any, **given: Any) -> Picture:
-        result = result_of(source)
-        if result is None:
-            return draw(source, *frames, **given)
-        if "geographic" in options and given.get("geographic") is None:
-            given["geographic"] = result.geographic
-        if given.get("time") is not None:
-            given["time"] = meant(given["time"], result.times)
-        return draw(*(getattr(result, part) for part in parts), *frames, **given)
+    def decorate(draw: Drawn) -> Drawn:
+        options = inspect.signature(draw).parameters
 
-    return drawn
+        @wraps(draw)
+        def drawn(*frames: Any, **given: Any) -> Picture:
+            result = result_of(frames[0]) if frames else None
+            if result is None:
+                return draw(*frames, **given)
+            if "geographic" in options and given.get("geographic") is None:
+                given["geographic"] = result.geographic
+            if given.get("time") is not None:
+                given["time"] = meant(given["time"], result.times)
+            return draw(*(getattr(result, part) for part in parts), *frames[1:], **given)
+
+        return drawn
+
+    return decorate
 
 
 class Pictures:

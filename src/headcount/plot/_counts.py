@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.plot._accessor import takes_results
 from headcount.plot._frames import chosen, level_of, percent, printed, require
 from headcount.plot._picture import BLACK, COUNTS, GREY, Picture, colour_bar, look, panels
 from headcount.plot._places import discs, places
@@ -24,6 +25,7 @@ MOST_PANELS = 12
 """What fits a page in three rows of four."""
 
 
+@takes_results("nodes", "coordinates")
 def count_map(
     nodes: pd.DataFrame,
     coordinates: pd.DataFrame,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.plot._accessor import takes_results
 from headcount.plot._frames import printed, require
 from headcount.plot._picture import BLUE, CYCLE, GREY, VERMILION, Picture, look, new_figure
 
@@ -20,6 +21,7 @@ _OTHERS = {"error": "relative error of the weights", "residual": "residual"}
 """Further columns of learning that get a panel, with a logarithmic axis: both fall by orders of magnitude."""
 
 
+@takes_results("trace")
 def convergence(trace: pd.DataFrame, *, tolerance: float | None = None) -> Picture:
     """Residual against iteration on a logarithmic axis, the tolerance as a line; below it log p(y) where the engine gives it.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount.plot._accessor import takes_results
 from headcount.plot._frames import printed, require, spread
 from headcount.plot._picture import BLUE, DIVERGING, GREY, ORANGE, Picture, colour_bar, look, new_figure
 from headcount.plot._places import places
@@ -17,6 +18,7 @@ MOST_TICKS = 12
 """Labels of times that fit an axis."""
 
 
+@takes_results("check")
 def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> Picture:
     """Histogram of the counts' PIT: flat where the model is right, high at both ends where counts scatter more than it allows.
 
@@ -62,6 +64,7 @@ def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> Picture:
     return Picture(figure, numbers)
 
 
+@takes_results("check")
 def residuals_over_time(check: pd.DataFrame) -> Picture:
     """Every count's residual by time, with their root mean square: 1 where the model is right.
 
@@ -103,6 +106,7 @@ def residuals_over_time(check: pd.DataFrame) -> Picture:
     return Picture(figure, numbers)
 
 
+@takes_results("check", "coordinates")
 def residual_map(
     check: pd.DataFrame, coordinates: pd.DataFrame, *, geographic: bool | None = None
 ) -> Picture:

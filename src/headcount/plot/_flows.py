@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.plot._accessor import takes_results
 from headcount.plot._frames import chosen, count_text, level_of, percent, printed, require
 from headcount.plot._picture import BLUE, DIVERGING, FAINT, GREY, SKY, Picture, colour_bar, look, new_figure
 from headcount.plot._places import arrow, discs, places
@@ -26,6 +27,7 @@ CERTAINTY = {
 """Classes of flows by the lower end of their interval: colour and meaning, most certain first."""
 
 
+@takes_results("flows", "coordinates")
 def flow_map(
     flows: pd.DataFrame,
     coordinates: pd.DataFrame,
@@ -80,6 +82,7 @@ def flow_map(
     return Picture(figure, numbers)
 
 
+@takes_results("flows", "coordinates")
 def net_flux_map(
     flows: pd.DataFrame,
     coordinates: pd.DataFrame,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.plot._accessor import takes_results
 from headcount.plot._frames import chosen, level_of, percent, printed, require
 from headcount.plot._picture import BLUE, VERMILION, Picture, look, panels
 
@@ -19,6 +20,7 @@ MOST_CELLS = 12
 """What fits a page in three rows of four."""
 
 
+@takes_results("nodes")
 def observed_against_inferred(
     nodes: pd.DataFrame,
     *,
