@@ -14,6 +14,7 @@ from benchmarks._report import Report, store
 CLAIMS = {
     "limits": "benchmarks.limits",
     "speed": "benchmarks.speed",
+    "coldstart": "benchmarks.coldstart",
     "scaling": "benchmarks.scaling",
     "large": "benchmarks.large",
     "many": "benchmarks.many",

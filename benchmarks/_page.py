@@ -12,6 +12,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 FIGURES = ROOT / "docs" / "benchmarks"
 TITLES = {
     "speed": "Speed and memory",
+    "coldstart": "The first inference on a fresh machine",
     "accuracy": "Accuracy",
     "coverage": "Coverage of intervals",
     "dispersion": "Individuals that move together",

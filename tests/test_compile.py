@@ -25,8 +25,10 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     import numpy as np
     from headcount import _compile
-    from headcount.individual._compiled_passes import _ends
-    assert _ends(np.array([2.0, 1.0, 3.0])) == (1.0, 3.0)
+    from headcount.individual._compiled_passes import scale
+    made = np.empty((1, 2))
+    scale(np.array([[2.0, 1.0]]), np.array([3.0]), np.array([1.0, 2.0]), made)
+    assert made.tolist() == [[6.0, 6.0]]
 own = [w for w in said if issubclass(w.category, _compile.CacheWarning)]
 print(len(own), "|", own[0].message if own else "")
 """

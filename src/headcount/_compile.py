@@ -4,6 +4,9 @@ The only module that asks numba for a compiler. Numba keeps compiled code beside
 neither can be written (an installation and a home that are read-only), it refuses to compile at all; then the code is kept in a
 private folder among the temporary files, or compiled anew by every process, and a `CacheWarning` says so once.
 
+Compiling is what the first run on a fresh machine waits for, so kernels are plain loops over arrays that the caller makes: NumPy's own
+functions, slices and new arrays take numba longer to compile than they take to run.
+
 `bare` functions allocate nothing and so need no reference counts. Numba otherwise counts every array argument of every
 call, with atomic instructions: measured, that alone makes a sweep of the path sampler five times slower.
 """
@@ -21,7 +24,7 @@ from typing import Any
 
 import numba
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _BARE: dict[str, Any] = {**_OPTIONS, "_nrt": False}
 
 

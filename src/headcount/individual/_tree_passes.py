@@ -78,7 +78,9 @@ def node_beliefs(
         from headcount.individual._compiled_passes import beliefs_compiled
 
         log_partition, (steps, which), w, m = fast
-        return log_partition, beliefs_compiled(tree.parent, tree.initial, steps, which, w, m)
+        made = np.empty_like(w)
+        beliefs_compiled(tree.parent, tree.initial, steps, which, w, m, made)
+        return log_partition, made
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
@@ -108,8 +110,10 @@ def tilted(
         from headcount.individual._compiled_passes import tilted_compiled
 
         log_partition, (steps, which), w, m = fast
-        first, new = tilted_compiled(tree.initial, steps, which, w, m)
-        return log_partition, first, [None, *new[1:]]
+        first = tree.initial * w[0]
+        new = np.empty((*w.shape, w.shape[1]))
+        tilted_compiled(steps, which, w, m, new)
+        return log_partition, first / first.sum(), [None, *new[1:]]
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:

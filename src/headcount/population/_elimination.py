@@ -1,22 +1,27 @@
 """Elimination of the nodes of a weighted graph, compiled: the factor of its Laplacian without a subtraction.
 
 ``_laplacian`` states the formulas and calls these kernels; so does the compiled solver for small trees. The factor is kept in
-elimination order: row i belongs to node ``order[i]``.
+elimination order: row i belongs to node ``order[i]``. Plain loops over arrays that the caller provides: whatever else NumPy offers
+takes numba many times longer to compile than it takes to run.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from headcount._compile import kernel
+from headcount._compile import bare, kernel
 
 
-@kernel
-def connected_parts(weights):  # type: ignore[no-untyped-def]
-    """The part of every node, and the number of parts."""
+@bare
+def elimination_order(weights, order, part, stack, last):  # type: ignore[no-untyped-def]
+    """Fill in the nodes in the order of their elimination and the connected part of each node; the rank of the Laplacian.
+
+    Nodes to be eliminated come first, in their own order; then the heaviest node of every part, part by part. ``stack`` and ``last``
+    are room for as many whole numbers as there are nodes.
+    """
     size = weights.shape[0]
-    part = np.full(size, -1)
-    stack = np.empty(size, np.intp)
+    for i in range(size):
+        part[i] = -1
     parts = 0
     for start in range(size):
         if part[start] >= 0:
@@ -32,69 +37,63 @@ def connected_parts(weights):  # type: ignore[no-untyped-def]
                     part[j] = parts
                     stack[waiting] = j
                     waiting += 1
+        last[parts] = -1
         parts += 1
-    return part, parts
-
-
-@kernel
-def elimination_order(weights):  # type: ignore[no-untyped-def]
-    """Nodes in the order of their elimination, the connected part of each node, and the rank of the Laplacian.
-
-    Nodes to be eliminated come first, in their own order; then the heaviest node of every part, part by part.
-    """
-    size = weights.shape[0]
-    part, parts = connected_parts(weights)
-    degree = weights.sum(axis=1)
-    last = np.full(parts, -1)
     for i in range(size):
-        if last[part[i]] < 0 or degree[i] > degree[last[part[i]]]:
+        degree, heaviest, best = 0.0, 0.0, last[part[i]]
+        for j in range(size):
+            degree += weights[i, j]
+            if best >= 0:
+                heaviest += weights[best, j]
+        if best < 0 or degree > heaviest:
             last[part[i]] = i
-    order = np.empty(size, np.intp)
     rank = size - parts
     found = 0
     for i in range(size):
         if last[part[i]] != i:
             order[found] = i
             found += 1
-    order[rank:] = last
-    return order, part, rank
+    for k in range(parts):
+        order[rank + k] = last[k]
+    return rank
 
 
-@kernel
-def negative_weights(weights, order, rank):  # type: ignore[no-untyped-def]
-    """The Laplacian's off-diagonal entries in elimination order, the columns to be eliminated only; its diagonal is not stored."""
-    size = weights.shape[0]
-    columns = np.empty((rank, size)).T
+@bare
+def negative_weights(weights, order, columns, rank):  # type: ignore[no-untyped-def]
+    """Fill in the Laplacian's off-diagonal entries in elimination order, one row of ``columns`` per column to be eliminated.
+
+    The diagonal is not stored.
+    """
     for k in range(rank):
-        for i in range(size):
-            columns[i, k] = -weights[order[k], order[i]]
-    return columns
+        for i in range(weights.shape[0]):
+            columns[k, i] = -weights[order[k], order[i]]
 
 
-@kernel
-def eliminate_columns(lower, start, stop):  # type: ignore[no-untyped-def]
-    """Turn columns ``start`` to ``stop`` of the Laplacian into columns of its factor, in place.
+@bare
+def eliminate_columns(columns, start, stop):  # type: ignore[no-untyped-def]
+    """Turn columns ``start`` to ``stop`` of the Laplacian (rows of ``columns``) into columns of its factor, in place.
 
     Earlier columns are already subtracted from these. A pivot is minus the sum of the entries below it: all of one sign.
     False when products of the weights underflow, so that a pivot is zero.
     """
-    size = lower.shape[0]
+    size = columns.shape[1]
     for k in range(start, stop):
         pivot = 0.0
         for i in range(k + 1, size):
-            pivot -= lower[i, k]
+            pivot -= columns[k, i]
         if not pivot > 0:
             return False
         root = np.sqrt(pivot)
-        lower[:k, k] = 0.0
-        lower[k, k] = root
+        for i in range(k):
+            columns[k, i] = 0.0
+        columns[k, k] = root
         for i in range(k + 1, size):
-            lower[i, k] /= root
+            columns[k, i] /= root
         for j in range(k + 1, stop):
-            share = lower[j, k]
+            share = columns[k, j]
             if share != 0:
                 for i in range(j + 1, size):
-                    lower[i, j] -= lower[i, k] * share
+                    columns[j, i] -= columns[k, i] * share
     return True
 
 

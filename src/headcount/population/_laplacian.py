@@ -71,12 +71,16 @@ class LaplacianFactor:
         from headcount.population._elimination import eliminate_columns, elimination_order, negative_weights
 
         weights = _checked_weights(weights)
-        self.order, self._part, self.rank = elimination_order(weights)
-        lower = negative_weights(weights, self.order, self.rank)
+        weights = np.ascontiguousarray(weights)
+        self.order, self._part, *room = (np.empty(len(weights), np.intp) for _ in range(4))
+        self.rank = int(elimination_order(weights, self.order, self._part, *room))
+        columns = np.empty((self.rank, len(weights)))
+        negative_weights(weights, self.order, columns, self.rank)
+        lower = columns.T
         for start in range(0, self.rank, BLOCK):
             stop = min(start + BLOCK, self.rank)
             subtract_product(lower[:, start:stop], lower[:, :start], lower[start:stop, :start])
-            if not eliminate_columns(lower, start, stop):
+            if not eliminate_columns(columns, start, stop):
                 raise FloatingPointError(
                     "a Laplacian could not be factored: products of its weights underflow; "
                     "set transition probabilities below 1e-150 to zero"

@@ -2,43 +2,93 @@
 
 At L = 16 a product takes a microsecond and a Python call several: the whole solve, the noise factors included, is therefore one
 compiled function. The formulas are those of ``population._laplacian`` and ``_gaussian_tree``, which stay the readable statement.
+
+Plain loops over arrays made in Python, and one call of BLAS: slices, transposes, new arrays and ``np.dot`` are each compiled anew for
+every shape and layout that they meet, and made up most of the 12 s (CPU) that the first solve on a fresh machine took.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from headcount._compile import kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount._compile import bare, bare_sums, kernel
 from headcount.population._elimination import eliminate_columns, elimination_order, negative_weights
 
 
+def solve_small(
+    parent: NDArray[Any],
+    initial: NDArray[Any],
+    transitions: NDArray[Any],
+    which: NDArray[Any],
+    population: float,
+    phi: NDArray[Any],
+    tau: NDArray[Any],
+    nu: NDArray[Any],
+) -> tuple[NDArray[Any], NDArray[Any], float]:
+    """Means and variances (T, L) and log Z of a tree whose nodes all have L cells.
+
+    log Z is NaN when no Gaussian exists, inf when weights underflow. ``transitions[which[v]]`` is the step into node v (that of
+    the root is not read). ``phi`` (T, L) multiplies the noise of the moves out of each state of the parent; of the root, ``phi[0, 0]``.
+    """
+    count, size = tau.shape
+    expected = np.zeros((count, size))
+    expected[0] = population * initial
+    xs, ys, lams = np.empty((count, size, size)), np.empty((count, size, size)), np.zeros((count, size, size))
+    orders = np.empty((4, size), np.intp)
+    room = np.empty((3, size, size))
+    etas = nu.copy()
+    mean, variance = np.zeros((count, size)), np.zeros((count, size))
+    log_z = _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room)
+    if np.isfinite(log_z):
+        _down(parent, transitions, which, etas, xs, ys, lams, room, mean, variance)
+    return mean, variance, log_z
+
+
 @kernel
-def _noise_root(table, rows, root):  # type: ignore[no-untyped-def]
-    """R with R Rᵀ = Q, the Laplacian of ``star_weights(table)``; columns beyond its rank are zero. False when weights underflow."""
-    size_u, size = table.shape
-    scaled = np.zeros((size_u, size))
-    for i in range(size_u):
-        if rows[i] > 0:
-            for j in range(size):
-                scaled[i, j] = table[i, j] / np.sqrt(rows[i])
-    weights = np.dot(np.ascontiguousarray(scaled.T), scaled)
+def _multiply(a, b, out):  # type: ignore[no-untyped-def]
+    """out = a b, of square matrices. The only place where BLAS is called, so that it is compiled once."""
+    np.dot(a, b, out)
+
+
+@bare
+def _transpose(a, out):  # type: ignore[no-untyped-def]
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            out[j, i] = a[i, j]
+
+
+@bare
+def _add(factor, a, out):  # type: ignore[no-untyped-def]
+    """Add factor · a to out."""
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            out[i, j] += factor * a[i, j]
+
+
+@bare_sums
+def _noise_root(weights, orders, columns, root):  # type: ignore[no-untyped-def]
+    """Rᵀ with R Rᵀ = Q, the Laplacian of the weights, rows beyond its rank zero; False when weights underflow."""
+    size = weights.shape[0]
     for j in range(size):
         weights[j, j] = 0.0
-    order, _, rank = elimination_order(weights)
-    lower = negative_weights(weights, order, rank)
-    done = eliminate_columns(lower, 0, rank)
-    root[:] = 0.0
-    for i in range(size):
-        for k in range(rank):
-            root[order[i], k] = lower[i, k]
-    return done
+    order = orders[0]
+    rank = elimination_order(weights, order, orders[1], orders[2], orders[3])
+    negative_weights(weights, order, columns, rank)
+    if not eliminate_columns(columns, 0, rank):
+        return False
+    for k in range(size):
+        for i in range(size):
+            root[k, order[i]] = columns[k, i] if k < rank else 0.0
+    return True
 
 
-@kernel
+@bare_sums
 def _cholesky_solve(b, first, second):  # type: ignore[no-untyped-def]
     """Factor b = L Lᵀ in place and overwrite both right-hand sides by L⁻¹ times them; ½ log det b, or NaN."""
-    size = b.shape[0]
-    half = 0.0
+    size, half = b.shape[0], 0.0
     for j in range(size):
         pivot = b[j, j]
         for k in range(j):
@@ -66,73 +116,96 @@ def _cholesky_solve(b, first, second):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def solve_small(parent, initial, transitions, which, population, phi, tau, nu):  # type: ignore[no-untyped-def]
-    """Means and variances (T, L) and log Z of a tree whose nodes all have L cells.
+def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room):  # type: ignore[no-untyped-def]
+    """The way up: expected counts, then per node x = L⁻¹Rᵀ and y = L⁻¹RᵀΛ, L Lᵀ = I + RᵀΛR; log Z.
 
-    log Z is NaN when no Gaussian exists, inf when weights underflow. ``transitions[which[v]]`` is the step into node v (that of
-    the root is not read). ``phi`` (T, L) multiplies the noise of the moves out of each state of the parent; of the root, ``phi[0, 0]``.
+    ``lams`` is overwritten by ``_down``.
     """
     count, size = tau.shape
-    means = np.zeros((count, size))
-    means[0] = population * initial
+    first, second, b = room[0], room[1], room[2]
     for v in range(1, count):
-        means[v] = np.dot(means[parent[v]], transitions[which[v]])
-    xs = np.zeros((count, size, size))
-    ys = np.zeros((count, size, size))
-    etas = nu.copy()
-    lams = np.zeros((count, size, size))
-    factor = np.zeros((size, size))
-    mean = np.zeros((count, size))
-    variance = np.zeros((count, size))
+        step = transitions[which[v]]
+        for i in range(size):
+            for j in range(size):
+                expected[v, j] += expected[parent[v], i] * step[i, j]
     log_z = 0.0
     for v in range(count - 1, -1, -1):
-        if v > 0:
-            rows = phi[v] * means[parent[v]]
-            ok = _noise_root(rows.reshape(-1, 1) * transitions[which[v]], rows, factor)
-        else:
-            ok = _noise_root(phi[0, 0] * means[0].reshape(1, -1), np.array([phi[0, 0] * population]), factor)
-        lam = lams[v]
+        u, step, x, y, lam = parent[v], transitions[which[v]], xs[v], ys[v], lams[v]
+        if v > 0:  # Σ_i n_i p_ij p_ik, n = phi times what the parent holds
+            for i in range(size):
+                scale = np.sqrt(phi[v, i] * expected[u, i])
+                for j in range(size):
+                    first[i, j] = scale * step[i, j]
+        else:  # n_j n_k / N
+            total = 0.0
+            for j in range(size):
+                total += expected[0, j]
+            for j in range(size):
+                for i in range(size):
+                    first[i, j] = np.sqrt(phi[0, 0] / total) * expected[0, j] if i == 0 else 0.0
+        _transpose(first, second)
+        _multiply(second, first, b)
+        if not _noise_root(b, orders, first, x):
+            return np.inf
         for j in range(size):
             lam[j, j] += tau[v, j]
-        half = np.dot(lam, factor)
-        b = np.dot(np.ascontiguousarray(factor.T), half)
-        for j in range(size):
-            b[j, j] += 1.0
-        x = np.ascontiguousarray(factor.T)
-        y = np.ascontiguousarray(half.T)
+        _multiply(x, lam, y)
+        _transpose(x, first)
+        _multiply(y, first, b)
+        for k in range(size):
+            b[k, k] += 1.0
         log_b = _cholesky_solve(b, x, y)
-        if not ok or np.isnan(log_b):
-            return mean, variance, np.nan if ok else np.inf
-        w = np.dot(x, etas[v])
-        log_z += 0.5 * np.dot(w, w) - log_b
-        xs[v] = x
-        ys[v] = y
+        if np.isnan(log_b):
+            return np.nan
+        log_z -= log_b
+        gap = first[0]
+        for j in range(size):
+            gap[j] = etas[v, j]
+        for k in range(size):
+            w = 0.0
+            for j in range(size):
+                w += x[k, j] * etas[v, j]
+            log_z += 0.5 * w * w
+            for j in range(size):
+                gap[j] -= w * y[k, j]
         if v > 0:
-            u = parent[v]
-            p = transitions[which[v]]
-            left = lam - np.dot(np.ascontiguousarray(y.T), y)
-            lams[u] += np.dot(np.dot(p, left), np.ascontiguousarray(p.T))
-            etas[u] += np.dot(p, etas[v] - np.dot(w, y))
-    _down(parent, transitions, which, xs, ys, etas, mean, variance)
-    return mean, variance, log_z
+            for i in range(size):
+                for j in range(size):
+                    etas[u, i] += step[i, j] * gap[j]
+            _transpose(y, second)
+            _multiply(second, y, b)
+            _add(-1.0, b, lam)
+            _multiply(step, lam, first)
+            _transpose(step, second)
+            _multiply(first, second, b)
+            _add(1.0, b, lams[u])
+    return log_z
 
 
 @kernel
-def _down(parent, transitions, which, xs, ys, etas, mean, variance):  # type: ignore[no-untyped-def]
-    """The way down: fills in means and variances."""
+def _down(parent, transitions, which, etas, xs, ys, covariance, room, mean, variance):  # type: ignore[no-untyped-def]
+    """The way down: fills in means and variances, and the covariances."""
     count, size = mean.shape
-    covariance = np.zeros((count, size, size))
+    gain, first, second = room[0], room[1], room[2]
     for v in range(count):
-        xt = np.ascontiguousarray(xs[v].T)
-        q = np.dot(xt, xs[v])
-        a = np.dot(q, etas[v])
-        if v > 0:
-            u = parent[v]
-            pt = np.ascontiguousarray(transitions[which[v]].T)
-            gain = pt - np.dot(xt, np.dot(ys[v], pt))
-            a += np.dot(gain, mean[u])
-            q += np.dot(np.dot(gain, covariance[u]), np.ascontiguousarray(gain.T))
-        covariance[v] = q
-        mean[v] = a
+        x, y, q = xs[v], ys[v], covariance[v]
+        _transpose(x, first)
+        _multiply(first, x, q)
+        for i in range(size):
+            for j in range(size):
+                mean[v, i] += q[i, j] * etas[v, j]
+        if v > 0:  # the gain's transpose: P − (y Pᵀ)ᵀ x
+            u, step = parent[v], transitions[which[v]]
+            _transpose(y, first)
+            _multiply(step, first, second)
+            _multiply(second, x, gain)
+            for i in range(size):
+                for j in range(size):
+                    gain[i, j] = step[i, j] - gain[i, j]
+                    mean[v, j] += gain[i, j] * mean[u, i]
+            _multiply(covariance[u], gain, first)
+            _transpose(gain, second)
+            _multiply(second, first, gain)
+            _add(1.0, gain, q)
         for j in range(size):
             variance[v, j] = q[j, j]

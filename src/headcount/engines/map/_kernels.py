@@ -8,42 +8,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from headcount._compile import bare_sums, kernel
+from headcount._compile import bare, bare_sums
 from headcount.individual._compiled_passes import beliefs_compiled, collect_compiled
 
 
-@kernel
-def poisson_dual(x, a, b, s, c, where, grid, potentials, tree, count):
-    """Whether the passes held, value, gain, g, Nμ of all observed entries, gradient, curvature and Σ|Nμ − n*|.
+@bare
+def poisson_dual(x, a, b, s, c, where, parent, initial, transitions, which, count, made, room, flat):
+    """Whether the passes held, the value, the gain and Σ|Nμ − n*|.
 
-    ``where`` and ``grid`` are the places of the variables' and of all entries among the (flat) node ``potentials``, which already hold
-    the tilts that are settled; ``tree`` is parents, initial law, distinct transitions and which of them leads to each node.
+    ``made`` (4, variables) is filled with g, n*, the gradient and the curvature. ``room`` (4, T, L) holds the node potentials, with the
+    tilts that are settled in them, and is filled with weights, messages and Nμ; ``flat`` is the same (4, T·L), and ``where`` are the
+    places of the variables in it.
     """
-    parent, initial, transitions, which = tree
-    n, g, slope = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-    potentials = potentials.copy()
-    flat = potentials.ravel()
+    potentials, weights, messages, mu = room[0], room[1], room[2], room[3]
     value = 0.0
     for k in range(x.size):
         e = np.exp(x[k])
         pull = a[k] / e
-        n[k], g[k], slope[k] = e - s[k], pull - b[k], -pull
-        value += a[k] * x[k] - pull * n[k] + c[k]
-        flat[where[k]] = g[k]
-    weights, messages = np.empty_like(potentials), np.empty_like(potentials)
+        made[0, k], made[1, k], made[3, k] = pull - b[k], e - s[k], pull
+        value += a[k] * x[k] - pull * made[1, k] + c[k]
+        flat[0, where[k]] = made[0, k]
     held, gain = collect_compiled(parent, initial, transitions, which, potentials, weights, messages)
     if not held:
-        return False, value, gain, g, g, n, slope, 0.0
-    mu = count * beliefs_compiled(parent, initial, transitions, which, weights, messages)
-    mu = mu.ravel()
-    gradient, curvature, missed = n, np.empty_like(x), 0.0
+        return False, value, gain, 0.0
+    beliefs_compiled(parent, initial, transitions, which, weights, messages, mu)
+    for i in range(flat.shape[1]):
+        flat[3, i] *= count
+    missed = 0.0
     for k in range(x.size):
-        here = mu[where[k]]
-        off = here - n[k]
+        here, pull = flat[3, where[k]], made[3, k]
+        off = here - made[1, k]
         missed += abs(off)
-        curvature[k] = slope[k] ** 2 * here + a[k]
-        gradient[k] = slope[k] * off
-    return True, value, gain, g, mu[grid], gradient, curvature, missed
+        made[2, k], made[3, k] = -pull * off, pull * pull * here + a[k]
+    return True, value, gain, missed
 
 
 @bare_sums
@@ -60,27 +57,28 @@ def _add(q, factor, other):
         q[i] += factor * other[i]
 
 
-@kernel
-def two_loop(steps, changes, rho, gradient, curvature):
-    """−H gradient, from the last pairs (rows, oldest first) and H₀ = diag(1/curvature), scaled by the newest pair."""
-    count = len(rho)
-    q = -gradient
-    alpha = np.empty(count)
+@bare_sums
+def two_loop(steps, changes, rho, gradient, curvature, alpha, q):
+    """Fill in −H gradient, from the last pairs (rows, oldest first) and H₀ = diag(1/curvature), scaled by the newest pair."""
+    count = rho.size
+    for i in range(q.size):
+        q[i] = -gradient[i]
     for k in range(count - 1, -1, -1):
         alpha[k] = rho[k] * _dot(steps[k], q)
         _add(q, -alpha[k], changes[k])
     scale = 1.0
     if count > 0:
-        newest = changes[count - 1]
-        scale = 1.0 / (rho[count - 1] * _dot(newest, newest / curvature))
+        newest, length = changes[count - 1], 0.0
+        for i in range(q.size):
+            length += newest[i] * (newest[i] / curvature[i])
+        scale = 1.0 / (rho[count - 1] * length)
     for i in range(q.size):
         q[i] *= scale / curvature[i]
     for k in range(count):
         _add(q, alpha[k] - rho[k] * _dot(changes[k], q), steps[k])
-    return q
 
 
-@kernel
+@bare_sums
 def remember(x0, x1, g0, g1, flat, step, change, rho):
     """Write a pair and its ρ = 1 / step · change; False, and nothing is to be remembered, without curvature."""
     for i in range(x0.size):

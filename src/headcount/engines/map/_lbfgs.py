@@ -119,17 +119,23 @@ class Search:
 
 def direction(point: Point, memory: Memory) -> Array:
     """−H g by the two-loop recursion, on the variables that can move."""
-    from headcount.engines.map._kernels import two_loop
-
     out = blocked(point.x, point.gradient, point.box)
     if out is None:
-        return np.asarray(two_loop(*memory.pairs, point.gradient, point.curvature))
+        return _two_loop(*memory.pairs, point.gradient, point.curvature)
     steps, changes, _ = memory.pairs
     s, y = np.where(out, 0.0, steps), np.where(out, 0.0, changes)
     sy = np.einsum("ki,ki->k", s, y)
     curved = sy > FLAT * np.sqrt(np.einsum("ki,ki->k", s, s) * np.einsum("ki,ki->k", y, y))
     free = np.where(out, 0.0, point.gradient)
-    return np.asarray(two_loop(s[curved], y[curved], 1.0 / sy[curved], free, point.curvature))
+    return _two_loop(s[curved], y[curved], 1.0 / sy[curved], free, point.curvature)
+
+
+def _two_loop(steps: Array, changes: Array, rho: Array, gradient: Array, curvature: Array) -> Array:
+    from headcount.engines.map._kernels import two_loop
+
+    made = np.empty_like(gradient)
+    two_loop(steps, changes, rho, gradient, curvature, np.empty(len(rho)), made)
+    return made
 
 
 def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: float = 4.0) -> Search:

@@ -231,9 +231,9 @@ class Objective:
         shape = groups[0]
         potentials = np.zeros((len(tree.sizes), tree.sizes[0]))
         potentials.ravel()[grid] = self.dual.fixed
-        law = (tree.parent, tree.initial, *tree.packed)
+        law = (tree.parent, np.ascontiguousarray(tree.initial), *tree.packed)
         count = float(self.tilts.problem.population)
-        return shape.a, shape.b, shape.s, shape.c, grid[shape.entries], grid, potentials, law, count
+        return potentials, grid, (shape.a, shape.b, shape.s, shape.c, grid[shape.entries], *law, count)
 
     def _compiled(self, x: Array) -> _Parts | None:
         """The same in one compiled function; None where it does not serve, or gives up."""
@@ -241,7 +241,12 @@ class Objective:
             return None
         from headcount.engines.map._kernels import poisson_dual
 
-        held, value, gain, *rest = poisson_dual(x, *self._packed)
+        potentials, grid, fixed = self._packed
+        made, room = np.empty((4, len(x))), np.empty((4, *potentials.shape))
+        room[0] = potentials
+        flat = room.reshape(4, -1)
+        held, value, gain, missed = poisson_dual(x, *fixed, made, room, flat)
         gain *= self.tilts.problem.population
         total, largest = self.dual.constant + value + gain, abs(value) + abs(gain)
-        return _Parts(total, largest, *rest) if held else None
+        g, _, gradient, curvature = made
+        return _Parts(total, largest, g, flat[3, grid], gradient, curvature, missed) if held else None
