@@ -392,7 +392,8 @@ def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_
     outcomes = [sized.at(n) for n, _ in kept]
     ran = [found for found in outcomes if found is not None]
     w = np.array([w for _, w in kept])
-    worst = next((o for o in ran if not o.status.good), ran[int(np.argmax(w))])
+    somebody = [o for o in ran if not isinstance(o.beliefs, NobodyBeliefs)] or ran
+    worst = next((o for o in ran if not o.status.good), somebody[0])
     beliefs = MixtureBeliefs(
         tuple(o.beliefs for o in ran),
         w / w.sum(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,11 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from headcount._types import Array, Counts, Mask, Scope
-from headcount.checks import brief, finite_number, generator
+from headcount.checks import brief, finite_number, generator, instance
 from headcount.individual import Model, ModelError
 from headcount.numerics import log_factorial, poisson_log_pmf
 from headcount.population._law import PopulationLaw, Table, sample_tables
+from headcount.population._size import SizeLaw
 from headcount.population._tables import CountTables
 from headcount.tables import Domain, dense
 
@@ -39,8 +40,8 @@ class CGM(PopulationLaw):
     ----------
     model : Model
         The law of one individual.
-    population : int
-        N, from 1 to 2⁵³.
+    population : int or SizeLaw
+        N, from 1 to 2⁵³; or its law, such as ``About(1000, sd=100)``.
 
     Examples
     --------
@@ -54,6 +55,12 @@ class CGM(PopulationLaw):
     >>> n.population
     4
     """
+
+    takes_laws: ClassVar[bool] = True
+
+    def at(self, number: int) -> CGM:
+        """The law given N = number."""
+        return CGM(self.model, number)
 
     def log_pmf(
         self, tables: CountTables, *, form: Literal["marginals", "potentials"] = "marginals"
@@ -71,6 +78,10 @@ class CGM(PopulationLaw):
         """
         if not isinstance(form, str) or form not in ("marginals", "potentials"):
             raise ModelError(f"form is {brief(form)}; choose 'marginals' or 'potentials'")
+        if isinstance(self.population, SizeLaw):
+            instance(tables, CountTables, "tables", expected="CountTables")
+            of_size = float(self.population.log_pmf(tables.population))
+            return of_size + self.at(tables.population).log_pmf(tables, form=form)
         if self._impossible(tables):
             return -np.inf
         if form == "potentials":
@@ -106,6 +117,10 @@ class CGM(PopulationLaw):
         ModelError
             If there may be more than `limit`, with both numbers.
         """
+        if isinstance(self.population, SizeLaw):
+            raise ModelError(
+                "tables of every number of individuals cannot be listed: list law.at(N).support()"
+            )
         limit = finite_number(
             limit, "limit", least=0.0, most=np.inf, expected="how many tables may be listed"
         )
@@ -114,6 +129,12 @@ class CGM(PopulationLaw):
 
     def sample(self, *, rng: np.random.Generator | int) -> CountTables:
         """Draw one set of tables by multinomials down the junction tree; the cost does not depend on N."""
+        if isinstance(self.population, SizeLaw):
+            source = generator(rng)
+            number = 0
+            while number < 1:  # tables have at least one individual
+                number = int(self.population.sample(1, rng=source)[0])
+            return self.at(number).sample(rng=source)
         drawn = sample_tables(self.model, self._means, self.population, rng=generator(rng))
         return CountTables(self.model, drawn)
 

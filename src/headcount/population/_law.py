@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from headcount.errors import raise_all
 from headcount.individual import MarkovChain, Model, ModelError, Tree
 from headcount.individual._model import checked_model
 from headcount.population._dispersion import Company, Flocks
+from headcount.population._size import SizeLaw
 from headcount.tables import Domain, dense
 
 Table = Any
@@ -37,12 +38,18 @@ class PopulationLaw:
     """The law of the clique and separator counts of N independent individuals. Abstract: `CGM` and `GCGM` give their densities."""
 
     model: Model
-    population: int
+    population: Any
+    """N; of `CGM`, also a law of it."""
 
     def __post_init__(self) -> None:
         checked_model(self.model)
+        if isinstance(self.population, SizeLaw) and self.takes_laws:
+            return
         # Up to 2⁵³, floating point counts one by one.
         object.__setattr__(self, "population", whole_number(self.population, "population", least=1))
+
+    takes_laws: ClassVar[bool] = False
+    """Whether N may have a law."""
 
     @cached_property
     def _means(self) -> dict[Scope, Table]:
@@ -55,8 +62,9 @@ class PopulationLaw:
         return (*((c, 1) for c in tree.cliques), *((s, -nu) for s, nu in tree.separators.items()))
 
     def mean(self, scope: Sequence[Hashable]) -> Array:
-        """E n_A = N μ_A, one axis per variable; any scope A."""
-        return self.population * self.model.marginal(scope)
+        """E n_A = E[N] μ_A, one axis per variable; any scope A."""
+        expected = self.population.mean if isinstance(self.population, SizeLaw) else self.population
+        return expected * self.model.marginal(scope)
 
     def covariance(
         self,
@@ -65,8 +73,13 @@ class PopulationLaw:
         *,
         memory_limit: int | None = None,
     ) -> Array:
-        """cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), exact for every N; entries in C order of the tables."""
-        return covariance(self.model, self.population, a, b, memory_limit=memory_limit)
+        """cov(n_A, n_B) = E[N] (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ) + Var[N] μ_A μ_Bᵀ, exact for every N; entries in C order of the tables."""
+        law = self.population
+        if not isinstance(law, SizeLaw):
+            return covariance(self.model, law, a, b, memory_limit=memory_limit)
+        given = covariance(self.model, law.mean, a, b, memory_limit=memory_limit)
+        mu = [self.model.marginal(scope).reshape(-1) for scope in (a, a if b is None else b)]
+        return given + law.variance * np.outer(*mu)
 
 
 def covariance(

@@ -13,10 +13,10 @@ from headcount import memory
 from headcount._types import Array, Counts
 from headcount.checks import LARGEST_COUNT, brief, finite_number, generator, instance, whole_number
 from headcount.errors import ModelError, raise_all
-from headcount.individual import MarkovChain, Model
+from headcount.individual import MarkovChain, Model, OpenChain
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
-from headcount.population import CGM, Company, CountTables, Dispersion, Flocks
+from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, SizeLaw
 from headcount.population._law import sample_together
 from headcount.simulate._features import Features
 from headcount.tables import dense
@@ -144,7 +144,7 @@ def exact() -> Noise:
 
 def population(
     model: Model,
-    size: int,
+    size: int | SizeLaw,
     *,
     observe: Noise | Mapping[tuple[Hashable, ...], Noise] | None = None,
     dispersion: Dispersion | None = None,
@@ -156,8 +156,8 @@ def population(
     ----------
     model : Model
         The law of one individual.
-    size : int
-        N; the cost does not depend on it.
+    size : int or SizeLaw
+        N, or its law (``hc.About(1000, sd=100)``), from which it is drawn, at least 1; the cost does not depend on it.
     observe : callable, or mapping of scope to callable, optional
         How counts are seen: a callable takes (true counts, generator) and returns counts of the same shape,
         as `poisson`, `binomial`, `gaussian` and `exact` of this package make them. One callable sees every
@@ -178,6 +178,12 @@ def population(
     1000
     """
     source = generator(rng)
+    if isinstance(model, OpenChain):
+        raise ModelError(
+            "tables of an open population do not sum to one number: draw individuals from chain.full"
+        )
+    if isinstance(size, SizeLaw):
+        size = CGM(checked_model(model), size).sample(rng=source).population
     number = whole_number(size, "size", least=1)
     if dispersion is None and isinstance(model, MarkovChain) and model.concentration is not None:
         dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
