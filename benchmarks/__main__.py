@@ -30,6 +30,7 @@ CLAIMS = {
     "fit_check": "benchmarks.fit_check",
     "learned": "benchmarks.learned",
     "bikes": "benchmarks.bikes",
+    "sizes": "benchmarks.sizes",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

@@ -18,6 +18,7 @@ TITLES = {
     "dispersion": "Individuals that move together",
     "groups": "Kinds and tracks",
     "fit_check": "Does the model fit?",
+    "sizes": "Unknown numbers, open populations",
     "samplers": "Samplers and searches",
     "peers": "Beside other packages",
     "scaling": "Scaling",
