@@ -150,6 +150,27 @@ def test_a_fit_learns_moves_of_an_unknown_number() -> None:
     assert found.posterior.population.mean == pytest.approx(400, rel=0.1)
 
 
+def test_a_rate_beside_an_unknown_number_is_named() -> None:
+    """Counts tell the product only: refused where nothing tells N, else N keeps the spread of the census and a note says so."""
+    moves = [[0.8, 0.2], [0.3, 0.7]]
+    learner = hc.learn.LearnRate(hc.TabularChain(fixed=moves))
+    seen = hc.Poisson(counted(400, 8), rate=RATE)
+    with pytest.raises(hc.ProblemError, match="product of the rate and the number"):
+        hc.fit(learner, hc.Problem(CHAIN, hc.Between(100, 2000), seen))
+    fit = hc.fit(learner, hc.Problem(CHAIN, hc.About(400, sd=60), seen))
+    assert any("told apart only by what was said" in note for note in fit.notes)
+    assert fit.posterior.population.sd == pytest.approx(60, rel=0.25)
+    assert fit.table().set_index("parameter")["standard_error"]["rate"] == pytest.approx(0.15, rel=0.25)
+
+
+def test_counts_that_do_not_tell_n_are_named() -> None:
+    """One cell that nearly nobody visits says nothing of N, and the estimate says that."""
+    seen = hc.Poisson([[np.nan, np.nan]] * 4 + [[np.nan, 0.0]], rate=1e-4)
+    found = hc.infer(hc.Problem(CHAIN, hc.Between(100, 400), seen))
+    assert "next to nothing" in found.population.note
+    assert found.population.sd == pytest.approx(301 / 12**0.5, rel=0.05)
+
+
 def test_results_carry_the_estimate_of_n() -> None:
     """The frame of attributes, the text and the file hold mean, sd and interval."""
     from headcount.io import Result

@@ -24,7 +24,7 @@ from headcount.engines._candidates import among_candidates
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.errors import ProblemError
-from headcount.population import SizeLaw
+from headcount.population import SizeLaw, Unknown
 from headcount.posterior import Outcome, Status
 from headcount.posterior._beliefs import PointBeliefs
 from headcount.posterior._groups import GroupBeliefs
@@ -59,8 +59,8 @@ MOST_ROUNDS = 4
 FIRST_MOMENTS = 1e4
 """Weight of a law's total, mean and variance against its higher moments, where nodes cannot have all of them."""
 NO_SIZE = "no number of individuals agrees with the data: check the exact counts and zeros"
-UNCERTAIN = 0.5
-"""Relative sd of the likelihood of N, in units of N, above which the counts are said not to determine N."""
+UNCERTAIN, UNINFORMED = 0.5, 0.95
+"""Relative sd of N (of `Unknown`), and share of the prior's sd that is left (of other laws), above which counts are said not to tell N."""
 
 
 def over_sizes(engine: Engine, problem: Problem, run: Run) -> Outcome:
@@ -398,7 +398,11 @@ def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_
         tuple(o.beliefs for o in ran),
         w / w.sum(),
         log_total,
-        {**ran[int(np.argmax(w))].beliefs.diagnostics, "sizes_run": len(sized.runs)},
+        {
+            **ran[int(np.argmax(w))].beliefs.diagnostics,
+            "sizes_run": len(sized.runs),
+            **_note(sized.law, sizes),
+        },
         sizes,
     )
     return Outcome(
@@ -409,6 +413,20 @@ def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_
         worst.tolerance,
         trace=worst.trace,
     )
+
+
+def _note(law: SizeLaw, sizes: Sizes) -> dict[str, str]:
+    """What the counts leave open about N, in words; nothing where they tell it."""
+    mean, sd = _moments(sizes)
+    if isinstance(law, Unknown) and sd > UNCERTAIN * mean:
+        return {
+            "size_note": "the counts hardly bound the number of individuals: say more about it (About, Between)"
+        }
+    if not isinstance(law, Unknown) and sd > UNINFORMED * np.sqrt(law.variance):
+        return {
+            "size_note": "the counts say next to nothing about the number of individuals: its posterior is what was given"
+        }
+    return {}
 
 
 def _most_probable(sized: Sized) -> Outcome:

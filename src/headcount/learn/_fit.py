@@ -26,7 +26,7 @@ from headcount.learn._dispersion import (
     moving_together,
 )
 from headcount.learn._expect import Expectation, run_here, running
-from headcount.learn._families import Family, chain_family, true_values
+from headcount.learn._families import Family, RateFamily, chain_family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
 from headcount.learn._integrate import integrated
@@ -208,7 +208,7 @@ def fit(
         evidence=point.evidence,
         log_prior=point.log_prior,
         status=status,
-        notes=_notes(ended, information, families[0].names),
+        notes=(*_notes(ended, information, families[0].names), *_size_notes(families, problems)),
         rows=ended.rows,
         information=information,
         method=method,
@@ -493,6 +493,15 @@ def _informed(ended: ClimbState, climber: Climber, *, refine: bool) -> tuple[Cli
         ended = ended.moved(step.climb, expect, climber.truth, time.perf_counter() - began)
         ended.rows[-1]["e_steps"] = step.e_steps
     return replace(ended, e_steps=expect.e_steps, seconds=time.perf_counter() - began), found
+
+
+def _size_notes(families: Sequence[Family], problems: Sequence[Problem]) -> tuple[str, ...]:
+    """What counts cannot tell of unknown numbers of individuals."""
+    if any(isinstance(f, RateFamily) and not p.size_known for f, p in zip(families, problems, strict=True)):
+        return (
+            "the rate and the number of individuals are told apart only by what was said of the number: counts give their product",
+        )
+    return ()
 
 
 def _notes(at: ClimbState, information: Information | None, names: Sequence[str]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from headcount.learn._families import ChainFamily, Family, PotentialFamily, Rate
 from headcount.learn._pooling import Pooling
 from headcount.learn._steps import basis_values, class_index, classes_of
 from headcount.observe import Poisson, Problem
+from headcount.population import About
 from headcount.tables import Scope
 
 FIRST_STRENGTH = 1.0
@@ -500,6 +501,11 @@ class LearnRate(Parametrisation):
             problems.append("there is no Poisson observation to learn a rate from")
         if any(np.any(np.asarray(s.noise.background) > 0) for s in found):  # type: ignore[attr-defined]
             problems.append("a rate is learned only where background = 0; give the rate, or leave it out")
+        if not problem.size_known and not isinstance(problem.population, About):
+            problems.append(
+                "Poisson counts tell only the product of the rate and the number of individuals, and neither is known: give one of them, "
+                "or population=About(mean, sd=...)"
+            )
         return problems
 
 

@@ -101,8 +101,12 @@ class IntegratedBeliefs(Beliefs):
 
     @property
     def sizes(self) -> Sizes | None:  # type: ignore[override]
-        """As at the estimate."""
-        return self.base.sizes
+        """As at the estimate, widened by what the estimate adds to the spread of the total."""
+        found = self.base.sizes
+        if found is None:
+            return None
+        first = self.model.variables[:1]
+        return found.widened(float(np.square(self.response(first).sum(axis=0)).sum()))
 
     @property
     def promises(self) -> Promises:

@@ -28,6 +28,16 @@ class Sizes(NamedTuple):
     values: Array
     probabilities: Array
 
+    def widened(self, extra: float) -> Sizes:
+        """The same shape with a variance larger by ``extra``, on whole numbers ≥ 0."""
+        mean = float(self.values @ self.probabilities)
+        variance = float(np.square(self.values - mean) @ self.probabilities)
+        if variance == 0.0 or extra <= 1e-9 * variance:
+            return self
+        stretched = mean + np.sqrt(1.0 + extra / variance) * (self.values - mean)
+        values, which = np.unique(np.maximum(np.rint(stretched), 0.0), return_inverse=True)
+        return Sizes(values, np.asarray(np.bincount(which, self.probabilities), dtype=float))
+
 
 @dataclass(frozen=True)
 class PopulationEstimate:
