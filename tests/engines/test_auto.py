@@ -129,3 +129,31 @@ def test_no_engine_is_picked_that_does_not_fit():
             hc.infer(problem, TiltedEP())
     with memory.limited("2kB"), pytest.raises(TooLargeError, match=r"MAP.* would take .* limit is 2"):
         select(problem)
+
+
+def test_one_individual_is_a_hidden_markov_chain() -> None:
+    """N = 1: whatever the length and the number of cells, the default is forward–backward, exact in means and evidence."""
+    rng = np.random.default_rng(1)
+    cells, length = 60, 300
+    moves = rng.dirichlet(np.full(cells, 0.3), size=cells)
+    chain = hc.MarkovChain(np.full(cells, 1 / cells), moves, length=length)
+    path = chain.sample(1, rng=2)[0]
+    there = np.zeros((length, cells), dtype=int)
+    there[np.arange(length), path] = 1
+    seen = rng.binomial(there, 0.4)
+    post = hc.infer(hc.Problem(chain, 1, hc.Binomial(seen.astype(float), detection=0.4)))
+
+    likely = np.where(seen.any(axis=1)[:, None], 0.4 * seen, 0.6)
+    ahead, total = [chain.initial * likely[0]], 0.0
+    for y in likely[1:]:
+        ahead.append(ahead[-1] / ahead[-1].sum() @ moves * y)
+    total = float(np.log([a.sum() for a in ahead]).sum())
+    behind = [np.ones(cells)]
+    for y in likely[:0:-1]:
+        back = moves @ (y * behind[0])
+        behind.insert(0, back / back.max())
+    for k in (0, length // 2, length - 1):
+        both = ahead[k] * behind[k]
+        np.testing.assert_allclose(post.node(k).mean, both / both.sum(), atol=1e-9)
+    assert post.status is hc.engines.Status.EXACT
+    assert post.log_evidence == pytest.approx(total, abs=1e-6)

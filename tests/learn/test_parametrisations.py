@@ -241,3 +241,24 @@ def test_the_bar_shows_evidence_and_step(
     assert "fit (ascent)" in shown
     assert "evidence -" in shown
     assert "step " in shown
+
+
+def test_many_weights_need_no_matrix_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log-linear fit that knows the diagonal of the information only ends at the same weights as one that knows it all."""
+    from headcount.learn import _components
+
+    rng = np.random.default_rng(4)
+    pairs = (("a", "b"), ("b", "c"))
+    model = DiscreteModel(dict.fromkeys("abc", 3), {p: rng.normal(size=(3, 3)) for p in pairs})
+    world = hc.simulate.population(model, 500, rng=1)
+    noisy = [
+        hc.Gaussian(np.asarray(world.tables.table(p), dtype=float) + rng.normal(size=(3, 3)), sd=1.0, on=p)
+        for p in pairs
+    ]
+    setting = LogLinear.saturated(model, ridge=0.1)
+    problem = hc.Problem(model, 500, noisy)
+    dense = hc.fit(setting, problem, "MAP", standard_errors=False, tolerance=1e-3)
+    monkeypatch.setattr(_components, "MOST_DENSE", 0)
+    monkeypatch.setattr(_components.Potentials, "information", None)
+    sparse = hc.fit(setting, problem, "MAP", standard_errors=False, tolerance=1e-3)
+    np.testing.assert_allclose(sparse.working, dense.working, atol=2e-3)

@@ -35,7 +35,7 @@ from headcount.learn._refine import CLOSE_ENOUGH, LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
 from headcount.learn._starts import begin, choose_engine, rival_notes
 from headcount.observe import Problem, ProblemError
-from headcount.population import Company, Dispersion, DispersionEstimate, ToEstimate
+from headcount.population import Company, CountTables, Dispersion, DispersionEstimate, ToEstimate
 
 CHECKPOINT_KIND = "headcount checkpoint"
 PARAMETERS = ("integrated", "plug-in")
@@ -138,62 +138,92 @@ def fit(
     settings, problems = _paired(parametrisation, problem)
     problems = tuple(moving_together(p, dispersion) for p in problems)
     asked = asks_for_estimate(problems)
-    if method in DEFAULT_BUDGET and isinstance(as_engine(engine), Auto):
-        from headcount.learn._complete import fit_known, known_tables  # which needs what this file defines
+    known = _known_flows(problems, method, engine)
+    if known is not None:
+        from headcount.learn._complete import fit_known  # which needs what this file defines
 
-        tables = [known_tables(p) for p in problems]
-        if all(t is not None for t in tables):
-            bind(settings, problems)
-            return fit_known(settings, problems, [t for t in tables if t is not None], truth, asked)
-    if asked is not None:
-        if checkpoint is not None:
-            raise ValueError(
-                "a checkpoint holds one climb, and an estimated dispersion takes several: give the dispersion, or leave out checkpoint"
-            )
-        shared = {
-            "method": method,
-            "max_iterations": max_iterations,
-            "tolerance": tolerance,
-            "truth": truth,
-            "rng": rng,
-        }
-        shared |= {"client": client, "workers": workers, "progress": progress}
-        last = {
-            "standard_errors": standard_errors,
-            "refine": refine,
-            "strict": strict,
-            "parameters": parameters,
-        }
-        return _dispersed(settings, problems, asked, engine, start, shared, last)
+        bind(settings, problems)
+        return fit_known(settings, problems, known, truth, asked)
+    shared: dict[str, Any] = {
+        "method": method,
+        "max_iterations": max_iterations,
+        "tolerance": tolerance,
+        "truth": truth,
+        "rng": rng,
+        "client": client,
+        "workers": workers,
+        "progress": progress,
+    }
+    last: dict[str, Any] = {
+        "standard_errors": standard_errors,
+        "refine": refine,
+        "strict": strict,
+        "parameters": parameters,
+    }
+    if asked is None:
+        return _fitted(settings, problems, engine, start, checkpoint=checkpoint, **shared, **last)
+    if checkpoint is not None:
+        raise ValueError(
+            "a checkpoint holds one climb, and an estimated dispersion takes several: give the dispersion, or leave out checkpoint"
+        )
+    return _dispersed(settings, problems, asked, engine, start, shared, last)
+
+
+def _known_flows(
+    problems: Sequence[Problem], method: str, engine: Engine | str | None
+) -> list[CountTables] | None:
+    """The flows of every problem where all were observed and no engine is named; None where anything is to be inferred."""
+    from headcount.learn._complete import known_tables
+
+    if method not in DEFAULT_BUDGET or not isinstance(as_engine(engine), Auto):
+        return None
+    tables = [known_tables(p) for p in problems]
+    found = [t for t in tables if t is not None]
+    return found if len(found) == len(tables) else None
+
+
+def _fitted(
+    settings: tuple[Parametrisation, ...],
+    problems: tuple[Problem, ...],
+    named: Engine | str | None,
+    start: Any,
+    *,
+    method: Literal["ascent", "em"],
+    max_iterations: int | None,
+    tolerance: float | None,
+    truth: Any,
+    rng: Any,
+    client: Any,
+    workers: int | None,
+    progress: bool | None,
+    standard_errors: bool | None,
+    refine: bool,
+    strict: bool,
+    parameters: str,
+    checkpoint: str | Path | None,
+) -> Fit:
+    """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
     few = len(families[0].names) <= MOST_PARAMETERS
     standard_errors = few if standard_errors is None else standard_errors
-    tolerance = (TOLERANCE if few else TOLERANCE_OF_MANY) if tolerance is None else tolerance
-    engine = _checked_engine(method, engine, rng)
+    if tolerance is None:
+        tolerance = TOLERANCE if few else TOLERANCE_OF_MANY
+    engine = _checked_engine(method, named, rng)
+    if max_iterations is None:
+        max_iterations = DEFAULT_BUDGET[method] * (1 if few else MORE_FOR_MANY)
     if parameters not in PARAMETERS:
         raise ValueError(f'parameters is {parameters!r}: give "integrated" or "plug-in"')
     seed = int(generator(rng).integers(2**31)) if rng is not None else 0
     mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
+    goal = true_values(families[0], truth) if truth is not None else None
     with running(problems, client=client, workers=workers) as mapper:
         expect = Expectation(families, problems, TiltedEP() if engine is None else engine, seed, mapper)
         checkpoints = _Checkpoints(checkpoint, expect, mark)
-        climber = Climber(
-            expect,
-            method,
-            DEFAULT_BUDGET[method] * (1 if few else MORE_FOR_MANY)
-            if max_iterations is None
-            else max_iterations,
-            tolerance,
-            true_values(families[0], truth) if truth is not None else None,
-            checkpoints.write,
-            progress,
-        )
+        climber = Climber(expect, method, max_iterations, tolerance, goal, checkpoints.write, progress)
         begun = checkpoints.read() or _begun(climber, start, choose=engine is None)
         refine = refine and method == "ascent"
         begun = _with_priors(begun, climber)
         ended, status, information = _searched(begun, climber, errors=standard_errors, refine=refine)
-        point = ended.climb.point
-        families = tuple(expect.families)
         plug_ins = integrated(expect, ended.climb, None)
         integrate = None
         if parameters == "integrated" and information is not None:
@@ -201,6 +231,7 @@ def fit(
             integrate = partial(_integrate, own, information, ended, client, workers)
             if client is not None:  # it may be closed when they are asked for
                 integrate = partial(tuple, integrate())
+    point = ended.climb.point
     made = Fit(
         parametrisations=settings,
         templates=tuple(p.model for p in problems),

@@ -7,7 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,17 @@ class Named(Protocol):
     @property
     def names(self) -> Sequence[str]:
         """One per feature."""
+
+
+class _Weight(NamedTuple):
+    """One weight of a logistic chain: which function of time it multiplies, which feature, its name and its prior's centre."""
+
+    column: int
+    feature: int
+    name: str
+    centre: float
+    deviation: bool = False
+    """Whether it is a class's deviation from the common weight, whose spread is learned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,40 +195,35 @@ class LogisticChain(Parametrisation):
     def _weights(self, linear: LogLinearTransitions, times: Sequence[Hashable]) -> Weights:
         """The weights on these times: one per feature, or one per feature that varies and function of time."""
         free: list[str] = self._free  # type: ignore[attr-defined]
-        names, centre = list(free), [self.prior.get(n, 0.0) for n in free]
-        columns, features, deviations = [0] * len(free), list(range(len(free))), [False] * len(free)
+        layout = [_Weight(0, k, name, self.prior.get(name, 0.0)) for k, name in enumerate(free)]
         if self.by is not None or self.basis is not None:
             rows, kinds, functions = self._functions(times)
-            moving = free if self.varying is None else [n for n in free if n in self.varying]
-            common = len(functions)  # the column of ones
-            pairs = []
-            for k, name in enumerate(free):
-                if name not in moving or (self.by is not None and self.pool):
-                    pairs.append((common, k, name, self.prior.get(name, 0.0), False))
-                if name in moving:
-                    pairs += [
-                        (
-                            m,
-                            k,
-                            name + text,
-                            0.0 if self.pool or self.by is None else self.prior.get(name, 0.0),
-                            self.by is not None and self.pool,
-                        )
-                        for m, text in enumerate(functions)
-                    ]
-            columns, features, names, centre, deviations = (list(part) for part in zip(*pairs, strict=True))
-            linear = linear.varying(np.hstack([rows, np.ones((len(rows), 1))]), kinds, columns, features)
-        place = np.asarray(features)
-        ridge = _of_features(self.ridge, self.names, free)[place]
-        groups: dict[str, NDArray[np.intp]] = {}
-        apart = np.array(deviations)
-        for k, name in enumerate(free):
-            if (apart & (place == k)).any():
-                groups[name] = np.flatnonzero(apart & (place == k))
+            layout = self._layout(free, functions)
+            basis = np.hstack([rows, np.ones((len(rows), 1))])
+            linear = linear.varying(basis, kinds, [w.column for w in layout], [w.feature for w in layout])
+        place = np.array([w.feature for w in layout])
+        apart = np.array([w.deviation for w in layout])
+        ridge = np.where(apart, FIRST_RIDGE, _of_features(self.ridge, self.names, free)[place])
+        groups = {name: np.flatnonzero(apart & (place == k)) for k, name in enumerate(free)}
         if isinstance(self.ridge, str):
             groups["all weights"] = np.flatnonzero(~apart)
-        ridge = np.where(apart, FIRST_RIDGE, ridge)
-        return Weights(tuple(names), ridge, np.array(centre, dtype=float), groups, linear)
+        groups = {name: part for name, part in groups.items() if len(part)}
+        centre = np.array([w.centre for w in layout])
+        return Weights(tuple(w.name for w in layout), ridge, centre, groups, linear)
+
+    def _layout(self, free: Sequence[str], functions: Sequence[str]) -> list[_Weight]:
+        """The weights of features that vary: one per function of time, and, with pooled classes, a common one first."""
+        pooled = self.by is not None and self.pool
+        made = []
+        for k, name in enumerate(free):
+            centre = self.prior.get(name, 0.0)
+            moves = self.varying is None or name in self.varying
+            if pooled or not moves:
+                made.append(_Weight(len(functions), k, name, centre))
+            if moves:
+                own = centre if self.by is not None and not pooled else 0.0
+                made += [_Weight(m, k, name + text, own, pooled) for m, text in enumerate(functions)]
+        return made
 
     def _functions(self, times: Sequence[Hashable]) -> tuple[Array, NDArray[np.intp], list[str]]:
         """Values of the functions of time by kind of step, the kind of every step, and how the functions are called."""

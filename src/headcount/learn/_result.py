@@ -162,21 +162,22 @@ class Fit:
             raise ValueError(f"a {type(inner).__name__} has no weights of features: see .parameters")
         names = tuple(inner.names or ())
         chain = chain_family(self.families[0])
-        if chain is None or not isinstance(chain.transitions, Weights):
-            raise ValueError("this fit has no weights of features: see .parameters")
-        free = [n for n in names if n not in inner.fixed]
+        assert chain is not None
+        assert isinstance(chain.transitions, Weights)
         linear = chain.transitions.transitions
-        values = linear.step_weights(chain.split(self.working[: len(chain.names)])[0])
+        free = iter(linear.step_weights(chain.split(self.working[: len(chain.names)])[0]).T)
+        kinds = len(linear.step_weights(np.zeros(linear.weight_count)))
         whole = np.array(
-            [values[:, free.index(n)] if n in free else np.full(len(values), inner.fixed[n]) for n in names]
+            [np.full(kinds, inner.fixed[n]) if n in inner.fixed else next(free) for n in names]
         ).T
         if inner.by is None and inner.basis is None:
             return xr.DataArray(whole[0], dims="feature", coords={"feature": list(names)}, name="weights")
-        dims, labels = ("class", list(inner.classes or ())) if inner.by is not None else ("step", None)
-        if dims == "step" or linear.features_by_step:
-            dims, labels, whole = "step", list(chain.template.times[:-1]), whole[linear.kinds]
-        coords = {"feature": list(names), dims: axis_labels(labels or [])}
-        return xr.DataArray(whole, dims=(dims, "feature"), coords=coords, name="weights")
+        if inner.by is not None and not linear.features_by_step:
+            dim, labels = "class", axis_labels(inner.classes or ())
+        else:
+            dim, labels, whole = "step", axis_labels(chain.template.times[:-1]), whole[linear.kinds]
+        coords = {"feature": list(names), dim: labels}
+        return xr.DataArray(whole, dims=(dim, "feature"), coords=coords, name="weights")
 
     @property
     def covariance(self) -> Array:

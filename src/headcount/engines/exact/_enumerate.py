@@ -83,7 +83,7 @@ class Enumerate(DirectEngine):
     def entries(problem: Problem) -> int:
         """How many table entries the list would have."""
         sizes = problem.model.size(problem.model.variables)
-        if np.prod(np.array(sizes, dtype=float)) > 1e7:
+        if np.log(np.array(sizes, dtype=float)).sum() > np.log(1e7):
             return 10**30
         states = int(np.count_nonzero(problem.model.marginal(problem.model.variables)))
         return comb(problem.population + states - 1, states - 1) * states
