@@ -16,6 +16,7 @@ from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.individual import Model, OpenChain
 from headcount.learn._climb import Climb, Climber, ClimbState, dense_inverse, em_residual, trace_row
+from headcount.learn._components import MOST_DENSE
 from headcount.learn._dispersion import (
     MOST_ROUNDS,
     SETTLED,
@@ -53,7 +54,7 @@ TOLERANCE, TOLERANCE_OF_MANY = 1e-4, 1e-2
 """Standard errors from the maximum at which a search ends, with few and with many parameters. The distance is that of all of them
 together: 0.01 is half of 10⁻⁴ nats, and with 300 parameters less than 0.001 standard errors each."""
 MORE_FOR_MANY = 3
-"""Times as many iterations with more than `MOST_PARAMETERS`: there the curvature is learned on the way, not made."""
+"""Times as many iterations with more than `MOST_DENSE` parameters: there the curvature is learned on the way, not made."""
 DEFAULT_BUDGET = {"ascent": 100, "em": 500}
 """Iterations: ascent takes 10 to 20 where EM takes hundreds."""
 
@@ -104,9 +105,9 @@ def fit(
         MAP's cheap E-steps, goes on from the best, and reports maxima that the data hardly tell apart (`Fit.optima`);
         EM begins at the one with the most evidence.
     max_iterations
-        100 for ascent and 500 for EM unless given; three times as many with more than `MOST_PARAMETERS`.
+        100 for ascent and 500 for EM unless given; three times as many with more than 300 parameters.
     tolerance
-        On the estimated distance from the maximum, in standard errors; None: 1e-4, and 0.01 with more than `MOST_PARAMETERS`.
+        On the estimated distance from the maximum, in standard errors; None: 1e-4, and 0.01 with more than 300 parameters.
     truth
         True parameters, for the trace's ``error`` |estimate − truth|₁/|truth|₁.
     standard_errors
@@ -204,8 +205,9 @@ def _fitted(
 ) -> Fit:
     """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
-    few = len(families[0].names) <= MOST_PARAMETERS
-    standard_errors = few if standard_errors is None else standard_errors
+    count = len(families[0].names)
+    few = count <= MOST_DENSE
+    standard_errors = count <= MOST_PARAMETERS if standard_errors is None else standard_errors
     if tolerance is None:
         tolerance = TOLERANCE if few else TOLERANCE_OF_MANY
     engine = _checked_engine(method, named, rng)
