@@ -86,26 +86,19 @@ def features(
     import xarray as xr
 
     table = _CellTable(_as_table(cells), adjacency)
-    terms = _terms(formula) if formula is not None else []
-    if formula is None:
+    sides = {"to": _names(destination, "destination"), "from": _names(origin, "origin")}
+    products = [term if isinstance(term, str) else ":".join(term) for term in interactions]
+    named = [f"{name}_{side}" for side, names in sides.items() for name in names] + products
+    if formula is not None:
+        if distance or named:
+            raise ModelError(
+                "a formula says everything: leave distance, destination, origin and interactions out"
+            )
+        terms = _terms(formula)
+    else:
         of_distance = "distance" if distance is True else f"{distance}(distance)"
-        terms = [
-            *(["stay"] if stay else []),
-            *([of_distance] if distance else []),
-            *(["adjacent"] if adjacency is not None else []),
-            *(f"{name}_to" for name in _names(destination, "destination")),
-            *(f"{name}_from" for name in _names(origin, "origin")),
-            *(term if isinstance(term, str) else ":".join(term) for term in interactions),
-        ]
-    elif (
-        distance is not False
-        or _names(destination, "destination")
-        or _names(origin, "origin")
-        or interactions
-    ):
-        raise ModelError(
-            "a formula says everything: leave distance, destination, origin and interactions out"
-        )
+        asked = {"stay": stay, of_distance: distance, "adjacent": adjacency is not None}
+        terms = [*(term for term, wanted in asked.items() if wanted), *named]
     made = {name: values for term in terms for name, values in table.term(term).items()}
     if not made:
         raise ModelError("no feature was asked for: give a formula, or stay, distance, destination, origin")
