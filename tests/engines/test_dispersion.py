@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from tests.engines.cases import MODELS, problem
 
 import headcount as hc
@@ -24,6 +25,7 @@ from headcount.engines import (
     TiltedEP,
     select,
 )
+from headcount.engines._cost import memory_of
 from headcount.individual import MarkovChain, Tree
 from headcount.population import compositions
 
@@ -304,6 +306,18 @@ def test_the_matrix_free_structure_says_so():
     asked = problem("chain", "poisson", 40).with_dispersion(hc.Flocks(2))
     with pytest.raises(ValueError, match="these move together"):
         hc.infer(asked, TiltedEP(structure="matrix-free"))
+
+
+def test_large_maps_of_company_get_the_most_probable_counts(monkeypatch):
+    """Where matrices do not fit, individuals that move alone get the matrix-free structure, and those in company MAP."""
+    cells = 400
+    step = sparse.csr_array(0.9 * np.eye(cells) + 0.1 * np.roll(np.eye(cells), 1, axis=1))
+    model = MarkovChain(np.full(cells, 1 / cells), step, length=3)
+    asked = hc.Problem(model, 4000, [hc.Poisson(np.full((3, cells), 10.0))])
+    alone, together = (memory_of(asked, engine) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
+    monkeypatch.setattr("headcount.memory.limit", lambda: (alone + together) // 2)
+    assert select(asked).engine.structure == "matrix-free"
+    assert select(asked.with_dispersion(hc.Flocks(2))).engine.name == "MAP"
 
 
 def test_no_list_of_independent_individuals_is_chosen():

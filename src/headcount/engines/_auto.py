@@ -78,7 +78,8 @@ def _too_large(problem: Problem) -> Choice | None:
         small = memory_of(problem, free)
     except ModelError:
         small = need
-    if small < need and small <= allowed:
+    # Without matrices individuals move alone.
+    if small < need and small <= allowed and not problem.disperses:
         numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
         return Choice(free, f"covariances would take {numbers}: {WITHOUT_MATRICES}")
     memory.require(
