@@ -33,12 +33,15 @@ BYTES = 8
 """Per number."""
 COLUMNS, MOVES_HELD = 12, 6
 """Without matrices: arrays of a block of draws, and numbers per possible move, held at once (transitions of two centres, sums of flows)."""
-USUAL_DRAWS, USUAL_FINAL = 16, 32
+USUAL_DRAWS, USUAL_FINAL = 16, 40
 """Draws per sweep and at the end, where the error decides."""
-GRADIENT_STEPS = 12
-"""Iterations of conjugate gradients per solve (the birds at all sizes: 8 to 12)."""
-DENSE_PASS, SPARSE_PASS = 3e-10, 1.2e-9
-"""Seconds per possible move, column and pass of the matrix-free structure."""
+SWEPT = 0.6
+"""Share of the matrix-free structure's time that sweeps take, with the usual draws."""
+FREE_DENSE_MOVE, FREE_SPARSE_MOVE, FREE_COUNT = 4.5e-7, 1.1e-6, 7.7e-5
+"""Seconds of a whole run without matrices, per possible move and per count. Fitted to grids of 900 to 10 000 cells with 9 and 49
+neighbours, and a dense map of 512 cells."""
+GRID_AGAIN = 5e-5
+"""Seconds per count, where grids of likelihoods are made again in every sweep."""
 SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 400, "ClosedForm": 1}
 """Sweeps that a Gaussian engine usually needs; of EdgeEP and ClosedForm not measured again."""
 HELD_MATRICES = {"TiltedEP": 15, "Laplace": 8, "EdgeEP": 15, "ClosedForm": 8}
@@ -197,12 +200,7 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
     found, run, edges = sizes(problem), _as_any(engine), _edges(problem)
     if without_matrices(problem, engine):
-        columns = SWEEPS[run.name] * ((run.draws or USUAL_DRAWS) + 1) + (run.final_draws or USUAL_FINAL)
-        each = SPARSE_PASS if is_sparse(problem) else DENSE_PASS
-        passes = (
-            2 * GRADIENT_STEPS * (columns * each * found.tables + SWEEPS[run.name] * SWEEP_OVERHEAD * edges)
-        )
-        return float(passes)
+        return _seconds_without_matrices(problem, run, found.tables)
     if run.name in SWEEPS:
         operations = PRODUCTS * (found.cubes + PASSES * found.squares)
         return float(SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * edges))
@@ -220,6 +218,16 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
         each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
         return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
     return float("nan")
+
+
+def _seconds_without_matrices(problem: Problem, run: Any, moves: int) -> float:
+    """By possible moves and counts, for the draws asked for; more than `MOST_WITH_GRIDS` counts have their grids made again."""
+    drawn = (run.final_draws or USUAL_FINAL) / USUAL_FINAL
+    drawn = (1 - SWEPT) * drawn + SWEPT * (run.draws or USUAL_DRAWS) / USUAL_DRAWS
+    counts = sum(len(site) for site in problem.sites)
+    each = FREE_SPARSE_MOVE if is_sparse(problem) else FREE_DENSE_MOVE
+    again = GRID_AGAIN * counts if counts > MOST_WITH_GRIDS else 0.0
+    return drawn * (each * moves + FREE_COUNT * counts) + again
 
 
 def _as_any(engine: Engine) -> Any:
