@@ -289,3 +289,28 @@ def test_networks_with_tables(tmp_path: Path) -> None:
     assert "one.csv, row 2: unknown state of 'animal'" in text
     assert "one.csv, row 3: a count cannot be negative" in text
     assert "two.csv, row 1: there is no column for count" in text
+
+
+def test_moves_between_neighbours_stay_sparse(tmp_path):
+    """Three hundred cells with two moves each are read as a sparse matrix, planned in megabytes, and solved with intervals."""
+    from scipy.sparse import issparse
+
+    from headcount.engines import plan
+
+    cells, times = 300, 3
+    counts, moves = tmp_path / "counts.csv", tmp_path / "moves.csv"
+    seen = [f"{t},{c},{20 + (c + t) % 3}" for t in range(times) for c in range(cells)]
+    counts.write_text("\n".join(["time,cell,count", *seen]) + "\n")
+    steps = [line for c in range(cells) for line in (f"{c},{c},0.7", f"{c},{(c + 1) % cells},0.3")]
+    moves.write_text("\n".join(["origin,dest,probability", *steps]) + "\n")
+    problem = read_problem(
+        counts, transitions=moves, population=21 * cells, noise="poisson", initial="counts"
+    ).problem
+    assert issparse(problem.model.transitions[0])
+    assert problem.model.transitions[0].nnz == 2 * cells
+    engine = hc.engines.TiltedEP(structure="matrix-free")
+    assert plan(problem, engine, rate=1e10).memory < 1e8
+    post = hc.infer(problem, engine)
+    flows = post.to_frame("flows")
+    assert len(flows) == 2 * cells * (times - 1)
+    assert (flows["sd"] > 0).all()

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 BYTES = 8
 """Per number."""
-COLUMNS, MOVES_HELD = 12, 6
-"""Without matrices: arrays of a block of draws, and numbers per possible move, held at once (transitions of two centres, sums of flows)."""
+COLUMNS, MOVES_HELD, COUNT_HELD = 16, 6, 120
+"""Without matrices: arrays of a block of draws, numbers per possible move (transitions of two centres, sums of flows) and per count
+(sites, history of the mixing), held at once. Measured: peaks are 1.0 to 1.3 of the sum at 75 000, 520 000 and 2.4 million counts."""
 USUAL_DRAWS, USUAL_FINAL = 16, 40
 """Draws per sweep and at the end, where the error decides."""
 SWEPT = 0.6
@@ -154,7 +155,7 @@ def memory_of(problem: Problem, engine: Engine) -> int:
         cells, seen = _cells(problem), sum(len(site) for site in problem.sites)
         width = min(block_width(cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
         grids = GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
-        held = COLUMNS * cells * width + MOVES_HELD * found.tables + grids
+        held = COLUMNS * cells * width + MOVES_HELD * found.tables + COUNT_HELD * seen + grids
         return BYTES * held
     if run.name in SWEEPS:
         seen = sum(len(site) for site in problem.sites)
