@@ -108,6 +108,14 @@ def test_candidates_that_may_be_absent_have_the_exact_posterior(law: str) -> Non
     assert (found.sample(5, rng=1)[(0, 1)].values.sum(axis=(1, 2)) <= found.population.values[-1]).all()
 
 
+def test_the_smallest_number_may_be_the_most_probable() -> None:
+    """One individual, seen once: the search ends at N = 1 and the posterior is the exact one."""
+    problem = hc.Problem(CHAIN, hc.Unknown(), hc.Poisson([[1, 0], [0, 1], [0, 0], [1, 0], [0, 0]]))
+    exact, found = hc.infer(problem, RECURSION).population, hc.infer(problem, "TiltedEP").population
+    assert found.mean == pytest.approx(exact.mean, abs=0.1)
+    assert hc.infer(problem, "MAP").population.mean <= 2
+
+
 def test_draws_have_the_spread_of_n() -> None:
     """Whole-number draws agree with each other and spread over sizes as N does."""
     problem = hc.Problem(CHAIN, hc.Between(100, 400), hc.Poisson(counted(200, 4), rate=RATE))

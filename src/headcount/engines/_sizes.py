@@ -206,7 +206,10 @@ def _peak(sized: Sized) -> Peak:
         size = _between(below, above, sized.problem.typical_population)
         if size in sized.slopes:
             break
-    best = min(sized.slopes, key=lambda n: abs(sized.slope(n)))
+    slopes = {n: sized.slope(n) for n in sized.slopes}
+    best = min(slopes, key=lambda n: abs(slopes[n]))
+    if max(slopes.values()) < 0 or min(slopes.values()) > 0:  # the peak is at an end
+        best = min(slopes) if slopes[best] < 0 else max(slopes)
     return Peak(best, max(_bend(sized, best, alone=True), 0.0), best * sized.slopes[best])
 
 
