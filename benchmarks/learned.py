@@ -49,7 +49,7 @@ def run(*, quick: bool) -> Report:
                         )
                     )
         cost = float(np.median([case["cost"] for case in found]))
-        checks.append(Check(f"{name}: seconds of the integration over those of the fit", cost, at_most=1.0))
+        checks.append(Check(f"{name}: seconds of the integration over those of the fit", cost, at_most=2.0))
     columns = ["learned", "parameters", "table", "data sets", "covered", "sd over data sets"]
     return Report(
         "learned",
