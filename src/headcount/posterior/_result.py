@@ -147,7 +147,7 @@ def checked_counts(posterior: Posterior) -> pd.DataFrame | None:
     frame = check.to_frame()
     for column in check.axes:
         some = frame[column].notna().to_numpy()
-        labels = frame[column].to_numpy(dtype=object)
+        labels = frame[column].to_numpy(dtype=object, copy=True)  # pandas may lend it read-only
         labels[~some] = ""
         frame[column] = label_array(labels.tolist())
     return frame

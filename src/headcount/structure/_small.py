@@ -115,6 +115,21 @@ def _cholesky_solve(b, first, second):  # type: ignore[no-untyped-def]
     return half
 
 
+@bare
+def _scaled_step(step, phi, held, root, out):  # type: ignore[no-untyped-def]
+    """S with Sᵀ S = Σ_i n_i p_ij p_ik, n = phi times what the parent holds; of the root n_j n_k / N, in its first row."""
+    total = 0.0
+    for j in range(held.size):
+        total += held[j]
+    for i in range(out.shape[0]):
+        scale = np.sqrt(phi[i] * held[i])
+        for j in range(out.shape[1]):
+            if not root:
+                out[i, j] = scale * step[i, j]
+            else:
+                out[i, j] = np.sqrt(phi[0] / total) * held[j] if i == 0 else 0.0
+
+
 @kernel
 def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room):  # type: ignore[no-untyped-def]
     """The way up: expected counts, then per node x = L⁻¹Rᵀ and y = L⁻¹RᵀΛ, L Lᵀ = I + RᵀΛR; log Z.
@@ -131,18 +146,7 @@ def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orde
     log_z = 0.0
     for v in range(count - 1, -1, -1):
         u, step, x, y, lam = parent[v], transitions[which[v]], xs[v], ys[v], lams[v]
-        if v > 0:  # Σ_i n_i p_ij p_ik, n = phi times what the parent holds
-            for i in range(size):
-                scale = np.sqrt(phi[v, i] * expected[u, i])
-                for j in range(size):
-                    first[i, j] = scale * step[i, j]
-        else:  # n_j n_k / N
-            total = 0.0
-            for j in range(size):
-                total += expected[0, j]
-            for j in range(size):
-                for i in range(size):
-                    first[i, j] = np.sqrt(phi[0, 0] / total) * expected[0, j] if i == 0 else 0.0
+        _scaled_step(step, phi[v], expected[u] if v > 0 else expected[0], v == 0, first)
         _transpose(first, second)
         _multiply(second, first, b)
         if not _noise_root(b, orders, first, x):
