@@ -564,5 +564,23 @@ def main() -> None:
         raise SystemExit(128 + number)  # so that what is half-written is taken away
 
     signal.signal(signal.SIGTERM, stop)
-    with terminal():
-        app()
+    try:
+        with terminal():
+            app()
+    except SystemExit as end:
+        _leave_threads(end)
+        raise
+
+
+def _leave_threads(end: SystemExit) -> None:
+    """After an interrupt, end at once if a thread is still in the compiler: it would read an interpreter that is being taken down."""
+    import os
+    import signal
+    import sys
+    import threading
+
+    working = any(thread.daemon for thread in threading.enumerate())
+    if working and end.code in {128 + signal.SIGINT, 128 + signal.SIGTERM}:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(end.code))
