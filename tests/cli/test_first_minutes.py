@@ -162,3 +162,15 @@ def test_completion_is_offered() -> None:
     )
     assert "COMPLETE" in done.stdout + done.stderr
     assert np.char.count(run("--help")[1], "--install-completion") == 1
+
+
+@pytest.mark.parametrize("size", ["50..80", "60+-5", "unknown"])
+def test_check_takes_populations_that_are_no_number(size: str, small: list[object]) -> None:  # noqa: F811
+    """What is known of the population is said in words, and in JSON."""
+    words = ["check", *small[:-1], size]
+    code, said = run(*words)
+    assert code == 0, said
+    assert "nothing is wrong" in said
+    code, said = run(*words, "--json")
+    assert code == 0, said
+    assert json.loads(said)["population"]

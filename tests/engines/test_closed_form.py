@@ -34,7 +34,10 @@ def dense(asked):
     free = DenseStructure(asked.model, N, asked.sites, Known({}, readings))
     seen = free.field(tau, nu)
     scope = asked.sites[0].scope  # the exact one
-    mass = unit_masses(exact[0] - seen.mean(scope).ravel(), seen.covariance(scope, scope))
+    site = asked.sites[0]
+    rows = site.margin(np.eye(site.size)).T
+    covariance = rows @ seen.covariance(scope, scope) @ rows.T
+    mass = unit_masses(exact[0] - rows @ seen.mean(scope).ravel(), covariance)
     return structure.field(tau, nu), free.solve(tau, nu).log_z + constant + mass
 
 
@@ -84,6 +87,22 @@ def test_it_is_dense_conditioning(graph):
         post.beliefs.covariance(first, last), field.covariance(first, last), atol=1e-7 * N
     )
     assert post.log_evidence == pytest.approx(evidence, abs=1e-6)
+
+
+@pytest.mark.parametrize("graph", MODELS)
+def test_exact_counts_after_unknown_ones(graph):
+    """Exact counts, some or all of a node's, whose parent is not known: flows into them have the variances of dense conditioning."""
+    model = MODELS[graph]
+    last = model.variables[-1]
+    counts = np.asarray(node_counts(model, N, np.random.default_rng(8))[last], dtype=float)
+    some = np.where(np.arange(len(counts)) == 0, counts, np.nan)
+    for seen in (counts, some):
+        asked = hc.Problem(model, N, [hc.Exact(seen, on=last)])
+        post = hc.infer(asked, ClosedForm())
+        field, evidence = dense(asked)
+        for scope in scopes(model):
+            np.testing.assert_allclose(post.beliefs.variance(scope), field.variance(scope), atol=1e-7 * N)
+        assert post.log_evidence == pytest.approx(evidence, abs=1e-6)
 
 
 @pytest.mark.parametrize("graph", MODELS)

@@ -20,6 +20,9 @@ from headcount.io import _many
 CHAIN = hc.MarkovChain([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.3, 0.3, 0.4]], length=3)
 
 
+SEEN = hc.Poisson(np.array([[30.0, 18, 11], [28, 19, 12], [25, 21, 13]]))
+
+
 def years(how_many: int = 4) -> dict[int, hc.Problem]:
     rng = np.random.default_rng(3)
     return {
@@ -86,6 +89,39 @@ def test_a_second_run_computes_only_what_is_missing_or_changed(tmp_path, monkeyp
     assert ran == [changed[2021]]
     hc.infer_many(changed, TiltedEP(tolerance=1e-7), out=tmp_path / "a")
     assert len(ran) == 5
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda k: hc.Problem(
+            CHAIN, 60, [SEEN, hc.Tracks({"id": ["a", "a"], "time": [0, 2], "cell": [0, k]})]
+        ),
+        lambda k: hc.Problem(
+            CHAIN, 60, [SEEN, hc.Tracks({"id": ["a", "a"], "time": [0, 2], "cell": [0, 1]}, counted=k == 0)]
+        ),
+        lambda k: hc.Problem(
+            hc.OpenChain(
+                [30.0, 20, 10], CHAIN.transitions[0], arrivals=1.0, survival=0.5 + 0.2 * k, length=3
+            ),
+            observations=SEEN,
+        ),
+        lambda k: hc.Problem(
+            hc.OpenChain([30.0, 20, 10], CHAIN.transitions[0], arrivals=[k, 1 - k, 0.0], length=3),
+            observations=SEEN,
+        ),
+        lambda k: hc.Problem(CHAIN, hc.About(60, sd=9 + k), SEEN),
+        lambda k: hc.Problem(
+            groups={"a": hc.Group(CHAIN, 30 + k), "b": hc.Group(CHAIN, 30 - k)}, observations=SEEN
+        ),
+        lambda k: hc.Problem(CHAIN, 60, SEEN, dispersion=hc.Flocks(2 + k)),
+    ],
+    ids=["tracks", "counted", "survival", "arrivals", "size law", "groups", "flocks"],
+)
+def test_what_an_answer_depends_on_is_in_its_fingerprint(kind):
+    """The same problem made twice has one fingerprint; another has another: a stored answer is never that of another problem."""
+    a, b, c = (_many.Task(kind(k), None, None, 0.9).fingerprint for k in (0, 0, 1))
+    assert a == b != c
 
 
 def test_a_file_that_was_changed_is_overwritten_only_by_force(tmp_path):

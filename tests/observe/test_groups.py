@@ -275,3 +275,31 @@ def test_moments_of_groups_add_up():
         drawn.append(np.concatenate([np.bincount(column, minlength=2) for column in both.T]))
     np.testing.assert_allclose(counts.mean, np.mean(drawn, axis=0), atol=0.05)
     np.testing.assert_allclose(counts.cov_n, np.cov(np.array(drawn).T), atol=0.06)
+
+
+def test_models_that_groups_cannot_have_are_refused():
+    """An open chain would be taken for a closed one, and a concentration would be left out without a word."""
+    moves = [[0.8, 0.2], [0.3, 0.7]]
+    with pytest.raises(hc.ModelError, match="OpenChain"):
+        hc.Group(hc.OpenChain([4.0, 2.0], moves, arrivals=1, length=3), 6)
+    with pytest.raises(hc.ModelError, match="concentration"):
+        hc.Group(hc.MarkovChain([0.5, 0.5], moves, length=3, concentration=5.0), 6)
+
+
+def test_flows_of_groups_without_matrices():
+    """Sums over groups and tags have sds without matrices too, from draws where flows have no covariance: within 15 % of the tree's."""
+    chain = hc.MarkovChain([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], length=3)
+    seen = [hc.Poisson([[6.0, 3], [5, 6], [4, 7]]), hc.Tracks({"id": [1, 1], "time": [0, 2], "cell": [0, 1]})]
+    free, tree = (
+        hc.infer(hc.Problem(chain, 12, seen), hc.engines.TiltedEP(structure=s)).edge(0, 1).sd
+        for s in ("matrix-free", "tree")
+    )
+    np.testing.assert_allclose(free, tree, rtol=0.15)
+
+
+def test_dispersion_beside_an_open_chain_is_refused_by_every_way():
+    """In the problem and in infer alike: the superpopulation would stay Poisson in individuals."""
+    chain = hc.OpenChain([4.0, 2.0], [[0.8, 0.2], [0.3, 0.7]], arrivals=1, length=2)
+    problem = hc.Problem(chain, observations=hc.Poisson([[4.0, 2.0], [3.0, 3.0]]))
+    with pytest.raises(hc.ProblemError, match="OpenChain"):
+        hc.infer(problem, dispersion=hc.Flocks(2))

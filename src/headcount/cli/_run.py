@@ -257,15 +257,17 @@ def run_plan(counts: Sequence[Path], options: Options) -> None:
 
 def run_check(counts: Sequence[Path], options: Options) -> None:
     """Read everything, then say what was found: what there is, what was decided."""
+    from headcount.population import SizeLaw
+
     case = read_case(counts, options)
     problem = case.problem
     choice, _ = planned(problem, replace(options, seed=0))
     seen = sum(map(len, problem.sites))
-    what = (
-        f"{len(problem.model.variables)} times or variables, {seen} counts, population {problem.population:,}"
-    )
+    size = problem.population
+    number = size.text if isinstance(size, SizeLaw) else f"{size:,}"
+    what = f"{len(problem.model.variables)} times or variables, {seen} counts, population {number}"
     say(("nothing is wrong", "bold green"), f"  {what}; {choice.name} would infer it")
-    tell(status="nothing is wrong", counts=seen, population=problem.population, engine=choice.name)
+    tell(status="nothing is wrong", counts=seen, population=number, engine=choice.name)
     show_notes(case.notes)
 
 

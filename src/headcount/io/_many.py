@@ -14,13 +14,12 @@ from headcount._atomic import check_folder
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines._infer import as_engine
 from headcount.engines._progress import Progress
-from headcount.individual import MarkovChain
+from headcount.individual import MarkovChain, OpenChain
 from headcount.io._result import load_result
 from headcount.io._source import TableError
 from headcount.io._write import FORMATS, put_results, result_names
 from headcount.learn import infer
 from headcount.learn._expect import connected
-from headcount.observe import Tracks
 from headcount.posterior._dataset import draw_groups
 from headcount.posterior._result import Result
 
@@ -69,10 +68,14 @@ class Task:
                 list(model.transitions),
                 model.concentration,
             )
-        data = [(s.scope, s.index, s.weights, s.noise.family[0], vars(s.noise)) for s in problem.sites]
-        tracks = [vars(o) for o in problem.observations if isinstance(o, Tracks)]
+        if isinstance(model, OpenChain):
+            law = (law, model.first, model.arrivals, model.survival)
+        # The sites of groups and tracked individuals are those of the chain that holds them all.
+        sites = (*problem.sites, *problem.core.sites)
+        data = [(s.scope, s.index, s.weights, s.noise.family[0], vars(s.noise)) for s in sites]
+        beside = [(vars(t), t.counted) for t in problem.tracks]
         told = (repr(problem.population), repr(problem.dispersion), repr(self.engine), self.seed, self.level)
-        return str(digest((dict(model.states), law, data, tracks, told, self.draws, self.draw_flows)))
+        return str(digest((dict(model.states), law, data, beside, told, self.draws, self.draw_flows)))
 
     def run(self) -> Answer:
         """The answer, or why there is none. One BLAS thread: several of these share a machine."""

@@ -308,10 +308,11 @@ class Problem:
         faults = Faults(ProblemError)
         dispersion = _checked_dispersion(self.model, self.population, dispersion, faults)
         moving = isinstance(dispersion, (Flocks, Company, ToEstimate)) and not dispersion.is_none
-        if self.core is not self and moving:
+        alone = self.groups is not None or self.tracks or isinstance(self.model, OpenChain)
+        if alone and moving:
             faults.add(
                 "dispersion",
-                "cannot stand beside groups or tracks, whose individuals move alone: leave it out",
+                "cannot stand beside groups, tracks or an OpenChain, whose individuals move alone: leave it out",
             )
         faults.raise_any()
         twin = self._twin(self.model, self.observations, self.sites)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headcount.checks import LARGEST_COUNT, instance
-from headcount.individual import MarkovChain
+from headcount.individual import MarkovChain, ModelError, OpenChain
 from headcount.population._size import SizeLaw
 
 
@@ -31,6 +31,14 @@ class Group:
 
     def __post_init__(self) -> None:
         instance(self.model, MarkovChain, "the model of a Group", expected="a MarkovChain")
+        if isinstance(self.model, OpenChain):
+            raise ModelError(
+                "the model of a Group is an OpenChain: groups are closed; give a MarkovChain, or one open population"
+            )
+        if self.model.concentration is not None:
+            raise ModelError(
+                "the model of a Group has a concentration, and groups move alone with known transitions: leave it out"
+            )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._types import Array, Scope
-from headcount.individual import OpenChain
+from headcount.individual import ModelError, OpenChain
 from headcount.labels import shown
 from headcount.observe import Problem
 from headcount.observe._groups import View
@@ -76,13 +76,20 @@ class GroupBeliefs(Beliefs):
         several = (matrix @ (each > 0)) > 1
         if not several.any():
             return 0.0
-        if matrix.shape[1] <= LARGEST_COVARIANCE:
-            whole = matrix @ np.asarray(self.base.covariance(scope, scope)) @ matrix.T
-            extra = np.diagonal(whole) - matrix @ each
+        covariance = self._small_covariance(scope) if matrix.shape[1] <= LARGEST_COVARIANCE else None
+        if covariance is not None:
+            extra = np.diagonal(matrix @ covariance @ matrix.T) - matrix @ each
         else:
             draws = self._draws[scope].reshape(CROSS_DRAWS, -1)
             extra = (matrix @ draws.T).var(axis=1) - matrix @ draws.var(axis=0)
         return np.where(several, extra, 0.0).reshape(self.view.shape(scope))
+
+    def _small_covariance(self, scope: Scope) -> Array | None:
+        """The base's covariance; None where its structure gives none of flows."""
+        try:
+            return np.asarray(self.base.covariance(scope, scope))
+        except ModelError:
+            return None
 
     @cached_property
     def _draws(self) -> Mapping[Scope, Array]:

@@ -61,14 +61,21 @@ class Step:
         return free + self.edge.flow(delta_u - free.sum(axis=2), delta_v - free.sum(axis=1))
 
     def variance(self, up: Upward, node_gain: Array, covariance_u: Array) -> Array:
-        """Posterior variance of every entry of the table, given the posterior covariance of u.
+        r"""Posterior variance of every entry of the table, given the posterior covariance of u.
 
-        ``node_gain`` is the gain of the child's node: P, and further columns where sums of its cells are features too.
+        Given the nodes the table is :math:`M_{ij}(\alpha_i + \beta_j)` with :math:`\beta = Q^{+}(\delta_v - P^\top\delta_u)`, and given
+        :math:`\delta_u` the child has mean :math:`(I - X^\top Y)G^\top\delta_u`. So :math:`\delta_u` moves β by
+        :math:`-(ZYG^\top + Q^{+}(P - G)^\top)`, :math:`Z = Q^{+}X^\top`.
+
+        ``node_gain`` is G, the gain of the child's node: P with further columns where sums of its cells are features too, and not P
+        where some of the child's counts are exact.
         """
         edge, gain, size_v = self.edge, self.edge.gain, self.shape[1]
         z = edge.noise.solve(up.x[:size_v])
         pz = product(gain, z)
         through = product(z, product(fortran(up.y), node_gain, left=True, right=True))
+        if not np.array_equal(node_gain[:, :size_v], gain):
+            through += edge.noise.solve(fortran((gain - node_gain[:, :size_v]).T))
         a = product(gain, through)
         a.ravel(order="K")[:: a.shape[0] + 1] += edge.over_rows
         av, bv = product(a, covariance_u), product(through, covariance_u)
