@@ -7,12 +7,12 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 23000,
-    "files in src": 172,
-    "modules reachable from TiltedEP": 54,
-    "blocks rated C or worse": 44,
+    "code lines in src": 32900,
+    "files in src": 221,
+    "modules reachable from TiltedEP": 110,
+    "blocks rated C or worse": 123,
     "blocks rated D or worse": 0,
-    "files from CSV to nodes.csv": 73,
+    "files from CSV to nodes.csv": 90,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 
