@@ -32,7 +32,7 @@ TITLES = {
 
 HEAD = """# Benchmarks
 
-Everything here is measured by `make bench` (about three quarters of an hour on two cores; `make bench-quick` takes two minutes) and written by
+Everything here is measured by `make bench` (45 minutes on two cores; `make bench-quick` takes two minutes) and written by
 `python -m benchmarks page` from the numbers in `benchmarks/results/`. Rivals run side by side on the same arrays, in the same run.
 Losses are shown as they are.
 """
