@@ -69,7 +69,9 @@ def tiny_cases() -> dict[str, Case]:
             two,
             np.array([0.3, -0.6]),
         ),
-        "tabular by class": Case(TabularChain(by=["a", "b"]), two, np.array([0.3, -0.6, 0.1, 0.9])),
+        "tabular by class": Case(
+            TabularChain(by=["a", "b"], pool=False), two, np.array([0.3, -0.6, 0.1, 0.9])
+        ),
         "tabular, prior matrix": Case(
             TabularChain(prior=[[0.9, 0.1], [0.3, 0.7]], strength=3.0), two, np.array([0.3, -0.6])
         ),

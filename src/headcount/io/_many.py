@@ -295,6 +295,8 @@ def _running(client: Any, workers: int | None) -> Iterator[Runner]:
 
 
 def _on_cluster(client: Any, tasks: Mapping[Name, Task]) -> Iterator[tuple[Name, Answer]]:
+    from concurrent.futures import CancelledError
+
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
@@ -304,14 +306,14 @@ def _on_cluster(client: Any, tasks: Mapping[Name, Task]) -> Iterator[tuple[Name,
         client.submit(Task.run, task, pure=False, retries=RETRIES): name for name, task in tasks.items()
     }
     for future in as_completed(futures, raise_errors=False):
-        if future.status == "cancelled":
-            raise ConnectionError(
-                "the connection to the cluster was lost: run again with the same problems and out, and what is finished is not repeated"
-            )
         try:
             answer = future.result()
         except KilledWorker as error:
             answer = Answer(failure=f"its workers were lost, {RETRIES} times and more: {error}")
+        except (CancelledError, OSError) as error:
+            raise ConnectionError(
+                "the connection to the cluster was lost: run again with the same problems and out, and what is finished is not repeated"
+            ) from error
         yield futures.pop(future), answer
 
 
