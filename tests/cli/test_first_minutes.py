@@ -1,6 +1,7 @@
 """What a new user meets: messy files to a map with one command, templates, a check without a run, quiet and JSON output."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -159,6 +160,8 @@ def test_completion_is_offered() -> None:
         capture_output=True,
         text=True,
         check=False,
+        # The shell is named, and not that which happens to run the tests.
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     )
     assert "COMPLETE" in done.stdout + done.stderr
     assert np.char.count(run("--help")[1], "--install-completion") == 1
