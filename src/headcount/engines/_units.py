@@ -102,7 +102,7 @@ class UnitBeliefs(Beliefs):
         return self.base.promises
 
     def mean(self, scope: Scope) -> Array:
-        """C E m."""
+        """The flocks' size times E m."""
         return self.size * self.base.mean(scope)
 
     def variance(self, scope: Scope) -> Array | None:
@@ -115,17 +115,17 @@ class UnitBeliefs(Beliefs):
         return self.size**2 * np.asarray(self.base.covariance(a, b))
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """C times draws of units."""
+        """The flocks' size times draws of units."""
         drawn = self.base.sample(size, rng=rng, integer=integer)
         return {scope: self.size * table for scope, table in drawn.items()}
 
     def quantile(self, scope: Scope, level: float) -> Array | None:
-        """C times that of units."""
+        """The flocks' size times that of units."""
         found = self.base.quantile(scope, level)
         return None if found is None else self.size * found
 
     def mc_error(self, scope: Scope) -> Array | None:
-        """C times that of units."""
+        """The flocks' size times that of units."""
         found = self.base.mc_error(scope)
         return None if found is None else self.size * found
 
