@@ -125,3 +125,12 @@ def test_auto_is_the_default(automatic):
     assert post.settings == select(given).engine
     assert post.outcome.info["chosen"].reason == select(given).reason
     np.testing.assert_array_equal(post.node("mon").mean, hc.infer(given).node("mon").mean)
+
+
+def test_an_engine_by_itself_refuses_what_must_be_reduced_first():
+    """`run` takes a known number of individuals without groups; `infer` brings other problems to that form."""
+    model = hc.MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), length=2)
+    asked = hc.Problem(model, hc.Between(10, 30), hc.Poisson([[9.0, 11.0], [10.0, 8.0]]))
+    with pytest.raises(ValueError, match=r"TiltedEP\.run takes a known number .*headcount\.infer"):
+        TiltedEP().run(asked, rng=np.random.default_rng(0), progress=False)
+    assert hc.infer(asked, TiltedEP()).status.good

@@ -8,8 +8,8 @@ import pytest
 import headcount as hc
 from headcount.learn import LearnRate, LogisticChain, TabularChain, _integrate, fit
 from headcount.posterior import MixtureBeliefs
+from headcount.posterior._derived import IntegratedBeliefs
 from headcount.posterior._fit_check import fit_check
-from headcount.posterior._mixture import IntegratedBeliefs
 
 NAN = float("nan")
 

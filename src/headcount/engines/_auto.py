@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from headcount.individual import ModelError
 from headcount.posterior import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headcount.observe import Problem
 
 LARGEST_DENSE = 4096
@@ -152,9 +154,13 @@ class Auto(Engine):
     takes_dispersion: ClassVar[bool] = True
     takes_sizes: ClassVar = "evidence"
 
-    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+    def run(
+        self,
+        problem: Problem,
+        *,
+        rng: np.random.Generator,
+        progress: bool | None,
+        start: Mapping[str, Any] | None = None,
+    ) -> Outcome:
         """See :class:`Engine`."""
-        choice = select(problem)
-        outcome = choice.engine.run(problem, rng=rng, progress=progress)
-        outcome.info["chosen"] = choice
-        return outcome
+        return select(problem).engine.run(problem, rng=rng, progress=progress, start=start)

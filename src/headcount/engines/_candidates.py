@@ -22,8 +22,8 @@ from headcount.observe import Observation
 from headcount.observe._open import OpenView, lifted
 from headcount.observe._site import Site
 from headcount.population import SizeLaw
-from headcount.posterior import Outcome
-from headcount.posterior._groups import GroupBeliefs
+from headcount.posterior._derived import GroupBeliefs
+from headcount.posterior._outcome import Outcome
 from headcount.posterior._sizes import Sizes
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -14,10 +12,11 @@ import numpy as np
 from headcount.engines._progress import Progress
 from headcount.engines._settings import Rule, check_settings
 from headcount.population import Company, Flocks, ToEstimate
-from headcount.posterior import Outcome, Status
-from headcount.posterior._groups import seen
+from headcount.posterior._outcome import Outcome, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headcount.observe import Problem
     from headcount.posterior import Beliefs
 
@@ -46,8 +45,19 @@ class Engine(ABC):
         check_settings(self, self.rules)
 
     @abstractmethod
-    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
-        """Infer; never raises for want of convergence, but says so in the outcome."""
+    def run(
+        self,
+        problem: Problem,
+        *,
+        rng: np.random.Generator,
+        progress: bool | None,
+        start: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        """Infer; never raises for want of convergence, but says so in the outcome.
+
+        The problem is a plain one: a known number of individuals, no groups, tracks or arrivals (``_reduce.answer`` brings others to
+        these). ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
+        """
 
 
 class DirectEngine(Engine):
@@ -57,17 +67,19 @@ class DirectEngine(Engine):
     def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
         """The answer."""
 
-    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+    def run(
+        self,
+        problem: Problem,
+        *,
+        rng: np.random.Generator,
+        progress: bool | None,
+        start: Mapping[str, Any] | None = None,
+    ) -> Outcome:
         """See :class:`Engine`."""
-        del progress
+        del progress, start
+        require_plain(self, problem)
         began = time.perf_counter()
-
-        def answer(asked: Problem, start: Mapping[str, Any] | None) -> Outcome:
-            del start
-            return Outcome(self.solve(asked, rng), Status.EXACT, seconds=time.perf_counter() - began)
-
-        require_dispersion(self, problem)
-        return settled(self, problem, answer)
+        return Outcome(self.solve(problem, rng), Status.EXACT, seconds=time.perf_counter() - began)
 
 
 class Iteration(ABC):
@@ -138,11 +150,23 @@ class IterativeEngine(Engine, Iteration):
     def finish(self, state: Any) -> Beliefs:
         """The answer a state stands for."""
 
-    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+    def run(
+        self,
+        problem: Problem,
+        *,
+        rng: np.random.Generator,
+        progress: bool | None,
+        start: Mapping[str, Any] | None = None,
+    ) -> Outcome:
         """See :class:`Engine`."""
-        return settled(
-            self, problem, lambda asked, start: drive(self, asked, rng=rng, progress=progress, start=start)
-        )
+        require_plain(self, problem)
+        began = time.perf_counter()
+        first = self.init(problem, rng) if start is None else self.resume(problem, rng, start)
+        state, status, trace = iterate(self, first, progress=progress, began=began)
+        beliefs = self.finish(state)
+        residual = self.residual(state) if trace else 0.0
+        seconds = time.perf_counter() - began
+        return Outcome(beliefs, status, len(trace), residual, self.target(state), seconds, trace)
 
 
 def require_dispersion(engine: Engine, problem: Problem) -> None:
@@ -162,84 +186,14 @@ def require_dispersion(engine: Engine, problem: Problem) -> None:
         )
 
 
-PHI_TOLERANCE = 1e-3
-"""Relative change of phi at which the counts that rho is read at are settled: standard deviations are then right to 0.05 %."""
-MOST_ROUNDS = 50
-"""Times that phi may be read again. It contracts by about the share of a variance that the data leave, usually in 3 to 6."""
-
-
-def settled(
-    engine: Engine, problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome]
-) -> Outcome:
-    """Run an engine on what it can take: a known number of individuals, and a known phi of every step."""
+def require_plain(engine: Engine, problem: Problem) -> None:
+    """Refuse a problem that an engine could only misread."""
     require_dispersion(engine, problem)
-    if problem.disperses and problem.size_known and not engine.takes_dispersion:
-        if not isinstance(problem.dispersion, Flocks):
-            return run(problem, None)
-        from headcount.engines._units import in_units, of_individuals
-
-        return of_individuals(problem, run(in_units(problem), None))
-    if problem.size_known:
-        return phi_settled(problem, run)
-    from headcount.engines._sizes import over_sizes  # which runs MAP, an engine
-
-    def at_one_size(asked: Problem, start: Mapping[str, Any] | None) -> Outcome:
-        if asked.dispersion is not None:
-            return phi_settled(asked, run)
-        found = run(asked.core, start)
-        return found if asked.core is asked else _seen(asked, found)
-
-    return over_sizes(engine, problem, at_one_size)
-
-
-def phi_settled(
-    problem: Problem,
-    run: Callable[[Problem, Mapping[str, Any] | None], Outcome],
-    start: Mapping[str, Any] | None = None,
-) -> Outcome:
-    r"""Run with :math:`\phi_i = 1 + (\hat n_i - 1)\rho` at the run's own expected counts: a fixed point, each round started from the last.
-
-    Problems without rho are run once, as they are; of groups and tracks, the core is run. ``start`` is what a run on a similar problem
-    left.
-    """
-    if problem.core is not problem:
-        return _seen(problem, phi_settled(problem.core, run, start))
-    dispersion, tree = problem.dispersion, problem.model.rooted()
-    if not problem.disperses or not isinstance(dispersion, Company) or dispersion.rho is None:
-        return run(problem, start)
-    assert tree is not None
-    size = float(problem.population)
-    known = None if start is None else start.get("phi_counts")
-    if known is None:
-        phi = dispersion.phi_of(tree, size, lambda v: size * problem.model.marginal((v,)))
-    else:
-        before = dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))
-        phi = dispersion.phi_of(tree, size, before.__getitem__)
-    for rounds in range(1, MOST_ROUNDS + 1):
-        fixed = Company(phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0]))
-        outcome = run(problem.with_dispersion(fixed), start)
-        beliefs = outcome.beliefs
-        counts = {v: np.asarray(beliefs.mean((v,)), dtype=float) for v in tree.variables}
-        new = dispersion.phi_of(tree, size, counts.__getitem__)
-        change = max(float(np.abs(a / b - 1.0).max()) for a, b in zip(new, phi, strict=True))
-        found = {
-            "phi_rounds": rounds,
-            "phi_counts": np.concatenate(list(counts.values())),
-            "phi_smallest": min(float(a.min()) for a in phi),
-            "phi_largest": max(float(a.max()) for a in phi),
-        }
-        start, phi = beliefs.diagnostics, new
-        if change <= PHI_TOLERANCE or not outcome.status.good:
-            break
-    else:
-        outcome = replace(outcome, status=Status.BUDGET)
-    kept = replace(beliefs, diagnostics={**beliefs.diagnostics, **found})  # type: ignore[type-var]
-    return replace(outcome, beliefs=kept)
-
-
-def _seen(problem: Problem, outcome: Outcome) -> Outcome:
-    """The outcome of a problem of groups or tracks, from that of its core."""
-    return replace(outcome, beliefs=seen(problem, outcome.beliefs))
+    if not problem.size_known or problem.core is not problem:
+        raise ValueError(
+            f"{engine.name}.run takes a known number of individuals without groups, tracks and arrivals: call "
+            f"headcount.infer(problem, {engine.name}()), which brings other problems to this form"
+        )
 
 
 PROGRESS = 0.999
@@ -310,28 +264,3 @@ def _ended(engine: Iteration, state: Any, residual: float, out_of_patience: bool
     if math.isnan(residual):
         return Status.NOT_FINITE
     return Status.STALLED if out_of_patience or engine.stuck(state) else None
-
-
-def drive(
-    engine: IterativeEngine,
-    problem: Problem,
-    *,
-    rng: np.random.Generator,
-    progress: bool | None,
-    start: Mapping[str, Any] | None = None,
-) -> Outcome:
-    """Run ``engine`` on a problem to its tolerance.
-
-    ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
-    """
-    if problem.core is not problem:
-        return _seen(problem, drive(engine, problem.core, rng=rng, progress=progress, start=start))
-    require_dispersion(engine, problem)
-    began = time.perf_counter()
-    first = engine.init(problem, rng) if start is None else engine.resume(problem, rng, start)
-    state, status, trace = iterate(engine, first, progress=progress, began=began)
-    beliefs = engine.finish(state)
-    residual = engine.residual(state) if trace else 0.0
-    return Outcome(
-        beliefs, status, len(trace), residual, engine.target(state), time.perf_counter() - began, trace
-    )

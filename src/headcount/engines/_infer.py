@@ -10,6 +10,7 @@ from headcount import memory
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._cost import memory_of
 from headcount.engines._engine import Engine, require_dispersion
+from headcount.engines._reduce import answer
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.map._map import MAP
 from headcount.engines.published._edge_ep import EdgeEP
@@ -105,7 +106,7 @@ def infer(
         run.name,
         remedy="merge cells, take fewer times or use MAP (no uncertainty)",
     )
-    outcome = run.run(problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
+    outcome = answer(run, problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
     outcome.info["chosen"] = choice
     if isinstance(rng, (int, np.integer)):
         outcome.info["seed"] = int(rng)

@@ -25,10 +25,9 @@ from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.errors import ProblemError
 from headcount.population import SizeLaw, Unknown
-from headcount.posterior import Outcome, Status
 from headcount.posterior._beliefs import PointBeliefs
-from headcount.posterior._groups import GroupBeliefs
-from headcount.posterior._mixture import MixtureBeliefs
+from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
+from headcount.posterior._outcome import Outcome, Status
 from headcount.posterior._sizes import NobodyBeliefs, Sizes
 
 if TYPE_CHECKING:
@@ -160,10 +159,8 @@ class Sized:
             closed = self.problem.with_population(size).core
             near = min(self._tilts, key=lambda n: abs(n - size), default=None)
             engine = MAP(tolerance=1e-5)
-            from headcount.engines._engine import drive
-
             start = None if near is None else {"g": self._tilts[near]}
-            found = drive(engine, closed, rng=np.random.default_rng(0), progress=False, start=start)
+            found = engine.run(closed, rng=np.random.default_rng(0), progress=False, start=start)
             self._tilts[size] = found.beliefs.diagnostics["g"]
             self.slopes[size] = Tilts(closed).evaluate(self._tilts[size])[0]
         return self.slopes[size] + self.law.slope(size)

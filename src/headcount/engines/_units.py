@@ -5,22 +5,19 @@ The law of m is that of N/c independent individuals; an observation of n is one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.observe import Exact, Observation, Poisson, ProblemError
 from headcount.population import Flocks
-from headcount.posterior import Beliefs, Promises
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from headcount._types import Array, Scope
+    from headcount._types import Array
     from headcount.observe import Problem
-    from headcount.posterior import Outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,59 +77,3 @@ def _unit_noise(noise: Observation, size: int) -> Observation:
     if isinstance(noise, Poisson):
         return noise.replaced({"rate": noise.rate * size})
     return UnitNoise(noise.counts, inner=noise, size=size)
-
-
-@dataclass(frozen=True)
-class UnitBeliefs(Beliefs):
-    """Beliefs about n = c m from those about m."""
-
-    base: Beliefs
-    size: float
-    log_evidence: float | None
-    diagnostics: Mapping[str, Any]
-
-    @property
-    def has_draws(self) -> bool:
-        """As those of units."""
-        return self.base.has_draws
-
-    @property
-    def promises(self) -> Promises:
-        """As those of units."""
-        return self.base.promises
-
-    def mean(self, scope: Scope) -> Array:
-        """The flocks' size times E m."""
-        return self.size * self.base.mean(scope)
-
-    def variance(self, scope: Scope) -> Array | None:
-        """c² var m."""
-        known = self.base.variance(scope)
-        return None if known is None else self.size**2 * known
-
-    def covariance(self, a: Scope, b: Scope) -> Array:
-        """c² cov m."""
-        return self.size**2 * np.asarray(self.base.covariance(a, b))
-
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """The flocks' size times draws of units."""
-        drawn = self.base.sample(size, rng=rng, integer=integer)
-        return {scope: self.size * table for scope, table in drawn.items()}
-
-    def quantile(self, scope: Scope, level: float) -> Array | None:
-        """The flocks' size times that of units."""
-        found = self.base.quantile(scope, level)
-        return None if found is None else self.size * found
-
-    def mc_error(self, scope: Scope) -> Array | None:
-        """The flocks' size times that of units."""
-        found = self.base.mc_error(scope)
-        return None if found is None else self.size * found
-
-
-def of_individuals(problem: Problem, outcome: Outcome) -> Outcome:
-    """The outcome of a problem of flocks, from that of its units."""
-    assert isinstance(problem.dispersion, Flocks)
-    base = outcome.beliefs
-    beliefs = UnitBeliefs(base, problem.dispersion.size, base.log_evidence, base.diagnostics)
-    return replace(outcome, beliefs=beliefs)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headcount.engines import Engine, Posterior, Status
-from headcount.engines._engine import IterativeEngine, drive, phi_settled
+from headcount.engines._reduce import answer
 from headcount.individual import follow
 from headcount.learn._components import Array
 from headcount.learn._families import Family
@@ -34,17 +34,16 @@ _ONE_THREAD_BELOW = 500
 
 def inferred(problem: Problem, engine: Engine, seed: int, start: Mapping[str, Array] | None) -> Posterior:
     """The posterior, from what a run on a similar problem left; anew where that leads nowhere."""
-    if not isinstance(engine, IterativeEngine) or not problem.size_known:
-        outcome = engine.run(problem, rng=np.random.default_rng(seed), progress=False)
-        return Posterior(problem, engine, outcome)
 
-    def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
-        return drive(engine, asked, rng=np.random.default_rng(seed), progress=False, start=last)
+    def run(last: Mapping[str, Array] | None) -> Outcome:
+        return answer(engine, problem, rng=np.random.default_rng(seed), progress=False, start=last)
 
-    outcome = phi_settled(problem, run, start)
+    if not problem.size_known:  # its runs start from one another
+        return Posterior(problem, engine, run(None))
+    outcome = run(start)
     missed = not outcome.residual <= _MISSED_TOO_FAR * outcome.tolerance
     if start is not None and missed and not outcome.status.good:
-        outcome = phi_settled(problem, run)
+        outcome = run(None)
     return Posterior(problem, engine, outcome)
 
 

@@ -35,7 +35,7 @@ from headcount.learn._families import Family, Tables, chain_family, with_transit
 from headcount.learn._parametrisation import FLAT, Parametrisation, initial_rows
 from headcount.observe import Problem
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
-from headcount.posterior._groups import seen
+from headcount.posterior._derived import seen
 from headcount.tables import Scope, dense
 
 SMALLEST_SHARE = 1e-9

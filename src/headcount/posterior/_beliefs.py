@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from headcount.posterior._draws import whole_draws
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
@@ -182,8 +184,6 @@ class GaussianBeliefs(Beliefs):
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Draws of the Gaussian; as whole numbers, by :func:`headcount.posterior._draws.whole_draws`."""
         if integer:
-            from headcount.posterior._draws import whole_draws
-
             return whole_draws(self, size, rng=rng)
         draws = self.field.sample(size, rng=rng)
         return {c: d + self.population * self.model.marginal(c) for c, d in draws.items()}

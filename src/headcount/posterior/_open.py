@@ -10,8 +10,9 @@ import numpy as np
 from headcount.errors import ModelError
 from headcount.individual import OpenChain
 from headcount.observe._open import OpenView
+from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
 from headcount.posterior._interval import tails
-from headcount.posterior._mixture import MixtureBeliefs
+from headcount.posterior._sizes import NobodyBeliefs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,9 +58,6 @@ def stored_open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.
 
 def _seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
     """The same beliefs about the full chain, seen otherwise."""
-    from headcount.posterior._groups import GroupBeliefs
-    from headcount.posterior._sizes import NobodyBeliefs
-
     if isinstance(beliefs, MixtureBeliefs):
         return replace(beliefs, parts=[_seen_as(part, chain, what) for part in beliefs.parts])
     if isinstance(beliefs, NobodyBeliefs):

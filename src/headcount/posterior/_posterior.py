@@ -317,7 +317,8 @@ class Posterior:
         """
         from headcount.posterior._groups import one_group
 
-        return one_group(self, name)
+        problem, beliefs = one_group(self.problem, self.beliefs, name)
+        return Posterior(problem, self._engine, replace(self.outcome, beliefs=beliefs))
 
     def node(self, variable: Hashable) -> Estimate:
         """Counts of one variable (for a chain: at one time)."""

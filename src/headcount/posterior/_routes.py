@@ -27,9 +27,8 @@ from headcount.observe import Tracks
 from headcount.observe._groups import View
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
-from headcount.posterior._groups import GroupBeliefs
+from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
 from headcount.posterior._interval import tails
-from headcount.posterior._mixture import MixtureBeliefs
 from headcount.tables import dense
 
 if TYPE_CHECKING:
