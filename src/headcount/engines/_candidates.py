@@ -22,16 +22,15 @@ from headcount.observe import Observation
 from headcount.observe._open import OpenView, lifted
 from headcount.observe._site import Site
 from headcount.population import SizeLaw
+from headcount.posterior._beliefs import Outcome
 from headcount.posterior._derived import GroupBeliefs
-from headcount.posterior._outcome import Outcome
 from headcount.posterior._sizes import Sizes
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from headcount._types import Array
     from headcount.observe import Problem
-
-    Array = NDArray[np.float64]
 
 ABSENT = "absent"
 

@@ -12,7 +12,7 @@ import numpy as np
 from headcount.engines._progress import Progress
 from headcount.engines._settings import Rule, check_settings
 from headcount.population import Company, Flocks, ToEstimate
-from headcount.posterior._outcome import Outcome, Status
+from headcount.posterior._beliefs import Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.individual import MarkovChain
-from headcount.posterior._outcome import NotConvergedError
+from headcount.posterior._beliefs import NotConvergedError
 from headcount.posterior._posterior import Posterior
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from headcount.engines._engine import Engine, require_dispersion
 from headcount.engines._sizes import over_sizes
 from headcount.engines._units import in_units
 from headcount.population import Company, Flocks
+from headcount.posterior._beliefs import Outcome, Status
 from headcount.posterior._derived import UnitBeliefs, seen
-from headcount.posterior._outcome import Outcome, Status
 
 if TYPE_CHECKING:
     from headcount.observe import Problem

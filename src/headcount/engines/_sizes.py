@@ -25,18 +25,15 @@ from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.errors import ProblemError
 from headcount.population import SizeLaw, Unknown
-from headcount.posterior._beliefs import PointBeliefs
+from headcount.posterior._beliefs import Outcome, PointBeliefs, Status
 from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
-from headcount.posterior._outcome import Outcome, Status
 from headcount.posterior._sizes import NobodyBeliefs, Sizes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from headcount._types import Array
     from headcount.engines._engine import Engine
     from headcount.observe import Problem
 
-    Array = NDArray[np.float64]
     Run = Callable[[Problem, Mapping[str, Any] | None], Outcome]
 
 NODES = 5

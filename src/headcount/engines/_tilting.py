@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from headcount._types import Array
     from headcount.individual import Model
     from headcount.observe import Problem, Site
-
-    Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headcount._types import Array
 from headcount.observe._difference import derivative
 from headcount.observe._labels import as_data
 
-Array = NDArray[np.float64]
 Numbers = Any
 """What holds one number per entry, or one for all: numbers, arrays, pandas and xarray objects, mappings from variables to these."""
 _NUMERIC = {"Numbers", "float", "int"}
@@ -143,6 +143,16 @@ class Observation(ABC):
     def correlated(self) -> bool:
         """Whether errors depend on each other; only the sum of `log_prob` is then meant."""
         return False
+
+    @property
+    def gaussian_variance(self) -> Array | None:
+        """Of a Gaussian in n with errors: variances (K,), or a covariance (K, K); None of every other noise."""
+        return None
+
+    @property
+    def laplace_scale(self) -> Array | None:
+        """b of log l(y | n) = −abs(y − n)/b − log 2b, shape (K,); None of every other noise."""
+        return None
 
     def linear(self) -> NDArray[np.bool_]:
         """At which entries log l(y | n) is exactly linear in n, shape (K,)."""

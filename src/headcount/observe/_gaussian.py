@@ -51,6 +51,13 @@ class Gaussian(Observation):
         """Whether a covariance was given."""
         return self.covariance is not None
 
+    @property
+    def gaussian_variance(self) -> Array:
+        """sd², or V."""
+        if self.covariance is not None:
+            return np.asarray(self.covariance, float)
+        return np.broadcast_to(np.square(np.asarray(self.sd, float)), np.shape(self.counts))
+
     def log_prob(self, n: ArrayLike) -> Array:
         """−½ ((y − n)/sd)² − log sd − ½ log 2 pi, after whitening if there is a covariance."""
         gap = self.counts - np.asarray(n, dtype=float)

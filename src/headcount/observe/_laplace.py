@@ -31,6 +31,11 @@ class LaplaceNoise(Observation):
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
 
+    @property
+    def laplace_scale(self) -> Array:
+        """Of every entry."""
+        return np.broadcast_to(np.asarray(self.scale, float), np.shape(self.counts))
+
     def log_prob(self, n: ArrayLike) -> Array:
         """−abs(y − n)/b − log 2b."""
         return -np.abs(self.counts - np.asarray(n, dtype=float)) / self.scale - np.log(2 * self.scale)

@@ -1,9 +1,8 @@
 """What comes back: estimates under the user's labels, draws, frames and datasets, and how they were got."""
 
-from headcount.posterior._beliefs import Beliefs, Promises
+from headcount.posterior._beliefs import Beliefs, NotConvergedError, Outcome, Promises, Status
 from headcount.posterior._derived import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._fit_check import FitCheck
-from headcount.posterior._outcome import NotConvergedError, Outcome, Status
 from headcount.posterior._posterior import Estimate, Posterior, Total
 from headcount.posterior._stored import StoredEstimate, StoredPosterior
 

@@ -44,13 +44,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import xarray as xr
-    from numpy.typing import NDArray
 
+    from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.posterior._posterior import Posterior
-
-    Array = NDArray[np.float64]
-    Scope = tuple[Hashable, ...]
 
 DRAWS = 100
 """Joint draws kept in a file, where they are cheap."""

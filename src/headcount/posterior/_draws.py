@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.posterior._beliefs import GaussianBeliefs
-
-    Array = NDArray[np.float64]
-    Scope = tuple[Hashable, ...]
 
 MOST_UNKNOWNS = 20_000
 """Most table entries of an integer program: a second or so per draw. Kept from an experiment; no derivation."""

@@ -51,9 +51,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from headcount._types import Array
     from headcount.observe import Problem
-
-    Array = NDArray[np.float64]
 
 SCATTER_LEVEL = 0.0085
 """p-value of the score statistic below which counts are said to scatter too much: the warning then appears in .7 to 1 % of the data sets

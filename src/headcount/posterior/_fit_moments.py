@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.observe import Gaussian
 from headcount.observe._site import by_family
 from headcount.population import CGM, Company, Flocks, step_moments
 from headcount.population._law import company_moves, multinomial
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem, Site
     from headcount.tables import Scope
 
-    Array = NDArray[np.float64]
     Together = tuple[Company, Array]
     """A kind of company, and the rho or phi of every row."""
 
@@ -68,8 +67,9 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
         y[index], slope[index], mean[index], whole[index] = law.counts, m1 - m0, m0, law.whole
         # E v(n) for a variance up to quadratic in n, as every noise of ours has.
         spread[index] = v0 + 0.5 * (v2 - 2.0 * v1 + v0) * np.diag(cov)[index]
-        if isinstance(law, Gaussian) and law.covariance is not None:
-            noise[np.ix_(index, index)] = law.covariance
+        v = law.gaussian_variance
+        if v is not None and v.ndim == 2:
+            noise[np.ix_(index, index)] = v
     np.fill_diagonal(noise, spread)
     fine = np.flatnonzero(np.isfinite(mean) & np.isfinite(spread))
     if not len(fine):

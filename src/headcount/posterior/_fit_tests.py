@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem
     from headcount.posterior._fit_moments import Together
-
-    Array = NDArray[np.float64]
 
 LEAST_NOISE = 0.25
 """Least variance of a count's noise in the weights (individuals²). Without it exact counts have no inverse, and single individuals

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.posterior._posterior import Posterior
-
-    Array = NDArray[np.float64]
-    Scope = tuple[Hashable, ...]
 
 SUMMARY = Summary._fields
 """Columns that say what is known of a count, after the columns that say which count it is."""

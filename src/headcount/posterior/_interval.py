@@ -22,9 +22,7 @@ from scipy.special import betaincinv, ndtri
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    from headcount._types import Array
 
 LARGE_VARIANCE = 100.0
 """Variance (individuals²) from which a count is taken as continuous: one individual is then a tenth of the sd."""

@@ -12,9 +12,9 @@ import numpy as np
 from headcount.individual import OpenChain
 from headcount.labels import meant
 from headcount.population import Flocks
+from headcount.posterior._beliefs import Status
 from headcount.posterior._interval import quantiles, tails
 from headcount.posterior._open import open_frame
-from headcount.posterior._outcome import Status
 from headcount.posterior._sizes import PopulationEstimate, Sizes
 
 if TYPE_CHECKING:
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
 
+    from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.population import DispersionEstimate
-    from headcount.posterior._beliefs import Beliefs, Promises
+    from headcount.posterior._beliefs import Beliefs, Named, Outcome, Promises
     from headcount.posterior._fit_check import FitCheck
-    from headcount.posterior._outcome import Named, Outcome
     from headcount.posterior._stored import StoredPosterior
-
-    Array = NDArray[np.float64]
-    Scope = tuple[Hashable, ...]
 
 RELIABLE_VARIANCE = 10.0
 """Intervals of cells whose prior variance Nμ(1−μ), in individuals², is below this are marked as not reliable: the rule of thumb

@@ -11,16 +11,13 @@ from headcount.posterior._fit_check import count_labels
 from headcount.posterior._frames import is_plain_chain, label_array
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
     import xarray as xr
-    from numpy.typing import NDArray
 
+    from headcount._types import Array, Scope
     from headcount.observe import Problem
     from headcount.posterior._posterior import Posterior
-
-    Array = NDArray[np.float64]
-    Scope = tuple[Hashable, ...]
 
 
 def predictive(posterior: Posterior, size: int, *, rng: np.random.Generator) -> xr.DataArray:

@@ -11,15 +11,12 @@ from headcount.posterior._beliefs import Beliefs, Promises
 from headcount.posterior._interval import tails
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
     import xarray as xr
-    from numpy.typing import NDArray
 
+    from headcount._types import Array, Scope
     from headcount.individual import Model
-
-    Array = NDArray[np.float64]
-    Scope = tuple[Hashable, ...]
 
 
 class Sizes(NamedTuple):

@@ -12,9 +12,9 @@ import numpy as np
 
 from headcount._netcdf import DamagedFileError, read_tree
 from headcount.labels import coordinate, meant, shown
+from headcount.posterior._beliefs import Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, tails
-from headcount.posterior._outcome import Status
 from headcount.posterior._posterior import Total, pictures
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
 
+    from headcount._types import Scope
     from headcount.posterior._result import Result
-
-    Scope = tuple[Hashable, ...]
 
 _FILE = "posterior.nc"
 

@@ -3,8 +3,7 @@
 from headcount.structure._base import Field, Known, Moments, Structure
 from headcount.structure._choose import Solver, kind_of, structure_for
 from headcount.structure._dense import DenseStructure
-from headcount.structure._exact import Contradiction
-from headcount.structure._gaussian_tree import GaussianTree, NotPositiveDefinite
+from headcount.structure._gaussian_tree import Contradiction, GaussianTree, NotPositiveDefinite
 from headcount.structure._junction import JunctionStructure
 from headcount.structure._matrix_free import MatrixFreeStructure, Recall, Sampling
 from headcount.structure._tree import TreeStructure

@@ -23,8 +23,13 @@ from headcount.structure._base import (
     margin_rows,
     site_rows,
 )
-from headcount.structure._exact import CONTRADICTION, LOG_2PI, Contradiction, independent_rows
-from headcount.structure._gaussian_tree import NotPositiveDefinite
+from headcount.structure._gaussian_tree import (
+    CONTRADICTION,
+    LOG_2PI,
+    Contradiction,
+    NotPositiveDefinite,
+    independent_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headcount._linalg import Array
-    from headcount.structure._flows import Step
     from headcount.structure._gaussian_tree import Solution
+    from headcount.structure._tree import Step
     from headcount.tables import Domain, Scope
 
 T = TypeVar("T")

@@ -12,14 +12,25 @@ with :math:`B = I + R^\top\Lambda R = CC^\top`, :math:`X = RC^{-\top}`, :math:`Y
 
 Going down, :math:`\delta_v \mid \delta_u, y \sim N(A\delta_u + a,\; XX^\top)` with :math:`A = (I - XY^\top)P^\top`. Only B is
 factored, and B ≥ I whenever the sites are: singular noise, unreachable cells and deterministic steps are ordinary input.
+
+**Known before any iteration**: exact observations as constraints, Gaussian readings as potentials.
+
+A margin known exactly says :math:`C_v\delta_v = c_v`; it is imposed as a constraint, not as a tiny variance. With
+:math:`\delta_v = P^\top\delta_u + R\xi` that is :math:`G\xi = c_v - C_vP^\top\delta_u`, :math:`G = C_vR`. A pivoted QR of
+:math:`G^\top` picks as many independent rows as G has rank; those fix that many directions of ξ and leave a Gaussian factor on u;
+the remaining rows say nothing about ξ and are constraints on u, passed on. At the root what remains must be 0 = 0, or the data
+contradict each other. Rows are picked, not mixed, so the density is per unit of the chosen counts: the one that approximates a
+probability.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.linalg import qr, solve_triangular
 
 from headcount._linalg import (
     apply,
@@ -35,9 +46,11 @@ from headcount._linalg import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headcount._linalg import Array
+    from headcount._types import Index
+    from headcount.structure._base import Known
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -239,3 +252,197 @@ def _posterior_gain(node: Node, up: Upward) -> Array:
         raise ValueError(message)
     yp = product(up.y, node.gain, left=True, right=True)
     return fortran(node.gain.T) - product(up.x, yp)
+
+
+LOG_2PI = float(np.log(2 * np.pi))
+PIVOT_ROUNDING = 3e-8
+"""A pivot below this, relative to the largest standard deviation that the rows may have (weight · √N), counts as zero. A pivot p
+leaves a precision 1/p² on the parent, whose product with the parent's factor is rounded by about 1e-16 N/p²: below 1e-8 √N that
+rounding exceeds the identity it is added to, and the sum is no longer positive definite."""
+EMPTY_ROUNDING = 1e-10
+"""Coefficients of a passed-on constraint below this, relative to its largest, are rounding."""
+CONTRADICTION = 1e-7
+"""Individuals, relative to N, by which a constraint without coefficients may miss zero before the data contradict each other:
+the expected counts it is measured from are rounded by about 1e-13 N per pass."""
+
+
+class Contradiction(ValueError):
+    """Exact observations that cannot all hold."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a site's entries are: features of a node, or entries of the table between a node and its parent."""
+
+    node: int
+    features: np.ndarray
+    on_table: bool = False
+
+
+@dataclass(frozen=True)
+class PlacedSites:
+    """All sites among the features of a Gaussian tree, and what is known about them beforehand."""
+
+    placements: tuple[Placement, ...]
+    known: Known
+
+    def settle(self, nodes: Sequence[Node], *, scale: float) -> GaussianTree:
+        """The law with correlated readings as fixed potentials and exact sites as constraints."""
+        out = list(nodes)
+        for k, (precision, potential) in self.known.readings.items():
+            place = self.placements[k]
+            out[place.node] = out[place.node].with_potential(place.features, precision, potential)
+        constraints: dict[int, list[Constraint]] = {}
+        for k, value in self.known.exact.items():
+            place = self.placements[k]
+            rows = np.zeros((len(value), out[place.node].size))
+            rows[np.arange(len(value)), place.features] = 1.0
+            constraints.setdefault(place.node, []).append(Constraint(rows, np.asarray(value, dtype=float)))
+        return condition(GaussianTree(tuple(out)), constraints, scale=scale)
+
+    def by_node(
+        self, tree: GaussianTree, tau: Sequence[Array], nu: Sequence[Array]
+    ) -> tuple[list[Array | None], list[Array | None]]:
+        """Precisions and potentials of the sites on every node's features; None for a node without sites."""
+        tau_v: list[Array | None] = [None] * len(tree.nodes)
+        nu_v: list[Array | None] = [None] * len(tree.nodes)
+        for k, place in enumerate(self.placements):
+            if place.on_table or k in self.known.exact:
+                continue
+            for held, values in ((tau_v, tau[k]), (nu_v, nu[k])):
+                at = held[place.node]
+                if at is None:
+                    at = held[place.node] = np.zeros(tree.nodes[place.node].size)
+                np.add.at(at, place.features, values)
+        return tau_v, nu_v
+
+    def read(
+        self, solution: Solution, tables: Mapping[int, tuple[Array, Array]]
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Mean and variance at every site's entries; ``tables`` holds those of tables with sites on them."""
+        mean, variance = [], []
+        for place in self.placements:
+            of_node = (solution.mean[place.node], solution.variance[place.node])
+            both = tables[place.node] if place.on_table else of_node
+            mean.append(both[0].reshape(-1)[place.features])
+            variance.append(both[1].reshape(-1)[place.features])
+        return tuple(mean), tuple(variance)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """``rows @ delta = value`` at one node."""
+
+    rows: Array
+    value: Array
+
+
+def condition(
+    tree: GaussianTree, constraints: Mapping[int, Sequence[Constraint]], *, scale: float
+) -> GaussianTree:
+    """Condition the law on exact linear constraints at some nodes; ``scale`` (the population) sets what counts as rounding.
+
+    The result's nodes have smaller noise factors, offsets, and the Gaussian factors that the constraints leave on their parents.
+    """
+    nodes = list(tree.nodes)
+    waiting = {v: list(found) for v, found in constraints.items()}
+    for v in range(len(nodes) - 1, -1, -1):
+        if v not in waiting:
+            continue
+        node = nodes[v]
+        rows = np.vstack([c.rows for c in waiting[v]])
+        value = np.concatenate([c.value for c in waiting[v]])
+        picked, rest, q, lower = independent_rows(rows @ node.factor, np.abs(rows).sum(axis=1), scale)
+        free, above, log_scale = _fix(node, rows[picked], value[picked], q, lower)
+        nodes[v] = replace(free, log_scale=node.log_scale + log_scale)
+        if node.gain is not None and above is not None:
+            u = node.parent
+            nodes[u] = nodes[u].with_potential(node.block, *above)
+        if len(rest):
+            mix = _mixing(rows @ node.factor, picked, rest, q, lower)
+            _pass_on(
+                waiting,
+                nodes,
+                node,
+                rows[rest] - mix @ rows[picked],
+                value[rest] - mix @ value[picked],
+                scale=scale,
+            )
+    return GaussianTree(tuple(nodes))
+
+
+def independent_rows(
+    g: Array, weight: Array, scale: float, *, rounding: float = PIVOT_ROUNDING
+) -> tuple[Index, Index, Array, Array]:
+    """Pivoted QR of Gᵀ: positions of independent rows, the others, the orthonormal basis and the triangular factor.
+
+    Entries of G are standard deviations of counts, at most ``weight·√N``; a pivot below ``rounding`` of that is zero.
+    """
+    if g.size == 0:
+        return (
+            np.empty(0, np.intp),
+            np.arange(g.shape[0]),
+            np.zeros((g.shape[1], g.shape[1])),
+            np.zeros((0, 0)),
+        )
+    q, r, pivot = qr(g.T, mode="full", pivoting=True)
+    diagonal = np.abs(np.diagonal(r))
+    floor = rounding * np.sqrt(scale) * float(weight.max())
+    rank = int((diagonal > floor).sum())
+    return pivot[:rank], pivot[rank:], q, r[:rank, :rank].T
+
+
+def _fix(
+    node: Node, rows: Array, value: Array, q: Array, lower: Array
+) -> tuple[Node, tuple[Array, Array] | None, float]:
+    """Impose the independent rows: the node that remains, the factor left on the parent, and log of its constant."""
+    rank = len(value)
+    moved = node.factor @ q[:, :rank]
+    through = solve_triangular(lower, rows, lower=True) if rank else np.zeros((0, node.size))
+    base = np.zeros(node.size) if node.offset is None else node.offset
+    target = solve_triangular(lower, value - rows @ base, lower=True) if rank else np.zeros(0)
+    offset = base + moved @ target
+    log_scale = (
+        -0.5 * float(target @ target) - 0.5 * rank * LOG_2PI - float(np.log(np.abs(np.diagonal(lower))).sum())
+    )
+    factor = fortran(node.factor @ q[:, rank:])
+    if node.gain is None:
+        return replace(node, factor=factor, offset=offset), None, log_scale
+    seen = through @ node.gain.T
+    gain = fortran(node.gain - (moved @ seen).T)
+    return replace(node, factor=factor, offset=offset, gain=gain), (seen.T @ seen, seen.T @ target), log_scale
+
+
+def _mixing(g: Array, picked: Index, rest: Index, q: Array, lower: Array) -> Array:
+    """How the dependent rows of G are made of the picked ones."""
+    rank = len(picked)
+    if rank == 0:
+        return np.zeros((len(rest), 0))
+    coordinates = g[rest] @ q[:, :rank]
+    return np.asarray(solve_triangular(lower, coordinates.T, lower=True, trans="T").T)
+
+
+def _pass_on(
+    waiting: dict[int, list[Constraint]],
+    nodes: list[Node],
+    node: Node,
+    rows: Array,
+    value: Array,
+    *,
+    scale: float,
+) -> None:
+    """Constraints that do not touch this node's noise are constraints on its parent; at the root they must be empty."""
+    offset = 0.0 if node.offset is None else rows @ node.offset
+    value = value - offset
+    up = np.zeros((len(rows), 0)) if node.gain is None else rows @ node.gain.T
+    empty = np.abs(up).max(axis=1, initial=0.0) <= EMPTY_ROUNDING * np.maximum(
+        np.abs(rows).max(axis=1, initial=0.0), 1.0
+    )
+    wrong = empty & (np.abs(value) > CONTRADICTION * scale)
+    if wrong.any():
+        message = f"exact observations contradict each other by {np.abs(value[wrong]).max():g} individuals"
+        raise Contradiction(message)
+    if (~empty).any():
+        wide = np.zeros((int((~empty).sum()), nodes[node.parent].size))
+        wide[:, node.block] = up[~empty]
+        waiting.setdefault(node.parent, []).append(Constraint(wide, value[~empty]))

@@ -22,9 +22,8 @@ from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.population._laplacian import inverse_or_zero
 from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, site_rows
-from headcount.structure._exact import PlacedSites, Placement
 from headcount.structure._field import CliqueView, TreeField, itself
-from headcount.structure._gaussian_tree import Node
+from headcount.structure._gaussian_tree import Node, PlacedSites, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Gaussian, Poisson, Problem, ProblemError
-from headcount.posterior._outcome import Status
+from headcount.posterior._beliefs import Status
 
 CASES = cases()
 PATHS = PathGibbs(burn_in=120, sweeps=1000)

@@ -28,8 +28,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headcount.observe import Exact, Gaussian, LaplaceNoise
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -252,8 +250,8 @@ def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
     fixed = np.zeros(len(at))
     constant, surrogate = 0.0, False
     for entries, noise in noises:
-        if isinstance(noise, Exact | Gaussian | LaplaceNoise):
-            groups.append(_quadratic_or_box(noise, entries, fixed))
+        if (group := _quadratic_or_box(noise, entries, fixed)) is not None:
+            groups.append(group)
         elif noise.log_concave and not noise.poisson_shaped:
             constant += _settle_linear(noise, entries, fixed)
             bent = ~noise.linear()
@@ -269,18 +267,17 @@ def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
     return Dual(tuple(g for g in groups if len(g.entries)), fixed, constant, surrogate)
 
 
-def _quadratic_or_box(noise: Exact | Gaussian | LaplaceNoise, entries: Index, fixed: Array) -> Group:
-    """The group of a noise whose g is its own variable; exact zeros are settled in ``fixed``."""
+def _quadratic_or_box(noise: Observation, entries: Index, fixed: Array) -> Group | None:
+    """The group of a noise whose g is its own variable (None of others); exact zeros are settled in ``fixed``."""
     counts = np.asarray(noise.counts, dtype=float)
-    if isinstance(noise, LaplaceNoise):
-        return Box(entries, counts, np.broadcast_to(np.asarray(noise.scale, float), counts.shape))
-    if isinstance(noise, Exact):
+    if noise.laplace_scale is not None:
+        return Box(entries, counts, noise.laplace_scale)
+    if noise.exact:
         some = counts > 0
         fixed[entries[~some]] = -np.inf
         return Quadratic(entries[some], counts[some], np.zeros(int(some.sum())), 0.0)
-    v = noise.covariance
-    v = np.broadcast_to(np.square(noise.sd), counts.shape) if v is None else v
-    return Quadratic(entries, counts, np.asarray(v, float), float(noise.log_prob(counts).sum()))
+    v = noise.gaussian_variance
+    return None if v is None else Quadratic(entries, counts, v, float(noise.log_prob(counts).sum()))
 
 
 def _settle_linear(noise: Observation, entries: Index, fixed: Array) -> float:

@@ -7,9 +7,9 @@ crawls, so Newton's method on the convex dual, Σ_ij table e^(a_i + b_j) − row
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from headcount._types import Array
+
 _ROUNDS, _STEPS, _HALVINGS = 30, 60, 40
 
 

@@ -22,7 +22,6 @@ from headcount.engines._tilting import Tilts
 from headcount.engines.map._dual import Dual, Quadratic
 from headcount.engines.map._lbfgs import Search, advance
 from headcount.engines.map._map import Objective
-from headcount.observe import Gaussian
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
@@ -30,11 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from headcount._types import Array, Mask
     from headcount.individual import FactoredTree, Model, RootedTree
     from headcount.observe import Observation
-
-    Array = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
 
 
 CLOSE_MARGIN = 1e-9
@@ -56,8 +53,9 @@ WITH_MATRICES = Solver()
 
 def sharp(noise: Observation, population: int) -> Mask:
     """At which entries it tells whole numbers apart. Correlated errors are always taken on the line."""
-    if isinstance(noise, Gaussian) and noise.sd is not None and population <= MOST_WHOLE:
-        return np.broadcast_to(noise.sd < SHARP, noise.counts.shape)
+    v = noise.gaussian_variance
+    if v is not None and v.ndim == 1 and population <= MOST_WHOLE:
+        return v < SHARP**2
     return np.zeros(noise.counts.shape, dtype=bool)
 
 
@@ -219,10 +217,12 @@ def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Arra
             y = np.asarray(noise.counts, dtype=float)
             exact[k] = y - m
             constant -= float((np.where(y > 0, tilt, 0.0) * y).sum())
-        elif isinstance(noise, Gaussian):
+        else:
+            v = noise.gaussian_variance
+            assert v is not None
             steep, mine = noise.slope(m) - tilt, roles.gaussian[where]
-            if noise.covariance is not None:
-                readings[k] = (np.linalg.inv(noise.covariance), steep)
+            if v.ndim == 2:
+                readings[k] = (np.linalg.inv(v), steep)
             else:
                 tau[where], nu[where] = -noise.curvature(m) * mine, steep * mine
             constant += float((noise.log_prob(m) - tilt * m)[mine].sum())

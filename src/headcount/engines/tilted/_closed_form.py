@@ -10,7 +10,7 @@ import numpy as np
 from headcount.engines._engine import DirectEngine
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._structures import STRUCTURE_RULES, field_and_evidence, solver_of
+from headcount.engines.tilted._evidence import STRUCTURE_RULES, field_and_evidence, solver_of
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:

@@ -18,15 +18,12 @@ from headcount.engines._engine import IterativeEngine
 from headcount.engines._settings import number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._structures import STRUCTURE_RULES, field_and_evidence, solver_of
+from headcount.engines.tilted._evidence import STRUCTURE_RULES, field_and_evidence, solver_of
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from headcount._types import Array
     from headcount.observe import Problem
-
-    Array = NDArray[np.float64]
 
 INSIDE = 1e-9
 """How far inside a likelihood's domain Newton starts, relative to the largest expected count: far above rounding (1e-13)."""

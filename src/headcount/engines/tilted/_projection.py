@@ -19,10 +19,8 @@ from headcount.engines.tilted._whole_law import Context, log_choose, whole_law
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from headcount._types import Array, Mask
     from headcount.observe import Observation
-
-    Array = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
 
 POINTS_PER_SD = 2.0
 """The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""

@@ -30,9 +30,7 @@ from headcount.structure import NotPositiveDefinite
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    from headcount._types import Array
 
 TINY = 1e-300
 """Keeps divisions by a norm that may be zero defined."""

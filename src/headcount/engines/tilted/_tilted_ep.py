@@ -24,20 +24,17 @@ from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, held
+from headcount.engines.tilted._evidence import STRUCTURE_RULES, field_and_evidence, solver_of
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
-from headcount.engines.tilted._structures import STRUCTURE_RULES, field_and_evidence, solver_of
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 from headcount.structure import Moments, NotPositiveDefinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from numpy.typing import NDArray
-
+    from headcount._types import Array
     from headcount.observe import Problem
-
-    Array = NDArray[np.float64]
 
 NEARLY_IMPOSSIBLE = 0.01
 """Variance of an observed count below which, and factor on its prior variance by which, a first centre may not make it smaller: at a

@@ -27,8 +27,7 @@ from scipy.special import gammaln
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
-    Rows = NDArray[np.intp]
+    from headcount._types import Array, Index
 
 LARGE = 1e5
 """Prior variance above which a binomial is as good as Gaussian, and dearer."""
@@ -61,7 +60,7 @@ class Context(NamedTuple):
         """Whether an entry's law is not just its cavity."""
         return (self.prior_variance < LARGE) & (self.prior_variance > 0)
 
-    def take(self, rows: Rows) -> Context:
+    def take(self, rows: Index) -> Context:
         """Some of the entries."""
         return Context(
             self.expected[rows],
