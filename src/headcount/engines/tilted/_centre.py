@@ -222,7 +222,7 @@ def _settle(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Arra
             assert v is not None
             steep, mine = noise.slope(m) - tilt, roles.gaussian[where]
             if v.ndim == 2:
-                readings[k] = (np.linalg.inv(v), steep)
+                readings[k] = (np.asarray(np.linalg.inv(v)), steep)
             else:
                 tau[where], nu[where] = -noise.curvature(m) * mine, steep * mine
             constant += float((noise.log_prob(m) - tilt * m)[mine].sum())
