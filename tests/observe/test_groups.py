@@ -169,6 +169,37 @@ def test_a_group_of_unknown_size_is_a_mixture_over_its_sizes():
         assert float(post.group("u").node(1).mean.sum()) == pytest.approx(2.0, abs=1e-6)
 
 
+def test_two_groups_of_unknown_size_are_a_mixture_over_both():
+    """Sizes of both groups and of all, flows and evidence are sums over all pairs of sizes, each exact; the sampler agrees."""
+    short = [hc.MarkovChain(c.initial, c.transitions[0], length=2, cells=["a", "b"]) for c in (UP, DOWN)]
+    laws, seen = (hc.Between(0, 2), hc.Between(1, 3)), hc.Poisson(SEEN[[0, 2]])
+
+    def asked(*sizes: object) -> hc.Problem:
+        groups = {n: hc.Group(c, s) for n, c, s in zip("ud", short, sizes, strict=True)}
+        return hc.Problem(groups=groups, observations=seen)
+
+    pairs = np.array(
+        [(a, b) for a in range(3) for b in range(1, 4) if a + b > 1]
+    )  # two cells were seen filled
+    found = [hc.infer(asked(*map(int, pair)), Enumerate()) for pair in pairs]
+    log_p = np.array([post.log_evidence for post in found]) - np.log(9)
+    weights = np.exp(log_p - np.logaddexp.reduce(log_p))
+    flows = np.tensordot(weights, [post.group("d").edge(0, 1).mean.values for post in found], 1)
+    for engine, close in ((Enumerate(), 1e-9), (TiltedEP(), 0.06), (PathGibbs(sweeps=3000), 0.05)):
+        post = hc.infer(asked(*laws), engine, rng=1)
+        for part, sizes in (
+            (post.group("u"), pairs[:, 0]),
+            (post.group("d"), pairs[:, 1]),
+            (post, pairs.sum(1)),
+        ):
+            mean = weights @ sizes
+            assert part.population.mean == pytest.approx(mean, abs=close)
+            assert part.population.sd == pytest.approx(np.sqrt(weights @ (sizes - mean) ** 2), abs=close)
+        np.testing.assert_allclose(post.group("d").edge(0, 1).mean.values, flows, atol=close)
+        if engine.name != "PathGibbs":
+            assert post.log_evidence == pytest.approx(np.logaddexp.reduce(log_p), abs=close)
+
+
 def test_the_size_of_a_group_is_found_among_others():
     """With enough seen, a group that nobody counted is found to its interval; tables and routes know it."""
     rng = np.random.default_rng(2)
@@ -184,6 +215,19 @@ def test_the_size_of_a_group_is_found_among_others():
     post = hc.infer(
         hc.Problem(groups={"e": hc.Group(east, 300), "w": hc.Group(west, hc.Unknown())}, observations=seen)
     )
+    both = hc.infer(
+        hc.Problem(
+            groups={"e": hc.Group(east, hc.Unknown()), "w": hc.Group(west, hc.Unknown())}, observations=seen
+        )
+    )
+    for name, true in (("e", 300), ("w", 170)):
+        ends = both.group(name).population.interval(0.99)
+        assert float(ends["lower"]) <= true <= float(ends["upper"])
+        point = hc.infer(both.problem, MAP()).group(name).population
+        assert point.mean == pytest.approx(both.group(name).population.mean, abs=2.0)
+    assert both.fit_check.agrees
+    assert both.group("w").population.sd > post.group("w").population.sd
+    assert both.population.sd == pytest.approx(both.node(0).covariance().sum() ** 0.5, rel=0.02)
     found = post.group("w").population
     ends = found.interval(0.99)
     assert float(ends["lower"]) <= 170 <= float(ends["upper"])
@@ -210,7 +254,6 @@ def test_unknown_initial_laws_of_groups():
         ({"groups": {"x": UP}}, "Group"),
         ({"groups": {"x": hc.Group(UP, -1)}}, "size of the group 'x'"),
         ({"groups": {"x": hc.Group(UP, 0)}}, "nobody is in any"),
-        ({"groups": {"x": hc.Group(UP, hc.Unknown()), "y": hc.Group(UP, hc.Unknown())}}, "at most one group"),
         ({"groups": {"x": hc.Group(UP, 3)}, "population": 3}, "beside groups"),
         ({"groups": {"x": hc.Group(UP, 3)}, "model": UP}, "beside groups"),
         (

@@ -154,6 +154,9 @@ def test_tags_in_a_population_of_unknown_size():
         )
         assert post.population.mean == pytest.approx(float(weights @ [2, 3, 4]), abs=1e-9)
         assert post.log_evidence == pytest.approx(np.logaddexp.reduce(evidence) - np.log(3), abs=1e-9)
+        drawn = hc.infer(post.problem, PathGibbs(sweeps=3000), rng=1)  # of candidates beside those with tags
+        assert drawn.population.mean == pytest.approx(post.population.mean, abs=0.04)
+        np.testing.assert_allclose(drawn.edge(0, 1).mean, post.edge(0, 1).mean, atol=0.05)
     tagged = hc.Problem(TWO, hc.Between(0, 400), [hc.Poisson(60 * SEEN), hc.Tracks(TAGS)])
     assert hc.infer(tagged, TiltedEP()).population.mean == pytest.approx(270, abs=40)
 

@@ -2,13 +2,14 @@ r"""A population of unknown size as a known number of candidates, each of whom m
 
 M candidates of whom each is there with probability q have :math:`N \sim \mathrm{Bin}(M, q)`; with the factor
 :math:`p(N)/\mathrm{Bin}(N; M, q)` on the number that is there, N has any law p on 0 … M. A candidate that is redrawn as a whole is a path
-that is born or dies.
+that is born or dies. Groups have candidates of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from headcount.engines.sampling._sample_beliefs import SampleBeliefs
 from headcount.errors import ProblemError
 from headcount.individual import OpenChain, RootedTree
 from headcount.observe import Observation
-from headcount.observe._open import OpenView, lifted
+from headcount.observe._groups import Member, Stack, View
+from headcount.observe._open import OpenView
 from headcount.observe._site import Site
 from headcount.population import SizeLaw
 from headcount.posterior._beliefs import Outcome
@@ -27,12 +29,10 @@ from headcount.posterior._derived import GroupBeliefs
 from headcount.posterior._sizes import Sizes
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from headcount._types import Array
     from headcount.observe import Problem
-
-ABSENT = "absent"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,59 +47,94 @@ class SizeFactor(Observation):
 
 
 def among_candidates(
-    problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome], about: Sizes
+    problem: Problem, run: Callable[[Problem, Mapping[str, Any] | None], Outcome], about: Sequence[Sizes]
 ) -> Outcome:
-    """Run a sampler on as many candidates as ``about``, the approximate posterior of N, has at most.
+    """Run a sampler on as many candidates as ``about``, the approximate posterior of every size that is not known, has at most.
 
     Raises
     ------
     ProblemError
         When the model is not a chain or tree.
     """
-    law, (model, sites) = problem.population, problem.full
+    model, sites = problem.full
     tree = model.rooted()
-    if tree is None or problem.stack is not None or not isinstance(law, SizeLaw):
-        raise ProblemError(
-            "PathGibbs takes a population of unknown size on chains and trees without tracks: use TiltedEP"
-        )
-    most = int(about.values[-1])
-    share = float(about.values @ about.probabilities) / most
-    parent = tree.parent
-    steps = [_with_absent(matrix) for matrix in tree.transitions[1:]]
-    initial = np.append(share * tree.initial, 1.0 - share)
-    labels = {v: (*states, ABSENT) for v, states in model.states.items()}
-    made = type(model).from_rooted(RootedTree(tree.variables, parent, initial, (None, *steps)), labels)  # type: ignore[attr-defined]
-    view = OpenView(model, hidden=1)
-    root = tree.variables[0]
-    there = csr_array(np.append(np.ones(tree.sizes[0]), 0.0)[None])
-
-    def factor(n: Array) -> Array:
-        ways = gammaln(most + 1.0) - gammaln(n + 1.0) - gammaln(np.maximum(most - n, 0.0) + 1.0)
-        binomial = ways + xlogy(n, share) + xlog1py(most - n, -share)
-        return np.where(n <= most, law.log_pmf(n) - binomial, -np.inf)
-
-    noise = SizeFactor(np.zeros(1), on=(root,), log_factor=factor)
-    size_site = Site((root,), tree.sizes[0] + 1, None, there, noise, ["the number of individuals"])
-    closed = problem.recast(made, (*(lifted(view, site) for site in sites), size_site), most)
-    outcome = run(closed, None)
+    if tree is None:
+        raise ProblemError("PathGibbs takes a population of unknown size on chains and trees: use TiltedEP")
+    stack = problem.stack
+    if stack is None:
+        everywhere = tuple(np.arange(size) for size in tree.sizes)
+        stack = Stack((Member(None, 0, tree, everywhere),), dict(model.states))
+    members, factors = list(stack.members), []
+    for (k, law), sizes in zip(_free_sizes(problem), about, strict=True):
+        most = max(int(sizes.values[-1]), 1)
+        share = float(sizes.values @ sizes.probabilities) / most
+        members[k] = _with_absent(members[k], most, share)
+        factors.append((k, partial(_log_factor, law, most, share)))
+    made = Stack(tuple(members), stack.states)
+    lifted = [made.lifted(site) for site in sites]
+    if len(members) > 1:
+        lifted.append(made.sizes_site(len(problem.observations)))
+    lifted += [_factor_site(made, k, factor) for k, factor in factors]
+    outcome = run(problem.recast(made.model, tuple(lifted), made.population), None)
     beliefs = outcome.beliefs
     assert isinstance(beliefs, SampleBeliefs)
-    absent = beliefs.node_draws.reshape(-1, beliefs.arrays.cells)[:, tree.sizes[0]]
-    values, counts = np.unique(most - absent, return_counts=True)
+    first = beliefs.node_draws.reshape(-1, beliefs.arrays.cells)
+    absent = {k: first[:, made.starts[0][k + 1] - 1] for k, _ in factors}
     hidden = 3 if isinstance(problem.model, OpenChain) else 1
+    view = OpenView(problem.model, hidden=hidden) if problem.stack is None else View(made)
     seen = GroupBeliefs(
         beliefs,
-        OpenView(problem.model, hidden=hidden),
+        view,
         None,
         beliefs.diagnostics,
-        Sizes(values.astype(float), counts / counts.sum()),
+        _sizes_of(made.population - np.sum(list(absent.values()), axis=0)),
+        {k: _sizes_of(made.members[k].size - gone) for k, gone in absent.items()},
     )
-    return Outcome(
-        seen, outcome.status, outcome.iterations, outcome.residual, outcome.tolerance, trace=outcome.trace
-    )
+    return replace(outcome, beliefs=seen)
 
 
-def _with_absent(matrix: Any) -> Any:
+def _free_sizes(problem: Problem) -> list[tuple[int, Callable[[Array], Array]]]:
+    """The members of the stack whose size is not known, and log p of it."""
+    law = problem.population
+    assert isinstance(law, SizeLaw)
+    if problem.groups is not None:
+        sizes = [group.size for group in problem.groups.values()]
+        return [(k, size.log_pmf) for k, size in enumerate(sizes) if isinstance(size, SizeLaw)]
+    followed = 0 if problem.stack is None else len(problem.stack.members) - 1
+    return [(followed, lambda n: law.log_pmf(n + followed))]
+
+
+def _log_factor(law: Callable[[Array], Array], most: int, share: float, n: Array) -> Array:
+    """log p(n) − log Bin(n; M, q)."""
+    ways = gammaln(most + 1.0) - gammaln(n + 1.0) - gammaln(np.maximum(most - n, 0.0) + 1.0)
+    binomial = ways + xlogy(n, share) + xlog1py(most - n, -share)
+    return np.where(n <= most, law(n) - binomial, -np.inf)
+
+
+def _factor_site(stack: Stack, member: int, factor: Callable[[Array], Array]) -> Site:
+    """The factor on how many of a member's candidates are there: all but those in its last state at the root."""
+    root, starts = next(iter(stack.states)), stack.starts[0]
+    there = np.zeros((1, starts[-1]))
+    there[0, starts[member] : starts[member + 1] - 1] = 1.0
+    noise = SizeFactor(np.zeros(1), on=(root,), log_factor=factor)
+    return Site((root,), int(starts[-1]), None, csr_array(there), noise, ["the number of individuals"])
+
+
+def _sizes_of(numbers: NDArray[Any]) -> Sizes:
+    values, counts = np.unique(numbers, return_counts=True)
+    return Sizes(values.astype(float), counts / counts.sum())
+
+
+def _with_absent(member: Member, most: int, share: float) -> Member:
+    """``most`` candidates of a group, each of whom is there with probability ``share``; the last state of every node is absence."""
+    tree = member.tree
+    steps = [_still_absent(matrix) for matrix in tree.transitions[1:]]
+    initial = np.append(share * tree.initial, 1.0 - share)
+    cells = tuple(np.append(seen, -1) for seen in member.cells)
+    return Member(member.name, most, RootedTree(tree.variables, tree.parent, initial, (None, *steps)), cells)
+
+
+def _still_absent(matrix: Any) -> Any:
     """A step after which the absent are still absent."""
     if issparse(matrix):
         return csr_array(block_diag([matrix, np.ones((1, 1))]))

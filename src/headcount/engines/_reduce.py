@@ -44,26 +44,26 @@ def answer(
     def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
         return engine.run(asked, rng=rng, progress=progress, start=last)
 
-    def at_one_size(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
+    def reduced(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
+        if not asked.size_known:
+            # Phi of another size is no start for this one's.
+            return over_sizes(
+                engine, asked, lambda one, near: reduced(one, near if one.dispersion is None else None)
+            )
         dispersion = asked.dispersion
         if isinstance(dispersion, Flocks) and asked.disperses and not engine.takes_dispersion:
-            found = at_one_size(in_units(asked), None)
+            found = reduced(in_units(asked), None)
             base = found.beliefs
             beliefs = UnitBeliefs(base, dispersion.size, base.log_evidence, base.diagnostics)
             return replace(found, beliefs=beliefs)
         if asked.core is not asked:
-            found = at_one_size(asked.core, last)
+            found = reduced(asked.core, last)
             return replace(found, beliefs=seen(asked, found.beliefs))
         if not engine.takes_dispersion:  # it draws the rows itself, or there is nothing to settle
             return run(asked, last)
         return _phi_settled(asked, run, last)
 
-    if problem.size_known:
-        return at_one_size(problem, start)
-    # Phi of another size is no start for this one's.
-    return over_sizes(
-        engine, problem, lambda asked, last: at_one_size(asked, last if asked.dispersion is None else None)
-    )
+    return reduced(problem, start)
 
 
 def _phi_settled(problem: Problem, run: Run, start: Mapping[str, Any] | None) -> Outcome:

@@ -24,8 +24,8 @@ from headcount.engines._candidates import among_candidates
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.errors import ProblemError
-from headcount.population import SizeLaw, Unknown
-from headcount.posterior._beliefs import Outcome, PointBeliefs, Status
+from headcount.population import SizeLaw, TotalSize, Unknown
+from headcount.posterior._beliefs import Beliefs, Outcome, PointBeliefs, Status
 from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
 from headcount.posterior._sizes import NobodyBeliefs, Sizes
 
@@ -81,7 +81,7 @@ def over_sizes(engine: Engine, problem: Problem, run: Run) -> Outcome:
     if engine.takes_sizes == "point":
         outcome = _most_probable(sized)
     elif engine.takes_sizes == "candidates":
-        outcome = among_candidates(problem, run, _posterior(sized, _peak(sized).log_likelihood)[0])
+        outcome = among_candidates(problem, run, _about(problem, run))
     elif engine.takes_sizes == "all":
         outcome = _added_up(sized)
     else:
@@ -104,9 +104,8 @@ class Sized:
 
     @property
     def law(self) -> SizeLaw:
-        """Of N."""
-        assert isinstance(self.problem.population, SizeLaw)
-        return self.problem.population
+        """Of N; of several groups of unknown size, that of the first (and the known ones)."""
+        return self.problem.next_size
 
     def at(self, size: int) -> Outcome | None:
         """The engine's answer for N = size; None where so many cannot have been counted so. Started from the nearest size before."""
@@ -121,7 +120,7 @@ class Sized:
 
     def _answer(self, size: int, start: Mapping[str, Any] | None) -> Outcome | None:
         model = self.problem.model
-        if size == 0:
+        if size == 0 and self.law is self.problem.population:
             value = self.problem.log_likelihood(lambda scope: np.zeros(model.size(scope)))
             return None if value == -np.inf else Outcome(NobodyBeliefs(model, value), Status.EXACT)
         try:
@@ -147,20 +146,33 @@ class Sized:
 
     def slope(self, size: int) -> float:
         """d/dN of log p(N) and of MAP's optimal value."""
-        if size not in self.slopes and self.problem.stack is not None:
-            # MAP's slope is that of a chain whose groups keep their shares; here one group alone grows.
-            other, scout = size + max(1, size // 50), Sized(self.problem, self.run)
-            rise = scout.evidence(other) - scout.evidence(size)
-            self.slopes[size] = rise / (other - size) if np.isfinite(rise) else 1.0  # too few so far
         if size not in self.slopes:
-            closed = self.problem.with_population(size).core
-            near = min(self._tilts, key=lambda n: abs(n - size), default=None)
-            engine = MAP(tolerance=1e-5)
-            start = None if near is None else {"g": self._tilts[near]}
-            found = engine.run(closed, rng=np.random.default_rng(0), progress=False, start=start)
-            self._tilts[size] = found.beliefs.diagnostics["g"]
-            self.slopes[size] = Tilts(closed).evaluate(self._tilts[size])[0]
+            try:
+                self.slopes[size] = self._map_slope(size)
+            except ProblemError:
+                self.slopes[size] = 1.0  # too few so far
         return self.slopes[size] + self.law.slope(size)
+
+    def _map_slope(self, size: int) -> float:
+        """A(θ+g) − A(θ) at MAP's tilts g, other groups of unknown size at their most probable ones.
+
+        The chain of all groups has one A; λ, the tilt that holds a group at its size, tells the group's own: A_g = A − λ_g.
+        """
+        closed = self.problem.with_population(max(size, self.law.others + 1))
+        while not closed.size_known:
+            closed = closed.with_population(_peak(Sized(closed, self.run)).size)
+        core = closed.core
+        near = min(self._tilts, key=lambda n: abs(n - size), default=None)
+        start = None if near is None else {"g": self._tilts[near]}
+        found = MAP(tolerance=1e-5).run(core, rng=np.random.default_rng(0), progress=False, start=start)
+        tilts = found.beliefs.diagnostics["g"]
+        if np.isfinite(tilts).all():
+            self._tilts[size] = tilts
+        gain = float(Tilts(core).evaluate(tilts)[0])
+        if closed.stack is None:
+            return gain
+        held = tilts[-len(closed.stack.members) :][self.problem.free_member]
+        return gain - float(held) if np.isfinite(held) else 1.0
 
 
 @dataclass(frozen=True)
@@ -245,10 +257,12 @@ def _grid(low: float, high: float) -> tuple[Array, Array]:
     return n, np.diff(edges)
 
 
-def _posterior(sized: Sized, likelihood: Callable[[Array], Array]) -> tuple[Sizes, float]:
-    """p(N | y) where it is not negligible, and its log normaliser."""
+def _posterior(
+    sized: Sized, likelihood: Callable[[Array], Array], *, positive: bool = False
+) -> tuple[Sizes, float]:
+    """p(N | y) where it is not negligible, and its log normaliser; ``positive``: of N ≥ 1."""
     low, high = sized.problem.size_bounds
-    nobody = low == 0 and sized.law.least == 0 and sized.at(0) is not None
+    nobody = not positive and low == 0 and sized.law.least == 0 and sized.at(0) is not None
     for _ in range(2):  # the whole range first, then where something is
         n, stands = _grid(low, high)
         log_p = likelihood(n) + sized.law.log_pmf(n) + np.log(stands)
@@ -400,7 +414,7 @@ def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_
             "sizes_run": len(sized.runs),
             **_note(sized.law, sizes),
         },
-        sizes,
+        *_all_sizes(sized, sizes, np.array([n for n, _ in kept], dtype=float), [o.beliefs for o in ran]),
     )
     return Outcome(
         beliefs,
@@ -410,6 +424,32 @@ def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_
         worst.tolerance,
         trace=worst.trace,
     )
+
+
+def _all_sizes(
+    sized: Sized, sizes: Sizes, nodes: Array, parts: list[Beliefs]
+) -> tuple[Sizes, dict[int, Sizes]]:
+    """The laws of N and of every group of unknown size, from that of the size that was weighed and what the parts say of the others."""
+    law = sized.law
+    if not isinstance(law, TotalSize):
+        return sizes, {}
+    others = {} if sized.problem.groups is None else parts[-1].group_sizes
+    found = {k: sizes.carried(nodes, [part.group_sizes[k] for part in parts]) for k in others}
+    found[sized.problem.free_member] = Sizes(sizes.values - law.others, sizes.probabilities)
+    if not others:
+        return sizes, found
+    return sizes.carried(nodes, [part.sizes for part in parts if part.sizes is not None]), found
+
+
+def _about(problem: Problem, run: Run) -> list[Sizes]:
+    """The approximate posterior of every size that is not known, at the most probable values of the others; groups in their order."""
+    found, groups = [], problem.groups or {}
+    for name in [n for n, group in groups.items() if isinstance(group.size, SizeLaw)] or [None]:
+        first = problem if name is None else problem.with_groups({name: groups[name], **groups})
+        sized = Sized(first, run)
+        sizes = _posterior(sized, _peak(sized).log_likelihood, positive=True)[0]
+        found.append(Sizes(sizes.values - sized.law.others, sizes.probabilities))
+    return found
 
 
 def _note(law: SizeLaw, sizes: Sizes) -> dict[str, str]:
@@ -435,9 +475,12 @@ def _most_probable(sized: Sized) -> Outcome:
     beliefs = found.beliefs
     assert isinstance(beliefs, PointBeliefs | GroupBeliefs)
     value = beliefs.log_evidence
+    nodes = np.array([float(size)])
+    total, groups = _all_sizes(sized, Sizes(nodes, np.ones(1)), nodes, [beliefs])
     kept = replace(
         beliefs,
         log_evidence=None if value is None else value + float(sized.law.log_pmf(size)),
-        sizes=Sizes(np.array([float(size)]), np.ones(1)),
+        sizes=total,
+        group_sizes=groups,
     )
     return replace(found, beliefs=kept)

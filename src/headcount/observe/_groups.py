@@ -15,6 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -23,13 +24,15 @@ from scipy.special import gammaln, xlogy
 
 from headcount._types import Array, Index, Scope
 from headcount.errors import Faults
-from headcount.individual import MarkovChain, Records, RootedTree
+from headcount.individual import MarkovChain, Records, RootedTree, Tree
 from headcount.labels import shown
 from headcount.observe._exact import Exact
 from headcount.observe._site import Site
 from headcount.population import Group
 from headcount.tables import dense
 
+HIDDEN = "hidden"
+"""Label of states that are in no cell."""
 MOST_DENSE = 256
 """States up to which block-diagonal transitions are kept dense: the compiled passes take no sparse ones, and are faster up to here."""
 
@@ -47,7 +50,7 @@ class Member:
     tree
         Their chain.
     cells
-        Per node of the chain, which of the cells that are seen each of its states is.
+        Per node of the chain, which of the cells that are seen each of its states is; −1 for states that are not seen.
     """
 
     name: Hashable
@@ -88,8 +91,8 @@ class Stack:
         return sum(member.size for member in self.members)
 
     @cached_property
-    def model(self) -> MarkovChain:
-        """The chain on (group, cell)."""
+    def model(self) -> Any:  # a MarkovChain, or a Tree
+        """The chain (or tree) on (group, cell)."""
         first = self.members[0].tree
         share = np.array([member.size / self.population for member in self.members])
         initial = np.concatenate([s * m.tree.initial for s, m in zip(share, self.members, strict=True)])
@@ -105,10 +108,14 @@ class Stack:
             steps.append(made[key])
         tree = RootedTree(first.variables, first.parent, initial, (None, *steps))
         labels = {
-            v: tuple((m.name, self.states[v][c]) for m in self.members for c in m.cells[node])
+            v: tuple(
+                (m.name, self.states[v][c] if c >= 0 else (HIDDEN, k))
+                for m in self.members
+                for k, c in enumerate(m.cells[node])
+            )
             for v, node in self.index.items()
         }
-        return MarkovChain.from_rooted(tree, labels)
+        return (MarkovChain if tree.is_chain else Tree).from_rooted(tree, labels)
 
     @cached_property
     def log_sizes(self) -> float:
@@ -153,8 +160,10 @@ class Stack:
         onto = View(self).matrix(site.scope)
         if member is not None:
             onto = csr_array(onto @ View(self, member).matrix(site.scope).T)
-        weights = onto[site.index] if site.index is not None else site.weights @ onto
-        return replace(site, size=onto.shape[1], index=None, weights=csr_array(weights))
+        weights = csr_array(onto[site.index] if site.index is not None else site.weights @ onto)
+        if np.all(np.diff(weights.indptr) == 1):  # entries, not sums
+            return replace(site, size=onto.shape[1], index=weights.indices.astype(np.intp), weights=None)
+        return replace(site, size=onto.shape[1], index=None, weights=weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +178,8 @@ class View:
         """The shape of a table that is seen."""
         if self.member is None:
             return tuple(len(self.stack.states[v]) for v in scope)
-        return tuple(self.stack.members[self.member].tree.sizes[self.stack.index[v]] for v in scope)
+        cells = self.stack.members[self.member].cells
+        return tuple(int((cells[self.stack.index[v]] >= 0).sum()) for v in scope)
 
     def matrix(self, scope: Scope) -> csr_array:
         """The map of one table, 0/1, shape (entries seen, entries of the stacked table). Nobody changes the group."""
@@ -179,8 +189,11 @@ class View:
         for m, member in enumerate(stack.members):
             if self.member not in (None, m):
                 continue
-            own = [np.arange(member.tree.sizes[node]) for node in nodes]
-            seen = own if self.member == m else [member.cells[node] for node in nodes]
+            own = [np.flatnonzero(member.cells[node] >= 0) for node in nodes]
+            seen = [
+                np.arange(len(k)) if self.member == m else member.cells[node][k]
+                for k, node in zip(own, nodes, strict=True)
+            ]
             columns.append(
                 _flat([k + stack.starts[node][m] for k, node in zip(own, nodes, strict=True)], whole)
             )

@@ -15,7 +15,6 @@ from headcount._html import card, heat_map
 from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
 from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, join_records, record_log_prob
-from headcount.labels import shown
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
@@ -31,7 +30,7 @@ from headcount.population import (
     PoissonSize,
     SizeLaw,
     ToEstimate,
-    WithOthers,
+    TotalSize,
     parse_dispersion,
 )
 from headcount.tables import Domain, Scope
@@ -228,27 +227,44 @@ class Problem:
         """Whether N is known: the population is a number."""
         return not isinstance(self.population, SizeLaw)
 
+    @property
+    def next_size(self) -> SizeLaw:
+        """The law of what `with_population` sets: N, or with several groups of unknown size the first of them and the known ones."""
+        law = self.population
+        assert isinstance(law, SizeLaw)
+        if isinstance(law, TotalSize) and len(law.laws) > 1:
+            return TotalSize(law.laws[:1], law.others)
+        return law
+
+    @property
+    def free_member(self) -> int:
+        """Which member of `stack` has the size that `with_population` sets; of followed individuals, all others are the last."""
+        sizes = [0] if self.groups is None else [group.size for group in self.groups.values()]
+        return next((k for k, size in enumerate(sizes) if isinstance(size, SizeLaw)), -1)
+
     @cached_property
     def size_bounds(self) -> tuple[int, int]:
-        """The smallest and largest N that the size law and the counts allow, all but 1e-10 of the law; N itself where it is known."""
+        """Bounds of `next_size` by its law and the counts, all but 1e-10 of the law; N itself where it is known."""
         if not isinstance(self.population, SizeLaw):
             return self.population, self.population
-        model, sites = self.full
-        pinned = pinned_population(sites, model)
+        law, (model, sites) = self.next_size, self.full
+        others = self.population.most - law.most  # how many the groups after the first may have
+        pinned, need = pinned_population(sites, model), needed_population(self.sites)
         if pinned is not None:
-            return pinned, pinned
-        low, high = self.population.window
-        need = needed_population(self.sites)
-        return max(low, need), min(max(high, 4 * need + 100), self.population.most)
+            return (max(law.least, pinned - others), min(law.most, pinned)) if others else (pinned, pinned)
+        low, high = law.window
+        return max(low, need - others), min(max(high, 4 * need + 100), law.most)
 
     @cached_property
     def typical_population(self) -> int:
         """N, or one that is large enough to plan with."""
         low, high = self.size_bounds
-        others = self.population.others if isinstance(self.population, WithOthers) else 0
-        if isinstance(self.population, SizeLaw) and self.population.mean > 1e6 * (low - others + 1):
+        law = self.population
+        if isinstance(law, SizeLaw) and law.mean > 1e6 * (low - law.others + 1):
             seen = [float(np.abs(site.noise.counts).sum()) for site in self.sites]
             high = min(high, max(low, 4 * round(max(seen, default=0.0)) + 100))
+        elif isinstance(law, TotalSize):
+            high += sum(part.window[1] for part in law.laws[1:])
         return max(high, 1)
 
     @cached_property
@@ -320,18 +336,18 @@ class Problem:
         return twin
 
     def with_population(self, population: int | SizeLaw) -> Problem:
-        """The same counts of another number of individuals.
+        """The same counts of another number of individuals; of several groups of unknown size, see `next_size`.
 
         Raises
         ------
         ProblemError
             When that many cannot have been counted so.
         """
+        if self.groups is not None:
+            return self.with_groups(_sized(self.groups, population))
         faults = Faults(ProblemError)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         faults.raise_any()
-        if self.groups is not None:
-            return Problem(groups=_sized(self.groups, number), observations=self.observations)
         counted = self.records[0] if self.tracks else None
         if counted is not None and not isinstance(number, SizeLaw) and len(counted) > number:
             raise ProblemError(
@@ -345,6 +361,10 @@ class Problem:
             vars(twin)["records"] = self.records
         return twin
 
+    def with_groups(self, groups: Mapping[Hashable, Group]) -> Problem:
+        """The same counts of other groups."""
+        return Problem(groups=groups, observations=self.observations)
+
     def of_units(self, size: int, change: Callable[[Observation], Observation]) -> Problem:
         """The problem of N/size independent units; ``change`` says what a noise of n is as one of n/size."""
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
@@ -354,7 +374,7 @@ class Problem:
 
     def recast(self, model: Model, sites: tuple[Site, ...], population: int) -> Problem:
         """The same observations as sites of another model that is known to fit them: for an engine's own use."""
-        return self._twin(model, self.observations, sites, population=population)
+        return self._twin(model, self.observations, sites, population=population, groups=None, tracks=())
 
     def _twin(
         self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...], **changed: Any
@@ -443,19 +463,14 @@ _GUESSED_SIZE = 1000
 
 
 def _group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> list[int]:
-    """The size of every group; a guess for the one that has a law."""
+    """The size of every group; a guess for those that have a law."""
     sizes = []
-    free = [name for name, group in groups.items() if isinstance(group.size, SizeLaw)]
     for name, group in groups.items():
         try:
-            size = _GUESSED_SIZE if name in free else group.size
+            size = _GUESSED_SIZE if isinstance(group.size, SizeLaw) else group.size
             sizes.append(whole_number(size, f"the size of the group {name!r}"))
         except ModelError as error:
             faults.add("groups", str(error))
-    if len(free) > 1:
-        faults.add(
-            "groups", f"{shown(free)} have no known size: at most one group may; give the others a number"
-        )
     if not faults and sum(sizes) == 0:
         faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
     return sizes
@@ -463,12 +478,12 @@ def _group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> list[int]:
 
 def _total(groups: Mapping[Hashable, Group], stack: Stack) -> int | SizeLaw:
     """How many individuals all groups have."""
-    laws = [group.size for group in groups.values() if isinstance(group.size, SizeLaw)]
-    return WithOthers(laws[0], stack.population - _GUESSED_SIZE) if laws else stack.population
+    laws = tuple(group.size for group in groups.values() if isinstance(group.size, SizeLaw))
+    return TotalSize(laws, stack.population - len(laws) * _GUESSED_SIZE) if laws else stack.population
 
 
 def _sized(groups: Mapping[Hashable, Group], total: int | SizeLaw) -> dict[Hashable, Group]:
-    """The groups with so many individuals in all: what the known ones leave is the group without a known size."""
+    """The groups with the first of unknown size given so many that it has ``total`` together with the known ones."""
     free = [name for name, group in groups.items() if isinstance(group.size, SizeLaw)]
     if not free or isinstance(total, SizeLaw):
         raise ProblemError(
@@ -477,7 +492,7 @@ def _sized(groups: Mapping[Hashable, Group], total: int | SizeLaw) -> dict[Hasha
     rest = total - sum(int(group.size) for group in groups.values() if not isinstance(group.size, SizeLaw))
     if rest < 0:
         raise ProblemError(f"population is {total}, fewer than the known groups have")
-    return {name: Group(group.model, rest) if name in free else group for name, group in groups.items()}
+    return {name: Group(group.model, rest) if name == free[0] else group for name, group in groups.items()}
 
 
 def _check_tracks(problem: Problem) -> None:
@@ -519,7 +534,7 @@ def _check_sites(model: Model, sites: Sequence[Site], population: int | SizeLaw,
         return
     pinned = pinned_population(sites, model)
     check_together(sites, model, population.most if pinned is None else pinned, faults)
-    if pinned is not None and not faults and np.isneginf(population.log_pmf(pinned)):
+    if pinned is not None and not faults and not population.least <= pinned <= population.most:
         faults.add(
             "population",
             f"{population!r} excludes N = {pinned}, the total of counts seen exactly: widen it or correct the counts",

@@ -14,7 +14,7 @@ from headcount.population._dispersion import (
     unit_tables,
 )
 from headcount.population._gcgm import GCGM
-from headcount.population._groups import Group, WithOthers
+from headcount.population._groups import Group, TotalSize
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._minimal import MinimalCoordinates
 from headcount.population._size import About, Between, PoissonSize, SizeLaw, Unknown, parse_population
@@ -39,8 +39,8 @@ __all__ = [
     "RealTables",
     "SizeLaw",
     "ToEstimate",
+    "TotalSize",
     "Unknown",
-    "WithOthers",
     "compositions",
     "deviance",
     "laplacian",

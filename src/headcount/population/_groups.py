@@ -22,8 +22,7 @@ class Group:
     model
         The law of one of them, a `MarkovChain`. All groups of a problem have the same times; their cells may differ.
     size
-        How many they are: a number, or for one of the groups what is known of it, as for a population (``Unknown()``,
-        ``About(500, sd=100)``).
+        How many they are: a number, or what is known of it, as for a population (``Unknown()``, ``About(500, sd=100)``).
     """
 
     model: MarkovChain
@@ -42,47 +41,58 @@ class Group:
 
 
 @dataclass(frozen=True)
-class WithOthers(SizeLaw):
-    """The law of a population of which ``others`` individuals are known to be there, and the rest has a law."""
+class TotalSize(SizeLaw):
+    """The law of the number of all individuals: ``others`` who are known to be there, and groups whose sizes have laws."""
 
-    law: SizeLaw
+    laws: tuple[SizeLaw, ...]
     others: int
 
     @property
     def mean(self) -> float:
-        """The law's, and the others."""
-        return self.law.mean + self.others
+        """The laws', and the others."""
+        return sum(law.mean for law in self.laws) + self.others
 
     @property
     def variance(self) -> float:
-        """The law's."""
-        return self.law.variance
+        """The laws'."""
+        return sum(law.variance for law in self.laws)
 
     @property
     def text(self) -> str:
         """In words."""
-        return f"{self.law.text} and {self.others} more"
+        return " and ".join([*(law.text for law in self.laws), f"{self.others} more"])
 
     @property
     def least(self) -> int:
         """See `SizeLaw`."""
-        return self.law.least + self.others
+        return sum(law.least for law in self.laws) + self.others
 
     @property
     def most(self) -> int:
         """See `SizeLaw`."""
-        return min(self.law.most + self.others, LARGEST_COUNT)
+        return min(sum(law.most for law in self.laws) + self.others, LARGEST_COUNT)
 
     @property
     def window(self) -> tuple[int, int]:
         """See `SizeLaw`."""
-        low, high = self.law.window
-        return low + self.others, high + self.others
+        low, high = (self.others + sum(law.window[end] for law in self.laws) for end in (0, 1))
+        return low, high
 
     def log_pmf(self, n: ArrayLike) -> NDArray[np.float64]:
-        """See `SizeLaw`."""
-        return self.law.log_pmf(np.asarray(n, dtype=float) - self.others)
+        """See `SizeLaw`.
+
+        Raises
+        ------
+        ModelError
+            For the sum of several laws, which is asked one law at a time.
+        """
+        if len(self.laws) > 1:
+            raise ModelError(
+                "the sum of several groups of unknown size has no closed law: ask each group's own"
+            )
+        return self.laws[0].log_pmf(np.asarray(n, dtype=float) - self.others)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
-        return self.law.sample(size, rng=rng) + self.others
+        drawn = [law.sample(size, rng=rng) for law in self.laws]
+        return np.asarray(np.sum(drawn, axis=0) + self.others)

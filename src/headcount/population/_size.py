@@ -50,6 +50,9 @@ MOST_SUMMED = 100_000
 class SizeLaw(ABC):
     """The law of the number of individuals: its ``mean`` and ``variance``, and its ``text`` as the command line takes it."""
 
+    others: int = 0
+    """Individuals who are known to be there and are part of N."""
+
     if TYPE_CHECKING:  # fields of some laws, properties of others
 
         @property

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -121,6 +122,8 @@ class Beliefs(ABC):
     """Whether there are variances, covariances and (unless `has_draws` says no) draws."""
     sizes: Sizes | None = None
     """The posterior of the number of individuals, where that was not known."""
+    group_sizes: Mapping[int, Sizes] = MappingProxyType({})
+    """The same of every group whose size was not known, by its position."""
 
     @property
     def has_draws(self) -> bool:
@@ -168,6 +171,7 @@ class PointBeliefs(Beliefs):
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     sizes: Sizes | None = None
+    group_sizes: Mapping[int, Sizes] = field(default_factory=dict)
     has_spread: ClassVar[bool] = False
 
     def mean(self, scope: Scope) -> Array:

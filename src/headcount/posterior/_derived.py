@@ -13,7 +13,7 @@ The means are those at the estimate: they are ≥ 0, agree with each other and s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,7 @@ class GroupBeliefs(DerivedBeliefs):
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
     sizes: Sizes | None = None
+    group_sizes: Mapping[int, Sizes] = field(default_factory=dict)
 
     def mean(self, scope: Scope) -> Array:
         """M E[n]."""
@@ -271,6 +272,7 @@ class MixtureBeliefs(Beliefs):
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
     sizes: Sizes | None = None
+    group_sizes: Mapping[int, Sizes] = field(default_factory=dict)
 
     @property
     def has_draws(self) -> bool:

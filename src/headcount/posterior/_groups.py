@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from headcount.labels import shown
 from headcount.observe._groups import View
 from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
-from headcount.posterior._sizes import Sizes
+from headcount.posterior._sizes import NobodyBeliefs
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     import pandas as pd
 
+    from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.posterior._beliefs import Beliefs
     from headcount.posterior._posterior import Posterior
@@ -31,22 +32,22 @@ def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Probl
         raise ValueError(message)
     k = names.index(name)
     group = problem.of_group(k)
-    known = sum(m.size for j, m in enumerate(stack.members) if j != k)
-    return group, _narrowed(beliefs, k, None if group.size_known else known)
+    return group, _narrowed(beliefs, k, group.model)
 
 
-def _narrowed(beliefs: Beliefs, member: int, others: int | None) -> Beliefs:
-    """Beliefs about one group; ``others`` is the number of all other individuals, where the group's own is not known."""
+def _narrowed(beliefs: Beliefs, member: int, model: Model) -> Beliefs:
+    """Beliefs about one group."""
+    sizes = beliefs.group_sizes.get(member)
     if isinstance(beliefs, MixtureBeliefs):
-        parts = tuple(_narrowed(part, member, None) for part in beliefs.parts)
-        sizes = beliefs.sizes
-        own = None if sizes is None or others is None else Sizes(sizes.values - others, sizes.probabilities)
-        return replace(beliefs, parts=parts, sizes=own, log_evidence=None)
+        parts = tuple(_narrowed(part, member, model) for part in beliefs.parts)
+        return replace(beliefs, parts=parts, sizes=sizes, log_evidence=None)
+    if isinstance(beliefs, NobodyBeliefs):
+        return replace(beliefs, model=model)
     if not isinstance(beliefs, GroupBeliefs) or not isinstance(beliefs.view, View):
         raise ValueError(
             "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
         )
-    return GroupBeliefs(beliefs.base, View(beliefs.view.stack, member), None, beliefs.diagnostics)
+    return GroupBeliefs(beliefs.base, View(beliefs.view.stack, member), None, beliefs.diagnostics, sizes)
 
 
 def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFrame:

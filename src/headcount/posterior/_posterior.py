@@ -243,8 +243,10 @@ class Posterior:
         from headcount.posterior._fit_check import fit_check
 
         learned, problem = self.outcome.learned, self.problem
-        if not problem.size_known:
-            problem = problem.with_population(max(1, round(self.population.mean)))
+        while not problem.size_known:
+            found = self.beliefs.group_sizes.get(problem.free_member)
+            size = self.population.mean if found is None else problem.next_size.others + found.mean
+            problem = problem.with_population(max(1, round(size)))
         if isinstance(problem.model, OpenChain):
             problem = problem.core
         return fit_check(problem, learned=None if learned is None else learned())

@@ -11,12 +11,16 @@ from headcount.posterior._beliefs import Beliefs, Promises
 from headcount.posterior._interval import tails
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import xarray as xr
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
+
+
+CARRIED_LEVELS = 200
+"""Quantiles by which a law is interpolated: the sd of a Gaussian is then right to 0.2 %."""
 
 
 class Sizes(NamedTuple):
@@ -25,15 +29,48 @@ class Sizes(NamedTuple):
     values: Array
     probabilities: Array
 
+    @property
+    def mean(self) -> float:
+        """E N."""
+        return float(self.values @ self.probabilities)
+
     def widened(self, extra: float) -> Sizes:
         """The same shape with a variance larger by ``extra``, on whole numbers ≥ 0."""
-        mean = float(self.values @ self.probabilities)
+        mean = self.mean
         variance = float(np.square(self.values - mean) @ self.probabilities)
         if variance == 0.0 or extra <= 1e-9 * variance:
             return self
         stretched = mean + np.sqrt(1.0 + extra / variance) * (self.values - mean)
         values, which = np.unique(np.maximum(np.rint(stretched), 0.0), return_inverse=True)
         return Sizes(values, np.asarray(np.bincount(which, self.probabilities), dtype=float))
+
+    def carried(self, nodes: Array, given: Sequence[Sizes]) -> Sizes:
+        """The law of another number, of which the laws are known given some of these: summed, or with quantiles interpolated between."""
+        if len(nodes) == 1:
+            return given[0]
+        if np.array_equal(nodes, self.values):
+            values = np.concatenate([law.values for law in given])
+            p = np.concatenate(
+                [w * law.probabilities for w, law in zip(self.probabilities, given, strict=True)]
+            )
+        else:
+            levels = (np.arange(CARRIED_LEVELS) + 0.5) / CARRIED_LEVELS
+            known = np.array([law.quantiles(levels) for law in given])
+            at = np.clip(np.searchsorted(nodes, self.values) - 1, 0, len(nodes) - 2)
+            share = ((self.values - nodes[at]) / (nodes[at + 1] - nodes[at]))[:, None]
+            between = known[at] + share * (
+                known[at + 1] - known[at]
+            )  # beyond the nodes as between the last two
+            values = np.maximum(np.rint(between), 0.0).ravel()
+            p = np.repeat(self.probabilities / CARRIED_LEVELS, CARRIED_LEVELS)
+        whole, which = np.unique(values, return_inverse=True)
+        return Sizes(whole, np.asarray(np.bincount(which, p), dtype=float))
+
+    def quantiles(self, levels: Array) -> Array:
+        """Quantiles of a continuous law with this one's distribution function halfway up every step."""
+        return np.asarray(
+            np.interp(levels, np.cumsum(self.probabilities) - 0.5 * self.probabilities, self.values)
+        )
 
 
 @dataclass(frozen=True)
