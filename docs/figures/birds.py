@@ -1,10 +1,9 @@
-"""Pictures of the tutorial on birds, and the one of the README. Run: python docs/figures/birds.py."""
+"""Pictures of the tutorial on birds. Run: python docs/figures/birds.py."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch
-from tutorial import IMAGES, names_of
+from tutorial import IMAGES, draw_moves, names_of
 
 import headcount as hc
 from headcount.plot._picture import BLUE, GREY, VERMILION, look
@@ -54,22 +53,8 @@ def overview(world: object, nodes: pd.DataFrame, flows: pd.DataFrame) -> Figure:
     moves.set_title("inferred: how they moved")
     moves.scatter(x, y, s=14, color=GREY, linewidths=0)
     step = flows[(flows["time"] == NIGHT) & (flows["origin"] != flows["dest"])].nlargest(24, "mean")
-    for row in step.sort_values("mean").itertuples():
-        width = 3.0 * np.sqrt(row.mean / step["mean"].max())
-        moves.add_patch(
-            FancyArrowPatch(
-                (x[row.origin], y[row.origin]),
-                (x[row.dest], y[row.dest]),
-                connectionstyle="arc3,rad=0.12",
-                arrowstyle="-|>",
-                mutation_scale=4 + 2.6 * width,
-                linewidth=width,
-                color=BLUE,
-                alpha=0.35 + 0.6 * max(0.0, row.lower / row.mean),
-                shrinkA=4,
-                shrinkB=5,
-            )
-        )
+    places = pd.DataFrame({"x": x, "y": y})
+    draw_moves(moves, step, places, colour=BLUE, column="mean", top=step["mean"].max())
     moves.set(xlim=(-0.5, 4.5), ylim=(-0.5, 4.5), aspect="equal")
     for axes in (seen, counts, moves):
         axes.set(xticks=[], yticks=[])

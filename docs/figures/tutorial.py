@@ -1,10 +1,15 @@
-"""The names that a tutorial's own code leaves behind, so that pictures show exactly the numbers of the page."""
+"""What the pictures of the tutorials share: the names that a page's own code leaves behind, and arrows between places."""
 
 import os
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch
 
 DOCS = Path(__file__).parents[1]
 IMAGES = DOCS / "images"
@@ -27,3 +32,26 @@ def names_of(page: str, *, until: str | None = None) -> dict[str, Any]:
         finally:
             os.chdir(here)
     return names
+
+
+def draw_moves(
+    axes: Axes, step: pd.DataFrame, places: pd.DataFrame, *, colour: str, column: str, top: float
+) -> None:
+    """Arrows from origin to dest, width ∝ √column (`top` has the widest); fainter where the interval reaches down."""
+    for row in step.sort_values(column).to_dict("records"):
+        width = 3.0 * np.sqrt(row[column] / top)
+        sure = max(0.0, row["lower"] / row["mean"]) if "lower" in row else 0.5
+        axes.add_patch(
+            FancyArrowPatch(
+                tuple(places.loc[row["origin"], ["x", "y"]]),
+                tuple(places.loc[row["dest"], ["x", "y"]]),
+                connectionstyle="arc3,rad=0.12",
+                arrowstyle="-|>",
+                mutation_scale=4 + 2.6 * width,
+                linewidth=width,
+                color=colour,
+                alpha=0.35 + 0.6 * sure,
+                shrinkA=4,
+                shrinkB=5,
+            )
+        )

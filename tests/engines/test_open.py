@@ -152,6 +152,8 @@ def test_what_an_open_chain_cannot_do_yet_is_refused_in_words() -> None:
     y = hc.Poisson([[20, 14], [18, 17], [15, 22]])
     with pytest.raises(hc.ProblemError, match="leave the population out"):
         hc.Problem(chain, 50, y)
+    with pytest.raises(hc.ProblemError, match="Poisson around what it expects"):
+        hc.Problem(chain, hc.Unknown(), y)
     with pytest.raises(hc.ProblemError, match="neither dispersion nor tracks"):
         hc.Problem(chain, observations=y, dispersion=hc.Flocks(2))
     with pytest.raises(ValueError, match="OpenChain"):

@@ -545,7 +545,13 @@ def _opened(model: OpenChain, population: Any, others: bool, faults: Faults) -> 
     """An open chain with the law of all individuals that are ever there."""
     if others:
         faults.add("model", "an OpenChain takes neither dispersion nor tracks: leave them out")
-    if population is not None:
+    if isinstance(population, SizeLaw):
+        faults.add(
+            "population",
+            f"is {brief(population)}: numbers of an OpenChain are Poisson around what it expects; give the expected number, or "
+            "leave the population out where the chain's initial holds numbers",
+        )
+    elif population is not None:
         number = _whole(population, faults)
         if abs(float(model.first.sum()) - 1.0) > PROBABILITIES:
             faults.add(
