@@ -118,3 +118,31 @@ def test_notebooks_show_cards(post: Posterior, tmp_path: Path) -> None:
     assert "far&lt;b&gt;" in shown
     assert "<b>}" not in shown
     assert fit.status.value in shown
+
+
+def test_groups_and_sizes_are_in_files(tmp_path):
+    """Every group's tables and the law of its size come back from a file and from a folder of results; the page names them."""
+    from headcount import report
+    from headcount.io import load_result, write_results
+
+    up = hc.MarkovChain([0.7, 0.3], [[0.4, 0.6], [0.1, 0.9]], length=3, cells=["a", "b"])
+    down = hc.MarkovChain([0.2, 0.8], [[0.8, 0.2], [0.5, 0.5]], length=3, cells=["a", "b"])
+    groups = {"up": hc.Group(up, 30), 7: hc.Group(down, hc.Between(5, 60))}
+    post = hc.infer(hc.Problem(groups=groups, observations=hc.Poisson([[20.0, 30], [11, 40], [12, 39]])))
+    post.save(tmp_path / "post.nc")
+    _, files = write_results(post, tmp_path / "out")
+    assert {"group_nodes.csv", "group_flows.csv"} <= {path.name for path in files}
+    for stored in (post.load(tmp_path / "post.nc"), post.load(tmp_path / "out")):
+        for name in groups:
+            own, back = post.group(name), stored.group(name)
+            np.testing.assert_allclose(back.node(1).mean, own.node(1).mean)
+            np.testing.assert_allclose(back.edge(0, 1).sd, own.edge(0, 1).sd)
+            assert back.population.mean == pytest.approx(own.population.mean)
+            assert back.population.known is (name == "up")
+        assert stored.population.interval(0.5).equals(post.population.interval(0.5))
+        with pytest.raises(ValueError, match="no group 'left'"):
+            stored.group("left")
+        with pytest.raises(ValueError, match="sum over groups"):
+            stored.group("up").sample()
+    report.write(load_result(tmp_path / "out"), tmp_path / "page.html")
+    assert "Group up" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -129,7 +129,7 @@ def put_results(
         written = {path.name for path in stage.iterdir()}
     names = [
         n
-        for n in result_names(format=format, omx=True, places=True, fitted=True, is_open=True)
+        for n in result_names(format=format, omx=True, places=True, fitted=True, is_open=True, grouped=True)
         if n in written
     ]
     return result, [place / name for name in (*names, MANIFEST)]
@@ -142,7 +142,7 @@ def _write_tables(
     tables = {"nodes": result.nodes, "flows": result.flows}
     whole = {name: table.assign(level=result.level) for name, table in tables.items()}
     rest = {name: getattr(result, name) for name in ("weights", "ascent", "arrivals", "departures")}
-    for name, table in {**whole, **rest}.items():
+    for name, table in {**whole, **rest, **group_tables(result)}.items():
         if table is not None:
             put_table(table, folder / f"{name}.{format}", safe=safe_csv)
     _write_json(summary(result), folder / "summary.json")
@@ -152,10 +152,26 @@ def _write_tables(
         write_flows_omx(result, folder / "flows.omx")
 
 
-def result_names(*, format: str, omx: bool, places: bool, fitted: bool, is_open: bool = False) -> list[str]:
+def group_tables(result: Result) -> dict[str, pd.DataFrame]:
+    """``group_nodes`` and ``group_flows``: the tables of all groups, one below the other, with a column ``group``; none without groups."""
+    import pandas as pd
+
+    made = {}
+    for what in ("nodes", "flows") if result.groups else ():
+        parts = [getattr(part, what).assign(level=result.level) for part in result.groups.values()]
+        for name, part in zip(result.groups, parts, strict=True):
+            part.insert(1, "group", [name] * len(part))
+        made[f"group_{what}"] = pd.concat(parts, ignore_index=True).drop(columns="observed", errors="ignore")
+    return made
+
+
+def result_names(
+    *, format: str, omx: bool, places: bool, fitted: bool, is_open: bool = False, grouped: bool = False
+) -> list[str]:
     """Files that `write_results` will write, so that a folder can be checked before the work."""
     tables = ["nodes", "flows", *(["weights", "ascent"] if fitted else [])]
     tables += ["arrivals", "departures"] if is_open else []
+    tables += ["group_nodes", "group_flows"] if grouped else []
     extra = [*(["flows.geojson"] if places else []), *(["flows.omx"] if omx else [])]
     return [POSTERIOR_FILE, *(f"{name}.{format}" for name in tables), "summary.json", *extra]
 

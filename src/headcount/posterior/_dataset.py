@@ -3,7 +3,8 @@
 ``posterior`` holds joint draws of the node counts (dims ``chain``, ``draw``) and, where asked for, of the flows;
 ``posterior_predictive`` replicates of the data under these draws, ``log_likelihood`` that of the data, ``observed_data`` what was seen
 (all three: ``y`` along ``observation``), ``constant_data`` what was given; ``nodes`` and ``flows`` the summaries, ``fit_check`` the
-check of every count, ``trace`` the run. How it was got is in the root's attributes.
+check of every count, ``trace`` the run, ``sizes`` the posterior of N, ``groups`` the same tables of every group. How it was got is in the
+root's attributes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,14 +97,18 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
     }
     if result.shapes:
         groups["shapes"] = _shape_group(result.shapes, result.cells)
-    for name in ("trace", "weights", "ascent", "arrivals", "departures"):
+    for name in ("trace", "weights", "ascent", "arrivals", "departures", "sizes"):
         frame = getattr(result, name)
         if frame is not None and len(frame):
             groups[name] = xr.Dataset.from_dataframe(frame.set_index(frame.columns[0]))
     if result.check is not None:
         groups["fit_check"] = _entries(result.check, 3, "observation")
     root = xr.Dataset(attrs=written(result.attributes))
-    return xr.DataTree.from_dict({"/": root, **{f"/{name}": data for name, data in groups.items()}})
+    parts: dict[str, Any] = {"/": root, **{f"/{name}": data for name, data in groups.items()}}
+    for k, (label, part) in enumerate(result.groups.items()):
+        named = replace(part, attributes={**part.attributes, "group": label})
+        parts[f"/groups/{k}"] = tree_of(named, draws={})
+    return xr.DataTree.from_dict(parts)
 
 
 def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
@@ -137,11 +143,22 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
             for name in ("arrivals", "departures")
             if name in tree
         },
+        sizes=_optional(tree, "sizes", ["size"]) if "sizes" in tree else None,
+        groups={part.attributes["group"]: part for part in map(result_of, _children(tree, "groups"))},
         path=path,
         shapes=_shapes(tree["shapes"].to_dataset(), node_table["cell"].unique().tolist())
         if "shapes" in tree
         else None,
         check=_checked(tree),
+    )
+
+
+def _children(tree: xr.DataTree, name: str) -> list[xr.DataTree]:
+    """The parts of one group of a file, in the order of their numbers."""
+    return (
+        [part for _, part in sorted(tree[name].children.items(), key=lambda item: int(item[0]))]
+        if name in tree
+        else []
     )
 
 

@@ -48,6 +48,10 @@ class Result:
         ``name, time, cell, observed, expected, sd, residual, pit``, one row per count: the check of fit; None where there was none.
     arrivals, departures
         ``time, cell, mean, median, sd, lower, upper`` of an open population; None of a closed one.
+    sizes
+        ``size, probability``: the posterior of the number of individuals where that was not known; None otherwise.
+    groups
+        One result per group by its name, of a problem with groups; `nodes` and `flows` are then their sum.
     path
         The file it was read from.
     shapes
@@ -66,6 +70,8 @@ class Result:
     path: Path | None = field(default=None, repr=False)
     shapes: Mapping[Hashable, Sequence[NDArray[np.float64]]] | None = field(default=None, repr=False)
     check: pd.DataFrame | None = None
+    sizes: pd.DataFrame | None = None
+    groups: Mapping[Hashable, Result] = field(default_factory=dict)
 
     @property
     def plot(self) -> Any:
@@ -127,6 +133,9 @@ class Result:
 
         places = place_frame(posterior)
         degrees = places is not None and places.attrs["names"] == ("lon", "lat")
+        found = posterior.population
+        names = list(posterior.problem.groups or ())
+        groups = zip(label_array(names).tolist(), names, strict=True)
         return cls(
             to_frame(posterior, "nodes", level=level, stored=True),
             to_frame(posterior, "flows", level=level, stored=True),
@@ -136,6 +145,10 @@ class Result:
             check=checked_counts(posterior),
             arrivals=stored_open_frame(posterior, "arrivals", level=level),
             departures=stored_open_frame(posterior, "departures", level=level),
+            sizes=None
+            if found.known or not posterior.beliefs.has_spread
+            else pd.DataFrame({"size": found.values, "probability": found.probabilities}),
+            groups={stored: cls.of(posterior.group(name), level=level) for stored, name in groups},
         )
 
 

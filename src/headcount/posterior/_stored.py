@@ -16,6 +16,7 @@ from headcount.posterior._beliefs import Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, tails
 from headcount.posterior._posterior import Total, pictures
+from headcount.posterior._sizes import PopulationEstimate, Sizes
 
 if TYPE_CHECKING:
     import os
@@ -119,6 +120,28 @@ class StoredPosterior:
         """log p(y), as the engine approximated it; None where it does not."""
         found = self.result.attributes.get("log_evidence")
         return None if found is None else float(found)
+
+    @property
+    def population(self) -> PopulationEstimate:
+        """The number of individuals: mean, sd, interval; N itself where it was given."""
+        sizes, known = self.result.sizes, self.result.attributes.get("population_estimate") is None
+        if sizes is None:
+            number = Sizes(np.array([float(self.result.population)]), np.ones(1))
+            return PopulationEstimate.of(number, known=known, point=not known)
+        law = Sizes(sizes["size"].to_numpy(), sizes["probability"].to_numpy())
+        return PopulationEstimate.of(law, known=False, point=False)
+
+    def group(self, name: Hashable) -> StoredPosterior:
+        """One group of a problem with several: its own means, spreads and intervals. Joint draws are of the sum alone."""
+        groups = self.result.groups
+        key = name if name in groups else str(name)
+        if key not in groups:
+            has = f"the groups are {shown(groups)}" if groups else "the file has none"
+            raise ValueError(f"there is no group {name!r}: {has}")
+        import xarray as xr
+
+        none = xr.Dataset(attrs={"draws": 0, "note": "draws are of the sum over groups"})
+        return StoredPosterior(groups[key], none)
 
     @property
     def fit_check(self) -> Mapping[str, Any]:

@@ -221,12 +221,23 @@ def _dispersion(found: Mapping[str, Any]) -> str:
     )
 
 
+def _group(result: Result) -> str:
+    """How many a group has, and where most of them are at first and at last."""
+    when, where = result.nodes.columns[:2]
+    at = {
+        time: rows.loc[rows["mean"].idxmax(), where] for time, rows in result.nodes.groupby(when, sort=False)
+    }
+    most = [f"{label(at[time])} at {label(time)}" for time in (result.times[0], result.times[-1])]
+    return f"{result.population_text} individuals, most in {' and '.join(most)}"
+
+
 def _asked(result: Result) -> Rows:
     nodes = result.nodes
     seen = int(nodes["observed"].notna().sum())
     rows = [("Population", _plural(result.population, "individual"))]
     if result.attributes.get("population_estimate") is not None:
         rows = [("Population", result.population_text.replace(",", "\u202f"))]
+    rows += [(f"Group {label(name)}", _group(part)) for name, part in result.groups.items()]
     if result.attributes.get("dispersion") is not None:
         rows.append(("Moving together", str(result.attributes["dispersion"])))
     found = result.attributes.get("dispersion_estimate")
