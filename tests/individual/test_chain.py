@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from headcount.individual import MarkovChain, ModelError
-from headcount.learn._families import with_transitions
+from headcount.learn._components import with_transitions
 
 THIRDS = np.full((3, 3), 1 / 3)
 HALF = [[0.5, 0.5], [0.5, 0.5]]

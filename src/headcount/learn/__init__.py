@@ -1,14 +1,14 @@
 """Learning: parameters from counts, with standard errors."""
 
 from headcount.learn._complete import fit_complete
-from headcount.learn._components import Component, Natural
-from headcount.learn._families import Family
+from headcount.learn._family import Component, Family, Natural
 from headcount.learn._feature_table import features
 from headcount.learn._fit import fit
 from headcount.learn._forecast import Forecast
 from headcount.learn._information import Direction, Information
-from headcount.learn._initial import LearnInitial, infer, infer_initial
+from headcount.learn._initial import infer, infer_initial
 from headcount.learn._parametrisation import (
+    LearnInitial,
     LearnRate,
     LogisticChain,
     LogLinear,

@@ -25,11 +25,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from headcount._types import Array
 from headcount.engines import Status
 from headcount.engines._engine import Iteration, iterate
-from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._families import relative_error
+from headcount.learn._family import relative_error
 
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 

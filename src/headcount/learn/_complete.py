@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from headcount._types import Array
 from headcount.engines import Status
 from headcount.individual import MarkovChain, Model, ModelError
-from headcount.learn._components import Array
 from headcount.learn._dispersion import from_flows
-from headcount.learn._families import Family, Tables, relative_error, true_values
+from headcount.learn._family import Family, Tables, relative_error, true_values
 from headcount.learn._files import data_of, fingerprint
 from headcount.learn._fit import PRIOR_ROUNDS, PRIOR_TOLERANCE, settle
 from headcount.learn._forecast import LastCounts

@@ -1,27 +1,22 @@
-"""Parameter blocks (components): their complete-data log-likelihood, its derivatives, and the names people use for them.
-
-    l(x; n) = E log p(n; x) + constant        concave in x; gradient ∂l, information −∂²l
-    l(x; n₁ + n₂ + …) + log prior(x)          what an M-step maximises, n summed over the problems that share x
-
-The gradient at expected counts n = E[n | y] is the gradient of the evidence (Fisher's identity).
-"""
+"""The kinds of learned parameters: weights and matrices of moves, initial distributions, potentials, rates."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import itertools
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headcount.individual import DiscreteModel, JunctionTree, LogLinearTransitions, Model
+from headcount._types import Array, Index, Mask, Scope, Texts
+from headcount.individual import DiscreteModel, JunctionTree, LogLinearTransitions, MarkovChain, Model
+from headcount.learn._family import Component, Natural, Tables
 from headcount.learn._pooling import Pooling
-from headcount.tables import Domain, Scope
-
-Array = NDArray[np.float64]
+from headcount.observe import Observation, Poisson, Problem
+from headcount.tables import Domain, dense
 
 RIDGE_RANGE = (1e-6, 1e8)
 """Within which a ridge is learned: standard deviations of a weight from 10⁻⁴ (no difference) to 10³ (no prior)."""
@@ -34,109 +29,6 @@ LARGEST_LOG_ODDS = 700.0
 """e^−700 stands for a probability of zero: float64 underflows beyond."""
 
 
-@dataclass(frozen=True)
-class Natural:
-    """Parameters as people name them: values, derivative with respect to x, and the scale on which they are nearly Gaussian.
-
-    Attributes
-    ----------
-    names
-        One per value.
-    values
-        Shape (M,).
-    slopes
-        Makes ∂values/∂x, shape (M, K): with many parameters, only where it is asked for.
-    link
-        ``"identity"`` (weights), ``"logit"`` (probabilities) or ``"log"`` (rates): intervals are symmetric on that scale.
-    """
-
-    names: tuple[str, ...]
-    values: Array
-    slopes: Callable[[], Array]
-    link: tuple[str, ...]
-
-    @cached_property
-    def jacobian(self) -> Array:
-        """∂values/∂x, shape (M, K)."""
-        return self.slopes()
-
-
-class Component(ABC):
-    """Parameters x, shape (K,), that are learned together from one table n."""
-
-    names: tuple[str, ...]
-    """One per parameter."""
-
-    @abstractmethod
-    def start(self) -> Array:
-        """The neutral start: no effect, equal probabilities, the rate as given."""
-
-    @abstractmethod
-    def value(self, x: Array, n: Any) -> float:
-        """l(x; n), up to a constant in x."""
-
-    @abstractmethod
-    def gradient(self, x: Array, n: Any) -> Array:
-        """∂l/∂x, shape (K,)."""
-
-    @abstractmethod
-    def information(self, x: Array, n: Any) -> Array:
-        """−∂²l/∂x², shape (K, K), positive semi-definite."""
-
-    def scale(self, x: Array, n: Any) -> Array:
-        """The information's diagonal without centring, shape (K,): information below rounding error of it is zero."""
-        return np.diagonal(self.information(x, n))
-
-    @abstractmethod
-    def natural(self, x: Array) -> Natural:
-        """The parameters as people name them."""
-
-    def working(self, values: Mapping[str, float], x: Array) -> Array:
-        """x changed so that the natural parameters in ``values`` have the given values."""
-        names = self.natural(x).names
-        made = x.copy()
-        for name, value in values.items():
-            made[names.index(name)] = value
-        return made
-
-    def log_prior(self, x: Array) -> float:
-        """log prior(x), up to a constant; zero without one."""
-        del x
-        return 0.0
-
-    def prior_gradient(self, x: Array) -> Array:
-        """∂ log prior/∂x."""
-        return np.zeros_like(x)
-
-    def prior_information(self, x: Array) -> Array:
-        """−∂² log prior/∂x²."""
-        return np.zeros((len(x), len(x)))
-
-    def shrunk(self, x: Array, n: Any) -> tuple[Any, dict[str, float]] | None:
-        """The same component with its prior learned from n, and the prior's strengths by name; None where the prior is given."""
-        return None
-
-    def prior_numbers(self) -> dict[str, Any]:
-        """The fields that hold a learned prior; empty where it is given."""
-        return {}
-
-    def closed_form(self, x: Array, n: Any) -> Array | None:
-        """argmax of l(·; n) + log prior; None where it takes Newton's method."""
-        return None
-
-    def closed_solve(self, x: Array, n: Any, v: Array) -> Array | None:
-        """(information + prior information)⁻¹ v; None where it takes a dense solve."""
-        return None
-
-    def reach(self, x: Array) -> Array:
-        """The largest log-odds that each parameter makes, shape (K,); zero where an infinite one is a proper maximum."""
-        return np.zeros_like(x)
-
-    def alike(self, other: Component) -> bool:
-        """Whether l is the same function, so that tables of the other component can be added to this one's."""
-        return other is self
-
-
 @dataclass(frozen=True, eq=False)
 class _Ridge(Component):
     """Weights w with the prior −½ Σ ridge (w − centre)²."""
@@ -146,7 +38,7 @@ class _Ridge(Component):
     """Shape (K,)."""
     centre: Array
     """Shape (K,)."""
-    groups: Mapping[str, NDArray[np.intp]]
+    groups: Mapping[str, Index]
     """Weights that share one ridge, which is learned, by the name of the group."""
 
     def start(self) -> Array:
@@ -190,12 +82,58 @@ class _Ridge(Component):
         return replace(self, ridge=ridge), found
 
 
+class Moves(Component):
+    """The transitions of a Markov chain, learned from its flows."""
+
+    times: tuple[Hashable, ...]
+    """Of the chain."""
+
+    @abstractmethod
+    def matrices(self, x: Array) -> Any:
+        """P, one matrix when every step is the same, one per step otherwise; steps of one kind share theirs."""
+
+    @abstractmethod
+    def flows(self, steps: list[Any]) -> Array:
+        """Flows of all steps, those of one kind added up."""
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """The flows."""
+        del tables, problem
+        return self.flows([units(pair) for pair in itertools.pairwise(self.times)])
+
+    def in_model(self, x: Array, model: Model) -> MarkovChain:
+        """The chain with these transitions."""
+        assert isinstance(model, MarkovChain)
+        return with_transitions(model, model.initial if model.initial_known else None, self.matrices(x))
+
+
+def with_transitions(template: MarkovChain, initial: Any, matrices: Any = None) -> MarkovChain:
+    """A chain with the template's times and cells, and, unless others are given, its transitions."""
+    if matrices is None:
+        own = template.transitions
+        matrices = own[0] if len({id(m) for m in own}) == 1 else own  # the one of all steps stays one object
+    return MarkovChain(initial, matrices, times=template.times, cells=template.states)
+
+
 @dataclass(frozen=True, eq=False)
-class Weights(_Ridge):
+class Weights(Moves, _Ridge):
     """w of P_t(i, j) ∝ exp(w_t·f_t(i, j)), learned from flows n_t(i, j): l(w) = Σ n log P (see `LogLinearTransitions`)."""
 
     transitions: LogLinearTransitions
     """Features of the free weights; the fixed ones are part of its offset."""
+    times: tuple[Hashable, ...]
+
+    def matrices(self, x: Array) -> Any:
+        """See `Moves`."""
+        made = self.transitions.matrices(x)
+        return made[0] if self.transitions.homogeneous else [made[k] for k in self.transitions.kinds]
+
+    def flows(self, steps: list[Any]) -> Array:
+        """See `Moves`."""
+        linear = self.transitions
+        if not steps:
+            return np.zeros((1, linear.move_count))
+        return linear.flows(steps if linear.sparse else np.stack([np.asarray(dense(s)) for s in steps]))
 
     def value(self, x: Array, n: Array) -> float:
         """Σ n log P."""
@@ -230,6 +168,29 @@ class Rate(Component):
     """
 
     names: tuple[str, ...] = ("log rate",)
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """(Y, Σ r n) over the Poisson counts."""
+        del units
+        if problem is None:
+            raise ValueError(
+                "a rate is learned from observations: complete counts alone say nothing about it"
+            )
+        total, exposed = 0.0, 0.0
+        for site in problem.sites:
+            if isinstance(site.noise, Poisson):
+                total += float(site.noise.counts.sum())
+                exposed += float(np.sum(site.noise.rate * site.margin(dense(tables(site.scope)).ravel())))
+        return np.array([total, exposed])
+
+    def in_problem(self, x: Array, problem: Problem) -> Problem:
+        """Poisson counts seen at λ times the rates given."""
+        rate = float(np.exp(x[0]))
+
+        def faster(noise: Observation) -> Observation:
+            return noise.replaced({"rate": noise.rate * rate}) if isinstance(noise, Poisson) else noise
+
+        return problem.with_noise(faster)
 
     def start(self) -> Array:
         """λ = 1: the rates as given."""
@@ -273,8 +234,146 @@ def _log_of(name: str, value: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class Potentials(_Ridge):
+    """w of p(x) ∝ exp(o(x) + Σ_k w_k F_k(x)), F_k(x) = Σ_scopes f_k(x_scope), on any junction tree.
+
+    l(w) = w·E[F total] − N A(w),   ∂l/∂w = E[F total] − N E_w F,   information = N cov_w F
+
+    n is the vector (E[F total], N).
+
+    Attributes
+    ----------
+    states
+        The labels of every variable.
+    features
+        ``{scope: (K, *table)}``.
+    offset
+        ``{scope: log table}``, added as it is; −inf is a structural zero.
+    """
+
+    states: Mapping[Any, tuple[Any, ...]]
+    features: Mapping[Scope, tuple[Index, Array]]
+    """By scope: which weights act on it, and their tables, shape (weights, …)."""
+    offset: Mapping[Scope, Array]
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Total features and N."""
+        del tables, problem
+        found = {s: np.asarray(dense(units(s)), dtype=float) for s in self.features}
+        population = float(next(iter(found.values())).sum())
+        return np.append(self.totals(found), population)
+
+    def in_model(self, x: Array, model: Model) -> DiscreteModel:
+        """The log-linear model, whatever the other one was."""
+        del model
+        return self.model(x)
+
+    @cached_property
+    def _tree(self) -> JunctionTree:
+        scopes = {**self.offset, **self.features}
+        tables = {s: np.zeros([len(self.states[v]) for v in s]) for s in scopes}
+        return DiscreteModel(self.states, tables).junction_tree
+
+    @cached_property
+    def _last(self) -> dict[bytes, DiscreteModel]:
+        return {}
+
+    def model(self, x: Array) -> DiscreteModel:
+        """The model with these weights; that of the last ones is kept, because value, gradient and curvature ask for it in turn."""
+        key = x.tobytes()
+        if key not in self._last:
+            parts = ((s, np.tensordot(x[k], f, axes=1)) for s, (k, f) in self.features.items())
+            self._last.clear()
+            self._last[key] = DiscreteModel(
+                self.states, [*self.offset.items(), *parts], junction_tree=self._tree
+            )
+        return self._last[key]
+
+    def totals(self, mean: Mapping[Scope, Array], power: int = 1) -> Array:
+        """Σ_scopes f·n, from one table per scope; with ``power``, of f to that power."""
+        total = np.zeros(len(self.names))
+        for scope, (k, f) in self.features.items():
+            total[k] += f.reshape(len(f), -1) ** power @ mean[scope].ravel()
+        return total
+
+    def value(self, x: Array, n: Array) -> float:
+        """w·F − N A(w)."""
+        return float(x @ n[:-1] - n[-1] * self.model(x).log_partition)
+
+    def gradient(self, x: Array, n: Array) -> Array:
+        """F − N E_w F."""
+        return n[:-1] - n[-1] * self._mean(self.model(x))
+
+    def information(self, x: Array, n: Array) -> Array:
+        """N cov_w F."""
+        count = len(self.names)
+        whole = {}
+        for scope, (k, f) in self.features.items():
+            whole[scope] = np.zeros((count, *f.shape[1:]))
+            whole[scope][k] = f
+        return n[-1] * feature_covariance(self.model(x), whole, count)
+
+    def closed_solve(self, x: Array, n: Array, v: Array) -> Array | None:
+        """For many weights, by the diagonal N Σ_scopes var_w f alone: the search's memory learns the rest."""
+        if len(self.names) <= MOST_DENSE:
+            return None
+        model = self.model(x)
+        means = {s: model.marginal(s) for s in self.features}
+        square, spread = self.totals(means, power=2), np.zeros(len(v))
+        for scope, (k, f) in self.features.items():
+            spread[k] += (f.reshape(len(f), -1) @ means[scope].ravel()) ** 2
+        known = n[-1] * (square - spread)
+        whole = known + self.ridge
+        return np.divide(v, whole, out=np.zeros_like(v), where=known > MOST_CERTAIN * n[-1] * square)
+
+    def scale(self, x: Array, n: Array) -> Array:
+        """N E_w F²."""
+        return np.diagonal(self.information(x, n)) + n[-1] * self._mean(self.model(x)) ** 2
+
+    def reach(self, x: Array) -> Array:
+        """|w| times the range of f."""
+        widest = np.zeros(len(x))
+        for k, f in self.features.values():
+            widest[k] = np.maximum(widest[k], np.ptp(f.reshape(len(f), -1), axis=1))
+        return np.abs(x) * widest
+
+    def _mean(self, model: Model) -> Array:
+        return self.totals({s: model.marginal(s) for s in self.features})
+
+
+def feature_covariance(model: Model, features: Mapping[Scope, Array], count: int) -> Array:
+    """cov F, shape (K, K), by one pass up the junction tree.
+
+    Going up let h_C = f_C + Σ_children E[h_child | x_S]; by the law of total variance, clique after clique from the root,
+
+        cov F = Σ_C E cov(h_C | x_S(C)),     S(C) the separator above C (empty at the root).
+    """
+    tree = model.junction_tree
+    domains = [Domain(c, model.size(c)) for c in tree.cliques]
+    held = [np.zeros((count, *d.shape)) for d in domains]
+    for scope, table in features.items():
+        home = tree.covering(scope)
+        if home is None:
+            raise ValueError(f"the feature scope {scope!r} lies in no clique of the model")
+        held[home] += domains[home].expand(table, scope)
+    above = {child: (parent, separator) for parent, child, separator in tree.edges}
+    total = np.zeros((count, count))
+    for child in [*(b for _, b, _ in reversed(tree.edges)), 0]:
+        parent, separator = above.get(child, (None, ()))
+        domain = domains[child]
+        mu, h = model.marginal(domain.scope), held[child]
+        below = domain.project(mu, separator)
+        message = domain.project(mu * h, separator) / np.where(below > 0, below, 1.0)
+        flat = domain.flat(h - domain.expand(message, separator))
+        total += (flat * mu.ravel()) @ flat.T
+        if parent is not None:
+            held[parent] = held[parent] + domains[parent].expand(message, separator)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
 class Rows(Component):
-    """Rows of probabilities, transition matrices or an initial distribution, learned from a table of counts of the same shape.
+    """Rows of probabilities, learned from a table of counts of the same shape.
 
     Row r has free entries F_r and the mass m_r = 1 − Σ fixed. With log-odds x against one free entry of the row,
 
@@ -309,28 +408,28 @@ class Rows(Component):
         How the prior is learned; None where it is given.
     """
 
-    labels: NDArray[np.object_]
-    free: NDArray[np.bool_]
+    labels: Texts
+    free: Mask
     fixed: Array
     pseudo: Array | float = 0.0
-    own: NDArray[np.intp] | None = None
+    own: Index | None = None
     going: Array | None = None
     pooling: Pooling | None = None
 
     @cached_property
-    def reference(self) -> NDArray[np.intp]:
+    def reference(self) -> Index:
         """The free entry of every row that log-odds are taken against: ``own`` where it is free, else the first."""
         rows = np.arange(len(self.free))
         own = np.zeros(len(rows), dtype=np.intp) if self.own is None else self.own
         return np.where(self.free[rows, own], own, self.free.argmax(axis=1))
 
     @cached_property
-    def moving(self) -> NDArray[np.bool_]:
+    def moving(self) -> Mask:
         """Free entries in rows with more than one of them, shape (R, C)."""
         return self.free & (self.free.sum(axis=1) > 1)[:, None]
 
     @cached_property
-    def place(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def place(self) -> tuple[Index, Index]:
         """Row and column of every parameter."""
         moving = self.moving.copy()
         moving[np.arange(len(moving)), self.reference] = False
@@ -354,6 +453,10 @@ class Rows(Component):
     def start(self) -> Array:
         """Equal probabilities."""
         return np.zeros(len(self.place[0]))
+
+    def natural_from(self, table: Array) -> Array | None:
+        """See `Component`."""
+        return table.reshape(self.free.shape)[self.moving] if table.size == self.free.size else None
 
     def vanishing(self, x: Array, n: Array, least: float) -> list[tuple[str, Array]]:
         """Entries with (n_r + prior) q < ``least``, by name, each with the direction of x that changes its log-odds alone."""
@@ -547,126 +650,59 @@ class Rows(Component):
 
 
 @dataclass(frozen=True, eq=False)
-class Potentials(_Ridge):
-    """w of p(x) ∝ exp(o(x) + Σ_k w_k F_k(x)), F_k(x) = Σ_scopes f_k(x_scope), on any junction tree.
+class Matrices(Moves, Rows):
+    """The transition matrices themselves, one per kind of step, stacked; padded to one width where cells change with time."""
 
-    l(w) = w·E[F total] − N A(w),   ∂l/∂w = E[F total] − N E_w F,   information = N cov_w F
+    times: tuple[Hashable, ...] = field(kw_only=True)
+    sizes: tuple[int, ...] = field(kw_only=True)
+    """Cells at every time."""
+    kinds: Index = field(kw_only=True)
+    """For every step, which of the matrices it has, shape (T − 1,); empty where all have the one."""
 
-    n is the vector (E[F total], N).
+    def matrices(self, x: Array) -> Any:
+        """See `Moves`."""
+        table = self.probabilities(x)
+        if len(set(self.sizes)) == 1:
+            made = list(table.reshape(-1, self.sizes[0], table.shape[1]))
+        else:
+            rows = np.split(table, np.cumsum(self.sizes[:-1])[:-1])
+            made = [matrix[:, :width] for matrix, width in zip(rows, self.sizes[1:], strict=True)]
+        return [made[k] for k in self.kinds] if len(self.kinds) else made[0]
 
-    Attributes
-    ----------
-    states
-        The labels of every variable.
-    features
-        ``{scope: (K, *table)}``.
-    offset
-        ``{scope: log table}``, added as it is; −inf is a structural zero.
-    """
-
-    states: Mapping[Any, tuple[Any, ...]]
-    features: Mapping[Scope, tuple[NDArray[np.intp], Array]]
-    """By scope: which weights act on it, and their tables, shape (weights, …)."""
-    offset: Mapping[Scope, Array]
-
-    @cached_property
-    def _tree(self) -> JunctionTree:
-        scopes = {**self.offset, **self.features}
-        tables = {s: np.zeros([len(self.states[v]) for v in s]) for s in scopes}
-        return DiscreteModel(self.states, tables).junction_tree
-
-    @cached_property
-    def _last(self) -> dict[bytes, DiscreteModel]:
-        return {}
-
-    def model(self, x: Array) -> DiscreteModel:
-        """The model with these weights; that of the last ones is kept, because value, gradient and curvature ask for it in turn."""
-        key = x.tobytes()
-        if key not in self._last:
-            parts = ((s, np.tensordot(x[k], f, axes=1)) for s, (k, f) in self.features.items())
-            self._last.clear()
-            self._last[key] = DiscreteModel(
-                self.states, [*self.offset.items(), *parts], junction_tree=self._tree
-            )
-        return self._last[key]
-
-    def totals(self, mean: Mapping[Scope, Array], power: int = 1) -> Array:
-        """Σ_scopes f·n, from one table per scope; with ``power``, of f to that power."""
-        total = np.zeros(len(self.names))
-        for scope, (k, f) in self.features.items():
-            total[k] += f.reshape(len(f), -1) ** power @ mean[scope].ravel()
-        return total
-
-    def value(self, x: Array, n: Array) -> float:
-        """w·F − N A(w)."""
-        return float(x @ n[:-1] - n[-1] * self.model(x).log_partition)
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """F − N E_w F."""
-        return n[:-1] - n[-1] * self._mean(self.model(x))
-
-    def information(self, x: Array, n: Array) -> Array:
-        """N cov_w F."""
-        count = len(self.names)
-        whole = {}
-        for scope, (k, f) in self.features.items():
-            whole[scope] = np.zeros((count, *f.shape[1:]))
-            whole[scope][k] = f
-        return n[-1] * feature_covariance(self.model(x), whole, count)
-
-    def closed_solve(self, x: Array, n: Array, v: Array) -> Array | None:
-        """For many weights, by the diagonal N Σ_scopes var_w f alone: the search's memory learns the rest."""
-        if len(self.names) <= MOST_DENSE:
-            return None
-        model = self.model(x)
-        means = {s: model.marginal(s) for s in self.features}
-        square, spread = self.totals(means, power=2), np.zeros(len(v))
-        for scope, (k, f) in self.features.items():
-            spread[k] += (f.reshape(len(f), -1) @ means[scope].ravel()) ** 2
-        known = n[-1] * (square - spread)
-        whole = known + self.ridge
-        return np.divide(v, whole, out=np.zeros_like(v), where=known > MOST_CERTAIN * n[-1] * square)
-
-    def scale(self, x: Array, n: Array) -> Array:
-        """N E_w F²."""
-        return np.diagonal(self.information(x, n)) + n[-1] * self._mean(self.model(x)) ** 2
-
-    def reach(self, x: Array) -> Array:
-        """|w| times the range of f."""
-        widest = np.zeros(len(x))
-        for k, f in self.features.values():
-            widest[k] = np.maximum(widest[k], np.ptp(f.reshape(len(f), -1), axis=1))
-        return np.abs(x) * widest
-
-    def _mean(self, model: Model) -> Array:
-        return self.totals({s: model.marginal(s) for s in self.features})
+    def flows(self, steps: list[Any]) -> Array:
+        """See `Moves`."""
+        if not steps:
+            return np.zeros(self.free.shape)
+        made = [np.asarray(dense(s), dtype=float) for s in steps]
+        if len({table.shape for table in made}) > 1:  # cells that change with time: a matrix per step
+            width = self.free.shape[1]
+            return np.concatenate([np.pad(s, ((0, 0), (0, width - s.shape[1]))) for s in made])
+        total = np.zeros((len(self.free) // len(made[0]), *made[0].shape))
+        np.add.at(total, self.kinds if len(self.kinds) else np.zeros(len(made), np.intp), np.stack(made))
+        return total.reshape(self.free.shape)
 
 
-def feature_covariance(model: Model, features: Mapping[Scope, Array], count: int) -> Array:
-    """cov F, shape (K, K), by one pass up the junction tree.
+@dataclass(frozen=True, eq=False)
+class Initial(Rows):
+    """The initial distribution of a chain, one row, over the cells to which the chain gives some probability."""
 
-    Going up let h_C = f_C + Σ_children E[h_child | x_S]; by the law of total variance, clique after clique from the root,
+    first: Scope = field(kw_only=True)
+    """The chain's first time."""
 
-        cov F = Σ_C E cov(h_C | x_S(C)),     S(C) the separator above C (empty at the root).
-    """
-    tree = model.junction_tree
-    domains = [Domain(c, model.size(c)) for c in tree.cliques]
-    held = [np.zeros((count, *d.shape)) for d in domains]
-    for scope, table in features.items():
-        home = tree.covering(scope)
-        if home is None:
-            raise ValueError(f"the feature scope {scope!r} lies in no clique of the model")
-        held[home] += domains[home].expand(table, scope)
-    above = {child: (parent, separator) for parent, child, separator in tree.edges}
-    total = np.zeros((count, count))
-    for child in [*(b for _, b, _ in reversed(tree.edges)), 0]:
-        parent, separator = above.get(child, (None, ()))
-        domain = domains[child]
-        mu, h = model.marginal(domain.scope), held[child]
-        below = domain.project(mu, separator)
-        message = domain.project(mu * h, separator) / np.where(below > 0, below, 1.0)
-        flat = domain.flat(h - domain.expand(message, separator))
-        total += (flat * mu.ravel()) @ flat.T
-        if parent is not None:
-            held[parent] = held[parent] + domains[parent].expand(message, separator)
-    return total
+    @classmethod
+    def of(cls, chain: MarkovChain, *, dirichlet: float = 1.0) -> Initial:
+        """That of a chain, with the prior Π π^(α−1)."""
+        first = chain.times[0]
+        labels = np.array([[f"initial[{cell}]" for cell in chain.states[first]]], dtype=object)
+        free = (np.asarray(chain.initial) > 0)[None]
+        return cls(labels, free, np.zeros(free.shape), dirichlet - 1, first=(first,))
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """The first time's counts."""
+        del tables, problem
+        return np.asarray(dense(units(self.first)), dtype=float)[None]
+
+    def in_model(self, x: Array, model: Model) -> MarkovChain:
+        """The chain with this initial distribution."""
+        assert isinstance(model, MarkovChain)
+        return with_transitions(model, self.probabilities(x)[0])

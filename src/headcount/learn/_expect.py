@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
 from headcount.individual import follow
-from headcount.learn._components import Array
-from headcount.learn._families import Family
+from headcount.learn._family import Family
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
 from headcount.population import unit_tables

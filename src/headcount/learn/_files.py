@@ -173,9 +173,14 @@ def _classes() -> dict[str, type]:
     from headcount.learn._expect import Evaluation
     from headcount.learn._forecast import LastCounts
     from headcount.learn._information import Direction, Information
-    from headcount.learn._initial import LearnInitial
     from headcount.learn._objective import Objective
-    from headcount.learn._parametrisation import LearnRate, LogisticChain, LogLinear, TabularChain
+    from headcount.learn._parametrisation import (
+        LearnInitial,
+        LearnRate,
+        LogisticChain,
+        LogLinear,
+        TabularChain,
+    )
     from headcount.learn._result import Fit
     from headcount.learn._steps import Periodic
     from headcount.population import Company, DispersionEstimate, Flocks

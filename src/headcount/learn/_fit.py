@@ -16,7 +16,7 @@ from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.individual import Model, OpenChain
 from headcount.learn._climb import Climb, Climber, ClimbState, dense_inverse, em_residual, trace_row
-from headcount.learn._components import MOST_DENSE
+from headcount.learn._components import MOST_DENSE, Initial, Rate
 from headcount.learn._dispersion import (
     MOST_ROUNDS,
     SETTLED,
@@ -27,11 +27,11 @@ from headcount.learn._dispersion import (
     moving_together,
 )
 from headcount.learn._expect import Expectation, run_here, running
-from headcount.learn._families import Family, RateFamily, chain_family, true_values
+from headcount.learn._family import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, observed_information, prior_note
 from headcount.learn._integrate import integrated
-from headcount.learn._parametrisation import LogLinear, Parametrisation, without_rate
+from headcount.learn._parametrisation import LogLinear, Parametrisation, innermost
 from headcount.learn._refine import CLOSE_ENOUGH, LEFT_AT_MOST, refined
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
 from headcount.learn._starts import begin, choose_engine, rival_notes
@@ -295,8 +295,7 @@ def _dispersed(
     made = learned(None, start, standard_errors=False, strict=False, parameters="plug-in")
     named = _checked_engine(shared["method"], engine, shared["rng"])
     run = named or choose_engine(made.families, problems, made.working)
-    chains = [chain for f in made.families if (chain := chain_family(f)) is not None]
-    initial_learned = any(chain.initial is not None for chain in chains)
+    initial_learned = any(f.find(Initial) is not None for f in made.families)
     found: DispersionEstimate | None = None
     taken = 0.0
     for _ in range(MOST_ROUNDS):
@@ -391,7 +390,7 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
                 f"problem {k}: fit takes one group of individuals only: learn every group's model from data of its own (tracks, say), then "
                 "infer with Problem(groups=...)"
             )
-        if isinstance(problem.dispersion, Company) and isinstance(without_rate(one), LogLinear):
+        if isinstance(problem.dispersion, Company) and isinstance(innermost(one), LogLinear):
             wrong.append(
                 f"problem {k}: the rows of a LogLinear model do not vary one by one: give Flocks(c), or learn a LogisticChain or "
                 "a TabularChain"
@@ -530,7 +529,7 @@ def _informed(ended: ClimbState, climber: Climber, *, refine: bool) -> tuple[Cli
 
 def _size_notes(families: Sequence[Family], problems: Sequence[Problem]) -> tuple[str, ...]:
     """What counts cannot tell of unknown numbers of individuals."""
-    if any(isinstance(f, RateFamily) and not p.size_known for f, p in zip(families, problems, strict=True)):
+    if any(f.find(Rate) is not None and not p.size_known for f, p in zip(families, problems, strict=True)):
         return (
             "the rate and the number of individuals are told apart only by what was said of the number: counts give their product",
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.learn._components import Array
+from headcount._types import Array
 from headcount.population import Dispersion, step_moments
 from headcount.posterior._interval import count_quantile
 

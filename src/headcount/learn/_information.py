@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
+from headcount._types import Array
 from headcount.learn._climb import usable
-from headcount.learn._components import Array
+from headcount.learn._components import Initial
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._families import chain_family
 from headcount.learn._objective import NULL_SHARE, scaled_eigen
 
 FIRST_STEP = 0.1
@@ -218,13 +218,11 @@ def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> t
     log p(n | π) is linear in log π, so that no E-step is needed. Empty where there is none, and where the engine gives no
     covariance here.
     """
-    chain = chain_family(expect.families[0])
+    initial = expect.families[0].find(Initial)
     spread = [p for p in point.posteriors if p is not None and p.beliefs.has_spread]
-    if chain is None or chain.initial is None or len(spread) < len(expect.problems):
+    if initial is None or len(spread) < len(expect.problems):
         return np.zeros(0, dtype=np.intp), np.zeros((0, 0))
-    before = len(chain.transitions.names)
-    where = np.arange(before, before + len(chain.initial.names))
-    free = chain.initial.place[1]
+    where, free = initial.where, initial.component.place[1]
     block = complete[np.ix_(where, where)].copy()
     for posterior in spread:
         first = (posterior.problem.model.variables[0],)

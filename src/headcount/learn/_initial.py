@@ -18,7 +18,7 @@ count is used twice: as data and as the initial distribution.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,64 +26,21 @@ import numpy as np
 from scipy.special import gammaln
 
 from headcount import engines
+from headcount._types import Array
 from headcount.engines import Engine, Posterior, select
 from headcount.engines._infer import chosen
-from headcount.individual import MarkovChain, Model, ModelError
-from headcount.learn._components import Array, Component, Rows
+from headcount.individual import MarkovChain, ModelError
+from headcount.learn._components import Initial, with_transitions
 from headcount.learn._dispersion import Evidence, asks_for_estimate, estimated, moving_together
-from headcount.learn._families import Family, Tables, chain_family, with_transitions
-from headcount.learn._parametrisation import FLAT, Parametrisation, initial_rows
+from headcount.learn._family import Family, Part
+from headcount.learn._parametrisation import LearnInitial
 from headcount.observe import Problem
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 from headcount.posterior._derived import seen
-from headcount.tables import Scope, dense
+from headcount.tables import Scope
 
 SMALLEST_SHARE = 1e-9
 """Floor of the information about π as a share of that of complete counts, against rounding."""
-
-
-@dataclass(frozen=True)
-class LearnInitial(Parametrisation):
-    """The initial distribution of a chain whose transitions are known; flat prior."""
-
-    def bind(self, model: Model) -> InitialFamily:
-        """See `Parametrisation`."""
-        if not isinstance(model, MarkovChain):
-            raise ModelError(
-                f"only a Markov chain has an initial distribution, the model is a {type(model).__name__}"
-            )
-        return InitialFamily(model, initial_rows(model, dirichlet=FLAT))
-
-
-@dataclass(frozen=True, eq=False)
-class InitialFamily(Family):
-    """A chain by its initial distribution."""
-
-    template: MarkovChain
-    initial: Rows
-
-    @property
-    def components(self) -> tuple[Component, ...]:  # type: ignore[override]
-        """The one component."""
-        return (self.initial,)
-
-    def model(self, x: Array) -> MarkovChain:
-        """The chain."""
-        return with_transitions(
-            self.template, self.initial.probabilities(x)[0], _shared(self.template.transitions)
-        )
-
-    def statistics(
-        self, tables: Tables, problem: Problem | None, units: Tables | None = None
-    ) -> tuple[Array, ...]:
-        """The first time's counts."""
-        del problem
-        return (np.asarray(dense((units or tables)((self.template.times[0],))), dtype=float)[None],)
-
-
-def _shared(matrices: list[Any]) -> Any:
-    """The one matrix of a homogeneous chain, which then stays one object, or all of them."""
-    return matrices[0] if len({id(m) for m in matrices}) == 1 else matrices
 
 
 def infer(
@@ -142,7 +99,7 @@ def infer(
     if isinstance(model, MarkovChain) and not model.initial_known:
         unknown = len(model.states[model.variables[0]]) > 1
         if not unknown:  # everybody begins in the one cell
-            problem = problem.with_model(with_transitions(model, [1.0], _shared(model.transitions)))
+            problem = problem.with_model(with_transitions(model, [1.0]))
     run = infer_initial if unknown else engines.infer
     if not isinstance(problem.dispersion, ToEstimate):
         return run(problem, engine, rng=rng, strict=strict, progress=progress)
@@ -166,8 +123,10 @@ def _estimated_dispersion(
     if not unknown:
         return estimated([plain], Evidence([plain], run, seed=0), form=asked.form)
     family = LearnInitial().bind(plain.model)
+    (initial,) = family.components
+    assert isinstance(initial, Initial)
     known = plain.with_model(infer_initial(plain, engine, strict=False).problem.model)
-    x = family.initial.log_odds(known.model.marginal((known.model.variables[0],))[None])
+    x = initial.log_odds(known.model.marginal((known.model.variables[0],))[None])
 
     def over_initial(posterior: Posterior) -> float | None:
         return initial_response(posterior, family, x).log_evidence
@@ -213,7 +172,7 @@ def infer_initial(
 
     blank = problem
     if isinstance(problem.model, MarkovChain) and problem.model.initial_known:
-        blank = problem.with_model(with_transitions(problem.model, None, _shared(problem.model.transitions)))
+        blank = problem.with_model(with_transitions(problem.model, None))
     found = fit(
         LearnInitial(), blank, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
     )
@@ -239,30 +198,30 @@ class InitialResponse(NamedTuple):
 
 def initial_response(posterior: Posterior, family: Family, x: Array) -> InitialResponse:
     """The uncertainty of an initial distribution learned under the flat prior, from the covariances of the posterior."""
-    chain = family if isinstance(family, InitialFamily) else chain_family(family)
+    initial = family.find(Initial)
     evidence = posterior.beliefs.log_evidence
-    if chain is None or chain.initial is None:
+    if initial is None:
         return InitialResponse(log_evidence=evidence)
     info = posterior.outcome.info
-    if chain.template.initial_known:
+    template = family.template
+    if isinstance(template, MarkovChain) and template.initial_known:
         info["initial"] = "learned from all counts without a prior"
         return InitialResponse(log_evidence=evidence)
-    component = next(k for k, c in enumerate(family.components) if c is chain.initial)
-    before = sum(len(c.names) for c in family.components[:component])
-    where = range(before, before + len(chain.initial.names))
+    where = initial.where
     info["initial"] = "learned from all counts under a flat prior"
     if not posterior.beliefs.has_spread:
-        return InitialResponse(where, log_evidence=evidence)
+        return InitialResponse(where.tolist(), log_evidence=evidence)
     if "log_evidence_mc_error" in posterior.diagnostics:
         # Solved without matrices: there are no covariances of flows with the first counts.
         info["initial"] += ", its uncertainty not included"
-        return InitialResponse(where, log_evidence=evidence)
+        return InitialResponse(where.tolist(), log_evidence=evidence)
     info["initial"] += ", its uncertainty included"
-    return _by_covariances(posterior, chain.initial, family.split(x)[component], where)
+    return _by_covariances(posterior, initial, x[initial.where])
 
 
-def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[int]) -> InitialResponse:
+def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> InitialResponse:
     """The response cov(n_A, n₀) J^(−1/2), and the evidence integrated over log π."""
+    rows = initial.component
     first = (posterior.problem.model.variables[0],)
     free = rows.place[1]
     phi = posterior.problem.root_phi  # log p(n | π) is linear in log π with the slope n₀/φ₀
@@ -291,7 +250,7 @@ def _by_covariances(posterior: Posterior, rows: Rows, x: Array, where: Sequence[
         slope = rows.gradient(x, posterior.beliefs.mean(first)[None] / phi) + rows.prior_gradient(x)
         evidence += 0.5 * float(np.sum((root.T @ slope) ** 2))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
-    return InitialResponse(where, partial(_response, with_score, free, root / phi), evidence)
+    return InitialResponse(initial.where.tolist(), partial(_response, with_score, free, root / phi), evidence)
 
 
 def _with_score(beliefs: Any, first: Scope, varying: Array | None, scope: Scope) -> Array:

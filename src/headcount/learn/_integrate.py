@@ -14,11 +14,11 @@ from functools import partial
 
 import numpy as np
 
+from headcount._types import Array
 from headcount.engines import Posterior, Status
 from headcount.learn._climb import Climb, Climber, Optimum, em_residual, first_state, usable
-from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._families import Family
+from headcount.learn._family import Family
 from headcount.learn._information import Information, observed_information
 from headcount.learn._initial import initial_response
 from headcount.learn._starts import RIVAL, same_maximum

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from headcount.learn._components import Array, Component, Rows
-from headcount.learn._families import Family
+from headcount._types import Array
+from headcount.learn._family import Component, Family
 from headcount.observe import ProblemError
 
 NULL_SHARE = 1e-10
@@ -120,12 +120,10 @@ class Objective:
         found = []
         start = 0
         for block, part in self._blocks(x):
-            rows = block.prior
-            if isinstance(rows, Rows):
-                for label, direction in rows.vanishing(part, sum(n for _, n in block.terms), least):
-                    padded = np.zeros(len(x))
-                    padded[start : start + len(part)] = direction
-                    found.append((label, padded))
+            for label, direction in block.prior.vanishing(part, sum(n for _, n in block.terms), least):
+                padded = np.zeros(len(x))
+                padded[start : start + len(part)] = direction
+                found.append((label, padded))
             start += len(part)
         return found
 

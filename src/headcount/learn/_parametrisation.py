@@ -10,18 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._types import Array, Index, Mask, Scope, Texts
 from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
-from headcount.learn._components import Array, Potentials, Rows, Weights
-from headcount.learn._families import ChainFamily, Family, PotentialFamily, RateFamily, with_transitions
+from headcount.learn._components import Initial, Matrices, Moves, Potentials, Rate, Weights, with_transitions
+from headcount.learn._family import Component, Family
 from headcount.learn._pooling import Pooling
 from headcount.learn._steps import basis_values, class_index, classes_of
 from headcount.observe import Poisson, Problem
 from headcount.population import About
-from headcount.tables import Scope
 
 FIRST_STRENGTH = 1.0
 """Individuals per row that a prior is worth before its strength is learned: it only keeps the first matrices inside."""
@@ -170,7 +169,7 @@ class LogisticChain(Parametrisation):
         """See `Parametrisation`."""
         return _with_classes(self, models)
 
-    def bind(self, model: Model) -> ChainFamily:
+    def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
         chain = _chain(model, "LogisticChain")
         linear: LogLinearTransitions = self._linear  # type: ignore[attr-defined]
@@ -188,9 +187,7 @@ class LogisticChain(Parametrisation):
             )
         if problems:
             raise ModelError(problems)
-        template, initial = _initial(chain, self.initial)
-        weights = self._weights(linear, chain.times)
-        return ChainFamily(template, weights, weights.transitions.kinds, initial)
+        return _chain_family(chain, self._weights(linear, chain.times), self.initial)
 
     def _weights(self, linear: LogLinearTransitions, times: Sequence[Hashable]) -> Weights:
         """The weights on these times: one per feature, or one per feature that varies and function of time."""
@@ -209,7 +206,7 @@ class LogisticChain(Parametrisation):
             groups["all weights"] = np.flatnonzero(~apart)
         groups = {name: part for name, part in groups.items() if len(part)}
         centre = np.array([w.centre for w in layout])
-        return Weights(tuple(w.name for w in layout), ridge, centre, groups, linear)
+        return Weights(tuple(w.name for w in layout), ridge, centre, groups, linear, tuple(times))
 
     def _layout(self, free: Sequence[str], functions: Sequence[str]) -> list[_Weight]:
         """The weights of features that vary: one per function of time, and, with pooled classes, a common one first."""
@@ -225,7 +222,7 @@ class LogisticChain(Parametrisation):
                 made += [_Weight(m, k, name + text, own, pooled) for m, text in enumerate(functions)]
         return made
 
-    def _functions(self, times: Sequence[Hashable]) -> tuple[Array, NDArray[np.intp], list[str]]:
+    def _functions(self, times: Sequence[Hashable]) -> tuple[Array, Index, list[str]]:
         """Values of the functions of time by kind of step, the kind of every step, and how the functions are called."""
         if self.by is not None:
             classes = classes_of(self.by, [times]) if self.classes is None else self.classes
@@ -296,7 +293,7 @@ class TabularChain(Parametrisation):
         """See `Parametrisation`."""
         return _with_classes(self, models)
 
-    def bind(self, model: Model) -> ChainFamily:
+    def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
         chain = _chain(model, "TabularChain")
         cells = list(chain.states.values())
@@ -314,11 +311,16 @@ class TabularChain(Parametrisation):
             steps = steps[:1]
         else:
             kinds, names = np.arange(len(steps)), chain.times
-        template, initial = _initial(chain, self.initial)
-        return ChainFamily(template, self._rows(steps, names), kinds, initial)
+        return _chain_family(chain, self._matrices(chain, steps, kinds, names), self.initial)
 
-    def _rows(self, steps: Sequence[tuple[Sequence[Hashable], ...]], times: Sequence[Hashable]) -> Rows:
-        """The matrices of all steps, padded to one width and stacked; entries are named by time where there are ``times``."""
+    def _matrices(
+        self,
+        chain: MarkovChain,
+        steps: Sequence[tuple[Sequence[Hashable], ...]],
+        kinds: Index,
+        times: Sequence[Hashable],
+    ) -> Matrices:
+        """The matrices of all kinds of steps, padded to one width and stacked; entries are named by time where there are ``times``."""
         tables = [self._step(k, len(steps), before, after) for k, (before, after) in enumerate(steps)]
         names = [_move_names(before, after) for before, after in steps]
         if times:
@@ -326,16 +328,19 @@ class TabularChain(Parametrisation):
         width = max(free.shape[1] for free, _ in tables)
         free = np.concatenate([_padded(free, width, False) for free, _ in tables])
         pseudo, pooling = self._prior(len(steps), free)
-        return Rows(
+        return Matrices(
             np.concatenate([_padded(t, width, "") for t in names]),
             free,
             np.concatenate([_padded(fixed, width, 0.0) for _, fixed in tables]),
             pseudo,
             np.concatenate([np.minimum(np.arange(len(free)), free.shape[1] - 1) for free, _ in tables]),
             pooling=pooling,
+            times=chain.times,
+            sizes=tuple(len(s) for s in chain.states.values()),
+            kinds=kinds,
         )
 
-    def _prior(self, classes: int, free: NDArray[np.bool_]) -> tuple[Array | float, Pooling | None]:
+    def _prior(self, classes: int, free: Mask) -> tuple[Array | float, Pooling | None]:
         """The prior's counts, and how they are learned if they are."""
         if self.prior is not None:
             centre = _stochastic(self.prior)
@@ -351,7 +356,7 @@ class TabularChain(Parametrisation):
 
     def _step(
         self, step: int, steps: int, before: Sequence[Hashable], after: Sequence[Hashable]
-    ) -> tuple[NDArray[np.bool_], Array]:
+    ) -> tuple[Mask, Array]:
         """Free entries, and the probabilities of the others, of one step's matrix."""
         shape = (len(before), len(after))
         mask, known = _of_step(self.mask, step, steps), _of_step(self.fixed, step, steps)
@@ -446,7 +451,7 @@ class LogLinear(Parametrisation):
         offset = {c: np.where(model.marginal(c) > 0, 0.0, -np.inf) for c in cliques}
         return cls(features, offset=offset, ridge=ridge)
 
-    def bind(self, model: Model) -> PotentialFamily:
+    def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
         free = [n for n in self.features if n not in self.fixed]
         place = {name: k for k, name in enumerate(free)}
@@ -479,30 +484,50 @@ class LogLinear(Parametrisation):
             raise ModelError(problems)
         ridge, centre = np.full(len(free), float(self.ridge)), np.zeros(len(free))
         tables = {s: (np.array(list(h)), np.stack(list(h.values()))) for s, h in stacked.items()}
-        return PotentialFamily(Potentials(tuple(free), ridge, centre, {}, dict(model.states), tables, offset))
+        potentials = Potentials(tuple(free), ridge, centre, {}, dict(model.states), tables, offset)
+        return Family(model, (potentials,))
 
 
 @dataclass(frozen=True, eq=False)
-class LearnRate(Parametrisation):
+class Also(Parametrisation):
+    """Another parametrisation, and one more component: a base for what is learned beside the model's own parameters."""
+
+    parametrisation: Parametrisation
+
+    @abstractmethod
+    def component(self, model: Model) -> Component:
+        """What is learned in addition."""
+
+    def bind(self, model: Model) -> Family:
+        """See `Parametrisation`."""
+        inner = self.parametrisation.bind(model)
+        return replace(inner, components=(*inner.components, self.component(model)))
+
+    def settled(self, models: Sequence[Model]) -> Parametrisation:
+        """See `Parametrisation`."""
+        return replace(self, parametrisation=self.parametrisation.settled(models))
+
+    def check(self, problem: Problem) -> list[str]:
+        """See `Parametrisation`."""
+        return self.parametrisation.check(problem)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnRate(Also):
     """Another parametrisation, and the rate λ of its Poisson observations: y ~ Poisson(λ r n).
 
     One λ multiplies all rates r that the observations were given.
     """
 
-    parametrisation: Parametrisation
-
-    def bind(self, model: Model) -> RateFamily:
-        """See `Parametrisation`."""
-        return RateFamily(self.parametrisation.bind(model))
-
-    def settled(self, models: Sequence[Model]) -> Parametrisation:
-        """See `Parametrisation`."""
-        return LearnRate(self.parametrisation.settled(models))
+    def component(self, model: Model) -> Rate:
+        """See `Also`."""
+        del model
+        return Rate()
 
     def check(self, problem: Problem) -> list[str]:
         """A rate needs Poisson counts without background."""
         found = [s for s in problem.sites if isinstance(s.noise, Poisson)]
-        problems = self.parametrisation.check(problem)
+        problems = super().check(problem)
         if not found:
             problems.append("there is no Poisson observation to learn a rate from")
         if any(np.any(np.asarray(s.noise.background) > 0) for s in found):  # type: ignore[attr-defined]
@@ -515,9 +540,31 @@ class LearnRate(Parametrisation):
         return problems
 
 
-def without_rate(parametrisation: Parametrisation) -> Parametrisation:
-    """The parametrisation of the model itself."""
-    return parametrisation.parametrisation if isinstance(parametrisation, LearnRate) else parametrisation
+@dataclass(frozen=True)
+class LearnInitial(Parametrisation):
+    """The initial distribution of a chain whose transitions are known; flat prior."""
+
+    def bind(self, model: Model) -> Family:
+        """See `Parametrisation`."""
+        if not isinstance(model, MarkovChain):
+            raise ModelError(
+                f"only a Markov chain has an initial distribution, the model is a {type(model).__name__}"
+            )
+        return Family(model, (Initial.of(model, dirichlet=FLAT),))
+
+
+def innermost(parametrisation: Parametrisation) -> Parametrisation:
+    """The parametrisation of the model itself, without what is learned in addition."""
+    return (
+        innermost(parametrisation.parametrisation) if isinstance(parametrisation, Also) else parametrisation
+    )
+
+
+def with_innermost(parametrisation: Parametrisation, inner: Parametrisation) -> Parametrisation:
+    """The same with another parametrisation of the model itself."""
+    if not isinstance(parametrisation, Also):
+        return inner
+    return replace(parametrisation, parametrisation=with_innermost(parametrisation.parametrisation, inner))
 
 
 def _fixed_problems(fixed: Mapping[str, float], names: Sequence[str], *, what: str = "fixed") -> list[str]:
@@ -591,15 +638,15 @@ def _of_step(given: Any, step: int, steps: int) -> Any:
     return given[step]
 
 
-def _move_names(before: Sequence[Hashable], after: Sequence[Hashable]) -> NDArray[np.object_]:
+def _move_names(before: Sequence[Hashable], after: Sequence[Hashable]) -> Texts:
     return np.array([[f"P[{a}→{b}]" for b in after] for a in before], dtype=object)
 
 
-def _at_time(names: NDArray[np.object_], time: Hashable) -> NDArray[np.object_]:
+def _at_time(names: Texts, time: Hashable) -> Texts:
     return np.array([[f"{text}@{time}" for text in row] for row in names], dtype=object)
 
 
-def _padded(table: NDArray[Any], width: int, with_value: Any) -> NDArray[Any]:
+def _padded(table: Any, width: int, with_value: Any) -> Any:
     """A table with further columns, so that tables of different widths can be stacked."""
     return np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=with_value)
 
@@ -612,22 +659,15 @@ def _chain(model: Model, what: str) -> MarkovChain:
     return model
 
 
-def _initial(chain: MarkovChain, initial: Any) -> tuple[MarkovChain, Rows | None]:
-    """The chain with the fixed initial distribution, or the component that learns it."""
-    if initial is None:
-        return chain, None if chain.initial_known else initial_rows(chain, dirichlet=FLAT)
+def _chain_family(chain: MarkovChain, moves: Moves, initial: Any) -> Family:
+    """The chain with these transitions; its initial distribution is its own, as given, or learned."""
     if isinstance(initial, str):
         if initial != "learned":
             raise ModelError(f'initial is {initial!r}: give None, probabilities, or "learned"')
-        return chain, initial_rows(chain)
-    return with_transitions(chain, initial, chain.transitions), None
-
-
-def initial_rows(chain: MarkovChain, *, dirichlet: float = 1.0) -> Rows:
-    """The initial distribution as a component, over the cells to which the chain gives some probability."""
-    labels = np.array([[f"initial[{cell}]" for cell in chain.states[chain.times[0]]]], dtype=object)
-    free = (np.asarray(chain.initial) > 0)[None]
-    return Rows(labels, free, np.zeros(free.shape), dirichlet - 1)
+        return Family(chain, (moves, Initial.of(chain)))
+    if initial is not None:
+        return Family(with_transitions(chain, initial), (moves,))
+    return Family(chain, (moves,) if chain.initial_known else (moves, Initial.of(chain, dirichlet=FLAT)))
 
 
 def _features(given: Any) -> tuple[Any, Sequence[Any] | None, tuple[Hashable, ...] | None]:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headcount._types import Array
 from headcount.learn._climb import Climb, tried
-from headcount.learn._components import Array
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._information import Information, observed_information
 

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._html import card
+from headcount._types import Array
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
 from headcount.learn._climb import Optimum
-from headcount.learn._components import Array, Natural, Weights
-from headcount.learn._families import ChainFamily, Family, chain_family, interval, standard_errors
+from headcount.learn._components import Moves, Weights
+from headcount.learn._family import Family, Natural, interval, standard_errors
 from headcount.learn._files import read, write
 from headcount.learn._forecast import Forecast, LastCounts, axis_labels, forecast
 from headcount.learn._information import Direction, Information
 from headcount.learn._parametrisation import (
-    LearnRate,
     LogisticChain,
     Parametrisation,
     TabularChain,
-    without_rate,
+    innermost,
+    with_innermost,
 )
 from headcount.observe import Problem
 from headcount.population import Company, DispersionEstimate
@@ -157,15 +158,14 @@ class Fit:
         """A logistic chain's weights, fixed ones included; by class of steps or by step where they vary."""
         import xarray as xr
 
-        inner = without_rate(self.parametrisations[0])
+        inner = innermost(self.parametrisations[0])
         if not isinstance(inner, LogisticChain):
             raise ValueError(f"a {type(inner).__name__} has no weights of features: see .parameters")
         names = tuple(inner.names or ())
-        chain = chain_family(self.families[0])
-        assert chain is not None
-        assert isinstance(chain.transitions, Weights)
-        linear = chain.transitions.transitions
-        free = iter(linear.step_weights(chain.split(self.working[: len(chain.names)])[0]).T)
+        part = self.families[0].find(Weights)
+        assert part is not None
+        linear = part.component.transitions
+        free = iter(linear.step_weights(self.working[part.where]).T)
         kinds = len(linear.step_weights(np.zeros(linear.weight_count)))
         whole = np.array(
             [np.full(kinds, inner.fixed[n]) if n in inner.fixed else next(free) for n in names]
@@ -175,7 +175,7 @@ class Fit:
         if inner.by is not None and not linear.features_by_step:
             dim, labels = "class", axis_labels(inner.classes or ())
         else:
-            dim, labels, whole = "step", axis_labels(chain.template.times[:-1]), whole[linear.kinds]
+            dim, labels, whole = "step", axis_labels(part.component.times[:-1]), whole[linear.kinds]
         coords = {"feature": list(names), dim: labels}
         return xr.DataArray(whole, dims=(dim, "feature"), coords=coords, name="weights")
 
@@ -251,12 +251,11 @@ class Fit:
             The classes of its steps, where these were given as one label per step.
         """
         setting = self.parametrisations[0]
-        inner = without_rate(setting)
+        inner = innermost(setting)
         if by is not None:
             if not isinstance(inner, (LogisticChain, TabularChain)) or inner.by is None:
                 raise ValueError("by is given, but the fit has no classes of steps")
-            changed = replace(inner, by=by)
-            setting = changed if setting is inner else LearnRate(changed)
+            setting = with_innermost(setting, replace(inner, by=by))
         return setting.bind(problem.model).apply(self.working, problem)
 
     def forecast(
@@ -286,9 +285,10 @@ class Fit:
         parameters
             Whether the spread includes that of the parameters (when standard errors are known).
         """
-        inner = chain_family(self.families[sequence])
+        template = self.templates[sequence]
         last = self.last[sequence] if self.last else None
-        if inner is None or last is None:
+        moves = self.families[sequence].find(Moves)  # type: ignore[type-abstract]
+        if not isinstance(template, MarkovChain) or moves is None or last is None:
             raise ValueError(
                 "only a Markov chain whose last counts were inferred can be forecast; on a large map solved without matrices their "
                 "covariance is not kept: infer with the future times in the chain and NaN for their counts"
@@ -298,14 +298,14 @@ class Fit:
                 "phi is given for past times, and future ones have none: fit with one phi for all times, or rho"
             )
         ahead = _ahead(steps, features, times)
-        known = inner.template.times
+        known = template.times
         later = tuple(times) if times is not None else _later(known, ahead)
-        make = _future(self.parametrisations[sequence], inner.template, (known[-1], *later), features, mask)
+        make = _future(self.parametrisations[sequence], template, (known[-1], *later), features, mask)
         spread = self.information.covariance if parameters and self.information is not None else None
         values, variances = forecast(last, make, self.working, spread)
         return Forecast(
             later,
-            tuple(inner.template.cells),
+            tuple(template.cells),
             values,
             variances,
             last.population,
@@ -394,7 +394,7 @@ def _future(
     mask: Any,
 ) -> Callable[[Array], list[Any]]:
     """The matrices of the steps between these times (the last of the past first), by parameters."""
-    inner = without_rate(setting)
+    inner = innermost(setting)
     if features is not None or mask is not None:
         if not isinstance(inner, LogisticChain):
             raise ValueError("only a LogisticChain has features")
@@ -410,12 +410,11 @@ def _future(
         )
     cells = len(template.cells)
     blank = MarkovChain(None, np.full((cells, cells), 1 / cells), times=times, cells=template.cells)
-    family = inner.bind(blank)
-    assert isinstance(family, ChainFamily)
-    size = len(family.transitions.names)
+    moves = inner.bind(blank).find(Moves)  # type: ignore[type-abstract]
+    assert moves is not None
 
     def matrices(x: Array) -> list[Any]:
-        made = family.matrices(x[:size])
+        made = moves.component.matrices(x[moves.where])
         return [dense(m) for m in made] if isinstance(made, list) else [dense(made)] * (len(times) - 1)
 
     return matrices

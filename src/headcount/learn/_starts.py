@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from headcount._types import Array
 from headcount.engines import MAP, Engine, TiltedEP, select
 from headcount.learn._climb import (
     Climb,
@@ -33,9 +34,9 @@ from headcount.learn._climb import (
     first_state,
     tried,
 )
-from headcount.learn._components import Array, Rows, Weights
+from headcount.learn._components import Matrices, Moves, Rows, Weights
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._families import ChainFamily, Family, chain_family, standard_errors
+from headcount.learn._family import Family, standard_errors
 from headcount.learn._objective import Block
 from headcount.observe import Binomial, Poisson, Problem, ProblemError
 
@@ -258,37 +259,33 @@ def working_start(family: Family, start: Any) -> Array:
 def candidates(families: Sequence[Family], problems: Sequence[Problem]) -> dict[str, Array]:
     """Named starts, the neutral one first; those that the parametrisation cannot tell from an earlier one are left out."""
     found = {"zero": families[0].start()}
-    chain = chain_family(families[0])
-    if chain is None or len(chain.template.times) < 2:
+    moves = families[0].find(Moves)  # type: ignore[type-abstract]
+    if moves is None or len(moves.component.times) < 2:
         return found
-    moved = {name: _staying(chain, share) for name, share in STAYING.items()}
-    moved["mobile"] = _staying(chain, None)
-    if chain.homogeneous and isinstance(chain.transitions, Rows):
-        moved |= _from_totals(chain.transitions, problems)
+    moved = {name: _staying(moves.component, share) for name, share in STAYING.items()}
+    moved["mobile"] = _staying(moves.component, None)
+    if isinstance(moves.component, Matrices) and not len(moves.component.kinds):
+        moved |= _from_totals(moves.component, problems)
     for name, part in moved.items():
         x = found["zero"].copy()
-        x[: len(part)] = part
+        x[moves.where] = part
         if np.isfinite(x).all() and not any(np.allclose(x, other, atol=0.05) for other in found.values()):
             found[name] = x
     return found
 
 
-def _staying(chain: ChainFamily, share: float | None) -> Array:
+def _staying(moves: Moves, share: float | None) -> Array:
     """Parameters of the transitions nearest, in likelihood, to staying put with this probability (None: hardly ever)."""
-    sizes = [len(s) for s in chain.template.states.values()]
-    start = chain.transitions.start()
-    if isinstance(chain.transitions, Weights):
-        table = chain.transitions.transitions.staying(share, MOBILE_SHARE) * (len(sizes) - 1)
-        weights = replace(chain.transitions, ridge=chain.transitions.ridge + RIDGE)
-        return Block([(weights, table)]).maximise(start)
+    if isinstance(moves, Weights):
+        table = moves.transitions.staying(share, MOBILE_SHARE) * (len(moves.times) - 1)
+        return Block([(replace(moves, ridge=moves.ridge + RIDGE), table)]).maximise(moves.start())
+    assert isinstance(moves, Matrices)
     steps = []
-    for before, after in itertools.pairwise(sizes):
+    for before, after in itertools.pairwise(moves.sizes):
         stay = MOBILE_SHARE / after if share is None else share
         own = np.arange(before)[:, None] == np.arange(after)
         steps.append(np.where(own, stay, (1 - stay) / max(after - 1, 1)))
-    flows = dict(zip(itertools.pairwise(chain.template.times), steps, strict=True))
-    (table, *_) = chain.statistics(lambda scope: flows[scope] if scope in flows else np.zeros(sizes[0]), None)
-    return chain.transitions.log_odds(np.where(chain.transitions.free, table, 0.0))
+    return moves.log_odds(np.where(moves.free, moves.flows(steps), 0.0))
 
 
 def _from_totals(rows: Rows, problems: Sequence[Problem]) -> dict[str, Array]:

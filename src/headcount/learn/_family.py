@@ -1,0 +1,330 @@
+"""Families of models: parameters x, cut into components, and what they make of a model, its counts and its data.
+
+A component is one kind of learned parameter. It says which table n of counts it is learned from, where its values go (into the model or
+into the problem), and its complete-data log-likelihood
+
+    l(x; n) = E log p(n; x) + constant        concave in x; gradient ∂l, information −∂²l
+    l(x; n₁ + n₂ + …) + log prior(x)          what an M-step maximises, n summed over the problems that share x
+
+The gradient at expected counts n = E[n | y] is the gradient of the evidence (Fisher's identity). A family is a template and its
+components; everything else (E-steps, climbs, standard errors, files, forecasts) asks no more of it than this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from scipy.linalg import block_diag
+from scipy.special import expit, logit, ndtri
+
+from headcount._types import Array, Index, Scope
+from headcount.individual import Model
+from headcount.observe import Problem
+
+Tables = Callable[[Scope], Any]
+"""Count tables, observed or expected, by scope."""
+
+
+@dataclass(frozen=True)
+class Natural:
+    """Parameters as people name them: values, derivative with respect to x, and the scale on which they are nearly Gaussian.
+
+    Attributes
+    ----------
+    names
+        One per value.
+    values
+        Shape (M,).
+    slopes
+        Makes ∂values/∂x, shape (M, K): with many parameters, only where it is asked for.
+    link
+        ``"identity"`` (weights), ``"logit"`` (probabilities) or ``"log"`` (rates): intervals are symmetric on that scale.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    slopes: Callable[[], Array]
+    link: tuple[str, ...]
+
+    @cached_property
+    def jacobian(self) -> Array:
+        """∂values/∂x, shape (M, K)."""
+        return self.slopes()
+
+
+class Component(ABC):
+    """Parameters x, shape (K,), of one kind, that are learned together from one table n."""
+
+    names: tuple[str, ...]
+    """One per parameter."""
+
+    @abstractmethod
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Any:
+        """n, from the count tables of a problem.
+
+        ``units`` are the tables in independent units (`headcount.population.unit_tables`), from which a model is learned where
+        individuals move together; ``problem`` tells what concerns the data, None where all counts are known.
+        """
+
+    def in_model(self, x: Array, model: Model) -> Model:
+        """The model with these parameters; as it is where they are not the model's."""
+        del x
+        return model
+
+    def in_problem(self, x: Array, problem: Problem) -> Problem:
+        """The problem with these parameters; as it is where they are not the data's."""
+        del x
+        return problem
+
+    @abstractmethod
+    def start(self) -> Array:
+        """The neutral start: no effect, equal probabilities, the rate as given."""
+
+    @abstractmethod
+    def value(self, x: Array, n: Any) -> float:
+        """l(x; n), up to a constant in x."""
+
+    @abstractmethod
+    def gradient(self, x: Array, n: Any) -> Array:
+        """∂l/∂x, shape (K,)."""
+
+    @abstractmethod
+    def information(self, x: Array, n: Any) -> Array:
+        """−∂²l/∂x², shape (K, K), positive semi-definite."""
+
+    def scale(self, x: Array, n: Any) -> Array:
+        """The information's diagonal without centring, shape (K,): information below rounding error of it is zero."""
+        return np.diagonal(self.information(x, n))
+
+    @abstractmethod
+    def natural(self, x: Array) -> Natural:
+        """The parameters as people name them."""
+
+    def working(self, values: Mapping[str, float], x: Array) -> Array:
+        """x changed so that the natural parameters in ``values`` have the given values."""
+        names = self.natural(x).names
+        made = x.copy()
+        for name, value in values.items():
+            made[names.index(name)] = value
+        return made
+
+    def natural_from(self, table: Array) -> Array | None:
+        """The natural parameters in a table of all entries, free or not; None where it is no such table."""
+        del table
+        return None
+
+    def log_prior(self, x: Array) -> float:
+        """log prior(x), up to a constant; zero without one."""
+        del x
+        return 0.0
+
+    def prior_gradient(self, x: Array) -> Array:
+        """∂ log prior/∂x."""
+        return np.zeros_like(x)
+
+    def prior_information(self, x: Array) -> Array:
+        """−∂² log prior/∂x²."""
+        return np.zeros((len(x), len(x)))
+
+    def shrunk(self, x: Array, n: Any) -> tuple[Any, dict[str, float]] | None:
+        """The same component with its prior learned from n, and the prior's strengths by name; None where the prior is given."""
+        return None
+
+    def prior_numbers(self) -> dict[str, Any]:
+        """The fields that hold a learned prior; empty where it is given."""
+        return {}
+
+    def closed_form(self, x: Array, n: Any) -> Array | None:
+        """argmax of l(·; n) + log prior; None where it takes Newton's method."""
+        return None
+
+    def closed_solve(self, x: Array, n: Any, v: Array) -> Array | None:
+        """(information + prior information)⁻¹ v; None where it takes a dense solve."""
+        return None
+
+    def reach(self, x: Array) -> Array:
+        """The largest log-odds that each parameter makes, shape (K,); zero where an infinite one is a proper maximum."""
+        return np.zeros_like(x)
+
+    def vanishing(self, x: Array, n: Any, least: float) -> list[tuple[str, Array]]:
+        """Probabilities under which fewer than ``least`` individuals are expected, with the direction of x that moves each alone."""
+        del x, n, least
+        return []
+
+    def alike(self, other: Component) -> bool:
+        """Whether l is the same function, so that tables of the other component can be added to this one's."""
+        return other is self
+
+
+C = TypeVar("C", bound=Component)
+
+
+@dataclass(frozen=True)
+class Part(Generic[C]):
+    """One component of a family, and the positions of its parameters among all."""
+
+    component: C
+    where: Index
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Models by parameters: x ↦ p_x, one slice of x per component; what is not learned is the template's."""
+
+    template: Model
+    components: tuple[Component, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names."""
+        return tuple(name for c in self.components for name in c.names)
+
+    def split(self, x: Array) -> list[Array]:
+        """x by component."""
+        ends = np.cumsum([len(c.names) for c in self.components])
+        return np.split(np.asarray(x, dtype=float), ends[:-1]) if len(ends) else []
+
+    def find(self, kind: type[C]) -> Part[C] | None:
+        """The component of a kind, if there is one."""
+        for component, where in zip(
+            self.components, self.split(np.arange(len(self.names), dtype=float)), strict=True
+        ):
+            if isinstance(component, kind):
+                return Part(component, where.astype(np.intp))
+        return None
+
+    def start(self) -> Array:
+        """The neutral start."""
+        return np.concatenate([np.zeros(0), *(c.start() for c in self.components)])
+
+    def model(self, x: Array) -> Model:
+        """p_x."""
+        made = self.template
+        for component, part in zip(self.components, self.split(x), strict=True):
+            made = component.in_model(part, made)
+        return made
+
+    def apply(self, x: Array, problem: Problem) -> Problem:
+        """The same data under p_x."""
+        made = problem.with_model(self.model(x))
+        for component, part in zip(self.components, self.split(x), strict=True):
+            made = component.in_problem(part, made)
+        return made
+
+    def statistics(
+        self, tables: Tables, problem: Problem | None, units: Tables | None = None
+    ) -> tuple[Array, ...]:
+        """The table that each component learns from, in their order."""
+        return tuple(c.statistic(tables, units or tables, problem) for c in self.components)
+
+    def shrunk(self, x: Array, statistics: tuple[Any, ...]) -> tuple[Family, dict[str, float]] | None:
+        """The same family with priors learned from the statistics, and their strengths; None where all priors are given."""
+        made = list(self.components)
+        strengths: dict[str, float] = {}
+        for k, (part, n) in enumerate(zip(self.split(x), statistics, strict=True)):
+            found = made[k].shrunk(part, n)
+            if found is not None:
+                made[k] = found[0]
+                strengths |= found[1]
+        return (replace(self, components=tuple(made)), strengths) if strengths else None
+
+    def with_priors(self, priors: Sequence[Mapping[str, Any]]) -> Family:
+        """The same family with learned priors as `Component.prior_numbers` gave them, one set per component."""
+        pairs = zip(self.components, priors, strict=True)
+        return replace(self, components=tuple(replace(c, **p) if p else c for c, p in pairs))  # type: ignore[type-var]
+
+    def alike(self, other: Family) -> bool:
+        """Whether the other family's statistics can be added to this one's."""
+        return len(self.components) == len(other.components) and all(
+            a.alike(b) for a, b in zip(self.components, other.components, strict=True)
+        )
+
+    def natural(self, x: Array) -> Natural:
+        """All components' natural parameters side by side."""
+        parts = [c.natural(piece) for c, piece in zip(self.components, self.split(x), strict=True)]
+        return Natural(
+            tuple(n for p in parts for n in p.names),
+            np.concatenate([p.values for p in parts]),
+            lambda: block_diag(*(p.jacobian for p in parts)),
+            tuple(k for p in parts for k in p.link),
+        )
+
+    def working(self, values: Mapping[str, Any]) -> Array:
+        """The neutral start with some parameters as given, by working or natural name."""
+        x = self.start()
+        natural = self.natural(x).names
+        unknown = [n for n in values if n not in self.names and n not in natural]
+        if unknown:
+            known = dict.fromkeys([*natural, *self.names])
+            raise ValueError(f"start names {unknown}: the parameters are {', '.join(known)}")
+        parts = self.split(x)
+        made = []
+        for component, part in zip(self.components, parts, strict=True):
+            own = component.natural(part).names
+            named = {n: float(v) for n, v in values.items() if n in own}
+            piece = component.working(named, part)
+            for k, name in enumerate(component.names):
+                piece[k] = float(values.get(name, piece[k]))
+            made.append(piece)
+        return np.concatenate([np.zeros(0), *made])
+
+
+def standard_errors(natural: Natural, covariance: Array) -> Array:
+    """√diag(J C Jᵀ); infinite where a parameter is not identified."""
+    variance = np.diagonal(covariance)
+    lost = ~np.isfinite(variance)
+    known = np.where(lost[:, None] | lost[None, :], 0.0, covariance)
+    found = np.sqrt(np.maximum(np.einsum("mk,kl,ml->m", natural.jacobian, known, natural.jacobian), 0.0))
+    moved = (np.abs(natural.jacobian[:, lost]) > 1e-12).any(axis=1)
+    return np.where(moved, np.inf, found)
+
+
+def interval(natural: Natural, errors: Array, level: float) -> tuple[Array, Array]:
+    """Symmetric on the link's scale, so that probabilities stay within (0, 1) and rates above 0."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    z = float(ndtri(0.5 + level / 2))
+    v = natural.values
+    lower, upper = np.empty_like(v), np.empty_like(v)
+    for k, link in enumerate(natural.link):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if link == "identity":
+                lower[k], upper[k] = v[k] - z * errors[k], v[k] + z * errors[k]
+            elif link == "log":
+                wide = z * errors[k] / v[k]
+                lower[k], upper[k] = v[k] * np.exp(-wide), v[k] * np.exp(wide)
+            else:
+                slope = v[k] * (1 - v[k])
+                wide = z * errors[k] / slope if slope > 0 else np.inf
+                lower[k], upper[k] = expit(logit(v[k]) - wide), expit(logit(v[k]) + wide)
+    return lower, upper
+
+
+def true_values(family: Family, given: Any) -> Array:
+    """True natural parameters, NaN where not given: by name, as a vector, or as a chain's transition table."""
+    natural = family.natural(family.start())
+    if isinstance(given, Mapping):
+        unknown = [n for n in given if n not in natural.names]
+        if unknown:
+            raise ValueError(f"truth names {unknown}: the parameters are {', '.join(natural.names)}")
+        return np.array([float(given.get(n, np.nan)) for n in natural.names])
+    values = np.asarray(given, dtype=float)
+    if values.size == len(natural.names):
+        return values.ravel()
+    parts = [c.natural_from(values) for c in family.components[:1]]
+    if parts and parts[0] is not None:
+        return np.concatenate([parts[0], np.full(len(natural.names) - len(parts[0]), np.nan)])
+    raise ValueError(
+        f"truth has {values.size} values for {len(natural.names)} parameters: give one each, or a mapping by name"
+    )
+
+
+def relative_error(family: Family, x: Array, truth: Array) -> float:
+    """|estimate − truth|₁/|truth|₁ over the natural parameters whose truth is given."""
+    known = np.isfinite(truth)
+    return float(np.abs(family.natural(x).values - truth)[known].sum() / np.abs(truth[known]).sum())
