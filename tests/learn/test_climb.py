@@ -13,7 +13,7 @@ from headcount.individual import MarkovChain
 from headcount.learn import FitNotConvergedError, LogisticChain, TabularChain, fit, fit_complete
 from headcount.learn._climb import FALL_ALLOWED, acceptable, disagreeing
 from headcount.learn._expect import Evaluation
-from headcount.learn._refine import LEFT_AT_MOST
+from headcount.learn._search import LEFT_AT_MOST
 from learn.cases import birds, tiny_cases
 
 CASES = tiny_cases()
@@ -99,7 +99,7 @@ def test_complete_counts_give_the_weights_back() -> None:
     flows = world.flows
     assert (
         np.abs(
-            LogisticChain(world.features).bind(world.model).transitions.gradient(counted.working, flows)
+            LogisticChain(world.features).bind(world.model).components[0].gradient(counted.working, flows)
         ).max()
         < 1e-8
     )

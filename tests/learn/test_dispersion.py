@@ -97,7 +97,7 @@ def test_the_gradient_in_units_is_the_derivative_of_the_exact_evidence():
     tables = {(0, 1): flows / weight, (0,): (flows / weight).sum(axis=1)}
     units = unit_tables(Company(phi=2.0), law.rooted(), 4, lambda scope: tables[scope])
     family = hc.TabularChain().bind(law)
-    x = family.transitions.log_odds(start)
+    x = family.components[0].log_odds(start)
     gradient = Objective([family], [family.statistics(tables.__getitem__, None, units)]).gradient(x)
     step = 1e-5
     numeric = [
@@ -117,7 +117,7 @@ def test_the_engines_gradient_is_the_slope_of_its_evidence(dispersion):
     world = simulate.population(CHAIN, 1000, dispersion=dispersion, rng=2)
     problem = hc.Problem(CHAIN, 1000, [hc.Poisson(world.observed)], dispersion=dispersion)
     family = hc.TabularChain().bind(CHAIN)
-    x = family.transitions.log_odds(MOVES) + 0.3 * np.sin(np.arange(6))
+    x = family.components[0].log_odds(MOVES) + 0.3 * np.sin(np.arange(6))
 
     def at(x):
         return EStep(family, problem, TiltedEP(tolerance=1e-9), x, None, 0).run()

@@ -16,11 +16,10 @@ from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._dispersion import from_flows
 from headcount.learn._family import Family, Tables, relative_error, true_values
 from headcount.learn._files import data_of, fingerprint
-from headcount.learn._fit import PRIOR_ROUNDS, PRIOR_TOLERANCE, settle
 from headcount.learn._forecast import LastCounts
 from headcount.learn._information import complete_information
-from headcount.learn._objective import Objective
-from headcount.learn._parametrisation import Parametrisation
+from headcount.learn._objective import PRIOR_ROUNDS, Objective, settled
+from headcount.learn._parametrisation import Parametrisation, settle
 from headcount.learn._result import Fit
 from headcount.observe import Problem
 from headcount.population import CGM, CountTables, ToEstimate
@@ -178,7 +177,7 @@ def _maximum(objective: Objective) -> tuple[Objective, Array, dict[str, float]]:
             break
         objective, before = replace(objective, families=found[0]), strengths
         x, strengths = objective.maximise(x), found[1]
-        if before and all(abs(np.log(strengths[k] / v)) < PRIOR_TOLERANCE for k, v in before.items()):
+        if settled(before, strengths):
             break
     return objective, x, strengths
 

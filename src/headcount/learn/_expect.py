@@ -194,6 +194,12 @@ class Expectation:
     mapper: Mapper
     e_steps: int = field(default=0)
 
+    @property
+    def moves(self) -> float:
+        """Moves made in all: the scale of what complete counts could say."""
+        steps = (p.typical_population * max(1, len(p.model.variables) - 1) for p in self.problems)
+        return float(sum(steps))
+
     def tasks(
         self, x: Array, starts: Sequence[Mapping[str, Array]] | None, *, keep_tables: bool = False
     ) -> list[EStep]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from headcount.checks import generator, instance, is_sequence
-from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
+from headcount.engines import Auto, Engine, Posterior, TiltedEP
 from headcount.engines._infer import as_engine
-from headcount.individual import Model, OpenChain
-from headcount.learn._climb import Climb, Climber, ClimbState, dense_inverse, em_residual, trace_row
+from headcount.individual import OpenChain
+from headcount.learn._climb import Climber, ClimbState, trace_row
+from headcount.learn._complete import fit_known, known_tables
 from headcount.learn._components import MOST_DENSE, Initial, Rate
 from headcount.learn._dispersion import (
     MOST_ROUNDS,
@@ -29,27 +30,20 @@ from headcount.learn._dispersion import (
 from headcount.learn._expect import Expectation, run_here, running
 from headcount.learn._family import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
-from headcount.learn._information import Information, observed_information, prior_note
+from headcount.learn._information import Information, prior_note
 from headcount.learn._integrate import integrated
-from headcount.learn._parametrisation import LogLinear, Parametrisation, innermost
-from headcount.learn._refine import CLOSE_ENOUGH, LEFT_AT_MOST, refined
+from headcount.learn._parametrisation import Parametrisation, bind, settle
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
+from headcount.learn._search import CLOSE_ENOUGH, searched, with_priors
 from headcount.learn._starts import begin, choose_engine, rival_notes
 from headcount.observe import Problem, ProblemError
-from headcount.population import Company, CountTables, Dispersion, DispersionEstimate, ToEstimate
+from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 
 CHECKPOINT_KIND = "headcount checkpoint"
 PARAMETERS = ("integrated", "plug-in")
 MOST_PARAMETERS = 500
 """Parameters up to which standard errors are found unasked, and posteriors integrated over them: that takes four E-steps per parameter,
 a climb 10 to 100 in all. Matrices of 21 cells (420 parameters) are among them: without, 90 % intervals of their flows cover 26 %."""
-PRIOR_ROUNDS = 30
-"""Times that priors are learned, at most; each is followed by a few steps of the climb."""
-STEPS_PER_ROUND = 5
-"""Steps of a climb between two rounds: by then the expected counts have followed most of the prior's change."""
-PRIOR_TOLERANCE = 0.02
-"""Relative change of the priors' strengths below which they count as learned: a fiftieth moves estimates by less than a hundredth of
-their distance from the prior's centre."""
 TOLERANCE, TOLERANCE_OF_MANY = 1e-4, 1e-2
 """Standard errors from the maximum at which a search ends, with few and with many parameters. The distance is that of all of them
 together: 0.01 is half of 10⁻⁴ nats, and with 300 parameters less than 0.001 standard errors each."""
@@ -138,101 +132,97 @@ def fit(
     """
     settings, problems = _paired(parametrisation, problem)
     problems = tuple(moving_together(p, dispersion) for p in problems)
+    options = _Options(
+        _named_engine(engine, rng),
+        start,
+        method=method,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        truth=truth,
+        standard_errors=standard_errors,
+        refine=refine,
+        parameters=parameters,
+        rng=rng,
+        client=client,
+        workers=workers,
+        checkpoint=checkpoint,
+        strict=strict,
+        progress=progress,
+    )
     asked = asks_for_estimate(problems)
-    known = _known_flows(problems, method, engine)
-    if known is not None:
-        from headcount.learn._complete import fit_known  # which needs what this file defines
-
+    known = [tables for p in problems if (tables := known_tables(p)) is not None]
+    if options.engine is None and problems and len(known) == len(problems):
         bind(settings, problems)
         return fit_known(settings, problems, known, truth, asked)
-    shared: dict[str, Any] = {
-        "method": method,
-        "max_iterations": max_iterations,
-        "tolerance": tolerance,
-        "truth": truth,
-        "rng": rng,
-        "client": client,
-        "workers": workers,
-        "progress": progress,
-    }
-    last: dict[str, Any] = {
-        "standard_errors": standard_errors,
-        "refine": refine,
-        "strict": strict,
-        "parameters": parameters,
-    }
     if asked is None:
-        return _fitted(settings, problems, engine, start, checkpoint=checkpoint, **shared, **last)
+        return _fitted(settings, problems, options)
     if checkpoint is not None:
         raise ValueError(
             "a checkpoint holds one climb, and an estimated dispersion takes several: give the dispersion, or leave out checkpoint"
         )
-    return _dispersed(settings, problems, asked, engine, start, shared, last)
+    return _dispersed(settings, problems, asked, options)
 
 
-def _known_flows(
-    problems: Sequence[Problem], method: str, engine: Engine | str | None
-) -> list[CountTables] | None:
-    """The flows of every problem where all were observed and no engine is named; None where anything is to be inferred."""
-    from headcount.learn._complete import known_tables
+@dataclass(frozen=True)
+class _Options:
+    """How a fit is made: what `fit` was given beside parametrisations and problems."""
 
-    if method not in DEFAULT_BUDGET or not isinstance(as_engine(engine), Auto):
-        return None
-    tables = [known_tables(p) for p in problems]
-    found = [t for t in tables if t is not None]
-    return found if len(found) == len(tables) else None
+    engine: Engine | None
+    """None where it is to be chosen."""
+    start: Any
+    _: KW_ONLY
+    method: Literal["ascent", "em"]
+    max_iterations: int | None
+    tolerance: float | None
+    truth: Any
+    standard_errors: bool | None
+    refine: bool
+    parameters: str
+    rng: Any
+    client: Any
+    workers: int | None
+    checkpoint: str | Path | None
+    strict: bool
+    progress: bool | None
+
+    def __post_init__(self) -> None:
+        if self.method not in DEFAULT_BUDGET:
+            raise ValueError(f'method is {self.method!r}: give "ascent" or "em"')
+        if self.parameters not in PARAMETERS:
+            raise ValueError(f'parameters is {self.parameters!r}: give "integrated" or "plug-in"')
+
+    def within(self, count: int) -> tuple[int, float, bool]:
+        """Iterations, tolerance, and whether to find standard errors, for this many parameters."""
+        few = count <= MOST_DENSE
+        budget = DEFAULT_BUDGET[self.method] * (1 if few else MORE_FOR_MANY)
+        tolerance = TOLERANCE if few else TOLERANCE_OF_MANY
+        errors = count <= MOST_PARAMETERS
+        return (
+            budget if self.max_iterations is None else self.max_iterations,
+            tolerance if self.tolerance is None else self.tolerance,
+            errors if self.standard_errors is None else self.standard_errors,
+        )
 
 
-def _fitted(
-    settings: tuple[Parametrisation, ...],
-    problems: tuple[Problem, ...],
-    named: Engine | str | None,
-    start: Any,
-    *,
-    method: Literal["ascent", "em"],
-    max_iterations: int | None,
-    tolerance: float | None,
-    truth: Any,
-    rng: Any,
-    client: Any,
-    workers: int | None,
-    progress: bool | None,
-    standard_errors: bool | None,
-    refine: bool,
-    strict: bool,
-    parameters: str,
-    checkpoint: str | Path | None,
-) -> Fit:
+def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...], options: _Options) -> Fit:
     """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
-    count = len(families[0].names)
-    few = count <= MOST_DENSE
-    standard_errors = count <= MOST_PARAMETERS if standard_errors is None else standard_errors
-    if tolerance is None:
-        tolerance = TOLERANCE if few else TOLERANCE_OF_MANY
-    engine = _checked_engine(method, named, rng)
-    if max_iterations is None:
-        max_iterations = DEFAULT_BUDGET[method] * (1 if few else MORE_FOR_MANY)
-    if parameters not in PARAMETERS:
-        raise ValueError(f'parameters is {parameters!r}: give "integrated" or "plug-in"')
+    budget, tolerance, errors = options.within(len(families[0].names))
+    method, named, rng = options.method, options.engine, options.rng
     seed = int(generator(rng).integers(2**31)) if rng is not None else 0
-    mark = fingerprint(settings, problems, repr(engine), method, start, seed, tolerance)
-    goal = true_values(families[0], truth) if truth is not None else None
-    with running(problems, client=client, workers=workers) as mapper:
-        expect = Expectation(families, problems, TiltedEP() if engine is None else engine, seed, mapper)
-        checkpoints = _Checkpoints(checkpoint, expect, mark)
-        climber = Climber(expect, method, max_iterations, tolerance, goal, checkpoints.write, progress)
-        begun = checkpoints.read() or _begun(climber, start, choose=engine is None)
-        refine = refine and method == "ascent"
-        begun = _with_priors(begun, climber)
-        ended, status, information = _searched(begun, climber, errors=standard_errors, refine=refine)
+    mark = fingerprint(settings, problems, repr(named), method, options.start, seed, tolerance)
+    goal = true_values(families[0], options.truth) if options.truth is not None else None
+    with running(problems, client=options.client, workers=options.workers) as mapper:
+        expect = Expectation(families, problems, TiltedEP() if named is None else named, seed, mapper)
+        checkpoints = _Checkpoints(options.checkpoint, expect, mark)
+        climber = Climber(expect, method, budget, tolerance, goal, checkpoints.write, options.progress)
+        begun = checkpoints.read() or _begun(climber, options.start, choose=named is None)
+        refine = options.refine and method == "ascent"
+        ended, status, information = searched(
+            with_priors(begun, climber), climber, errors=errors, refine=refine
+        )
         plug_ins = integrated(expect, ended.climb, None)
-        integrate = None
-        if parameters == "integrated" and information is not None:
-            own = replace(expect, mapper=run_here)  # what a fit keeps can be pickled
-            integrate = partial(_integrate, own, information, ended, client, workers)
-            if client is not None:  # it may be closed when they are asked for
-                integrate = partial(tuple, integrate())
+        integrate = _later(expect, ended, information, options)
     point = ended.climb.point
     made = Fit(
         parametrisations=settings,
@@ -257,9 +247,20 @@ def _fitted(
         integrate=integrate,
         shrinkage=ended.strengths,
     )
-    if strict and not status.good:
+    if options.strict and not status.good:
         raise FitNotConvergedError(made, tolerance)
     return made
+
+
+def _later(
+    expect: Expectation, ended: ClimbState, information: Information | None, options: _Options
+) -> Callable[[], tuple[Posterior, ...]] | None:
+    """Makes the posteriors that include the parameters' uncertainty when they are asked for; None where that is not to be."""
+    if options.parameters == "plug-in" or information is None:
+        return None
+    own = replace(expect, mapper=run_here)  # what a fit keeps can be pickled
+    make = partial(_integrate, own, information, ended, options.client, options.workers)
+    return make if options.client is None else partial(tuple, make())  # the client may be closed by then
 
 
 def _integrate(
@@ -267,34 +268,22 @@ def _integrate(
 ) -> tuple[Posterior, ...]:
     """The posteriors integrated over the parameters, with the same workers as the fit."""
     with running(expect.problems, client=client, workers=workers) as mapper:
-        own = replace(expect, mapper=mapper)
-        return integrated(own, ended.climb, information, ended.optima, _moves(expect.problems))
-
-
-def _moves(problems: Sequence[Problem]) -> float:
-    """Moves made in all: the scale of what complete counts could say."""
-    return float(sum(p.typical_population * max(1, len(p.model.variables) - 1) for p in problems))
+        return integrated(replace(expect, mapper=mapper), ended.climb, information, ended.optima)
 
 
 def _dispersed(
-    settings: Sequence[Parametrisation],
-    problems: Sequence[Problem],
-    asked: ToEstimate,
-    engine: Engine | str | None,
-    start: Any,
-    shared: Mapping[str, Any],
-    last: Mapping[str, Any],
+    settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...], asked: ToEstimate, options: _Options
 ) -> Fit:
     """Parameters and dispersion in turn, until log phi changes by less than `SETTLED` standard errors."""
+    quick = replace(options, standard_errors=None, strict=False, parameters="plug-in")
 
-    def learned(dispersion: Dispersion | None, start: Any, **options: Any) -> Fit:
-        moving = [p.with_dispersion(dispersion) for p in problems]
-        return fit(settings, moving, engine, start=start, **shared, **options)
+    def learned(dispersion: Dispersion | None, start: Any, how: _Options) -> Fit:
+        moving = tuple(p.with_dispersion(dispersion) for p in problems)
+        return _fitted(settings, moving, replace(how, start=start))
 
     bind(settings, problems)
-    made = learned(None, start, standard_errors=False, strict=False, parameters="plug-in")
-    named = _checked_engine(shared["method"], engine, shared["rng"])
-    run = named or choose_engine(made.families, problems, made.working)
+    made = learned(None, options.start, replace(quick, standard_errors=False))
+    run = options.engine or choose_engine(made.families, problems, made.working)
     initial_learned = any(f.find(Initial) is not None for f in made.families)
     found: DispersionEstimate | None = None
     taken = 0.0
@@ -309,10 +298,10 @@ def _dispersed(
         close = before is not None and abs(found.psi - before.psi) <= SETTLED * found.psi_error
         if close:
             break
-        made = learned(found.dispersion, made.working, strict=False, refine=False, parameters="plug-in")
+        made = learned(found.dispersion, made.working, replace(quick, refine=False))
         taken = learned_share(made.information, known, found) if made.information is not None else 0.0
     assert found is not None
-    made = learned(found.used, made.working, **last)
+    made = learned(found.used, made.working, options)
     said = () if close else (f"the dispersion had not settled after {MOST_ROUNDS} rounds",)
     return replace(
         made,
@@ -348,68 +337,18 @@ def _paired(
     return settled * len(problems) if len(settled) == 1 else settled, problems
 
 
-def settle(settings: Sequence[Parametrisation], models: Sequence[Model]) -> tuple[Parametrisation, ...]:
-    """The parametrisations with their classes of steps found; one that is given several times stays one object."""
-    made: dict[int, Parametrisation] = {}
-    for one in settings:
-        if id(one) not in made:
-            made[id(one)] = one.settled(models)
-    return tuple(made[id(one)] for one in settings)
-
-
 def _each(given: Any, kind: type, what: str, expected: str) -> tuple[Any, ...]:
     """One or several things of a kind, as a tuple."""
     things = tuple(given) if is_sequence(given) else (given,)
     return tuple(instance(one, kind, what, expected=expected) for one in things)
 
 
-def _checked_engine(method: str, given: Engine | str | None, rng: Any) -> Engine | None:
-    """The engine that was named, None where it is to be chosen; options that cannot be are refused."""
-    if method not in DEFAULT_BUDGET:
-        raise ValueError(f'method is {method!r}: give "ascent" or "em"')
+def _named_engine(given: Engine | str | None, rng: Any) -> Engine | None:
+    """The engine that was named, None where it is to be chosen; a random one needs a seed."""
     engine = as_engine(given)
     if engine.random and rng is None:
         raise ValueError(f"{engine.name} is random: give rng, so that the answer can be got again")
     return None if isinstance(engine, Auto) else engine
-
-
-def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tuple[Family, ...]:
-    """The families; everything that does not fit is said at once."""
-    if not problems:
-        raise ProblemError("there is no problem to learn from: give one or more")
-    if len(settings) != len(problems):
-        raise ProblemError(
-            f"{len(settings)} parametrisations for {len(problems)} problems: give one, or one per problem"
-        )
-    wrong: list[str] = []
-    families: list[Family] = []
-    for k, (one, problem) in enumerate(zip(settings, problems, strict=True)):
-        wrong += [f"problem {k}: {text}" for text in one.check(problem)]
-        if problem.groups is not None:
-            wrong.append(
-                f"problem {k}: fit takes one group of individuals only: learn every group's model from data of its own (tracks, say), then "
-                "infer with Problem(groups=...)"
-            )
-        if isinstance(problem.dispersion, Company) and isinstance(innermost(one), LogLinear):
-            wrong.append(
-                f"problem {k}: the rows of a LogLinear model do not vary one by one: give Flocks(c), or learn a LogisticChain or "
-                "a TabularChain"
-            )
-        try:
-            families.append(one.bind(problem.model))
-        except ValueError as error:
-            wrong.append(f"problem {k}: {error}")
-    names = [f.names for f in families]
-    wrong += [
-        f"problem {k} has the parameters {n}, problem 0 has {names[0]}: they must share all of them"
-        for k, n in enumerate(names)
-        if n != names[0]
-    ]
-    if not wrong and not names[0]:
-        wrong.append("nothing is free to be learned: every parameter is fixed")
-    if wrong:
-        raise ProblemError(wrong)
-    return tuple(families)
 
 
 @dataclass(frozen=True)
@@ -459,72 +398,6 @@ def _begun(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
     seconds = time.perf_counter() - began
     row = trace_row(state.climb, (), climber.expect, climber.truth, seconds)
     return replace(state, rows=(row,), e_steps=climber.expect.e_steps, seconds=seconds)
-
-
-def _with_priors(at: ClimbState, climber: Climber) -> ClimbState:
-    """Learn priors from the expected counts, and climb a few steps, until the priors' strengths stay as they are."""
-    for _ in range(PRIOR_ROUNDS):
-        found = None if at.priors_settled else climber.expect.learn_priors(at.climb.point)
-        if found is None:
-            break
-        point, now = found
-        still = [abs(np.log(now[k] / v)) < PRIOR_TOLERANCE for k, v in at.strengths.items()]
-        at = replace(
-            at,
-            climb=Climb(point, residual=em_residual(point)),
-            rows=(*at.rows[:-1], {**at.rows[-1], "objective": point.value}),
-            strengths=now,
-            priors_settled=bool(still) and all(still),
-        )
-        budget = min(climber.max_iterations, len(at.rows) - 1 + STEPS_PER_ROUND)
-        at, _ = replace(climber, max_iterations=budget)(at)
-    return at
-
-
-def _searched(
-    begun: ClimbState, climber: Climber, *, errors: bool, refine: bool
-) -> tuple[ClimbState, Status, Information | None]:
-    """`_climbed`; a maximum at which probabilities ran to zero says so."""
-    ended, status, information = _climbed(begun, climber, errors=errors, refine=refine and errors)
-    at_edge = status.good and information is not None and bool(information.edge)
-    return ended, Status.EDGE if at_edge else status, information
-
-
-def _climbed(
-    begun: ClimbState, climber: Climber, *, errors: bool, refine: bool
-) -> tuple[ClimbState, Status, Information | None]:
-    """Climb to a zero of the gradient, then, where they differ, to the maximum of the evidence."""
-    ended, status = replace(climber, yielding=refine)(begun)
-    if not errors:
-        return ended, status, None
-    last, information = _informed(ended, climber, refine=refine and status.good)
-    if status.good and refine and information.saddle and information.discrepancy > LEFT_AT_MOST:
-        return last, Status.STALLED, information  # the evidence still rises, and curves upwards
-    if not (status.good and ended.climb.contrary and last.climb.residual > LEFT_AT_MOST):
-        return last, status, information
-    if len(last.rows) > len(ended.rows):
-        return last, Status.STALLED, information
-    # No way up by the evidence's slope either: on to the zero of the gradient.
-    ended, status = climber(ended)
-    last, information = _informed(ended, climber, refine=False)
-    return last, status, information
-
-
-def _informed(ended: ClimbState, climber: Climber, *, refine: bool) -> tuple[ClimbState, Information]:
-    """The observed information, and the last steps it makes possible."""
-    expect = climber.expect
-    began = time.perf_counter() - ended.seconds
-    climb = ended.climb
-    moves = _moves(expect.problems)
-    guess = dense_inverse(climb) if climb.pairs else None
-    found = observed_information(climb.point, expect, expect.families[0].names, moves, guess=guess)
-    steps, found = refined(climb, found, expect, individuals=moves) if refine else ([], found)
-    if refine and not steps and climb.contrary:
-        ended = replace(ended, climb=replace(climb, residual=found.discrepancy))
-    for step in steps:
-        ended = ended.moved(step.climb, expect, climber.truth, time.perf_counter() - began)
-        ended.rows[-1]["e_steps"] = step.e_steps
-    return replace(ended, e_steps=expect.e_steps, seconds=time.perf_counter() - began), found
 
 
 def _size_notes(families: Sequence[Family], problems: Sequence[Problem]) -> tuple[str, ...]:

@@ -150,18 +150,14 @@ def prior_note(information: Information, prior: Array, names: Sequence[str]) -> 
 
 
 def observed_information(
-    point: Evaluation,
-    expect: Expectation,
-    names: Sequence[str],
-    individuals: float,
-    *,
-    guess: Array | None = None,
+    point: Evaluation, expect: Expectation, *, guess: Array | None = None
 ) -> Information:
     """J by 2K E-steps, warm-started from the estimate; a learned initial distribution takes none (`_initial_block`).
 
     `guess` is a rough inverse of J, from the climb, that tells how long the steps must be; without it that takes
     another 2K.
     """
+    names, individuals = expect.families[0].names, expect.moves
     complete = point.objective.information(point.x)
     edge = point.objective.vanishing(point.x, EDGE)
     where, inner = _initial_block(point, expect, complete)

@@ -49,14 +49,13 @@ def integrated(
     climb: Climb,
     information: Information | None,
     optima: Sequence[Optimum] = (),
-    individuals: float = 1.0,
 ) -> tuple[Posterior, ...]:
     """One posterior per problem, its spread including that of the parameters; without standard errors, of the initial law only."""
     point = climb.point
     best = _around(expect, point, information)
     if information is None:
         return best
-    others = _other_maxima(expect, climb, information, optima, individuals)
+    others = _other_maxima(expect, climb, information, optima)
     if not others:
         return best
     parts = [best, *(_around(expect, at, known) for at, known in others)]
@@ -88,7 +87,6 @@ def _other_maxima(
     best: Climb,
     information: Information,
     optima: Sequence[Optimum],
-    individuals: float,
 ) -> list[tuple[Evaluation, Information]]:
     """Maxima within `RIVAL` nats of the best that the fit's own engine climbs to from the other optima."""
     found: list[tuple[Evaluation, Information]] = []
@@ -108,7 +106,7 @@ def _other_maxima(
             continue
         if not any(same_maximum(ended.climb, other) for other in [best, *climbs]):
             climbs.append(ended.climb)
-            found.append((at, observed_information(at, expect, expect.families[0].names, individuals)))
+            found.append((at, observed_information(at, expect)))
     return found
 
 

@@ -8,7 +8,7 @@ one, else by Newton's method with Levenberg–Marquardt damping (Q is concave).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,16 @@ ROUNDING_SHARE = 1e-12
 NEWTON_TOLERANCE = 1e-13
 """Newton decrement, relative to √|Q|, at which a block counts as maximised."""
 MOST_NEWTON_STEPS = 300
+PRIOR_ROUNDS = 30
+"""Times that priors are learned, at most; each is followed by a few steps of the climb."""
+PRIOR_TOLERANCE = 0.02
+"""Relative change of the priors' strengths below which they count as learned: a fiftieth moves estimates by less than a hundredth of
+their distance from the prior's centre."""
+
+
+def settled(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    """Whether strengths of learned priors are what they were."""
+    return bool(before) and all(abs(np.log(now[k] / v)) < PRIOR_TOLERANCE for k, v in before.items())
 
 
 def scaled_eigen(matrix: Array) -> tuple[Array, Array, Array]:

@@ -19,8 +19,8 @@ from headcount.learn._components import Initial, Matrices, Moves, Potentials, Ra
 from headcount.learn._family import Component, Family
 from headcount.learn._pooling import Pooling
 from headcount.learn._steps import basis_values, class_index, classes_of
-from headcount.observe import Poisson, Problem
-from headcount.population import About
+from headcount.observe import Poisson, Problem, ProblemError
+from headcount.population import About, Company
 
 FIRST_STRENGTH = 1.0
 """Individuals per row that a prior is worth before its strength is learned: it only keeps the first matrices inside."""
@@ -565,6 +565,60 @@ def with_innermost(parametrisation: Parametrisation, inner: Parametrisation) -> 
     if not isinstance(parametrisation, Also):
         return inner
     return replace(parametrisation, parametrisation=with_innermost(parametrisation.parametrisation, inner))
+
+
+def settle(settings: Sequence[Parametrisation], models: Sequence[Model]) -> tuple[Parametrisation, ...]:
+    """The parametrisations with their classes of steps found; one that is given several times stays one object."""
+    made: dict[int, Parametrisation] = {}
+    for one in settings:
+        if id(one) not in made:
+            made[id(one)] = one.settled(models)
+    return tuple(made[id(one)] for one in settings)
+
+
+def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tuple[Family, ...]:
+    """The families; everything that does not fit is said at once."""
+    if not problems:
+        raise ProblemError("there is no problem to learn from: give one or more")
+    if len(settings) != len(problems):
+        raise ProblemError(
+            f"{len(settings)} parametrisations for {len(problems)} problems: give one, or one per problem"
+        )
+    families: list[Family] = []
+    wrong: list[str] = []
+    for k, (one, problem) in enumerate(zip(settings, problems, strict=True)):
+        found = [*one.check(problem), *_not_learned(one, problem)]
+        try:
+            families.append(one.bind(problem.model))
+        except ValueError as error:
+            found.append(str(error))
+        wrong += [f"problem {k}: {text}" for text in found]
+    names = [f.names for f in families]
+    wrong += [
+        f"problem {k} has the parameters {n}, problem 0 has {names[0]}: they must share all of them"
+        for k, n in enumerate(names)
+        if n != names[0]
+    ]
+    if not wrong and not names[0]:
+        wrong.append("nothing is free to be learned: every parameter is fixed")
+    if wrong:
+        raise ProblemError(wrong)
+    return tuple(families)
+
+
+def _not_learned(one: Parametrisation, problem: Problem) -> list[str]:
+    """What no parametrisation, or not this one, learns from a problem."""
+    found = []
+    if problem.groups is not None:
+        found.append(
+            "fit takes one group of individuals only: learn every group's model from data of its own (tracks, say), then "
+            "infer with Problem(groups=...)"
+        )
+    if isinstance(problem.dispersion, Company) and isinstance(innermost(one), LogLinear):
+        found.append(
+            "the rows of a LogLinear model do not vary one by one: give Flocks(c), or learn a LogisticChain or a TabularChain"
+        )
+    return found
 
 
 def _fixed_problems(fixed: Mapping[str, float], names: Sequence[str], *, what: str = "fixed") -> list[str]:
