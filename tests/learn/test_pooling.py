@@ -61,7 +61,7 @@ def test_the_tree_prior_is_a_dirichlet_where_its_counts_agree(rng: np.random.Gen
     rows = (
         TabularChain(by=2, pool=False)
         .bind(MarkovChain([1, 0, 0], np.full((3, 3), 1 / 3), length=3))
-        .transitions
+        .components[0]
     )
     pseudo = rng.gamma(2.0, size=(6, 3))
     plain = replace(rows, pseudo=pseudo)
@@ -81,7 +81,7 @@ def test_the_tree_prior_has_its_own_derivatives_and_maximum(rng: np.random.Gener
     rows = (
         TabularChain(by=2, pool=False)
         .bind(MarkovChain([1, 0, 0], np.full((3, 3), 1 / 3), length=3))
-        .transitions
+        .components[0]
     )
     tree = replace(rows, pseudo=rng.gamma(2.0, size=(6, 3)), going=rng.gamma(2.0, size=6))
     n = 5 * rng.gamma(3.0, size=(6, 3))
