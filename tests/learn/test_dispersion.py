@@ -142,6 +142,17 @@ def test_the_peak_is_found_from_afar(start, top):
     assert len(peak.found) <= 15
 
 
+@pytest.mark.parametrize("sharpness", [1e3, 1e5, 1e6])
+@pytest.mark.parametrize("start", [0.0, 0.5, 5.0])
+def test_a_sharp_peak_next_to_the_end_of_its_range_is_found(sharpness, start):
+    """A maximum many standard errors inside is not taken for the end itself, whose neighbours at first lie far beyond it."""
+    top = 0.03
+    peak = Peak(lambda psi: -sharpness * (psi + math.exp(top - psi)), 0.0, 14.0)
+    where, curvature = peak.search(start)
+    assert where == pytest.approx(top, abs=0.3 / math.sqrt(sharpness))
+    assert curvature == pytest.approx(sharpness, rel=0.2)
+
+
 def test_a_flat_or_rising_function_has_no_peak():
     """Curvature 0 says so."""
     assert Peak(lambda psi: 0.0, 0.0, 5.0).search(1.0)[1] == 0.0

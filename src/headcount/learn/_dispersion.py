@@ -23,11 +23,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import gammaln
 
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Tree
 from headcount.learn._expect import WARM_START, inferred
+from headcount.learn._pooling import dirichlet_multinomial
 from headcount.observe import Problem, ProblemError
 from headcount.population import Company, Dispersion, DispersionEstimate, Flocks, ToEstimate
 from headcount.posterior._fit_check import fit_check
@@ -56,6 +56,9 @@ NEAR_START = 0.8
 (N = 10⁶, phi = 10⁵)."""
 SHORTEST, LONGEST = 0.02, 1.5
 """Step in log phi by which the curvature at the maximum is measured: one standard error, within these."""
+MOST_MEASURED = 5
+"""Times that the curvature is measured: until the step is one standard error by the curvature found. 1 or 2 suffice but where a sharp
+maximum lies next to the end of the range."""
 LEAST_RHO = 1e-6
 """Smallest rho that is told from none: parties of 1 + 10⁻⁶ n."""
 FLAT = 0.05
@@ -89,17 +92,17 @@ class Peak:
             xs = sorted(x for x, value in self.found.items() if np.isfinite(value))
             if not xs:
                 break
-            best = max(xs, key=self.found.__getitem__)
-            k = xs.index(best)
-            if best == self.low:
-                return self._measured(best, FIRST_STEP**-2)
-            if best == self.high:
-                return best, 0.0
+            k = max(range(len(xs)), key=lambda k: self.found[xs[k]])
+            if xs[k] == self.high:
+                return self.high, 0.0
+            if xs[k] == self.low:
+                return self._measured(self.low, FIRST_STEP**-2)
             if len(xs) < 3:
-                self(best + 2 * FIRST_STEP if best == xs[-1] else best - 2 * FIRST_STEP)
+                self(xs[k] + (2 if k else -2) * FIRST_STEP)
                 continue
             top, curvature = self._next(xs, k)
-            if 0 < k < len(xs) - 1 and abs(top - best) <= NEAR / np.sqrt(max(curvature, FLAT)):
+            near = abs(top - xs[k]) <= NEAR / np.sqrt(max(curvature, FLAT))
+            if near and 0 < k < len(xs) - 1:
                 return self._measured(top, max(curvature, FLAT))
             self(top)
         return start, 0.0
@@ -117,21 +120,18 @@ class Peak:
         return top, curvature
 
     def _measured(self, top: float, curvature: float) -> tuple[float, float]:
-        """The same by steps of one standard error: a parabola through far points has another curvature."""
-        for _ in range(2):
+        """The same by steps of one standard error: a parabola through far points has another top and another curvature."""
+        for _ in range(MOST_MEASURED):
             step = float(np.clip(1.0 / np.sqrt(max(curvature, 1e-12)), SHORTEST, LONGEST))
             middle = max(top, self.low + step)
-            for x in (middle - step, middle, middle + step):
-                self(x)
-            better, found = self._parabola(middle - step, middle, middle + step)
-            if not 0 < found < np.inf:
+            better, curvature = self._parabola(middle - step, middle, middle + step)
+            if not 0 < curvature < np.inf:
                 return top, 0.0
-            curvature = found
-            if abs(better - top) <= 0.5 * step:
+            far, wide = abs(better - top) > 0.5 * step, step > 2 * max(curvature**-0.5, SHORTEST)
+            if far or abs(better - middle) <= step:
+                top = float(np.clip(better, self.low, self.high))
+            if not (far or wide):
                 break
-            top = float(np.clip(better, self.low, self.high))
-        if abs(better - middle) <= step:
-            top = float(np.clip(better, self.low, self.high))
         return top, curvature if curvature > FLAT else 0.0
 
     def _like_a_variance(self, a: float, b: float, c: float) -> tuple[float, float]:
@@ -187,33 +187,39 @@ def estimated(
     best: DispersionEstimate | None = None
     tried: dict[str, float] = {"independent": alone}
     for one in _forms(problems, form):
-        if initial_learned and form is None and one.form == "flocks":
+        as_company = initial_learned and one.form == "flocks"
+        if as_company and form is None:
             continue
 
-        def value(psi: float, one: DispersionEstimate = one) -> float:
-            together = (
-                Company(phi=one.value_at(psi)) if initial_learned and one.form == "flocks" else one.at(psi)
-            )
+        def value(psi: float, one: DispersionEstimate = one, as_company: bool = as_company) -> float:
+            together = Company(phi=one.value_at(psi)) if as_company else one.at(psi)
             return evidence(together) + 0.5 * parameters * psi
 
-        peak = Peak(value, one.low, one.high, {0.0: alone})
-        psi, curvature = peak.search(begin)
-        if psi < 0 and not peak(psi) - alone >= EARNED:
-            one = replace(one, low=0.0)
-            peak = Peak(value, 0.0, one.high, {x: v for x, v in peak.found.items() if x >= 0})
-            psi, curvature = peak.search(0.0)
-        if curvature <= 0:
+        found = _top(one, Peak(value, one.low, one.high, {0.0: alone}), begin, alone)
+        if found is None:
             continue
-        top = peak(psi) - 0.5 * parameters * psi
-        tried[one.at(psi).text] = top
+        top = found.gain - 0.5 * parameters * found.psi
+        tried[found.dispersion.text] = top
         if best is None or top - alone > best.gain:
-            best, begin = replace(one, psi=psi, psi_error=float(curvature**-0.5), gain=top - alone), psi
+            best, begin = replace(found, gain=top - alone), found.psi
     if best is None:
         raise ProblemError(
             "the dispersion cannot be estimated: the counts are about as probable whatever it is (they say too little about moves); give "
             "one, such as Flocks(5) or Company(rho=0.01)"
         )
     return replace(best, tried=tried)
+
+
+def _top(one: DispersionEstimate, peak: Peak, begin: float, alone: float) -> DispersionEstimate | None:
+    """A form at its maximum, with the height there as its gain; None where there is none. phi below 1 has to be earned."""
+    psi, curvature = peak.search(begin)
+    if psi < 0 and not peak(psi) - alone >= EARNED:
+        one = replace(one, low=0.0)
+        peak = Peak(peak.function, 0.0, one.high, {x: v for x, v in peak.found.items() if x >= 0})
+        psi, curvature = peak.search(0.0)
+    if curvature <= 0:
+        return None
+    return replace(one, psi=psi, psi_error=float(curvature**-0.5), gain=peak(psi))
 
 
 def from_flows(
@@ -248,9 +254,7 @@ def from_flows(
     alone = float(count @ np.log(at))
 
     def value(rho: float) -> float:
-        k = 1 / rho - 1
-        rows = len(totals) * gammaln(k) - gammaln(totals + k).sum()
-        return float(rows + (gammaln(count + k * at) - gammaln(k * at)).sum())
+        return dirichlet_multinomial(1 / rho - 1, totals, count, at)
 
     # The function is cheap and may be far sharper than an inference's evidence: it is searched, not stepped through.
     ends = (np.log(LEAST_RHO), np.log(LARGEST_RHO))
@@ -270,28 +274,33 @@ def from_flows(
 
 def _forms(problems: Sequence[Problem], form: str | None) -> list[DispersionEstimate]:
     """What can be tried: flocks on any model, company where it has steps."""
-    largest = float(np.log(min(p.population for p in problems)))
-    made = [DispersionEstimate("flocks", 0.0, np.nan, 0.0, largest)]
-    if all(isinstance(p.model, (MarkovChain, Tree)) and len(p.model.variables) > 1 for p in problems):
-        made.append(DispersionEstimate("company", 0.0, np.nan, float(np.log(LEAST_PHI)), largest))
-        squares = total = 0.0
-        for p in problems:
-            counts = np.concatenate([p.population * p.model.marginal((v,)) for v in p.model.variables[:-1]])
-            squares, total = squares + float(counts @ counts), total + float(counts.sum())
-        scale = squares / total - 1.0
-        if scale > 0:
-            made.append(
-                DispersionEstimate("rho", 0.0, np.nan, 0.0, float(np.log1p(LARGEST_RHO * scale)), scale)
-            )
-    found = [one for one in made if form in (None, one.form)]
-    if not found or not any(p.sites for p in problems):
-        what = (
-            "nothing was observed"
-            if found
-            else f"{form} is a property of steps, which the model does not have"
+    if not any(p.sites for p in problems):
+        raise ProblemError(
+            "the dispersion cannot be estimated: nothing was observed; give one, or leave it out"
         )
-        raise ProblemError(f"the dispersion cannot be estimated: {what}; give one, or leave it out")
-    return found
+    largest = float(np.log(min(p.population for p in problems)))
+    ranges = {"flocks": (0.0, largest, 1.0)}
+    if all(isinstance(p.model, (MarkovChain, Tree)) and len(p.model.variables) > 1 for p in problems):
+        ranges["company"] = (float(np.log(LEAST_PHI)), largest, 1.0)
+        scale = _others(problems)
+        if scale > 0:
+            ranges["rho"] = (0.0, float(np.log1p(LARGEST_RHO * scale)), scale)
+    if form is not None and form not in ranges:
+        raise ProblemError(
+            f"the dispersion cannot be estimated: {form} is a property of steps, which the model does not have; give one, or leave it out"
+        )
+    return [
+        DispersionEstimate(name, 0.0, np.nan, *ends) for name, ends in ranges.items() if form in (None, name)
+    ]
+
+
+def _others(problems: Sequence[Problem]) -> float:
+    """How many others an individual expects in its cell at the beginning of a step: n̄ − 1 of the module's text."""
+    squares = total = 0.0
+    for p in problems:
+        counts = np.concatenate([p.population * p.model.marginal((v,)) for v in p.model.variables[:-1]])
+        squares, total = squares + float(counts @ counts), total + float(counts.sum())
+    return squares / total - 1.0
 
 
 def _rough(problems: Sequence[Problem]) -> float:
@@ -319,32 +328,40 @@ class Evidence:
     cost: int = 0
 
     def __call__(self, dispersion: Flocks | Company | None) -> float:
-        total, level = 0.0, _level(dispersion)
+        level = _level(dispersion)
         near = bool(self.starts) and abs(level - self.level) <= NEAR_START
         starts = self.starts if near else [None] * len(self.problems)
-        kept = list(starts)
+        kept: list[Mapping[str, Any] | None] = []
+        total = 0.0
         for k, problem in enumerate(self.problems):
-            self.cost += 1
-            try:
-                posterior = inferred(
-                    problem.with_dispersion(dispersion), self.engine, self.seed + k, starts[k]
-                )
-            except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
-                if self.cost == 1:
-                    raise ProblemError(f"the dispersion cannot be estimated: {error}") from error
+            posterior = self._inferred(problem.with_dispersion(dispersion), k, starts[k])
+            value = -np.inf if posterior is None else self._value(posterior)
+            if posterior is None or not np.isfinite(value):
                 return -np.inf
-            value = self.refine(posterior)
-            if value is None or not posterior.beliefs.has_spread:
-                raise ValueError(
-                    f"{posterior.engine} gives no evidence by which to judge a dispersion: use TiltedEP (the default) or Laplace, or give "
-                    "the dispersion, such as Flocks(5)"
-                )
-            if not posterior.status.good or not np.isfinite(value):
-                return -np.inf
-            kept[k] = {n: np.asarray(v) for n, v in posterior.diagnostics.items() if n in WARM_START}
-            total += float(value)
+            kept.append({n: np.asarray(v) for n, v in posterior.diagnostics.items() if n in WARM_START})
+            total += value
         self.starts, self.level = kept, level
         return total
+
+    def _inferred(self, problem: Problem, k: int, start: Mapping[str, Any] | None) -> Posterior | None:
+        """The k-th problem's posterior; None where the dispersion cannot have made the data."""
+        self.cost += 1
+        try:
+            return inferred(problem, self.engine, self.seed + k, start)
+        except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
+            if self.cost == 1:
+                raise ProblemError(f"the dispersion cannot be estimated: {error}") from error
+            return None
+
+    def _value(self, posterior: Posterior) -> float:
+        """The evidence; −∞ of a run that did not converge."""
+        value = self.refine(posterior)
+        if value is None or not posterior.beliefs.has_spread:
+            raise ValueError(
+                f"{posterior.engine} gives no evidence by which to judge a dispersion: use TiltedEP (the default) or Laplace, or give "
+                "the dispersion, such as Flocks(5)"
+            )
+        return float(value) if posterior.status.good else -np.inf
 
 
 def _level(dispersion: Flocks | Company | None) -> float:

@@ -115,6 +115,12 @@ def _pooled(n: Array, free: Mask) -> tuple[Array, Array, dict[str, float]]:
     return pseudo, going, found
 
 
+def dirichlet_multinomial(k: float, totals: Array, counts: Array, centre: Array) -> float:
+    """log probability of rows with these totals around a centre of strength k, up to a constant, from their entries above zero."""
+    rows = len(totals) * gammaln(k) - gammaln(totals + k).sum()
+    return float(rows + (gammaln(counts + k * centre) - gammaln(k * centre)).sum())
+
+
 def _strength(n: Array, base: Array) -> float:
     """The k that maximises the Dirichlet–multinomial probability of ``n`` around ``base``."""
     from scipy.optimize import minimize_scalar
@@ -128,9 +134,7 @@ def _strength(n: Array, base: Array) -> float:
     at, count = base[seen], n[seen]
 
     def loss(log_k: float) -> float:
-        k = float(np.exp(log_k))
-        rows = len(totals) * gammaln(k) - gammaln(totals + k).sum()
-        return -float(rows + (gammaln(count + k * at) - gammaln(k * at)).sum())
+        return -dirichlet_multinomial(float(np.exp(log_k)), totals, count, at)
 
     ends = (np.log(WEAKEST), np.log(STRONGEST * float(totals.max()) + 1.0))
     found = minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": SEARCH_TOLERANCE})
