@@ -30,6 +30,7 @@ from headcount.engines import Status
 from headcount.engines._engine import Iteration, iterate
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import relative_error
+from headcount.learn._files import saved
 
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
@@ -57,6 +58,7 @@ GOOD_ENOUGH = 1e-2
 """Standard errors from the maximum at which a search that can find no better step counts as converged."""
 
 
+@saved
 @dataclass(frozen=True)
 class Climb:
     """Where a climb stands; everything the next step needs."""
@@ -74,6 +76,7 @@ class Climb:
     """Whether the evidence and its gradient disagreed about the last step by more than is left to climb."""
 
 
+@saved
 @dataclass(frozen=True)
 class Optimum:
     """A maximum that a climb from one of several starts came near to."""
@@ -84,6 +87,7 @@ class Optimum:
     """log evidence + log prior there, by the engine of the fit."""
 
 
+@saved
 @dataclass(frozen=True)
 class ClimbState:
     """A climb with its trace: what a checkpoint holds."""

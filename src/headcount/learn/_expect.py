@@ -18,6 +18,7 @@ from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
 from headcount.individual import follow
 from headcount.learn._family import Family
+from headcount.learn._files import saved
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
 from headcount.population import unit_tables
@@ -154,6 +155,7 @@ def _run_elsewhere(task: EStep) -> Expected:
         return replace(task.run(), posterior=None)
 
 
+@saved
 @dataclass(frozen=True)
 class Evaluation:
     """The evidence and its gradient at some parameters."""

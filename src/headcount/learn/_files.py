@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -26,11 +26,13 @@ from headcount._atomic import replacing
 from headcount.engines import Status
 from headcount.individual import DiscreteModel, MarkovChain, Model
 from headcount.observe import Observation, Problem
+from headcount.population import Company, DispersionEstimate, Flocks
 
 VERSION = 3
 """Of the files: 1 and 2 were written by earlier versions of headcount, with one layout for fits and one for checkpoints."""
 
-Coder = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+Pack = Callable[[Any], Any]
+Coder = tuple[Pack, Pack]
 """(to what JSON can hold, back again); the parts of a list are packed in turn."""
 
 
@@ -81,6 +83,80 @@ _CODERS: dict[str, Coder] = {
 }
 
 
+T = TypeVar("T", bound=type)
+_SAVED: dict[str, type] = {kind.__name__: kind for kind in (Company, DispersionEstimate, Flocks)}
+"""The dataclasses that can be read from a file, by name."""
+
+
+def saved(kind: T) -> T:
+    """Let a dataclass be written to files and read again, but for fields with the metadata ``{"saved": False}``."""
+    _SAVED[kind.__name__] = kind
+    return kind
+
+
+def _template(initial: Any, states: Mapping[Any, tuple[Any, ...]]) -> MarkovChain:
+    """A chain with these times, cells and initial distribution; its transitions are placeholders."""
+    cells = list(states.values())
+    uniform = [np.full((len(a), len(b)), 1 / len(b)) for a, b in itertools.pairwise(cells)]
+    same = all(names == cells[0] for names in cells)
+    matrices = np.full((len(cells[0]), len(cells[0])), 1 / len(cells[0])) if same else uniform
+    return MarkovChain(initial, matrices, times=tuple(states), cells=states)
+
+
+def _object_array(shape: Sequence[int], values: Sequence[Any]) -> Any:
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made.reshape(shape)
+
+
+def data_of(problem: Problem) -> tuple[Any, ...]:
+    """The data of a problem without its model, for comparing fits of different models."""
+    counts = [[s.scope, s.index, s.weights, s.noise] for s in problem.sites]
+    if not problem.tracks:
+        return problem.population, counts
+    tracks = [
+        None if r is None else [r.ids, [[k, *seen] for k, seen in r.seen.items()]] for r in problem.records
+    ]
+    return problem.population, counts, tracks
+
+
+def _noise(pack: Pack, noise: Any) -> Any:
+    return [type(noise).__name__, {f.name: pack(getattr(noise, f.name)) for f in dataclasses.fields(noise)}]
+
+
+def _problem(pack: Pack, problem: Problem) -> Any:
+    together = [] if problem.dispersion is None else [repr(problem.dispersion)]
+    return [pack(problem.model), pack(data_of(problem)), *together]
+
+
+def _chain(pack: Pack, chain: MarkovChain) -> Any:
+    """Its transitions are learned, or part of the parametrisation."""
+    return [pack(chain.initial if chain.initial_known else None), pack(dict(chain.states))]
+
+
+def _for_fingerprints(unpack: Pack, held: Any) -> Any:
+    raise ValueError(f"{held!r} is in no file")
+
+
+_KINDS: dict[str, tuple[type, Callable[[Pack, Any], Any], Callable[[Pack, Any], Any]]] = {
+    "status": (Status, lambda pack, v: v.value, lambda unpack, held: Status(held)),
+    "map": (
+        Mapping,
+        lambda pack, v: [[pack(k), pack(part)] for k, part in v.items()],
+        lambda unpack, held: {unpack(k): unpack(part) for k, part in held},
+    ),
+    "chain": (MarkovChain, _chain, lambda unpack, held: _template(*(unpack(part) for part in held))),
+    "model": (
+        Model,
+        lambda pack, v: pack(dict(v.states)),
+        lambda unpack, held: DiscreteModel(unpack(held)),
+    ),
+    "problem": (Problem, _problem, _for_fingerprints),
+    "noise": (Observation, _noise, _for_fingerprints),
+}
+"""By tag: objects that are written in a way of their own, how, and how they are read; the first that fits serves."""
+
+
 def _is_json(value: Any) -> bool:
     return (
         value is None
@@ -118,8 +194,11 @@ class _Packer:
             value = value.item()
         if _is_json(value):
             return value
-        if isinstance(value, (Status, Mapping, list, Model, Problem, Observation)):
-            return self._object(value)
+        if isinstance(value, list):
+            return [self.pack(part) for part in value]
+        for tag, (kind, packed, _) in _KINDS.items():
+            if isinstance(value, kind):
+                return {tag: packed(self.pack, value)}
         name = _coder_name(type(value))
         if name is not None:
             return {name: [self.pack(part) for part in _CODERS[name][0](value)]}
@@ -127,27 +206,9 @@ class _Packer:
             return self._dataclass(value)
         return self._array(value)
 
-    def _object(self, value: Any) -> Any:
-        if isinstance(value, Status):
-            return {"status": value.value}
-        if isinstance(value, Mapping):
-            return {"map": [[self.pack(k), self.pack(v)] for k, v in value.items()]}
-        if isinstance(value, list):
-            return [self.pack(part) for part in value]
-        if isinstance(value, MarkovChain):  # its transitions are learned, or part of the parametrisation
-            initial = value.initial if value.initial_known else None
-            return {"chain": [self.pack(initial), self.pack(dict(value.states))]}
-        if isinstance(value, Model):
-            return {"model": self.pack(dict(value.states))}
-        if isinstance(value, Problem):
-            together = [] if value.dispersion is None else [repr(value.dispersion)]
-            return {"problem": [self.pack(value.model), self.pack(data_of(value)), *together]}
-        fields = {f.name: self.pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"noise": [type(value).__name__, fields]}
-
     def _dataclass(self, value: Any) -> Any:
         name = type(value).__name__
-        if self.strict and name not in _classes():
+        if self.strict and name not in _SAVED:
             raise ValueError(f"a {name} cannot be written: save the numbers you need from the fit")
         fields = [f for f in dataclasses.fields(value) if f.init and f.metadata.get("saved", True)]
         return {name: {f.name: self.pack(getattr(value, f.name)) for f in fields}}
@@ -167,39 +228,6 @@ class _Packer:
         return {"array": key}
 
 
-def _classes() -> dict[str, type]:
-    """The dataclasses that can be read from a file, by name."""
-    from headcount.learn._climb import Climb, ClimbState, Optimum
-    from headcount.learn._expect import Evaluation
-    from headcount.learn._forecast import LastCounts
-    from headcount.learn._information import Direction, Information
-    from headcount.learn._objective import Objective
-    from headcount.learn._parametrisation import (
-        LearnInitial,
-        LearnRate,
-        LogisticChain,
-        LogLinear,
-        TabularChain,
-    )
-    from headcount.learn._result import Fit
-    from headcount.learn._steps import Periodic
-    from headcount.population import Company, DispersionEstimate, Flocks
-
-    found: tuple[type, ...] = (
-        Climb,
-        ClimbState,
-        Optimum,
-        Evaluation,
-        LastCounts,
-        Direction,
-        Information,
-        Objective,
-    )
-    found += (Company, DispersionEstimate, Flocks)
-    found += (LearnInitial, LearnRate, LogisticChain, LogLinear, TabularChain, Periodic, Fit)
-    return {kind.__name__: kind for kind in found}
-
-
 def _unpack(packed: Any, arrays: Mapping[str, Any], known: Sequence[Any]) -> Any:
     """The value that `_Packer` packed."""
 
@@ -211,46 +239,15 @@ def _unpack(packed: Any, arrays: Mapping[str, Any], known: Sequence[Any]) -> Any
     if not isinstance(packed, dict):
         return packed
     ((tag, held),) = packed.items()
-    builders: dict[str, Callable[[], Any]] = {
-        "array": lambda: arrays[held],
-        "known": lambda: known[held],
-        "status": lambda: Status(held),
-        "map": lambda: {unpack(k): unpack(v) for k, v in held},
-        "model": lambda: DiscreteModel(unpack(held)),
-        "chain": lambda: _template(*(unpack(part) for part in held)),
-        "objects": lambda: _object_array(held[0], [unpack(part) for part in held[1]]),
-    }
-    if tag in builders:
-        return builders[tag]()
+    if tag in {"array", "known"}:
+        return arrays[held] if tag == "array" else known[held]
+    if tag in _KINDS:
+        return _KINDS[tag][2](unpack, held)
     if tag in _CODERS:
         return _CODERS[tag][1]([unpack(part) for part in held])
-    return _classes()[tag](**{name: unpack(value) for name, value in held.items()})
-
-
-def _template(initial: Any, states: Mapping[Any, tuple[Any, ...]]) -> MarkovChain:
-    """A chain with these times, cells and initial distribution; its transitions are placeholders."""
-    cells = list(states.values())
-    uniform = [np.full((len(a), len(b)), 1 / len(b)) for a, b in itertools.pairwise(cells)]
-    same = all(names == cells[0] for names in cells)
-    matrices = np.full((len(cells[0]), len(cells[0])), 1 / len(cells[0])) if same else uniform
-    return MarkovChain(initial, matrices, times=tuple(states), cells=states)
-
-
-def _object_array(shape: Sequence[int], values: Sequence[Any]) -> Any:
-    made = np.empty(len(values), dtype=object)
-    made[:] = values
-    return made.reshape(shape)
-
-
-def data_of(problem: Problem) -> tuple[Any, ...]:
-    """The data of a problem without its model, for comparing fits of different models."""
-    counts = [[s.scope, s.index, s.weights, s.noise] for s in problem.sites]
-    if not problem.tracks:
-        return problem.population, counts
-    tracks = [
-        None if r is None else [r.ids, [[k, *seen] for k, seen in r.seen.items()]] for r in problem.records
-    ]
-    return problem.population, counts, tracks
+    if tag == "objects":
+        return _object_array(held[0], [unpack(part) for part in held[1]])
+    return _SAVED[tag](**{name: unpack(value) for name, value in held.items()})
 
 
 def fingerprint(*parts: Any) -> str:

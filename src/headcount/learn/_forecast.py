@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._types import Array
+from headcount.learn._files import saved
 from headcount.population import Dispersion, step_moments
 from headcount.posterior._interval import count_quantile
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+@saved
 @dataclass(frozen=True)
 class LastCounts:
     """What is known of a chain's last counts."""

@@ -24,6 +24,7 @@ from headcount._types import Array
 from headcount.learn._climb import usable
 from headcount.learn._components import Initial
 from headcount.learn._expect import Evaluation, Expectation
+from headcount.learn._files import saved
 from headcount.learn._objective import NULL_SHARE, scaled_eigen
 
 FIRST_STEP = 0.1
@@ -56,6 +57,7 @@ SMALLEST_NAMED = 0.1
 """Smallest share of a direction's largest coefficient that is named."""
 
 
+@saved
 @dataclass(frozen=True)
 class Direction:
     """A combination of parameters that the data do not determine, with the reason."""
@@ -69,6 +71,7 @@ class Direction:
         return f"{what}: {self.reason}"
 
 
+@saved
 @dataclass(frozen=True)
 class Information:
     """What the data say about the parameters near the estimate.

@@ -18,6 +18,7 @@ from scipy.linalg import block_diag
 
 from headcount._types import Array
 from headcount.learn._family import Component, Family
+from headcount.learn._files import saved
 from headcount.observe import ProblemError
 
 NULL_SHARE = 1e-10
@@ -58,6 +59,7 @@ def pseudo_solve(matrix: Array, v: Array) -> Array:
     return scaled @ ((scaled.T @ v).T / values[kept]).T
 
 
+@saved
 @dataclass(frozen=True)
 class Objective:
     """Q at given statistics: by problem, the table that each component learns from."""

@@ -17,6 +17,7 @@ from headcount.checks import attempt, brief, finite_number, instance, is_sequenc
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
 from headcount.learn._components import Initial, Matrices, Moves, Potentials, Rate, Weights, with_transitions
 from headcount.learn._family import Component, Family
+from headcount.learn._files import saved
 from headcount.learn._pooling import Pooling
 from headcount.learn._steps import basis_values, class_index, classes_of
 from headcount.observe import Poisson, Problem, ProblemError
@@ -68,6 +69,7 @@ class _Weight(NamedTuple):
     """Whether it is a class's deviation from the common weight, whose spread is learned."""
 
 
+@saved
 @dataclass(frozen=True, eq=False)
 class LogisticChain(Parametrisation):
     """P_t(i, j) = exp(w_t·f_t(i, j)) / Z_t(i): a chain whose transitions follow features by weights.
@@ -233,6 +235,7 @@ class LogisticChain(Parametrisation):
         return rows, kinds.reshape(-1), ["" if name == "1" else f"·{name}" for name in names]
 
 
+@saved
 @dataclass(frozen=True, eq=False)
 class TabularChain(Parametrisation):
     """P(i, j) itself, every entry free but for zeros and fixed ones.
@@ -381,6 +384,7 @@ class TabularChain(Parametrisation):
         return free, fixed
 
 
+@saved
 @dataclass(frozen=True, eq=False)
 class LogLinear(Parametrisation):
     """p(x) ∝ exp(o(x) + Σ_k w_k Σ_scopes f_k(x_scope)): weights of features on any junction tree.
@@ -512,6 +516,7 @@ class Also(Parametrisation):
         return self.parametrisation.check(problem)
 
 
+@saved
 @dataclass(frozen=True, eq=False)
 class LearnRate(Also):
     """Another parametrisation, and the rate λ of its Poisson observations: y ~ Poisson(λ r n).
@@ -540,6 +545,7 @@ class LearnRate(Also):
         return problems
 
 
+@saved
 @dataclass(frozen=True)
 class LearnInitial(Parametrisation):
     """The initial distribution of a chain whose transitions are known; flat prior."""

@@ -18,7 +18,7 @@ from headcount.individual import MarkovChain, Model
 from headcount.learn._climb import Optimum
 from headcount.learn._components import Moves, Weights
 from headcount.learn._family import Family, Natural, interval, standard_errors
-from headcount.learn._files import read, write
+from headcount.learn._files import read, saved, write
 from headcount.learn._forecast import Forecast, LastCounts, axis_labels, forecast
 from headcount.learn._information import Direction, Information
 from headcount.learn._parametrisation import (
@@ -60,6 +60,7 @@ MOST_SOLVES = 400
 """Cells up to which the covariance of the last counts is kept without matrices: a second or two of solves."""
 
 
+@saved
 @dataclass(frozen=True, eq=False)
 class Fit:
     """Parameters learned from counts.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headcount._types import Array
 from headcount.checks import brief, finite_number, is_sequence, numbers, whole_number
 from headcount.errors import ModelError
+from headcount.learn._files import saved
 
 WEEKS = 52
 """Weeks of a cyclic year: days 365 and 366 belong to week 52, so that every year has the same weeks."""
@@ -139,6 +140,7 @@ def class_index(by: Any, times: Sequence[Hashable], classes: Sequence[Hashable])
     return np.array([place[label] for label in labels], dtype=np.intp)
 
 
+@saved
 @dataclass(frozen=True)
 class Periodic:
     """1, cos(2πh t/period), sin(2πh t/period), h = 1 … harmonics: weights that come round again.
