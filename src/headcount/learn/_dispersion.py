@@ -121,7 +121,7 @@ class Peak:
 
     def _measured(self, top: float, curvature: float) -> tuple[float, float]:
         """The same by steps of one standard error: a parabola through far points has another top and another curvature."""
-        for _ in range(MOST_MEASURED):
+        for trial in range(MOST_MEASURED):
             step = float(np.clip(1.0 / np.sqrt(max(curvature, 1e-12)), SHORTEST, LONGEST))
             middle = max(top, self.low + step)
             better, curvature = self._parabola(middle - step, middle, middle + step)
@@ -130,7 +130,7 @@ class Peak:
             far, wide = abs(better - top) > 0.5 * step, step > 2 * max(curvature**-0.5, SHORTEST)
             if far or abs(better - middle) <= step:
                 top = float(np.clip(better, self.low, self.high))
-            if not (far or wide):
+            if not wide and (trial or not far):  # twice where the top moved
                 break
         return top, curvature if curvature > FLAT else 0.0
 
