@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._device import issparse
 from headcount._types import Index, Scope
 
 Values = NDArray[Any]
@@ -107,4 +108,10 @@ class Domain:
 
 def dense(table: Any) -> Values:
     """The table as an array, whether it was sparse or not."""
-    return table.toarray() if sparse.issparse(table) else np.asarray(table)
+    return (
+        table.toarray()
+        if issparse(table)
+        else table
+        if hasattr(table, "__array_function__")
+        else np.asarray(table)
+    )

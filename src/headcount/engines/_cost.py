@@ -23,7 +23,8 @@ from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
 from headcount.observe import Poisson
 from headcount.structure import kind_of
-from headcount.structure._variance_draws import block_width
+from headcount.structure._draws_in_arrays import NOISE_AT_ONCE
+from headcount.structure._variance_draws import WIDEST, block_width
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine
@@ -72,6 +73,9 @@ KEPT_BYTES, KEPT_DRAWS = 256_000_000, 1000
 """The samplers' own limits on kept configurations (bytes) and node tables per chain."""
 RATIO_ENTRIES = 8_000_000
 """Up to here the samplers tabulate Poisson's likelihood ratios too."""
+STORED_SPARSE, FLOW_TABLES, NOISE_COPIES = 3, 5, 4
+"""On a device: numbers per move of a sparse matrix (value, position, origin), tables of one step beside the sums of all steps' flows, and
+arrays of noise at once. Counted in the code; held against the peak of a run by ``benchmarks/gpu.py``."""
 OTHER_TABLES = 3
 """Tables that any other engine holds at once; not measured."""
 WRITING_BYTES = 20_000_000
@@ -148,9 +152,30 @@ def without_matrices(problem: Problem, engine: Engine) -> bool:
     return kind_of(problem.model.rooted(), getattr(engine, "structure", "tree")) == "matrix-free"
 
 
+def device_memory_of(problem: Problem, engine: Engine) -> int:
+    """Bytes of a device's memory that an engine takes at the peak of inference, about; zero of one that takes none."""
+    run, tree = _as_any(engine), problem.model.rooted()
+    if getattr(run, "device", "cpu") == "cpu" or tree is None:
+        return 0
+    steps = {id(m): m for m in tree.transitions[1:]}.values()
+    moves = [int(m.size) for m in steps]
+    held = sum(n * (STORED_SPARSE if hasattr(m, "nnz") else 1) for n, m in zip(moves, steps, strict=True))
+    if run.name not in SWEEPS:
+        return int(BYTES * (held + HELD_PER_CELL * _cells(problem)))
+    largest = max(moves, default=0)
+    flows = sizes(problem).tables + FLOW_TABLES * largest
+    noise = NOISE_COPIES * WIDEST * largest
+    noise = noise if is_sparse(problem) else min(NOISE_COPIES * NOISE_AT_ONCE, noise)
+    return int(BYTES * (held + flows + noise + COLUMNS * _cells(problem) * block_width(_cells(problem))))
+
+
 def memory_of(problem: Problem, engine: Engine) -> int:
-    """Bytes an engine takes at the peak of inference, about."""
+    """Bytes an engine takes at the peak of inference, about; of the computer's own memory, where it runs on a device."""
     found, run = sizes(problem), _as_any(engine)
+    if getattr(run, "device", "cpu") != "cpu":
+        seen = sum(len(site) for site in problem.sites)
+        grids = GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
+        return BYTES * (COUNT_HELD * seen + grids + HELD_PER_CELL * _cells(problem))
     if without_matrices(problem, engine):
         cells, seen = _cells(problem), sum(len(site) for site in problem.sites)
         width = min(block_width(cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount import memory
+from headcount import _device, memory
 from headcount.engines._auto import Auto, Choice, select
-from headcount.engines._cost import memory_of
+from headcount.engines._cost import device_memory_of, memory_of
 from headcount.engines._engine import Engine, require_dispersion
 from headcount.engines._reduce import answer
 from headcount.engines.exact._enumerate import Enumerate
@@ -106,6 +106,9 @@ def infer(
         run.name,
         remedy="merge cells, take fewer times or use MAP (no uncertainty)",
     )
+    device = _device.find_device(getattr(run, "device", "cpu"))
+    if device is not None:
+        _device.require(device, device_memory_of(problem.core, run), run.name)
     outcome = answer(run, problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
     outcome.info["chosen"] = choice
     if isinstance(rng, (int, np.integer)):

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from headcount.individual import FactoredTree, RootedTree
+from headcount._device import Device, host
+from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
 from headcount.population import Flocks, ToEstimate
 from headcount.tables import dense
@@ -36,12 +37,20 @@ class Tilts:
     """The tilts of one problem's model, addressed by its sites."""
 
     problem: Problem
+    device: Device | None = None
+    """Where a chain's or tree's law is; None for NumPy's arrays."""
 
     @cached_property
     def tree(self) -> RootedTree | None:
         """The model as a rooted tree, where it is one, with the dispersion of its steps; rho is read at the prior's counts."""
         problem, tree = self.problem, self.problem.model.rooted()
         dispersion = problem.dispersion
+        if self.device is not None:
+            if tree is None or problem.disperses:
+                raise ModelError(
+                    "a device solves chains and trees of independent individuals, and this problem is another: leave device out (the CPU)"
+                )
+            return tree.on(self.device)
         if tree is None or dispersion is None or not problem.disperses:
             return tree
         assert not isinstance(dispersion, ToEstimate)
@@ -92,15 +101,19 @@ class Tilts:
         if edges is None:
             gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
             if self.grid is not None:
-                flat = beliefs.ravel() if isinstance(beliefs, np.ndarray) else np.concatenate(beliefs)
+                flat = beliefs.ravel() if isinstance(beliefs, np.ndarray) else host(np.concatenate(beliefs))
                 return gain, flat[self.grid]
-            return gain, _join([s.margin(beliefs[tree.index[s.scope[0]]]) for s in self.problem.sites])
+            return gain, _join([s.margin(host(beliefs[tree.index[s.scope[0]]])) for s in self.problem.sites])
         law, gain = self._rooted(tree, nodes, edges)
         return gain, self.margins(law)
 
     def model(self, g: Array) -> tuple[Model, float]:
         """The tilted model and A(θ+g) − A(θ)."""
         model, c = self.problem.model, self.flock
+        if self.device is not None:
+            law, gain = self.law(g, in_factors=True)
+            assert isinstance(law, FactoredTree)
+            return type(model).from_rooted(law.at_home().rooted(), model.states), gain  # type: ignore[attr-defined]
         if c is None:
             assert self.tree is not None
             tree, gain = self._rooted(self.tree, *self._potentials(self.tree, g))
@@ -127,14 +140,15 @@ class Tilts:
         sites = self.problem.sites
         if isinstance(law, FactoredTree):
             if self.grid is not None:
-                return np.concatenate(law.marginals)[self.grid]
+                return np.asarray(host(np.concatenate(law.marginals))[self.grid])
+            law = law if self.device is None else law.at_home()
             return _join([_factored_margin(law, s) for s in sites])
         if not isinstance(law, RootedTree):
             return _join([s.margin(law.marginal(s.scope).ravel()) for s in sites])
         beliefs = node_marginals(law)
         if self.grid is not None:
-            return np.concatenate(beliefs)[self.grid]
-        return _join([s.margin(_table(law, beliefs, s).ravel()) for s in sites])
+            return np.asarray(host(np.concatenate(beliefs))[self.grid])
+        return _join([s.margin(host(_table(law, beliefs, s)).ravel()) for s in sites])
 
     def _rooted(self, tree: RootedTree, nodes: object, edges: object) -> tuple[RootedTree, float]:
         gain, initial, transitions = tilted(tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
@@ -184,4 +198,4 @@ def _table(tree: RootedTree, beliefs: Sequence[Array], site: Site) -> Array:
     if not place.edge:
         return beliefs[place.node]
     above = beliefs[tree.parents[place.node]]
-    return np.asarray(place.turn(above[:, None] * dense(tree.transitions[place.node])))
+    return place.turn(above[:, None] * dense(tree.transitions[place.node]))

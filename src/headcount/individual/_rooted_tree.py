@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._device import Device, issparse
 from headcount.errors import ModelError
 from headcount.individual._junction_tree import JunctionTree
 
@@ -132,10 +133,24 @@ class RootedTree:
     initial: NDArray[np.float64]
     transitions: tuple[Matrix, ...]
     phi: tuple[NDArray[np.float64], ...] | None = None
+    device: Device | None = None
+    """Where initial law and transitions are, if they are not NumPy's."""
+    home: RootedTree | None = None
+    """Of a tree on a device: the one of NumPy's arrays that was put there."""
+
+    def on(self, device: Device) -> RootedTree:
+        """The same tree with its law on a device; equal steps stay one matrix."""
+        placed = {id(m): device.put(m) for m in self.transitions[1:]}
+        steps = (None, *(placed[id(m)] for m in self.transitions[1:]))
+        return RootedTree(
+            self.variables, self.parent, device.put(self.initial), steps, self.phi, device, self
+        )
 
     def with_law(self, initial: NDArray[np.float64], transitions: Sequence[Matrix]) -> RootedTree:
         """The same tree with another law of the individual, its dispersion kept."""
-        return RootedTree(self.variables, self.parent, initial, tuple(transitions), self.phi)
+        return RootedTree(
+            self.variables, self.parent, initial, tuple(transitions), self.phi, self.device, self.home
+        )
 
     @cached_property
     def undispersed(self) -> RootedTree:
@@ -166,7 +181,7 @@ class RootedTree:
     @cached_property
     def is_sparse(self) -> tuple[bool, ...]:
         """Whether each transition matrix is sparse."""
-        return tuple(bool(sparse.issparse(matrix)) for matrix in self.transitions)
+        return tuple(issparse(matrix) for matrix in self.transitions)
 
     @cached_property
     def is_chain(self) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._device import host, issparse, namespace, on_host, row_of_entries
 from headcount.errors import ModelError
 from headcount.individual._rooted_tree import Matrix, Packed, RootedTree
 
@@ -44,6 +45,8 @@ class _UnderflowError(Exception):
 
 def node_marginals(tree: RootedTree) -> tuple[NDArray[np.float64], ...]:
     """mu_v = P_vᵀ mu_u, from the root down."""
+    if isinstance(tree.transitions, ScaledSteps):
+        return tuple(tree.transitions.law.marginals)
     found = [tree.initial]
     for v in range(1, len(tree.parents)):
         matrix, above = tree.transitions[v], found[tree.parents[v]]
@@ -84,7 +87,9 @@ def node_beliefs(
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
-        return _node_beliefs_log(tree, potentials, edge_potentials)
+        log_partition, found = _node_beliefs_log(tree.home or tree, potentials, edge_potentials)
+        xp = namespace(tree.initial)
+        return log_partition, [xp.asarray(belief) for belief in found]
     belief = tree.initial * weights[0]
     total = belief.sum()
     beliefs = [belief / total]
@@ -117,15 +122,14 @@ def tilted(
     try:
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
-        return _tilted_log(tree, potentials, edge_potentials)
+        return _tilted_log_there(tree, potentials, edge_potentials)
     belief = tree.initial * weights[0]
     total = belief.sum()
     transitions: list[Matrix] = [None]
     for v in range(1, len(tree.parents)):
-        dead = messages[v] == 0.0
-        inverse = np.divide(1.0, messages[v], out=np.zeros_like(messages[v]), where=~dead)
+        inverse = _ratio(np.ones_like(messages[v]), messages[v])
         transitions.append(
-            _keep_dead_rows(_scaled(kernels[v], inverse, weights[v]), tree.transitions[v], dead)
+            _keep_dead_rows(scaled(kernels[v], inverse, weights[v]), tree.transitions[v], messages[v] == 0.0)
         )
     return log_scale + math.log(total), belief / total, transitions
 
@@ -158,10 +162,50 @@ class FactoredTree:
     @classmethod
     def of(cls, tree: RootedTree) -> FactoredTree:
         """A tree as it is."""
-        ones = {n: np.ones(n) for n in {*tree.sizes}}
-        rows = [np.empty(0), *(ones[tree.sizes[u]] for u in tree.parents[1:])]
+        xp = namespace(tree.initial)
+        ones = {n: xp.ones(n) for n in {*tree.sizes}}
+        rows = [tree.initial[:0], *(ones[tree.sizes[u]] for u in tree.parents[1:])]
         columns = [ones[n] for n in tree.sizes]
         return cls(tree, tree.initial, tree.transitions, rows, columns, node_marginals(tree))
+
+    def rooted(self) -> RootedTree:
+        """The tilted tree, whose transitions are made one at a time, when they are asked for."""
+        made = self.tree.with_law(self.initial, ())
+        held = {"transitions": ScaledSteps(self), "sizes": self.tree.sizes, "is_sparse": self.tree.is_sparse}
+        for name, value in held.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def at_home(self) -> FactoredTree:
+        """The same law in NumPy's arrays; kernels that are still the tree's own are the ones that it was made from."""
+        tree = self.tree.home or self.tree
+        mine = {id(there): here for there, here in zip(self.tree.transitions, tree.transitions, strict=True)}
+        kernels = [None, *(mine[id(k)] if id(k) in mine else host(k) for k in self.kernels[1:])]
+        rows, columns, marginals = (
+            [host(x) for x in part] for part in (self.rows, self.columns, self.marginals)
+        )
+        return FactoredTree(tree, host(self.initial), kernels, rows, columns, marginals)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledSteps(Sequence[Any]):
+    """Transitions of a tilted tree in factors. Large maps have no room for one matrix per step."""
+
+    law: FactoredTree
+
+    def __len__(self) -> int:
+        return len(self.law.kernels)
+
+    def __getitem__(self, v: Any) -> Any:
+        if isinstance(v, slice):
+            return [self[k] for k in range(*v.indices(len(self)))]
+        matrix = self.law.kernels[v]
+        if matrix is None:
+            return None
+        rows = self.law.rows[v]
+        return _keep_dead_rows(
+            scaled(matrix, rows, self.law.columns[v]), self.law.tree.transitions[v], rows == 0.0
+        )
 
 
 def factored(
@@ -180,7 +224,7 @@ def factored(
             belief = tree.initial * weights[0]
             total = belief.sum()
             initial = belief / total
-            beliefs, rows = [initial], [np.empty(0)]
+            beliefs, rows = [initial], [initial[:0]]
             for v in range(1, len(tree.parents)):
                 rows.append(_ratio(np.ones_like(messages[v]), messages[v]))
                 flow = beliefs[tree.parents[v]] * rows[v]
@@ -260,7 +304,9 @@ def _rescale(product: Vector, before: Vector, message: Vector, kernel: Matrix, b
     if not top > SMALL:
         raise _UnderflowError
     suspect = (message < SMALL) | ((product < SMALL) & (before > 0.0))
-    if suspect.any() and np.any(((kernel > 0) @ (below > 0.0).astype(np.float64))[suspect] > 0.0):
+    if suspect.any() and np.any(
+        ((kernel > 0).astype(np.float64) @ (below > 0.0).astype(np.float64))[suspect] > 0.0
+    ):
         raise _UnderflowError
     product /= top
     return math.log(top)
@@ -268,18 +314,19 @@ def _rescale(product: Vector, before: Vector, message: Vector, kernel: Matrix, b
 
 def _node_weights(tree: RootedTree, potentials: Potentials) -> tuple[list[Vector], float]:
     """exp(g_v − max g_v) for every node, and the sum of the maxima."""
+    xp = namespace(tree.initial)
     if potentials is None:
-        return [np.ones(size) for size in tree.sizes], 0.0
+        return [xp.ones(size) for size in tree.sizes], 0.0
     if isinstance(potentials, np.ndarray) and potentials.ndim == 2:
         top = potentials.max(axis=1, keepdims=True)
-        return list(_centred_weights(potentials, top)), float(top.sum())
+        return list(xp.asarray(_centred_weights(potentials, top))), float(top.sum())
     weights, shift = [], 0.0
     for size, g in zip(tree.sizes, potentials, strict=True):
         if g is None:
-            weights.append(np.ones(size))
+            weights.append(xp.ones(size))
         else:
             largest = g.max()
-            weights.append(_centred_weights(g, largest))
+            weights.append(xp.asarray(_centred_weights(g, largest)))
             shift += float(largest)
     return weights, shift
 
@@ -306,6 +353,7 @@ def _kernels(
         if edge_potentials[v] is None:
             continue
         values, g = _aligned(kernels[v], edge_potentials[v])
+        g = namespace(values).asarray(g)
         top = float(g.max())
         if not math.isfinite(top):
             raise _UnderflowError
@@ -319,45 +367,47 @@ def _kernels(
 
 def _aligned(matrix: Matrix, potential: Matrix) -> tuple[Vector, Vector]:
     """The values of a matrix (its stored entries when sparse) and the potential at the same places."""
-    if not sparse.issparse(matrix):
-        return matrix, (potential.toarray() if sparse.issparse(potential) else potential)
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    return matrix.data, np.asarray(potential[rows, matrix.indices]).ravel()
+    if not issparse(matrix):
+        return matrix, (potential.toarray() if issparse(potential) else potential)
+    where = host(row_of_entries(matrix)), host(matrix.indices)
+    return matrix.data, np.asarray(potential[where]).ravel()
 
 
 def _like(matrix: Matrix, values: Vector) -> Matrix:
     """`values` in the place of the entries of `matrix`."""
-    if not sparse.issparse(matrix):
+    if not issparse(matrix):
         return values
-    return sparse.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return type(matrix)((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _ratio(a: Vector, b: Vector) -> Vector:
     """A / b with 0/0 = 0."""
     if b.min() > 0.0:
         return a / b
-    return np.divide(a, b, out=np.zeros_like(a), where=b > 0.0)
+    held = b > 0.0
+    return np.where(held, a / np.where(held, b, 1.0), 0.0)
 
 
-def _scaled(matrix: Matrix, rows: Vector, columns: Vector) -> Matrix:
+def scaled(matrix: Matrix, rows: Vector, columns: Vector) -> Matrix:
     """diag(rows) M diag(columns)."""
-    if not sparse.issparse(matrix):
-        from headcount.individual._compiled_passes import scale
+    if issparse(matrix):
+        return _like(matrix, rows[row_of_entries(matrix)] * matrix.data * columns[matrix.indices])
+    if not on_host(matrix):
+        return rows[:, None] * matrix * columns
+    from headcount.individual._compiled_passes import scale
 
-        made = np.empty(matrix.shape)
-        scale(matrix, rows, columns, made)
-        return made
-    return _like(matrix, np.repeat(rows, np.diff(matrix.indptr)) * matrix.data * columns[matrix.indices])
+    made = np.empty(matrix.shape)
+    scale(matrix, rows, columns, made)
+    return made
 
 
 def _keep_dead_rows(matrix: Matrix, old: Matrix, dead: NDArray[np.bool_]) -> Matrix:
     """`matrix` with the rows in `dead` taken from `old`."""
     if not dead.any():
         return matrix
-    if not sparse.issparse(matrix):
-        matrix[dead] = old[dead]
-        return matrix
-    return _like(matrix, np.where(np.repeat(dead, np.diff(matrix.indptr)), old.data, matrix.data))
+    if not issparse(matrix):
+        return np.where(dead[:, None], old, matrix)
+    return _like(matrix, np.where(dead[row_of_entries(matrix)], old.data, matrix.data))
 
 
 # The same in log space. With dispersion phi_i of the row i of a step, the message of a party that moves together is
@@ -435,6 +485,17 @@ def _tilted_log(
         values = np.exp(log_terms[v] - _by_row(matrix, _finite(total)))
         transitions.append(_keep_dead_rows(_like(matrix, values), matrix, dead))
     return log_partition / phi, np.exp(belief - log_partition), transitions
+
+
+def _tilted_log_there(
+    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
+) -> tuple[float, Vector, list[Matrix]]:
+    """As `_tilted_log`; of a tree on a device it is done at home, and the law put back there."""
+    if tree.home is None or tree.device is None:
+        return _tilted_log(tree, potentials, edge_potentials)
+    gain, initial, transitions = _tilted_log(tree.home, potentials, edge_potentials)
+    made = tree.home.with_law(initial, transitions).on(tree.device)
+    return gain, made.initial, list(made.transitions)
 
 
 def _node_beliefs_log(

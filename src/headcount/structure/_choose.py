@@ -41,6 +41,10 @@ def kind_of(tree: RootedTree | None, wanted: str) -> Kind:
     ModelError
         When "matrix-free" is wanted and cannot serve, with the reason.
     """
+    if tree is not None and tree.device is not None:
+        if wanted == "tree":
+            raise ModelError('structure="tree" is not solved on a device: leave structure or device out')
+        wanted = "matrix-free"
     if wanted == "tree":
         return "tree"
     why = refusal(tree)

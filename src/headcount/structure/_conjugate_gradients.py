@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from headcount._device import host, namespace, on_host
 from headcount.structure._gaussian_tree import NotPositiveDefinite
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class System:
             out[:] = rows @ ((prior.pulls(found) - found.mean) * prior.expected[:, None])
             out *= self.scale[:, None]
             out += self.over[:, None] * x
-            return np.einsum("ij,ij->j", x, out)
+            return dots(x, out)
         from headcount.structure._matrix_free_kernels import read, spread
 
         spread(rows.indptr, rows.indices, rows.data, self.scale, x, work)
@@ -141,11 +142,36 @@ class System:
         )
 
 
+def dots(a: Array, b: Array) -> Array:
+    """The columns' products, as NumPy's: numbers by column steer the iteration, and stay on the host."""
+    return np.einsum("ij,ij->j", a, b) if on_host(a) else np.asarray(host((a * b).sum(axis=0)))
+
+
+def _advance(x: Array, residual: Array, way: Array, image: Array, length: Array) -> Array:
+    """x += length · way, residual −= length · image, in place; the columns' ‖residual‖²."""
+    if on_host(x):
+        from headcount.structure._matrix_free_kernels import advance
+
+        return np.asarray(advance(x, residual, way, image, length))
+    x += length * way
+    residual -= length * image
+    return dots(residual, residual)
+
+
+def _turn(way: Array, residual: Array, turn: Array) -> None:
+    """way = residual + turn · way, in place."""
+    if on_host(way):
+        from headcount.structure._matrix_free_kernels import turn_way
+
+        turn_way(way, residual, turn)
+    else:
+        way *= turn
+        way += residual
+
+
 def conjugate(system: System, right: Array, stop: Stop, start: Array | None = None) -> Solved:
     """A⁻¹ right, all columns at once, from zero or from ``start``."""
-    from headcount.structure._matrix_free_kernels import advance, turn_way
-
-    size = np.einsum("ij,ij->j", right, right)
+    xp, size = namespace(right), dots(right, right)
     image = np.empty_like(right)
     if start is None:
         x, residual, rho = np.zeros_like(right), right.copy(), size.copy()
@@ -153,7 +179,7 @@ def conjugate(system: System, right: Array, stop: Stop, start: Array | None = No
         x = start.copy()
         system.times(x, image)
         residual = right - image
-        rho = np.einsum("ij,ij->j", residual, residual)
+        rho = dots(residual, residual)
     target = np.maximum(max(stop.relative, ROUNDING) ** 2 * size, stop.absolute**2)
     target = np.maximum(target, np.minimum(stop.gain**2 * rho, stop.loosest**2 * size))
     way = residual.copy()
@@ -167,10 +193,10 @@ def conjugate(system: System, right: Array, stop: Stop, start: Array | None = No
         flat = live & ~(curvature > 0)  # a direction that redundant exact counts leave empty: rounding
         live &= ~flat
         length = np.where(live, rho / np.where(live, curvature, 1.0), 0.0)
-        new = advance(x, residual, way, image, length)
+        new = _advance(x, residual, way, image, xp.asarray(length))
         old, rho = rho, np.where(live, new, np.where(flat, 0.0, rho))
         turn = np.where(live, rho / np.where(live, old, 1.0), 0.0)
-        turn_way(way, residual, turn)
+        _turn(way, residual, xp.asarray(turn))
         lengths.append(length)
         turns.append(turn)
     raise FloatingPointError(NOT_SOLVED)
@@ -187,24 +213,24 @@ def of_any_sign(covariance: Callable[[Array], Array], tau: Array, right: Array, 
     NotPositiveDefinite
         If it is not.
     """
-    t = tau[:, None]
+    t, xp = tau[:, None], namespace(right)
     q, residual = np.zeros_like(right), right.copy()
     z = covariance(residual)
-    way_q, way_y, rho = residual.copy(), z, (residual * z).sum(axis=0)
+    way_q, way_y, rho = residual.copy(), z, dots(residual, z)
     target = np.maximum(tolerance**2, ROUNDING**2 * rho)
     for _ in range(MOST_ITERATIONS):
         live = rho > target
         if not live.any():
             return q
         image = way_q + t * way_y
-        curvature = (way_y * image).sum(axis=0)
+        curvature = dots(way_y, image)
         if (curvature[live] <= 0).any():
             raise NotPositiveDefinite
-        length = np.where(live, rho / np.where(live, curvature, 1.0), 0.0)
+        length = xp.asarray(np.where(live, rho / np.where(live, curvature, 1.0), 0.0))
         q += length * way_q
         residual -= length * image
         z = covariance(residual)
-        old, rho = rho, np.where(live, (residual * z).sum(axis=0), rho)
-        turn = np.where(live, rho / np.where(live, old, 1.0), 0.0)
+        old, rho = rho, np.where(live, dots(residual, z), rho)
+        turn = xp.asarray(np.where(live, rho / np.where(live, old, 1.0), 0.0))
         way_q, way_y = residual + turn * way_q, z + turn * way_y
     raise FloatingPointError(NOT_SOLVED)

@@ -27,6 +27,7 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from headcount import memory
+from headcount._device import host, issparse, on_host
 from headcount._linalg import threads_for
 from headcount.checks import instance
 from headcount.individual import FactoredTree, ModelError, RootedTree
@@ -71,6 +72,13 @@ LOOKED_AT = 5
 """Steps whose flows are asked whether they need more draws."""
 NEARLY = 1.05
 """Draws for which another block is made, as a multiple of those there are: 5 % more improve the error by 2.5 %."""
+LARGEST_ERROR = 0.125
+"""Relative error of any flow's sd above which pulls alone do not give its variance: what 32 draws of anything have."""
+SWEPT_ERROR = 0.002
+"""Relative error of flows' sds that the draws of sweeps leave through the centre, whatever the final draws: .0007 to .0017 (rms) on the
+maps of the tests, at flows whose own error by pulls is below it."""
+LEAST_SHARE = 1e-3
+"""Of its prior variance, that a flow keeps by its pulls whatever these are: they give variances only where most of it is kept."""
 LEAST_FINAL = 32
 """Final draws: enough for the estimate of log Z and of its error."""
 
@@ -152,10 +160,16 @@ class Sensors:
         )
         count = self.seen.shape[0]
         self.exact = count - sum(len(value) for value in known.exact.values())
-        self.fixed = np.arange(count) >= self.exact
+        self.any_fixed = self.exact < count
+        self.fixed = prior.xp.asarray(np.arange(count) >= self.exact)
+        device = tree.device
+        if device is not None:
+            held = device.put(self.rows)
+            self.rows, self.seen = held, held if every else device.put(self.seen)
+        self.put = prior.xp.asarray
 
     def arrange(self, tau: Array, nu: Array, known: Known) -> tuple[Array, Array, Array]:
-        """Precisions and potentials of the seen rows, and the exact values (zero elsewhere)."""
+        """Precisions and potentials of the seen rows, and the exact values (zero elsewhere), where the structure's arrays are."""
         t, n, c = (np.zeros(self.seen.shape[0]) for _ in range(3))
         at = len(self.plain)
         t[:at], n[:at] = tau[self.plain], nu[self.plain]
@@ -166,7 +180,7 @@ class Sensors:
         c[self.exact :] = np.concatenate(
             [np.zeros(0), *(np.asarray(x, dtype=float) for x in known.exact.values())]
         )
-        return t, n, c
+        return self.put(t), self.put(n), self.put(c)
 
 
 def _flat_in_tree(tree: RootedTree, site: SiteLike, flat: np.ndarray) -> np.ndarray:
@@ -187,7 +201,7 @@ def _seen_moves(prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike
             flat = np.asarray(site.index) if site.index is not None else sparse.coo_array(site.weights).col
             looked.setdefault(place.node, []).append(_flat_in_tree(tree, site, flat))
     return {
-        v: np.intersect1d(np.concatenate(flat), prior.flat_index(v)[prior.chances(v) > 0])
+        v: np.intersect1d(np.concatenate(flat), prior.flat_index(v)[host(prior.chances(v)).reshape(-1) > 0])
         for v, flat in looked.items()
     }
 
@@ -291,7 +305,7 @@ class MatrixFreeStructure(Structure):
 
     def seen_covariance_times(self, weights: Array) -> Array:
         """H K Hᵀ w."""
-        return np.asarray(self.sensors.seen @ self.prior.times(np.asarray(self.sensors.seen.T @ weights)))
+        return self.sensors.seen @ self.prior.times(self.sensors.seen.T @ weights)
 
     def weights(self, tau: Array, right: Array, value: Array | None = None, *, sweep: bool = False) -> Array:
         """q with δ = K Hᵀ q: q = right − τ Hδ at ordinary rows, Hδ = value at the exact ones; columns at once."""
@@ -308,7 +322,7 @@ class MatrixFreeStructure(Structure):
 
     def _weights_of_any_sign(self, tau: Array, right: Array, target: Array) -> Array:
         """As :meth:`weights`, under the covariance given the exact counts, for which each product solves a system of its own."""
-        if not self.sensors.fixed.any():
+        if not self.sensors.any_fixed:
             return of_any_sign(self.seen_covariance_times, tau, right, SOLVED.absolute)
         system = self.system(np.zeros_like(tau))
 
@@ -340,9 +354,9 @@ class MatrixFreeStructure(Structure):
         t, n, c = self.sensors.arrange(_joined(tau), _joined(nu), self.known)
         with threads_for(max(self.tree.sizes)):
             weights = self.weights(t, n[:, None], c[:, None], sweep=True)
-            image = self.prior.times(np.asarray(self.sensors.seen.T @ weights))
-            mean = np.asarray(self.sensors.rows @ image)[:, 0]
-            variance, log_z = self._sweep(t, n, np.asarray(self.sensors.seen @ image)[:, 0])
+            image = self.prior.times(self.sensors.seen.T @ weights)
+            mean = host(self.sensors.rows @ image)[:, 0]
+            variance, log_z = self._sweep(t, n, (self.sensors.seen @ image)[:, 0])
         ends = np.cumsum([0, *(len(x) for x in tau)])
         pieces = [slice(a, b) for a, b in pairwise(ends)]
         return Moments(tuple(mean[p] for p in pieces), tuple(variance[p] for p in pieces), log_z)
@@ -367,13 +381,13 @@ class MatrixFreeStructure(Structure):
         variance, _ = squares.variances()
         seen_variance, _ = seen.variances()
         log_z, _ = self.log_z(tau, nu, mean, seen_variance, logs)
-        variance = _corrected(variance, self._own(tau, self.sensors.rows))
+        variance = _corrected(variance, host(self._own(tau)))
         variance[self.sensors.known] = 0.0
-        return self._settled(variance, self.row_variance(self.sensors.rows)), log_z
+        return self._settled(variance, host(self.row_variance(self.sensors.rows))), log_z
 
     def _settled(self, variance: Array, prior: Array) -> Array:
         """Variances with zero for what follows from exact counts: there, draws have only the solver's error."""
-        if not self.sensors.fixed.any():
+        if not self.sensors.any_fixed:
             return variance
         return np.where(variance > FOLLOWS * prior, variance, 0.0)
 
@@ -381,7 +395,7 @@ class MatrixFreeStructure(Structure):
         """Squares of the sites' rows and of H's, and the terms of log det A."""
         sensors, recall, system = self.sensors, self.recall, self.system(tau)
         same = sensors.rows is sensors.seen
-        own = np.maximum(tau, 0.0) if same else np.maximum(self._own(tau, sensors.rows), 0.0)
+        own = np.maximum(tau, 0.0) if same else np.maximum(self._own(tau), 0.0)
         squares = Squares(self.row_variance(sensors.rows), own)
         seen = squares if same else Squares(self.seen_variance, system.tau)
         logs = []
@@ -394,22 +408,22 @@ class MatrixFreeStructure(Structure):
             block = posterior_block(system, self.sampling.seed, number, size, last, again=recall is not None)
             if recall is not None:
                 recall.blocks[number] = block.solution
-            moved = block.free - self.prior.times(np.asarray(sensors.seen.T @ block.weights))
-            free, after = np.asarray(sensors.rows @ block.free), np.asarray(sensors.rows @ moved)
+            moved = block.free - self.prior.times(sensors.seen.T @ block.weights)
+            free, after = sensors.rows @ block.free, sensors.rows @ moved
             if same:
                 squares.add(free, after, block.noise)
             else:
                 noise = np.zeros_like(free)
-                noise[sensors.plain] = block.noise[: len(sensors.plain)]
+                noise[sensors.put(sensors.plain)] = block.noise[: len(sensors.plain)]
                 squares.add(free, after, noise)
-                seen.add(np.asarray(sensors.seen @ block.free), np.asarray(sensors.seen @ moved), block.noise)
+                seen.add(sensors.seen @ block.free, sensors.seen @ moved, block.noise)
             logs.append(block.logs)
         return squares, seen, np.concatenate(logs)
 
-    def _own(self, tau: Array, rows: sparse.csr_array) -> Array:
+    def _own(self, tau: Array) -> Array:
         """The precision of each site's row: its own; zero for readings with correlated errors and exact counts."""
-        made = np.zeros(rows.shape[0])
-        made[self.sensors.plain] = tau[: len(self.sensors.plain)]
+        made = np.zeros_like(tau, shape=self.sensors.rows.shape[0])
+        made[self.sensors.put(self.sensors.plain)] = tau[: len(self.sensors.plain)]
         return made
 
     def log_z(self, tau: Array, nu: Array, mean: Array, variance: Array, logs: Array) -> tuple[float, float]:
@@ -419,10 +433,11 @@ class MatrixFreeStructure(Structure):
         """
         if not len(tau):
             return 0.0, 0.0
-        if self.sensors.fixed.any() or np.isnan(logs).any():
+        if self.sensors.any_fixed or np.isnan(logs).any():
             return float("nan"), float("nan")
         log_det, error = regressed(logs, len(tau))
         log_det += float(np.log1p(np.maximum(tau, 0.0) * self.seen_variance).sum())
+        tau, nu, mean = host(tau), host(nu), host(mean)
         negative = tau < 0
         left = 1.0 + tau[negative] * variance[negative]
         if (left <= 0).any():
@@ -441,10 +456,81 @@ class Survey(NamedTuple):
     """Of all entries."""
     error: Array
     """Relative Monte-Carlo error of their sds."""
-    flow_variance: tuple[Array, ...]
-    """By child node, of its possible moves; empty at the root."""
-    flow_error: tuple[Array, ...]
     log_z: tuple[float, float]
+
+
+class FlowSums:
+    r"""Sums over draws of the flows of one step, and what they say of the flows' variances.
+
+    Of a flow, a draw of the posterior is a draw of the prior less its pull :math:`M_{ij}(d(i) + b(j) - \bar E)`, and independent of the
+    pull. So :math:`V = M(1 - M/N) - R`, R the pulls' mean square: no noise is drawn for moves, and sums of squares are one
+    matrix product. Its error is R/V/√(2d) of the sd; where that is too large, as it is where data say much of single flows, draws of the
+    posterior are squared, with those of the prior as control variate.
+    """
+
+    def __init__(self, structure: MatrixFreeStructure, v: int) -> None:
+        self.structure, self.v, self.draws = structure, v, 0
+        self.by_pulls: bool | None = False if issparse(structure.prior.law.kernels[v]) else None
+        """None before the first draws. Sparse steps have few moves, which noise costs no more than pulls do."""
+        self.sums: list[Array] = []
+        """Σ (d(i) + b(j) − Ē)²; or the squares of prior and of posterior draws. By move, flat."""
+
+    def add(self, key: np.uint64, free: Array, found: Passes) -> None:
+        """A block of draws of the prior, its key at this step, and what the passes found for its pulls."""
+        prior, v = self.structure.prior, self.v
+        above = prior.slice(int(prior.parents[v]))
+        side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
+        own = found.up[prior.slice(v)]
+        self.draws += free.shape[1]
+        if self.by_pulls is not False:
+            pulled = _squared_sums(side, own)
+            self.sums = [pulled if self.by_pulls is None else self.sums[0] + pulled]
+            if self.by_pulls is None:
+                error = self._from_pulls()[1]
+                typical, largest = float(np.sqrt(np.mean(error**2))), float(error.max())
+                self.by_pulls = typical <= self.structure.sampling.error and largest <= LARGEST_ERROR
+                self.sums = self.sums if self.by_pulls else []
+        if self.by_pulls:
+            return
+        if not self.sums:
+            self.sums = [np.zeros_like(prior.table(v).reshape(-1)) for _ in range(2)]
+        if on_host(free):
+            from headcount.structure._matrix_free_kernels import flow_squares
+
+            flow_squares(*prior.step(v), key, free[above], side, own, *self.sums)
+        else:
+            from headcount.structure._draws_in_arrays import flow_squares as squares_in_arrays
+
+            squares_in_arrays(prior, v, key, free[above], side, own, *self.sums)
+
+    def _known(self) -> tuple[Array, Array]:
+        """M, and the prior variances M (1 − M/N)."""
+        table = self.structure.prior.table(self.v).reshape(-1)
+        return table, table * (1.0 - table / self.structure.population)
+
+    def _from_pulls(self) -> tuple[Array, Array]:
+        """As :meth:`variances`; half its own standard error is added to the error, which is proportional to R."""
+        table, known = self._known()
+        taken = table**2 * self.sums[0] / self.draws
+        variance = np.maximum(known - taken, LEAST_SHARE * known)
+        stated = (1.0 + np.sqrt(0.5 / self.draws)) / np.sqrt(2.0 * self.draws)
+        error = np.hypot(stated * taken / np.where(known > 0, variance, 1.0), SWEPT_ERROR)
+        return variance, np.where(known > 0, error, 0.0)
+
+    def variances(self) -> tuple[Array, Array]:
+        """Variances of the possible moves, flat, and relative errors of their sds."""
+        if self.by_pulls:
+            return self._from_pulls()
+        _, known = self._known()
+        before, after = self.sums
+        variance, loose = controlled(after / self.draws, before / self.draws, known, self.draws)
+        return np.minimum(variance, known), np.sqrt(loose / (2.0 * self.draws))
+
+
+def _squared_sums(above: Array, own: Array) -> Array:
+    """Σ over columns of (above_i + own_j)² for all pairs of states, flat."""
+    squares = (above**2).sum(axis=1)[:, None] + (own**2).sum(axis=1)
+    return (squares + 2.0 * (above @ own.T)).reshape(-1)
 
 
 class Tally:
@@ -453,14 +539,13 @@ class Tally:
     def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
         self.structure, self.tau, self.draws, self.blocks = structure, tau, 0, 0
         prior, seen = structure.prior, structure.sensors.seen
-        # Entries that are seen by themselves: their own sites make the local model.
-        alone = (np.diff(seen.indptr) == 1) & (np.asarray(seen.sum(axis=1)) == 1) & ~structure.sensors.fixed
-        self.own = sparse.csr_array(seen.T @ sparse.diags_array(alone.astype(float)))
+        alone = (host(seen.sum(axis=1)).ravel() == 1) & ~host(structure.sensors.fixed)
+        own = sparse.csr_array(host(seen).T @ sparse.diags_array(alone.astype(float)))
+        self.own = own if structure.tree.device is None else structure.tree.device.put(own)
         positive = np.maximum(tau, 0.0)
         self.squares = Squares(structure.prior_variance, self.own @ positive)
         self.of_rows = Squares(structure.seen_variance, np.where(structure.sensors.fixed, 0.0, positive))
-        count = [0, *(len(prior.step(v).columns) for v in range(1, len(prior.sizes)))]
-        self.before, self.after = ([np.zeros(n) for n in count] for _ in range(2))
+        self.flows = {v: FlowSums(structure, v) for v in range(1, len(prior.sizes))}
         self.logs: list[Array] = []
 
     def add(self, draws: int) -> None:
@@ -469,21 +554,15 @@ class Tally:
             self._add(block)
 
     def _add(self, block: Block) -> None:
-        from headcount.structure._matrix_free_kernels import flow_squares
-
         structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
-        found = prior.passes(np.asarray(seen.T @ block.weights))
+        found = prior.passes(seen.T @ block.weights)
         moved = block.free - prior.values(found)
-        self.squares.add(block.free, moved, np.asarray(self.own @ block.noise))
-        self.of_rows.add(np.asarray(seen @ block.free), np.asarray(seen @ moved), block.noise)
+        self.squares.add(block.free, moved, self.own @ block.noise)
+        self.of_rows.add(seen @ block.free, seen @ moved, block.noise)
         self.logs.append(block.logs)
         named = keys(prior, structure.sampling.seed, block.number)
-        for v in range(1, len(prior.sizes)):
-            above = block.free[prior.slice(int(prior.parents[v]))]
-            pull = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
-            flow_squares(
-                *prior.step(v), named[v], above, pull, found.up[prior.slice(v)], self.before[v], self.after[v]
-            )
+        for v, flows in self.flows.items():
+            flows.add(named[v], block.free, found)
         self.draws += block.free.shape[1]
         self.blocks += 1
 
@@ -491,40 +570,22 @@ class Tally:
         """How many draws more would bring sds, of cells and of each table of flows, to the error that is wanted (rms)."""
         sampling = self.structure.sampling
         looked = (
-            np.unique(np.linspace(1, len(self.before) - 1, LOOKED_AT).astype(int))
-            if len(self.before) > 1
-            else ()
+            np.unique(np.linspace(1, len(self.flows), LOOKED_AT).astype(int)).tolist() if self.flows else ()
         )
-        errors = (self.squares.variances()[1], *(self._flows(v)[1] for v in looked))
+        errors = (self.squares.variances()[1], *(self.flows[v].variances()[1] for v in looked))
         worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
         needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), sampling.most)
         return needed - self.draws if needed > NEARLY * self.draws else 0
 
-    def _flows(self, v: int) -> tuple[Array, Array]:
-        """Variance and relative error of the sds of the moves into v; the prior's draws are the control variate."""
-        prior = self.structure.prior
-        step = prior.step(v)
-        table = np.repeat(step.expected, np.diff(step.ends)) * prior.chances(v)
-        known = table * (1.0 - table / self.structure.population)
-        variance, loose = controlled(
-            self.after[v] / self.draws, self.before[v] / self.draws, known, self.draws
-        )
-        return np.minimum(variance, known), np.sqrt(loose / (2.0 * self.draws))
-
     def survey(self, nu: Array, seen_mean: Array) -> Survey:
         """Variances with their errors, and log Z."""
-        structure, count = self.structure, len(self.before)
+        structure = self.structure
         variance, error = self.squares.variances()
         rows_variance, _ = self.of_rows.variances()
-        flows = [self._flows(v) for v in range(1, count)]
         logs = np.concatenate(self.logs) if self.logs else np.zeros((0, 3))
         log_z = structure.log_z(self.tau, nu, seen_mean, rows_variance, logs)
-        variance = _corrected(variance, self.own @ np.minimum(self.tau, 0.0))
-        variance = structure._settled(variance, structure.prior_variance)
-        nothing = np.empty(0)
-        return Survey(
-            variance, error, (nothing, *(f[0] for f in flows)), (nothing, *(f[1] for f in flows)), log_z
-        )
+        variance = _corrected(variance, host(self.own @ np.minimum(self.tau, 0.0)))
+        return Survey(structure._settled(variance, host(structure.prior_variance)), error, log_z)
 
 
 class MatrixFreeField(Field):
@@ -540,7 +601,7 @@ class MatrixFreeField(Field):
         structure = self.structure
         with threads_for(max(structure.tree.sizes)):
             weights = structure.weights(self.tau, self.nu[:, None], self.value[:, None])
-            return structure.prior.passes(np.asarray(structure.sensors.seen.T @ weights))
+            return structure.prior.passes(structure.sensors.seen.T @ weights)
 
     @cached_property
     def _mean(self) -> Array:
@@ -557,7 +618,7 @@ class MatrixFreeField(Field):
                     self._tally.add(LEAST_FINAL if asked is None else asked)
                     while asked is None and (more := self._tally.missing()):
                         self._tally.add(more)
-            self._survey = self._tally.survey(self.nu, np.asarray(self.structure.sensors.seen @ self._mean))
+            self._survey = self._tally.survey(self.nu, self.structure.sensors.seen @ self._mean)
         return self._survey
 
     @property
@@ -586,7 +647,7 @@ class MatrixFreeField(Field):
         """See :class:`Field`."""
         place = self.structure.tree.place(scope)
         if not place.edge:
-            return self._mean[self.structure.prior.slice(place.node)]
+            return np.asarray(host(self._mean[self.structure.prior.slice(place.node)]))
         return self._table(scope, self._flow_mean(place.node))
 
     def variance(self, scope: Scope) -> Array:
@@ -609,7 +670,7 @@ class MatrixFreeField(Field):
         """See :class:`Field`: for sparse transitions named (parent, child)."""
         place = self.structure.tree.place(scope)
         v = place.node
-        if not place.edge or place.turned or not sparse.issparse(self.structure.prior.law.kernels[v]):
+        if not place.edge or place.turned or not issparse(self.structure.prior.law.kernels[v]):
             return None
         variance, error = self._flow_spread(v)
         return MovesOf(
@@ -630,12 +691,12 @@ class MatrixFreeField(Field):
         with threads_for(max(structure.tree.sizes)):
             for start in range(columns.start, columns.stop, structure.block):
                 stop = min(start + structure.block, columns.stop)
-                unit = np.zeros((prior.size, stop - start))
-                unit[np.arange(start, stop), np.arange(stop - start)] = 1.0
-                image = np.asarray(seen @ prior.times(unit))
+                unit = prior.xp.zeros((prior.size, stop - start))
+                unit[start:stop] = prior.xp.eye(stop - start)
+                image = seen @ prior.times(unit)
                 unit += seen.T @ structure.weights(self.tau, -self.tau[:, None] * image, -image)
                 part = prior.times(unit)
-                found[:, start - columns.start : stop - columns.start] = part[rows]
+                found[:, start - columns.start : stop - columns.start] = host(part[rows])
         return found
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
@@ -647,6 +708,8 @@ class MatrixFreeField(Field):
             )
         entries = max(sum(tree.sizes[u] * s for u, s in zip(tree.parents, tree.sizes, strict=True)), 1)
         memory.require(3 * 8 * size * entries, f"{size} draws of all tables", remedy="ask for fewer draws")
+        if not on_host(self.tau):
+            return self._at_home().sample(size, rng=rng)
         free, flows = self._normal_draws(size, rng)
         system = structure.system(self.tau)
         over = np.where(system.fixed, 0.0, 1.0 / np.sqrt(system.d))[:, None]
@@ -655,7 +718,7 @@ class MatrixFreeField(Field):
         )
         with threads_for(max(tree.sizes)):
             solved = conjugate(system, right, Stop(relative=1e-6)).x
-            found = prior.passes(np.asarray(system.rows.T @ (system.scale[:, None] * solved)))
+            found = prior.passes(system.rows.T @ (system.scale[:, None] * solved))
         if len(tree.sizes) == 1:
             return {tree.variables: (free - prior.values(found)).T + self._mean}
         drawn: dict[Scope, Array] = {}
@@ -666,6 +729,14 @@ class MatrixFreeField(Field):
             drawn[edge] = flows[v] - table + self.mean(edge)
         return drawn
 
+    def _at_home(self) -> MatrixFreeField:
+        """The same posterior in NumPy's arrays."""
+        here = self.structure
+        made = MatrixFreeStructure(
+            here.prior.law.at_home(), here.population, here.sites, here.known, sampling=here.sampling
+        )
+        return MatrixFreeField(made, host(self.tau), host(self.nu), host(self.value))
+
     def _pulled(self, v: int, found: Passes) -> Array:
         """K Hᵀ w at all moves into v, (columns, L_u, L_v)."""
         prior = self.structure.prior
@@ -674,12 +745,8 @@ class MatrixFreeField(Field):
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         pull[:, prior.seen.origin[moves], prior.seen.dest[moves]] += found.held[moves].T
         expected = np.zeros(pull.shape[1:])
-        expected.reshape(-1)[prior.flat_index(v)] = self._moves_expected(v)
+        expected.reshape(-1)[prior.flat_index(v)] = prior.table(v).reshape(-1)
         return np.asarray(expected * pull)
-
-    def _moves_expected(self, v: int) -> Array:
-        step = self.structure.prior.step(v)
-        return np.asarray(np.repeat(step.expected, np.diff(step.ends)) * self.structure.prior.chances(v))
 
     def _normal_draws(self, size: int, rng: np.random.Generator) -> tuple[Array, list[Array]]:
         """Prior draws of the long vector (size of K, size), and of all tables (size, L_u, L_v)."""
@@ -693,7 +760,7 @@ class MatrixFreeField(Field):
             if v == 0:
                 chances[0] = prior.mu[prior.slice(0)]
             else:
-                chances.reshape(-1)[prior.flat_index(v)] = prior.chances(v)
+                chances.reshape(-1)[prior.flat_index(v)] = prior.chances(v).reshape(-1)
             above = np.zeros((size, 1)) if v == 0 else nodes[u]
             w = rng.standard_normal((size, *chances.shape)) * np.sqrt(step.expected[:, None] * chances)
             flows.append(w + chances * (above - w.sum(axis=2))[:, :, None])
@@ -705,29 +772,29 @@ class MatrixFreeField(Field):
     def _flow_mean(self, v: int) -> Array:
         """Mean deviation of the possible moves into v."""
         found, prior = self._mean_passes, self.structure.prior
-        step = prior.step(v)
-        at = np.repeat(np.arange(len(step.expected)), np.diff(step.ends))
         side = (found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean)[:, 0]
-        pull = side[at] + found.up[prior.slice(v)][step.columns, 0]
+        above, own = prior.along(v, side, found.up[prior.slice(v)][:, 0])
+        pull = (above + own).reshape(-1)
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         pull[prior.seen.place[moves]] += found.held[moves, 0]
-        return np.asarray(self._moves_expected(v) * pull)
+        return np.asarray(host(prior.table(v).reshape(-1) * pull))
 
     def _flow_spread(self, v: int) -> tuple[Array, Array]:
         """Variances of the possible moves into v, and relative errors of their sds; moves that are seen have their own."""
         prior, survey = self.structure.prior, self.survey
-        variance, error = survey.flow_variance[v], survey.flow_error[v]
+        assert self._tally is not None
+        variance, error = (host(x) for x in self._tally.flows[v].variances())
         a, b = int(prior.seen.ends[v]), int(prior.seen.ends[v + 1])
-        if a == b:
-            return variance, error
-        variance, error = variance.copy(), error.copy()
-        variance[prior.seen.place[a:b]] = survey.variance[prior.entries + a : prior.entries + b]
-        error[prior.seen.place[a:b]] = survey.error[prior.entries + a : prior.entries + b]
+        place = host(prior.seen.place[a:b])
+        variance[place] = survey.variance[prior.entries + a : prior.entries + b]
+        error[place] = survey.error[prior.entries + a : prior.entries + b]
         return variance, error
 
     def _table(self, scope: Scope, values: Array) -> Array:
         """Values of the possible moves as a dense table in the scope's order."""
         place = self.structure.tree.place(scope)
+        if len(values) == place.shape[0] * place.shape[1]:
+            return np.asarray(place.turn(values.reshape(place.shape)))
         flat = np.zeros(place.shape[0] * place.shape[1])
         flat[self.structure.prior.flat_index(place.node)] = values
         return np.asarray(place.turn(flat.reshape(place.shape)))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from headcount._device import host, issparse, namespace, row_of_entries
 from headcount.population._laplacian import inverse_or_zero
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ class SeenMoves(NamedTuple):
     """Position among the edge's possible moves."""
 
     @classmethod
-    def nothing(cls, nodes: int) -> SeenMoves:
+    def nothing(cls, nodes: int, xp: Any) -> SeenMoves:
         """No moves."""
-        empty = np.zeros(0, np.int64)
-        return cls(np.zeros(nodes + 1, np.int64), empty, empty, np.zeros(0), empty)
+        empty = xp.zeros(0, np.int64)
+        return cls(np.zeros(nodes + 1, np.int64), empty, empty, xp.zeros(0), empty)
 
 
 class Passes(NamedTuple):
@@ -98,12 +99,14 @@ class PriorOperator:
         self.node = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
         above = [0, *(self.sizes[u] for u in law.tree.parents[1:])]
         self.side_at = np.concatenate([[0], np.cumsum(above)]).astype(np.int64)
-        self.mu = np.concatenate([np.asarray(m, dtype=float) for m in law.marginals])
+        self.xp = namespace(law.initial)
+        self._held: dict[tuple[str, int], Array] = {}
+        self._origins: dict[int, Array] = {}
+        self.mu = np.concatenate(list(law.marginals))
         self.over_mu = inverse_or_zero(self.mu)
         self.rows, self.columns = (np.concatenate(list(part)) for part in (law.rows, law.columns))
         self.seen = self._seen({} if edges is None else edges)
         self.compiled = all(sparse.issparse(m) for m in law.kernels[1:]) and len(self.sizes) > 1
-        self._held: dict[tuple[str, int], Array] = {}
 
     @property
     def entries(self) -> int:
@@ -118,13 +121,13 @@ class PriorOperator:
     @property
     def moves(self) -> int:
         """Possible moves of all steps."""
-        return sum(int(getattr(m, "nnz", np.size(m))) for m in self.law.kernels[1:])
+        return sum(int(m.size) for m in self.law.kernels[1:])
 
     @cached_property
     def expected(self) -> Array:
         """N μ of entries and of seen moves."""
         counts = self.population * self.mu
-        start = np.repeat(self.node[self.parents[1:]], np.diff(self.seen.ends[1:]))
+        start = self.xp.asarray(np.repeat(self.node[self.parents[1:]], np.diff(self.seen.ends[1:])))
         return np.concatenate([counts, counts[start + self.seen.origin] * self.seen.chance])
 
     def slice(self, v: int) -> slice:
@@ -153,32 +156,59 @@ class PriorOperator:
         ends, columns = ends.astype(np.int64, copy=False), columns.astype(np.int32, copy=False)
         return Step(ends, columns, values, self.law.rows[v], self.law.columns[v], expected)
 
+    def origins(self, v: int) -> Array:
+        """The origin of every possible move into v, of a sparse step."""
+        matrix = self.law.kernels[v]
+        if id(matrix) not in self._origins:
+            self._origins[id(matrix)] = row_of_entries(matrix)
+        return self._origins[id(matrix)]
+
+    def along(self, v: int, above: Array, own: Array) -> tuple[Array, Array]:
+        """Values of the parent's and of v's states (first axis), side by side at the possible moves into v.
+
+        Dense steps have them as (L_u, 1) and (1, L_v), which broadcast; sparse ones as (moves,). Further axes come last.
+        """
+        matrix = self.law.kernels[v]
+        if issparse(matrix):
+            return above[self.origins(v)], own[matrix.indices]
+        return above[:, None], own[None, :]
+
     def chances(self, v: int) -> Array:
-        """P of the possible moves into v, in the step's order."""
-        step = self.step(v)
-        return np.repeat(step.scale, np.diff(step.ends)) * step.values * step.weights[step.columns]
+        """P of the possible moves into v: (L_u, L_v), or (moves,) of a sparse step."""
+        matrix = self.law.kernels[v]
+        rows, columns = self.along(v, self.law.rows[v], self.law.columns[v])
+        return rows * (matrix.data if issparse(matrix) else matrix) * columns
+
+    def table(self, v: int) -> Array:
+        """Expected moves into v, as :meth:`chances`."""
+        above = self.law.rows[v] * self.population * self.mu[self.slice(int(self.parents[v]))]
+        matrix = self.law.kernels[v]
+        rows, columns = self.along(v, above, self.law.columns[v])
+        return rows * (matrix.data if issparse(matrix) else matrix) * columns
 
     def flat_index(self, v: int) -> np.ndarray:
-        """Positions of the possible moves into v in the flat (parent, child) table."""
-        step = self.step(v)
-        origin = np.repeat(np.arange(len(step.expected)), np.diff(step.ends))
-        return np.asarray(origin * self.sizes[v] + step.columns)
+        """Positions of the possible moves into v in the flat (parent, child) table; NumPy's, like all positions of sites."""
+        matrix = self.law.kernels[v]
+        if not issparse(matrix):
+            return np.arange(matrix.shape[0] * matrix.shape[1])
+        return np.asarray(host(self.origins(v)).astype(np.int64) * self.sizes[v] + host(matrix.indices))
 
     def _seen(self, edges: dict[int, np.ndarray]) -> SeenMoves:
         """The moves of some edges, by their flat positions."""
         count = len(self.sizes)
         if not edges:
-            return SeenMoves.nothing(count)
+            return SeenMoves.nothing(count, self.xp)
         parts = []
         for v, flat in sorted(edges.items()):
             possible = self.flat_index(v)
             order = np.argsort(possible, kind="stable")
             place = order[np.searchsorted(possible, flat, sorter=order)]
             origin, dest = np.divmod(flat, self.sizes[v])
-            parts.append((np.full(len(flat), v), origin, dest, self.chances(v)[place], place))
-        node, origin, dest, chance, place = (np.concatenate(part) for part in zip(*parts, strict=True))
+            chance = host(self.chances(v).reshape(-1)[self.xp.asarray(place)])
+            parts.append((np.full(len(flat), v), origin, dest, chance, place.astype(np.int64)))
+        node, *held = (np.concatenate(part) for part in zip(*parts, strict=True))
         ends = np.searchsorted(node, np.arange(count + 1))
-        return SeenMoves(ends.astype(np.int64), origin, dest, chance, place.astype(np.int64))
+        return SeenMoves(ends.astype(np.int64), *map(self.xp.asarray, held))
 
     def root(self, up: Array, mean: Array) -> Array:
         """f at the root, given b there and Ē. A root whose covariance is not N(diag μ − μμᵀ) has another one here."""
@@ -187,9 +217,7 @@ class PriorOperator:
 
     def passes(self, values: Array) -> Passes:
         """One pass up and one down, for columns (size, columns); nothing is overwritten."""
-        found = self._run(
-            values[: self.entries].copy(), np.ascontiguousarray(values[self.entries :]), keep=True
-        )
+        found = self._run(values[: self.entries].copy(), values[self.entries :].copy(), keep=True)
         return Passes(*(x.copy() if k in (1, 2) else x for k, x in enumerate(found)))
 
     def _run(self, work: Array, held: Array, *, keep: bool) -> Passes:
@@ -234,7 +262,7 @@ class PriorOperator:
             own, above, matrix = self.slice(v), self.slice(int(self.parents[v])), self.law.kernels[v]
             at = slice(int(self.side_at[v]), int(self.side_at[v + 1]))
             np.subtract(total[above], side[at], out=side[at])
-            below = np.asarray(matrix.T @ ((self.rows[at] * self.mu[above])[:, None] * side[at]))
+            below = matrix.T @ ((self.rows[at] * self.mu[above])[:, None] * side[at])
             below *= (self.columns[own] * self.over_mu[own])[:, None]
             self._add_seen(v, held, None, below)
             np.add(work[own], below, out=total[own])
@@ -242,16 +270,16 @@ class PriorOperator:
 
     def _add_seen(self, v: int, held: Array, above: Array | None, below: Array | None) -> None:
         """What h at the seen moves into v adds to a_v, or to f_v."""
-        a, b = self.seen.ends[v], self.seen.ends[v + 1]
+        a, b = int(self.seen.ends[v]), int(self.seen.ends[v + 1])
         if a == b:
             return
         push = self.seen.chance[a:b, None] * held[a:b]
         if above is not None:
-            np.add.at(above, self.seen.origin[a:b], push)
+            self.xp.add.at(above, self.seen.origin[a:b], push)
         if below is not None:
-            start, own = self.node[self.parents[v]], self.node[v]
+            start, own = int(self.node[self.parents[v]]), int(self.node[v])
             weight = self.mu[start + self.seen.origin[a:b]] * self.over_mu[own + self.seen.dest[a:b]]
-            np.add.at(below, self.seen.dest[a:b], weight[:, None] * push)
+            self.xp.add.at(below, self.seen.dest[a:b], weight[:, None] * push)
 
     @cached_property
     def _moves(self) -> Any:
@@ -269,7 +297,8 @@ class PriorOperator:
         if not len(self.seen.chance):
             return found.total
         node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
-        moved = found.side[self.side_at[node] + self.seen.origin] + found.up[self.node[node] + self.seen.dest]
+        above, own = self.xp.asarray(self.side_at[node]), self.xp.asarray(self.node[node])
+        moved = found.side[above + self.seen.origin] + found.up[own + self.seen.dest]
         return np.concatenate([found.total, moved + found.held])
 
     def times(self, values: Array) -> Array:
@@ -280,7 +309,7 @@ class PriorOperator:
         """An array that is used again by the next call: large ones are dear to allocate."""
         key = (name, width)
         if key not in self._held or len(self._held[key]) < rows:
-            self._held[key] = np.empty((rows, width))
+            self._held[key] = self.xp.empty((rows, width))
         return self._held[key]
 
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headcount.structure._conjugate_gradients import Stop, System, conjugate
+from headcount._device import host, on_host
+from headcount.structure._conjugate_gradients import Stop, System, conjugate, dots
 
 if TYPE_CHECKING:
     from headcount._types import Array, Mask
@@ -70,17 +71,20 @@ def keys(prior: PriorOperator, seed: int, number: int) -> np.ndarray:
 
 def prior_draws(prior: PriorOperator, seed: int, number: int, size: int) -> Array:
     """Draws from the prior, N(0, K) up to second moments: block ``number``, shape (size of K, draws), draws ≤ 64."""
-    from headcount.structure._matrix_free_kernels import move_draws, step_draws
-
-    drawn = np.zeros((prior.size, size))
+    on_device = not on_host(prior.mu)
+    if on_device:
+        from headcount.structure._draws_in_arrays import move_draws, step_draws
+    else:
+        from headcount.structure._matrix_free_kernels import move_draws, step_draws
+    drawn = prior.xp.zeros((prior.size, size))
     for v, key in enumerate(keys(prior, seed, number)):
-        step = prior.step(v)
-        above = np.zeros((1, size)) if v == 0 else drawn[prior.slice(int(prior.parents[v]))]
+        step = (prior, v) if on_device else prior.step(v)
+        above = prior.xp.zeros((1, size)) if v == 0 else drawn[prior.slice(int(prior.parents[v]))]
         step_draws(*step, key, above, drawn[prior.slice(v)])
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         if moves.stop > moves.start:
-            order = np.argsort(prior.seen.place[moves], kind="stable")
-            found = np.empty((len(order), size))
+            order = np.argsort(prior.seen.place[moves])
+            found = prior.xp.empty((len(order), size))
             move_draws(*step, key, above, prior.seen.place[moves][order], found)
             drawn[prior.entries + moves.start + order] = found
     return drawn
@@ -93,14 +97,14 @@ def posterior_block(
     prior, root = system.prior, np.sqrt(np.where(system.fixed, 0.0, system.tau))[:, None]
     free = prior_draws(prior, seed, number, size)
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
-    noise = rng.standard_normal((len(system.tau), size))
+    noise = prior.xp.asarray(rng.standard_normal((len(system.tau), size)))
     over = np.sqrt(np.where(system.fixed, 0.0, 1.0 / system.d))[:, None]  # D / √τ
     right = system.scale[:, None] * (system.rows @ free) + over * noise
     stop = SHARPER if system.fixed.any() else REDRAWN if again else DRAWN
     solved = conjugate(system, right, stop, start)
     logs = np.full((size, 3), np.nan)
     if start is None:
-        logs = np.stack([solved.log_forms(), solved.size, np.einsum("ij,ij->j", right, solved.x)], axis=1)
+        logs = np.stack([solved.log_forms(), solved.size, dots(right, solved.x)], axis=1)
     return Block(number, free, root * noise, system.scale[:, None] * solved.x, solved.x, logs)
 
 
@@ -115,29 +119,34 @@ class Squares:
 
     def __init__(self, prior: Array, tau: Array) -> None:
         self.prior, self.tau, self.draws = prior, tau, 0
-        self.sums = np.zeros((4, len(prior)))
+        self.sums = np.zeros_like(prior, shape=(4, len(prior)))
 
     def add(self, free: Array, moved: Array, noise: Array) -> None:
         """Prior draws, posterior draws and √τ ξ, each (counts, draws)."""
-        from headcount.structure._matrix_free_kernels import add_squares
-
         self.draws += free.shape[1]
-        add_squares(free, moved, noise, self.prior, self.tau, self.sums)
+        if on_host(free):
+            from headcount.structure._matrix_free_kernels import add_squares
+
+            add_squares(free, moved, noise, self.prior, self.tau, self.sums)
+            return
+        k, t = self.prior[:, None], self.tau[:, None]
+        for row, part in enumerate((moved, free - k * noise, t * moved + noise, t * free + noise)):
+            self.sums[row] += (part * part).sum(axis=1)
 
     def typical_error(self) -> float:
         """Relative error of a typical sd: from the median of V/V_loc, which few draws know although they know no single one."""
-        drawn, local, _, _ = self.sums
+        drawn, local, prior, tau = *host(self.sums)[:2], host(self.prior), host(self.tau)
         live = (local > 0) & (drawn > 0)
         if not live.any():
             return 0.0
-        rho = min(float(np.median(drawn[live] * (1.0 + self.tau * self.prior)[live] ** 2 / local[live])), 1.0)
-        rest = float(np.median((1.0 - self.tau * self.variances()[0])[live]))
+        rho = min(float(np.median(drawn[live] * (1.0 + tau * prior)[live] ** 2 / local[live])), 1.0)
+        rest = float(np.median((1.0 - tau * self.variances()[0])[live]))
         return rest * float(np.sqrt((1.0 - rho**2) / max(self.draws, 1)))
 
     def variances(self) -> tuple[Array, Array]:
-        """V, and the relative Monte-Carlo errors of the sds."""
-        prior, tau = self.prior, self.tau
-        drawn, local, left, local_left = self.sums / max(self.draws, 1)
+        """V, and the relative Monte-Carlo errors of the sds; NumPy's arrays."""
+        prior, tau = host(self.prior), host(self.tau)
+        drawn, local, left, local_left = host(self.sums) / max(self.draws, 1)
         scale = 1.0 + tau * prior
         variance, loose = controlled(drawn, local / scale**2, prior / scale, self.draws)
         rest, also_loose = controlled(left, local_left / scale**2, tau / scale, self.draws)

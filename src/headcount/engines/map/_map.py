@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from headcount._device import DEVICES, find_device
 from headcount.engines._engine import IterativeEngine
-from headcount.engines._settings import number, whole
+from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._dual import Dual, Group, PoissonShape, dual_of
 from headcount.engines.map._lbfgs import Point, Search, advance, blocked
@@ -53,21 +54,29 @@ class MAP(IterativeEngine):
     ----------
     tolerance
         On the distance between both sides of the dual, ``Σ|Nμ − n*| / N`` averaged over the observed tables.
+    device
+        ``"cuda"`` passes over transitions on a graphics card, in double precision; it needs the extra ``gpu`` (CuPy).
     """
 
-    rules: ClassVar = {"tolerance": number(), "max_iterations": whole()}
+    rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), "device": one_of(*DEVICES)}
     name: ClassVar[str] = "MAP"
     takes_dispersion: ClassVar[bool] = True
     takes_sizes: ClassVar = "point"
     tolerance: float = 1e-8
     max_iterations: int = 5000
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def init(
         self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None
     ) -> MapState:
         """Start at the data's own estimate (g = 0), or at given tilts."""
         del rng
-        tilts = Tilts(problem)
+        return self.start(Tilts(problem, find_device(self.device)), g)
+
+    @staticmethod
+    def start(tilts: Tilts, g: Array | None = None) -> MapState:
+        """As :meth:`init`, where the tilts are there already."""
+        problem = tilts.problem
         if all(s.noise.log_concave or s.noise.exact for s in problem.sites):
             at = np.ones(int(tilts.offsets[-1]))
         else:

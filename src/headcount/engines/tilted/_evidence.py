@@ -27,6 +27,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
+from headcount._device import DEVICES
 from headcount.engines._settings import Rule, number, one_of, or_none, whole
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
 from headcount.structure._field import itself
@@ -44,6 +45,7 @@ STRUCTURE_RULES: Mapping[str, Rule] = {
     "final_draws": or_none(whole(least=8)),
     "draw_seed": whole(least=0),
     "mc_error": number(most=0.125),
+    "device": one_of(*DEVICES),
 }
 """Of the settings that TiltedEP, Laplace and ClosedForm share. Fewer than 8 draws leave no error estimate; more than an
 eighth is what 32 draws, the fewest at the end, always have."""

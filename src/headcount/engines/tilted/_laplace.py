@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from headcount._device import find_device
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._settings import number, whole
 from headcount.engines._tilting import Tilts
@@ -71,6 +72,8 @@ class Laplace(IterativeEngine):
     mc_error
         Without matrices: relative Monte-Carlo error of sds (rms, of cells and of the flows of each step) at which the final draws stop.
         The most that the draws can be is 1/(2 mc_error²), 192 for the default of 5 %; that many give it to every sd.
+    device
+        ``"cuda"`` passes over transitions on a graphics card, in double precision; it needs the extra ``gpu`` (CuPy).
     """
 
     rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), **STRUCTURE_RULES}
@@ -84,6 +87,7 @@ class Laplace(IterativeEngine):
     final_draws: int | None = None
     draw_seed: int = 0
     mc_error: float = 0.05
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def init(self, problem: Problem, rng: np.random.Generator | None = None) -> NewtonState:
         """Start at the prior mean, or near it where a likelihood is not finite there."""
@@ -94,7 +98,7 @@ class Laplace(IterativeEngine):
         if rough:
             message = f"Laplace needs twice-differentiable noise; {', '.join(rough)} noise has corners: use TiltedEP or MAP"
             raise ValueError(message)
-        tilts = Tilts(problem)
+        tilts = Tilts(problem, find_device(self.device))
         centre = Centre.at(Roles.of(tilts, solver=solver_of(self)), np.zeros(int(tilts.offsets[-1])))
         tau, nu = first_sites(centre)
         if not tau.any():

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from headcount._device import find_device
 from headcount.engines._engine import IterativeEngine, iterate
 from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
@@ -105,6 +106,8 @@ class TiltedEP(IterativeEngine):
     mc_error
         Without matrices: relative Monte-Carlo error of sds (rms, of cells and of the flows of each step) at which the final draws stop.
         The most that the draws can be is 1/(2 mc_error²), 192 for the default of 5 %; that many give it to every sd.
+    device
+        ``"cuda"`` passes over transitions on a graphics card, in double precision; it needs the extra ``gpu`` (CuPy).
     """
 
     rules: ClassVar = {
@@ -128,6 +131,7 @@ class TiltedEP(IterativeEngine):
     final_draws: int | None = None
     draw_seed: int = 0
     mc_error: float = 0.05
+    device: Literal["cpu", "cuda"] = "cpu"
     falls_back: ClassVar[bool] = True
     patience: ClassVar[int] = 500
     """EP can plateau where one individual explains two cells equally well; fewer sweeps than this without progress are not yet a stall
@@ -138,19 +142,19 @@ class TiltedEP(IterativeEngine):
     ) -> EPState:
         """Find the first centre, the MAP tilts (or zero), and the first sites."""
         del rng
-        tilts = Tilts(problem)
+        tilts = Tilts(problem, find_device(self.device))
         roles = self._roles(tilts)
         if self.centre == "prior":
             centre = Centre.at(roles, np.zeros(int(tilts.offsets[-1])))
         elif self.centre == "map":
-            centre = Centre.at(roles, _map_tilts(problem, loose=False, g=g))
+            centre = Centre.at(roles, _map_tilts(tilts, loose=False, g=g))
         else:
-            centre = _off_the_edge(Centre.at(roles, held(roles, _map_tilts(problem, loose=True, g=g))))
+            centre = _off_the_edge(Centre.at(roles, held(roles, _map_tilts(tilts, loose=True, g=g))))
         return self._begin(centre, self._first_sites(centre))
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:
         """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps."""
-        tilts = Tilts(problem)
+        tilts = Tilts(problem, find_device(self.device))
         roles = self._roles(tilts)
         if self.centre != "mean" or "eta" not in start:
             return self.init(problem, rng, g=start.get("g"))
@@ -392,10 +396,10 @@ def _lengths(state: EPState) -> Callable[[Array], Array]:
     return scaled
 
 
-def _map_tilts(problem: Problem, *, loose: bool, g: Array | None) -> Array:
+def _map_tilts(tilts: Tilts, *, loose: bool, g: Array | None) -> Array:
     """Tilts of the MAP estimate; loosely when the centre will move on anyway, else until nothing is gained any more."""
     engine = MAP(tolerance=FIRST_TOLERANCE if loose else MAP_TOLERANCE)
-    first = engine.init(problem, g=g)
+    first = engine.start(tilts, g)
     end = iterate(engine, first, patience=MAP_PATIENCE, gain=MAP_GAIN, look_first=True).state
     return end.objective.g(end.search.point)
 

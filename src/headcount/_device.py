@@ -1,0 +1,126 @@
+"""Arrays on a graphics card, through the functions that NumPy and CuPy share.
+
+Code that may run on a device asks an array for its namespace where it makes new ones; NumPy's functions on existing arrays go to
+the array's own library by themselves (``__array_function__``). Nothing is copied without `Device.put` or `host`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from headcount import memory
+from headcount.errors import ModelError
+
+DEVICES = ("cpu", "cuda")
+"""What an engine's ``device`` may be."""
+
+
+class DeviceError(ModelError):
+    """A device that is asked for and is not there."""
+
+
+class Device(NamedTuple):
+    """A place for arrays that is not NumPy's: its functions, its sparse matrices, and how much memory it has free."""
+
+    xp: Any
+    csr: Callable[..., Any]
+    free: Callable[[], int]
+
+    def put(self, values: Any) -> Any:
+        """An array or a csr matrix there."""
+        if not sparse.issparse(values):
+            return self.xp.asarray(values)
+        parts = (values.data, values.indices, values.indptr)
+        return self.csr(tuple(self.xp.asarray(part) for part in parts), shape=values.shape)
+
+
+def find_device(name: str) -> Device | None:
+    """The device of a name; None for "cpu", where arrays are NumPy's.
+
+    Raises
+    ------
+    DeviceError
+        Where CuPy is not installed, or finds no device.
+    """
+    return None if name == "cpu" else _cuda()
+
+
+@cache
+def _cuda() -> Device:
+    try:
+        import cupy
+        from cupyx.scipy.sparse import csr_matrix
+    except ImportError as error:
+        raise DeviceError(
+            'device="cuda" needs CuPy, which is not installed here: pip install "headcount[gpu]", or leave device out (the CPU)'
+        ) from error
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"{NO_DEVICE} (CuPy says: {error})") from error
+    if not count:
+        raise DeviceError(NO_DEVICE)
+
+    def free() -> int:
+        pool = cupy.get_default_memory_pool()
+        return int(cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
+
+    return Device(cupy, csr_matrix, free)
+
+
+NO_DEVICE = (
+    'device="cuda" was asked for, and CuPy finds no CUDA device on this machine: leave device out (the CPU), or run where '
+    "nvidia-smi shows one"
+)
+
+
+def require(device: Device, need: int, what: str) -> None:
+    """Refuse what does not fit the device's free memory, with both numbers, before anything is copied there."""
+    free = device.free()
+    if need > free:
+        raise memory.TooLargeError(
+            f"{what} takes about {memory.readable_bytes(need)} of the device's memory and {memory.readable_bytes(free)} of it is free: "
+            'leave device out (the CPU), use structure="matrix-free" or sparse transitions, or merge cells'
+        )
+
+
+def namespace(values: Any) -> Any:
+    """The module whose functions make arrays beside this array or sparse matrix."""
+    values = values.data if issparse(values) else values
+    if isinstance(values, np.ndarray):
+        return np
+    if type(values).__module__.partition(".")[0] == "cupy":
+        return sys.modules["cupy"]
+    return values.__array_namespace__()
+
+
+def issparse(values: Any) -> bool:
+    """Whether this is a sparse matrix, of whatever library."""
+    return hasattr(values, "indptr")
+
+
+def row_of_entries(matrix: Any) -> Any:
+    """The row of every stored entry of a csr matrix."""
+    rows = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(host(matrix.indptr)))
+    return namespace(matrix).asarray(rows)
+
+
+def on_host(values: Any) -> bool:
+    """Whether this array or sparse matrix is NumPy's (SciPy's)."""
+    return namespace(values) is np
+
+
+def host(values: Any) -> Any:
+    """The same array or csr matrix as NumPy's (SciPy's)."""
+    if on_host(values):
+        return values
+    if issparse(values):
+        parts = tuple(host(part) for part in (values.data, values.indices, values.indptr))
+        return sparse.csr_array(parts, shape=values.shape)
+    return values.get()
