@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._device import issparse, namespace
-from headcount.structure._matrix_free_kernels import DRAWS_PER_WORD, NORMAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +23,7 @@ NOISE_AT_ONCE = 2**27
 """Numbers of noise made at once: 1 GB. A device's kernels run at full speed from about a hundredth of that."""
 
 
-def _words(key: np.uint64, place: Array) -> Array:
+def _words(key: np.uint64, place: Any) -> Any:
     """64 pseudo-random bits of a key and of every place (the finaliser of splitmix64)."""
     z = key + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -32,8 +31,10 @@ def _words(key: np.uint64, place: Array) -> Array:
     return z ^ (z >> np.uint64(31))
 
 
-def noise(key: np.uint64, moves: Array, size: Array, draws: int) -> Array:
+def noise(key: np.uint64, moves: Any, size: Array, draws: int) -> Array:
     """Z times ``size`` for every draw and every position among a step's moves, (draws, *moves); all draws of a block."""
+    from headcount.structure._matrix_free_kernels import DRAWS_PER_WORD, NORMAL
+
     xp = namespace(moves)
     if xp.__name__ == "cupy":
         places = moves[None] if moves.ndim else moves
@@ -103,13 +104,13 @@ def totals(prior: PriorOperator, v: int, key: np.uint64, above: Array, below: Ar
     for part, p, w in noisy_moves(prior, v, key, above.shape[1]):
         if p.ndim == 2:
             total[part] -= w.sum(axis=2).T
-            below_part = None if below is None else w.sum(axis=1).T
+            arrived = w.sum(axis=1).T
         else:
             by_row, by_column = _sums(prior, v)
             total -= by_row @ w.T
-            below_part = None if below is None else by_column @ w.T
+            arrived = by_column @ w.T
         if below is not None:
-            below += below_part
+            below += arrived
     return total
 
 

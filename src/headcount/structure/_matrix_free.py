@@ -31,6 +31,7 @@ from headcount._device import host, issparse, on_host
 from headcount._linalg import threads_for
 from headcount.checks import instance
 from headcount.individual import FactoredTree, ModelError, RootedTree
+from headcount.structure import _draws_in_arrays
 from headcount.structure._base import Field, Known, Moments, MovesOf, Structure, checked_arguments
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
 from headcount.structure._gaussian_tree import NotPositiveDefinite
@@ -72,8 +73,9 @@ LOOKED_AT = 5
 """Steps whose flows are asked whether they need more draws."""
 NEARLY = 1.05
 """Draws for which another block is made, as a multiple of those there are: 5 % more improve the error by 2.5 %."""
-LARGEST_ERROR = 0.125
-"""Relative error of any flow's sd above which pulls alone do not give its variance: what 32 draws of anything have."""
+LARGEST_ERROR = 0.0625
+"""Relative error of any flow's sd above which pulls alone do not give its variance: half of what 32 draws of anything have, since
+32 draws know the pulls' mean squares to a quarter."""
 SWEPT_ERROR = 0.002
 """Relative error of flows' sds that the draws of sweeps leave through the centre, whatever the final draws: .0007 to .0017 (rms) on the
 maps of the tests, at flows whose own error by pulls is below it."""
@@ -499,9 +501,7 @@ class FlowSums:
 
             flow_squares(*prior.step(v), key, free[above], side, own, *self.sums)
         else:
-            from headcount.structure._draws_in_arrays import flow_squares as squares_in_arrays
-
-            squares_in_arrays(prior, v, key, free[above], side, own, *self.sums)
+            _draws_in_arrays.flow_squares(prior, v, key, free[above], side, own, *self.sums)
 
     def _known(self) -> tuple[Array, Array]:
         """M, and the prior variances M (1 − M/N)."""

@@ -15,11 +15,12 @@ The draws are the same ones in every sweep (common random numbers), so a fixed p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from headcount._device import host, on_host
+from headcount.structure import _draws_in_arrays
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, dots
 
 if TYPE_CHECKING:
@@ -72,20 +73,19 @@ def keys(prior: PriorOperator, seed: int, number: int) -> np.ndarray:
 def prior_draws(prior: PriorOperator, seed: int, number: int, size: int) -> Array:
     """Draws from the prior, N(0, K) up to second moments: block ``number``, shape (size of K, draws), draws ≤ 64."""
     on_device = not on_host(prior.mu)
-    if on_device:
-        from headcount.structure._draws_in_arrays import move_draws, step_draws
-    else:
-        from headcount.structure._matrix_free_kernels import move_draws, step_draws
+    draws: Any = _draws_in_arrays
+    if not on_device:
+        from headcount.structure import _matrix_free_kernels as draws
     drawn = prior.xp.zeros((prior.size, size))
     for v, key in enumerate(keys(prior, seed, number)):
         step = (prior, v) if on_device else prior.step(v)
         above = prior.xp.zeros((1, size)) if v == 0 else drawn[prior.slice(int(prior.parents[v]))]
-        step_draws(*step, key, above, drawn[prior.slice(v)])
+        draws.step_draws(*step, key, above, drawn[prior.slice(v)])
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         if moves.stop > moves.start:
             order = np.argsort(prior.seen.place[moves])
             found = prior.xp.empty((len(order), size))
-            move_draws(*step, key, above, prior.seen.place[moves][order], found)
+            draws.move_draws(*step, key, above, prior.seen.place[moves][order], found)
             drawn[prior.entries + moves.start + order] = found
     return drawn
 
@@ -135,7 +135,8 @@ class Squares:
 
     def typical_error(self) -> float:
         """Relative error of a typical sd: from the median of V/V_loc, which few draws know although they know no single one."""
-        drawn, local, prior, tau = *host(self.sums)[:2], host(self.prior), host(self.tau)
+        drawn, local, _, _ = host(self.sums)
+        prior, tau = host(self.prior), host(self.tau)
         live = (local > 0) & (drawn > 0)
         if not live.any():
             return 0.0
