@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import solve_triangular
 
 from headcount._device import Device
 
@@ -99,6 +100,15 @@ class Namespace:
         @staticmethod
         def at(array, where, values):
             np.add.at(array.inner, _inner(where), _inner(values))
+
+    class linalg:  # noqa: D106
+        @staticmethod
+        def cholesky(matrix):
+            return Array(np.linalg.cholesky(matrix.inner))
+
+    @staticmethod
+    def solve_triangular(factor, right, trans, lower):
+        return Array(solve_triangular(factor.inner, right.inner, trans=trans, lower=lower))
 
     @staticmethod
     def asarray(values, *args):

@@ -105,6 +105,32 @@ def issparse(values: Any) -> bool:
     return hasattr(values, "indptr")
 
 
+def solve_triangular(factor: Any, right: Any, *, transpose: bool) -> Any:
+    """``L⁻¹ b`` (or ``L⁻ᵀ b``) for lower triangular L, on a device."""
+    solve = getattr(namespace(factor), "solve_triangular", None) or _cupyx_solve()
+    return solve(factor, right, trans=int(transpose), lower=True)
+
+
+def _cupyx_solve() -> Any:
+    from cupyx.scipy.linalg import solve_triangular
+
+    return solve_triangular
+
+
+def cholesky(matrix: Any) -> Any | None:
+    """The lower Cholesky factor, on a device; None where the matrix is not positive definite."""
+    xp = namespace(matrix)
+    try:
+        if xp.__name__ != "cupy":
+            return xp.linalg.cholesky(matrix)
+        from cupyx import errstate
+
+        with errstate(linalg="raise"):
+            return xp.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return None
+
+
 def row_of_entries(matrix: Any) -> Any:
     """The row of every stored entry of a csr matrix."""
     rows = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(host(matrix.indptr)))
@@ -113,7 +139,7 @@ def row_of_entries(matrix: Any) -> Any:
 
 def on_host(values: Any) -> bool:
     """Whether this array or sparse matrix is NumPy's (SciPy's)."""
-    return namespace(values) is np
+    return isinstance(values, np.ndarray) or namespace(values) is np
 
 
 def host(values: Any) -> Any:

@@ -2,6 +2,7 @@
 
 NumPy's and SciPy's wheels each bring their own thread pool; alternating between them makes the pools fight (a smoother at
 L = 144 is then twenty times slower). Everything in the Gaussian passes therefore goes through SciPy's, on Fortran-ordered arrays.
+On a device the same functions call its own library; symmetric matrices have both triangles there, and nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from scipy.linalg.blas import dgemm, dgemv, dsymm, dsyr2k, dsyrk, dtrmm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotri
+
+from headcount import _device
+from headcount._device import on_host
 
 if TYPE_CHECKING:
     from headcount._types import Array, Mask
@@ -28,11 +32,32 @@ per operation (kept from an earlier experiment; no derivation)."""
 
 def fortran(a: Array) -> Array:
     """The same matrix in Fortran order, float64."""
-    return np.asfortranarray(a, dtype=np.float64)
+    return np.asfortranarray(a, dtype=np.float64) if on_host(a) else a
+
+
+def add_to_diagonal(a: Array, values: Array | float) -> None:
+    """Add to the diagonal of a square matrix, in place."""
+    if on_host(a):
+        a.ravel(order="K")[:: a.shape[0] + 1] += values
+    else:
+        at = _device.namespace(a).arange(len(a))
+        a[at, at] += values
+
+
+def row_dots(a: Array, b: Array) -> Array:
+    """Σ_j a_ij b_ij."""
+    return np.einsum("ij,ij->i", a, b) if on_host(a) else (a * b).sum(axis=1)
+
+
+def largest(a: Array) -> float:
+    """The largest absolute value; zero of no values."""
+    return float(np.abs(a).max()) if a.size else 0.0
 
 
 def product(a: Array, b: Array, *, left: bool = False, right: bool = False) -> Array:
     """``op(a) op(b)``; ``left``/``right`` transpose the operand."""
+    if not on_host(a):
+        return (a.T if left else a) @ (b.T if right else b)
     if a.size == 0 or b.size == 0:
         return np.zeros((a.shape[1 if left else 0], b.shape[0 if right else 1]), order="F")
     return cast("Array", dgemm(1.0, a, b, trans_a=left, trans_b=right))
@@ -40,6 +65,8 @@ def product(a: Array, b: Array, *, left: bool = False, right: bool = False) -> A
 
 def apply(a: Array, x: Array, *, transpose: bool = False) -> Array:
     """``a x`` or ``aᵀ x`` for a vector."""
+    if not on_host(a):
+        return (a.T if transpose else a) @ x
     if a.size == 0:
         return np.zeros(a.shape[1 if transpose else 0])
     return cast("Array", dgemv(1.0, a, x, trans=transpose))
@@ -47,6 +74,8 @@ def apply(a: Array, x: Array, *, transpose: bool = False) -> Array:
 
 def symmetric_product(s: Array, b: Array) -> Array:
     """``s b`` where only the lower triangle of the symmetric ``s`` is read."""
+    if not on_host(s):
+        return s @ b
     if s.size == 0 or b.size == 0:
         return np.zeros((s.shape[0], b.shape[1]), order="F")
     return cast("Array", dsymm(1.0, s, b, lower=1))
@@ -54,6 +83,9 @@ def symmetric_product(s: Array, b: Array) -> Array:
 
 def gram(a: Array, *, scale: float = 1.0, onto: Array | None = None, left: bool = False) -> Array:
     """``scale · a aᵀ (+ onto)``, or with ``aᵀ a``; lower triangle only; ``onto`` is overwritten."""
+    if not on_host(a):
+        made = scale * (a.T @ a if left else a @ a.T)
+        return made if onto is None else made + onto
     if a.size == 0:
         size = a.shape[1 if left else 0]
         return np.zeros((size, size), order="F") if onto is None else onto
@@ -67,6 +99,9 @@ def sandwich(a: Array, s: Array, *, onto: Array | None = None) -> Array:
 
     With T the lower triangle of s, its diagonal halved, this is ``(aT)aᵀ + a(aT)ᵀ``: three quarters of the work of two products.
     """
+    if not on_host(a):
+        made = (a @ s) @ a.T
+        return made if onto is None else made + onto
     if a.size == 0:
         return np.zeros((a.shape[0], a.shape[0]), order="F") if onto is None else onto
     half = dtrmm(1.0, s, a, side=1, lower=1)
@@ -78,6 +113,8 @@ def sandwich(a: Array, s: Array, *, onto: Array | None = None) -> Array:
 
 def cholesky(a: Array) -> Array | None:
     """Lower Cholesky factor from the lower triangle (overwritten); None when ``a`` is not positive definite."""
+    if not on_host(a):
+        return _device.cholesky(a)
     if a.size == 0:
         return a
     factor, info = dpotrf(a, lower=1, clean=1, overwrite_a=1)
@@ -94,6 +131,8 @@ def inverse_from_cholesky(factor: Array) -> Array:
 
 def forward_solve(factor: Array, b: Array, *, transpose: bool = False) -> Array:
     """``L⁻¹ b`` (or ``L⁻ᵀ b``) for lower triangular ``L``."""
+    if not on_host(factor):
+        return _device.solve_triangular(factor, b, transpose=transpose)
     if b.size == 0:
         return b
     return cast("Array", dtrsm(1.0, factor, b, lower=1, trans_a=transpose))
@@ -107,6 +146,8 @@ def subtract_product(columns: Array, a: Array, b: Array) -> None:
 
 def divide_right(b: Array, factor: Array) -> Array:
     """``b L⁻ᵀ`` for lower triangular ``L``, block by block; ``b`` is overwritten."""
+    if not on_host(b):
+        return _device.solve_triangular(factor, b.T, transpose=False).T
     size = factor.shape[0]
     for start in range(0, size if b.size else 0, BLOCK):
         stop = min(start + BLOCK, size)
@@ -118,6 +159,8 @@ def divide_right(b: Array, factor: Array) -> Array:
 
 def mirror(a: Array) -> Array:
     """Fill the upper triangle from the lower one, in place, in blocks that stay in cache."""
+    if not on_host(a):
+        return a
     size, step = a.shape[0], 64
     for i in range(0, size, step):
         j = min(i + step, size)

@@ -103,6 +103,46 @@ def test_the_default_without_matrices(name, device):
     np.testing.assert_allclose(there.beliefs.mc_error(scope), here.beliefs.mc_error(scope), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["dense", "sparse", "steps", "tree"])
+def test_the_default_with_matrices(name, device):
+    """TiltedEP with matrices where single cells are seen: means, sds and evidence of the CPU, and draws and covariances."""
+    del device
+    here, there = (
+        hc.infer(problem(name), TiltedEP(structure="tree", device=place)) for place in ("cpu", "cuda")
+    )
+    agree(here, there)
+    assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-8)
+    mine, theirs = (post.beliefs.covariance((0,), (2,)) for post in (here, there))
+    np.testing.assert_allclose(theirs, mine, atol=1e-8)
+    mine, theirs = (
+        post.beliefs.sample(3, rng=np.random.default_rng(1), integer=False) for post in (here, there)
+    )
+    for edge, drawn in mine.items():
+        np.testing.assert_allclose(theirs[edge], drawn, atol=1e-6)
+
+
+def test_matrices_are_refused_where_more_than_cells_is_seen(device):
+    """Flows with matrices on a device: refused when they are asked for, without matrices when nothing is asked for."""
+    del device
+    with pytest.raises(hc.ModelError, match='structure="matrix-free"'):
+        hc.infer(problem("flows"), TiltedEP(structure="tree", device="cuda"))
+    assert hc.infer(problem("flows"), TiltedEP(device="cuda")).beliefs.field.log_z is not None
+
+
+def test_nearly_unconnected_cells_are_factored_here(device):
+    """The noise of a step whose cells hardly exchange anyone: Cholesky's pivots are rounding, and the factor is made on the CPU."""
+    from headcount.population._laplacian import LaplacianFactor
+
+    weights = np.ones((6, 6))
+    weights[:3, 3:] = weights[3:, :3] = 1e-12
+    np.fill_diagonal(weights, 0.0)
+    for given in (weights, np.ones((6, 6)) - np.eye(6)):
+        here, there = LaplacianFactor(given), LaplacianFactor(device.put(given))
+        root = _device.host(there.root)
+        np.testing.assert_allclose(root @ root.T, here.root @ here.root.T, atol=1e-13)
+        np.testing.assert_allclose(_device.host(there.resistances), here.resistances, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["dense", "sparse", "tree", "exact", "sparse flows"])
 def test_most_probable_counts(name, device):
     """MAP: the counts of the CPU."""

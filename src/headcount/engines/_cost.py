@@ -18,6 +18,7 @@ from __future__ import annotations
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headcount.engines._tilting import kind_on_device
 from headcount.engines.tilted._centre import MOST_AT_ONCE
 from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
@@ -162,6 +163,8 @@ def device_memory_of(problem: Problem, engine: Engine) -> int:
     held = sum(n * (STORED_SPARSE if hasattr(m, "nnz") else 1) for n, m in zip(moves, steps, strict=True))
     if run.name not in SWEEPS:
         return int(BYTES * (held + HELD_PER_CELL * _cells(problem)))
+    if kind_on_device(problem, run.structure) == "tree":
+        return BYTES * HELD_MATRICES[run.name] * sizes(problem).squares
     largest = max(moves, default=0)
     flows = sizes(problem).tables + FLOW_TABLES * largest
     noise = NOISE_COPIES * WIDEST * largest

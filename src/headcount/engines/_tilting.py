@@ -20,6 +20,8 @@ from headcount._device import Device, host
 from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
 from headcount.population import Flocks, ToEstimate
+from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
+from headcount.structure._choose import Kind
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -30,6 +32,28 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import Model
     from headcount.observe import Problem, Site
+
+
+def kind_on_device(problem: Problem, wanted: str) -> Kind:
+    """What an engine's ``structure`` comes to on a device: matrices only where single cells are seen, none of them exactly.
+
+    Raises
+    ------
+    ModelError
+        When "tree" is wanted and cannot serve.
+    """
+    plain = all(
+        len(s.scope) == 1 and s.index is not None and not s.noise.exact and not s.noise.correlated
+        for s in problem.sites
+    )
+    if plain:
+        return kind_of(problem.model.rooted(), wanted, affordable=AFFORDABLE_ON_DEVICE)
+    if wanted == "tree":
+        raise ModelError(
+            'structure="tree" on a device takes counts of single cells with independent errors; flows, sums, exact counts and correlated '
+            'readings need structure="matrix-free", or the CPU (leave device out)'
+        )
+    return "matrix-free"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ import numpy as np
 from scipy import sparse
 
 from headcount import memory
-from headcount._linalg import fortran, product
+from headcount._device import on_host
+from headcount._linalg import fortran, largest, product
 from headcount._types import Array
 from headcount.checks import numbers
 from headcount.errors import raise_all
@@ -123,7 +124,7 @@ class EdgeConditional:
         gain: Any = self.gain
         if isinstance(gain, np.ndarray) and gain.size == 0:
             gain = fortran(self.over_rows[:, None] * table)
-        elif not isinstance(gain, np.ndarray):
+        elif not isinstance(gain, np.ndarray) and on_host(table):
             gain = fortran(matrix_of(gain, "gain"))
         if gain.shape != table.shape:
             raise ModelError(f"gain has shape {gain.shape} and table {table.shape}; give one gain per entry")
@@ -162,11 +163,11 @@ class EdgeConditional:
         Potentials may be huge where cells are nearly cut off; the flows they drive are not. So what is left over is solved for
         again and added as flows, never as potentials.
         """
-        found = np.zeros((*a.shape[:-1], *self.table.shape))
-        close = REFINED * max(float(np.abs(a).max(initial=0.0)), float(np.abs(b).max(initial=0.0)))
+        found = np.zeros_like(self.table, shape=(*a.shape[:-1], *self.table.shape))
+        close = REFINED * max(largest(a), largest(b))
         for _ in range(MOST_REFINEMENTS):
             row_gap, column_gap = a - found.sum(axis=-1), b - found.sum(axis=-2)
-            if max(np.abs(row_gap).max(initial=0.0), np.abs(column_gap).max(initial=0.0)) <= close:
+            if max(largest(row_gap), largest(column_gap)) <= close:
                 break
             alpha, beta = self.potentials(row_gap.T, column_gap.T)
             found += self.table * (alpha.T[..., :, None] + beta.T[..., None, :])

@@ -16,10 +16,14 @@ from typing import Any, final
 
 import numpy as np
 
-from headcount._linalg import BLOCK, fortran, forward_solve, gram, mirror, subtract_product
+from headcount._device import host, namespace, on_host
+from headcount._linalg import BLOCK, cholesky, fortran, forward_solve, gram, mirror, subtract_product
 from headcount._types import Array, Index
 from headcount.checks import brief, numbers
 from headcount.individual import ModelError
+
+LEAST_PIVOT = 1e-6
+"""Of a Cholesky factor, squared, relative to the diagonal: above it, at most six of sixteen digits are lost to subtractions."""
 
 
 def inverse_or_zero(values: Array) -> Array:
@@ -35,7 +39,7 @@ def star_weights(table: Array) -> Array:
     A root is a table of one row.
     """
     table = matrix_of(table, "table")
-    rows = np.asarray(table.sum(axis=1))
+    rows = table.sum(axis=1)
     weights = mirror(gram(fortran(np.sqrt(inverse_or_zero(rows))[:, None] * table), left=True))
     np.fill_diagonal(weights, 0.0)
     return weights
@@ -70,6 +74,9 @@ class LaplacianFactor:
     def __init__(self, weights: Array) -> None:
         from headcount.population._elimination import eliminate_columns, elimination_order, negative_weights
 
+        if not on_host(weights):
+            self._factor_there(weights)
+            return
         weights = _checked_weights(weights)
         weights = np.ascontiguousarray(weights)
         self.order, self._part, *room = (np.empty(len(weights), np.intp) for _ in range(4))
@@ -87,6 +94,28 @@ class LaplacianFactor:
                 )
         self.root = np.empty(lower.shape, order="F")
         self.root[self.order] = lower
+
+    def _factor_there(self, weights: Array) -> None:
+        """On a device, by Cholesky without the heaviest node, where all pivots are large; else the factor is made here and put there."""
+        xp, size = namespace(weights), len(weights)
+        degree = weights.sum(axis=1)
+        nodes = np.arange(size)
+        last = int(np.argmax(host(degree)))
+        order = xp.asarray(np.append(nodes[nodes != last], last))
+        matrix = -weights[order][:, order]
+        at = xp.arange(size)
+        matrix[at, at] = degree[order]
+        lower = cholesky(matrix[:-1, :-1])
+        if lower is not None and float((np.diagonal(lower) ** 2 / degree[order[:-1]]).min()) > LEAST_PIVOT:
+            below = forward_solve(lower, matrix[:-1, -1:]).T
+            self.order, self.rank, self._part = order, size - 1, xp.zeros(size, np.intp)
+            self.root = np.zeros_like(matrix, shape=(size, size - 1))
+            self.root[order] = np.concatenate([lower, below])
+            return
+        here = LaplacianFactor(host(weights))
+        self.rank = here.rank
+        self.order, self._part, self.root = (xp.asarray(x) for x in (here.order, here._part, here.root))
+        self.__dict__["resistances"] = xp.asarray(here.resistances)
 
     @property
     def _lower(self) -> Array:
@@ -114,7 +143,7 @@ class LaplacianFactor:
         if right.ndim == 1:
             return self.solve(right[:, None])[:, 0]
         kept = self.order[: self.rank]
-        solution = np.zeros(right.shape, order="F")
+        solution = np.zeros_like(right, order="F")
         solution[kept] = forward_solve(fortran(self.root[kept]), self.whiten(right), transpose=True)
         return solution
 
@@ -126,13 +155,22 @@ class LaplacianFactor:
         """
         from headcount.population._elimination import resistances_between
 
+        if not on_host(self.root):  # pivots are large: differences of an inverse keep their digits
+            kept = self.order[: self.rank]
+            inverse = np.zeros_like(self.root, shape=(len(self.order),) * 2)
+            white = forward_solve(self.root[kept], namespace(self.root).eye(self.rank))
+            inverse[kept[:, None], kept] = white.T @ white
+            own = np.diagonal(inverse)
+            return own[:, None] + own - 2.0 * inverse
         found = np.empty((len(self.order),) * 2)
         found[np.ix_(self.order, self.order)] = resistances_between(np.ascontiguousarray(self._lower))
         return np.where(self._part[:, None] == self._part[None, :], found, np.inf)
 
 
 def matrix_of(values: Any, what: str) -> Array:
-    """A matrix of finite numbers, 0 or more, as floats."""
+    """A matrix of finite numbers, 0 or more, as floats; on a device nothing is checked."""
+    if hasattr(values, "__array_function__") and not on_host(values):
+        return values
     found = np.asarray(values) if isinstance(values, np.ndarray) else numbers(values, what)
     if found.dtype != np.float64:
         found = numbers(found, what)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Kind = Literal["tree", "matrix-free"]
 AFFORDABLE = 2e10
 """Σ L³ over the edges up to which matrices are formed by default: 1000 cells and 20 times, which took about a minute."""
+AFFORDABLE_ON_DEVICE = 1.5e12
+"""The same on a graphics card: 4096 cells and 20 times, a few seconds on an H200."""
 WORTH = 130
 """Products of L × L matrices that cost as much as the matrix-free solver's passes: it forms 12 sweeps of 33 columns and 192 at the end,
 about 20 iterations of two passes each, 4 operations per entry, where the tree takes 12 sweeps of 30 operations per L³."""
@@ -33,18 +35,14 @@ class Solver(NamedTuple):
     """What sweeps of one run leave to one another; each run has its own."""
 
 
-def kind_of(tree: RootedTree | None, wanted: str) -> Kind:
-    """What a solver's ``structure`` comes to: "auto" is matrix-free where matrices cost too much and it can serve.
+def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float = AFFORDABLE) -> Kind:
+    """What a solver's ``structure`` comes to: "auto" is matrix-free where matrices cost more than is affordable and it can serve.
 
     Raises
     ------
     ModelError
         When "matrix-free" is wanted and cannot serve, with the reason.
     """
-    if tree is not None and tree.device is not None:
-        if wanted == "tree":
-            raise ModelError('structure="tree" is not solved on a device: leave structure or device out')
-        wanted = "matrix-free"
     if wanted == "tree":
         return "tree"
     why = refusal(tree)
@@ -54,15 +52,15 @@ def kind_of(tree: RootedTree | None, wanted: str) -> Kind:
                 f'the matrix-free structure cannot serve this problem: {why}; use structure="tree" or "auto"'
             )
         return "matrix-free"
-    return "matrix-free" if why is None and tree is not None and _too_dear(tree) else "tree"
+    return "matrix-free" if why is None and tree is not None and _too_dear(tree, affordable) else "tree"
 
 
-def _too_dear(tree: RootedTree) -> bool:
+def _too_dear(tree: RootedTree, affordable: float) -> bool:
     """Whether matrices of a tree cost more than is affordable, and more than passes over its moves."""
     steps = tree.transitions[1:]
     cubes = sum(prod(m.shape) * max(m.shape) for m in steps)
     moves = sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps)
-    return cubes > AFFORDABLE and cubes > WORTH * moves
+    return cubes > affordable and cubes > WORTH * moves
 
 
 def structure_for(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from headcount._device import host
 from headcount._linalg import fortran, threads_for
 from headcount.individual import ModelError
 from headcount.structure._base import Field, margin_rows
@@ -86,24 +87,31 @@ class TreeField(Field):
         *,
         cells: Mapping[object, tuple[int, int]] | None = None,
         steps: Mapping[int, Step] | None = None,
+        home: Callable[[], Field] | None = None,
     ) -> None:
-        self.solution, self.cliques = solution, tuple(cliques)
+        self.solution, self.cliques, self._home = solution, tuple(cliques), home
         self.cells = {} if cells is None else cells
         self.steps = {} if steps is None else steps
         self._gains: dict[int, Array] = {}
+
+    @cached_property
+    def home(self) -> Field | None:
+        """The same posterior in NumPy's arrays, where this one is on a device."""
+        return None if self._home is None else self._home()
 
     def mean(self, scope: Scope) -> Array:
         """See :class:`Field`."""
         if len(scope) == 1 and scope[0] in self.cells:
             v, size = self.cells[scope[0]]
-            return self.solution.mean[v][:size]
+            return np.asarray(host(self.solution.mean[v][:size]))
         view = self._view(scope)
         step = self._step(view, scope)
         if step is not None:
             size_u, size_v = step.shape
             own, above = self.solution.mean[view.node], self.solution.mean[self._parent(view)]
             with threads_for(max(step.shape)):
-                return np.asarray(view.domain.project(step.mean(above[:size_u], own[:size_v]), scope))
+                found = host(step.mean(above[:size_u], own[:size_v]))
+            return np.asarray(view.domain.project(found, scope))
         block = [self.solution.mean[p][i] for p, i in self._parts(view)]
         return (self._regression(view, scope) @ np.concatenate(block)).reshape(view.domain.part(scope).shape)
 
@@ -112,7 +120,7 @@ class TreeField(Field):
         assert self.solution.covariance is not None
         if len(scope) == 1 and scope[0] in self.cells:
             v, size = self.cells[scope[0]]
-            return self.solution.variance[v][:size]
+            return np.asarray(host(self.solution.variance[v][:size]))
         view = self._view(scope)
         step = self._step(view, scope)
         if step is not None:
@@ -122,7 +130,7 @@ class TreeField(Field):
                 gain = self.solution.tree.nodes[view.node].gain
                 assert gain is not None
                 table = step.variance(self.solution.upward[view.node], gain, above)
-            return np.asarray(view.domain.project(table, scope))
+            return np.asarray(view.domain.project(host(table), scope))
         g = view.margin(scope)
         w = self._regression(view, scope)
         own = g @ view.table
@@ -133,6 +141,8 @@ class TreeField(Field):
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """See :class:`Field`."""
+        if self.home is not None:
+            return self.home.covariance(a, b)
         if len(a) == len(b) == 1 and a[0] in self.cells and b[0] in self.cells:
             (u, size_u), (v, size_v) = self.cells[a[0]], self.cells[b[0]]
             return self._cross(u, v)[:size_u, :size_v]
@@ -150,6 +160,8 @@ class TreeField(Field):
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
         """See :class:`Field`; features top-down, then every clique's table given its features."""
+        if self.home is not None:
+            return self.home.sample(size, rng=rng)
         drawn: list[Array] = []
         for v, node in enumerate(self.solution.tree.nodes):
             up = self.solution.upward[v]

@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
+from headcount._device import host
 from headcount._linalg import (
+    add_to_diagonal,
     apply,
     cholesky,
     divide_right,
@@ -204,14 +206,15 @@ def _at_node(
     node: Node, tau: Array | None, nu: Array | None, precision: Array | None, potential: Array | None
 ) -> tuple[Array, Array]:
     """Everything known at a node: its own sites, its fixed potentials, the messages from below (lower triangle; reused)."""
-    lam = np.zeros((node.size, node.size), order="F") if precision is None else precision
-    eta = np.zeros(node.size) if potential is None else potential
+    nothing = node.factor
+    lam = np.zeros_like(nothing, shape=(node.size, node.size)) if precision is None else precision
+    eta = np.zeros_like(nothing, shape=node.size) if potential is None else potential
     if node.precision is not None:
         lam = lam + node.precision
     if node.potential is not None:
         eta = eta + node.potential
     if tau is not None:
-        lam.ravel(order="K")[:: node.size + 1] += tau
+        add_to_diagonal(lam, tau)
     if nu is not None:
         eta = eta + nu
     return lam, eta
@@ -221,11 +224,11 @@ def eliminate(factor: Array, lam: Array, eta: Array) -> tuple[Array, Array, Arra
     """X, Y, Xᵀη and ½ log det B for noise factor R and site precision Λ (see the module's docstring)."""
     half = symmetric_product(lam, factor)
     b = product(factor, half, left=True)
-    b.ravel(order="K")[:: b.shape[0] + 1] += 1.0
+    add_to_diagonal(b, 1.0)
     c = cholesky(b)
     if c is None:
         raise NotPositiveDefinite
-    x = divide_right(np.array(factor, order="F"), c)
+    x = divide_right(factor.copy(order="F"), c)
     y = divide_right(half, c)
     return x, y, apply(x, eta, transpose=True), float(np.log(np.diagonal(c)).sum())
 
@@ -322,7 +325,7 @@ class PlacedSites:
         """Mean and variance at every site's entries; ``tables`` holds those of tables with sites on them."""
         mean, variance = [], []
         for place in self.placements:
-            of_node = (solution.mean[place.node], solution.variance[place.node])
+            of_node = (host(solution.mean[place.node]), host(solution.variance[place.node]))
             both = tables[place.node] if place.on_table else of_node
             mean.append(both[0].reshape(-1)[place.features])
             variance.append(both[1].reshape(-1)[place.features])

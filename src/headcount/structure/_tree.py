@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount._linalg import apply, fortran, product, threads_for
+from headcount._device import host, namespace
+from headcount._linalg import add_to_diagonal, apply, fortran, largest, product, row_dots, threads_for
 from headcount.checks import instance
 from headcount.individual import RootedTree
 from headcount.population import EdgeConditional
@@ -91,17 +92,17 @@ class Step:
         z = edge.noise.solve(up.x[:size_v])
         pz = product(gain, z)
         through = product(z, product(fortran(up.y), node_gain, left=True, right=True))
-        if not np.array_equal(node_gain[:, :size_v], gain):
+        if node_gain is not gain and not np.array_equal(node_gain[:, :size_v], gain):
             through += edge.noise.solve(fortran((gain - node_gain[:, :size_v]).T))
         a = product(gain, through)
-        a.ravel(order="K")[:: a.shape[0] + 1] += edge.over_rows
+        add_to_diagonal(a, edge.over_rows)
         av, bv = product(a, covariance_u), product(through, covariance_u)
-        alpha = np.einsum("ij,ij->i", av, a) + np.einsum("ij,ij->i", pz, pz)
-        beta = np.einsum("ij,ij->i", bv, through) + np.einsum("ij,ij->i", z, z)
+        alpha = row_dots(av, a) + row_dots(pz, pz)
+        beta = row_dots(bv, through) + row_dots(z, z)
         both = product(av, through, right=True) + product(pz, z, right=True)
         spread = alpha[:, None] + beta[None, :] - 2.0 * both
         lost = np.finfo(float).eps * edge.table * (alpha[:, None] + beta[None, :])
-        if lost.max(initial=0.0) > LOST:
+        if largest(lost) > LOST:
             spread = _sum_of_squares(a, through, pz, z, covariance_u)
         return edge.variance + edge.table**2 * np.maximum(spread, 0.0)  # a variance; below zero is rounding
 
@@ -184,7 +185,7 @@ class TreeStructure(Structure):
         """Expected table and gain of every step. The root is a step from one cell that holds everyone."""
         tree = self.tree
         gains: dict[int, Array] = {}  # equal steps of a homogeneous chain are one array, and stay one
-        initial = fortran(np.asarray(tree.initial, dtype=float)[None, :])
+        initial = fortran(tree.initial[None, :])
         found = [(self.population * initial, initial)]
         for v in range(1, len(tree.parents)):
             matrix = tree.transitions[v]
@@ -349,7 +350,9 @@ class TreeStructure(Structure):
         """The two passes; ``keep``, or sites on tables, retain the covariances."""
         tree, changed = self._absorbed(tau, nu)
         by_node = self.layout.sites.by_node(tree, tau, nu)
-        return tree.solve(*by_node, keep=keep or bool(changed)), changed
+        put = namespace(self.tree.initial).asarray
+        there = ([None if x is None else put(x) for x in part] for part in by_node)
+        return tree.solve(*there, keep=keep or bool(changed)), changed
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
@@ -385,9 +388,17 @@ class TreeStructure(Structure):
         return TreeField(
             solution,
             views,
+            home=None if self.tree.device is None else partial(self._field_at_home, tau, nu),
             cells={variable: (v, sizes[v]) for v, variable in enumerate(variables)},
             steps={v: steps[v] for v in range(1, len(sizes)) if not self.layout.table_sums[v]},
         )
+
+    def _field_at_home(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
+        """The same posterior in NumPy's arrays."""
+        home = self.tree.home
+        assert home is not None
+        law = home.with_law(host(self.tree.initial), [None, *(host(m) for m in self.tree.transitions[1:])])
+        return TreeStructure(law, self.population, self.sites, self.known).field(tau, nu)
 
     def _view(self, v: int, step: Step) -> CliqueView:
         """The edge into v as a clique: parent's cells, then v's cells, sums of cells, sums of entries."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from headcount.engines._engine import Iteration, iterate
-from headcount.engines._tilting import Tilts
+from headcount.engines._tilting import Tilts, kind_on_device
 from headcount.engines.map._dual import Dual, Quadratic
 from headcount.engines.map._lbfgs import Search, advance
 from headcount.engines.map._map import Objective
@@ -75,6 +75,8 @@ class Roles:
     def of(cls, tilts: Tilts, *, whole: bool = False, solver: Solver | None = None) -> Roles:
         """Sort the entries. Where counts are taken as ``whole`` numbers, readings sharp enough to tell them apart are active."""
         sites, solver = tilts.problem.sites, WITH_MATRICES if solver is None else solver
+        if tilts.device is not None:
+            solver = solver._replace(structure=kind_on_device(tilts.problem, solver.structure))
         if not sites:
             nothing = np.zeros(0, bool)
             return cls(tilts, nothing, nothing, nothing, nothing, solver)
