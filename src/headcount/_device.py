@@ -91,13 +91,12 @@ def require(device: Device, need: int, what: str) -> None:
 
 
 def namespace(values: Any) -> Any:
-    """The module whose functions make arrays beside this array or sparse matrix."""
+    """The module whose functions make arrays beside this array or sparse matrix; NumPy for anything that is neither."""
     values = values.data if issparse(values) else values
-    if isinstance(values, np.ndarray):
-        return np
     if type(values).__module__.partition(".")[0] == "cupy":
         return sys.modules["cupy"]
-    return values.__array_namespace__()
+    asked = getattr(values, "__array_namespace__", None)
+    return np if isinstance(values, np.ndarray) or asked is None else asked()
 
 
 def issparse(values: Any) -> bool:
