@@ -10,7 +10,7 @@ import pytest
 import headcount as hc
 from headcount import simulate
 from headcount.engines import MAP
-from headcount.posterior import _fit_tests
+from headcount.posterior import _fit_check
 from headcount.posterior._fit_check import fit_check
 from headcount.posterior._fit_moments import prior_moments
 
@@ -69,7 +69,7 @@ def test_predictions_are_conditional_means(kind: str) -> None:
     check = fit_check(problem)
     y = check.observed
     s = cov + (
-        np.diag(np.maximum(mean, _fit_tests.LEAST_NOISE)) if kind == "poisson" else 9.0 * np.eye(len(y))
+        np.diag(np.maximum(mean, _fit_check.LEAST_NOISE)) if kind == "poisson" else 9.0 * np.eye(len(y))
     )
     k = 20
     others = np.delete(np.arange(len(y)), k)
@@ -129,7 +129,7 @@ def test_the_check_is_the_same_for_every_engine() -> None:
 
 def test_long_data_are_checked_in_windows() -> None:
     """960 counts are more than one window; flocks of four are still found, single birds still agree."""
-    assert _fit_tests.WINDOW < 60 * 16
+    assert _fit_check.WINDOW < 60 * 16
     assert fit_check(world("poisson", 1, 0, steps=60)).agrees
     check = fit_check(world("poisson", 4, 0, steps=60))
     assert check.agrees is False

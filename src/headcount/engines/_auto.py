@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from headcount.individual import ModelError
 from headcount.posterior import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from headcount.engines._engine import Start
     from headcount.observe import Problem
 
 LARGEST_DENSE = 4096
@@ -154,13 +153,8 @@ class Auto(Engine):
     takes_dispersion: ClassVar[bool] = True
     takes_sizes: ClassVar = "evidence"
 
-    def run(
-        self,
-        problem: Problem,
-        *,
-        rng: np.random.Generator,
-        progress: bool | None,
-        start: Mapping[str, Any] | None = None,
+    def _run(
+        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
     ) -> Outcome:
         """See :class:`Engine`."""
         return select(problem).engine.run(problem, rng=rng, progress=progress, start=start)

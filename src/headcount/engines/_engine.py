@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headcount.observe import Problem
-    from headcount.posterior import Beliefs
+    from headcount.posterior._beliefs import Beliefs
+
+    Start = Mapping[str, Any] | None
 
 
 class Engine(ABC):
@@ -44,7 +46,6 @@ class Engine(ABC):
     def __post_init__(self) -> None:
         check_settings(self, self.rules)
 
-    @abstractmethod
     def run(
         self,
         problem: Problem,
@@ -58,6 +59,14 @@ class Engine(ABC):
         The problem is a plain one: a known number of individuals, no groups, tracks or arrivals (``_reduce.answer`` brings others to
         these). ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
         """
+        require_plain(self, problem)
+        return self._run(problem, rng, progress, start)
+
+    @abstractmethod
+    def _run(
+        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
+    ) -> Outcome:
+        """The same, of a problem that is known to be plain."""
 
 
 class DirectEngine(Engine):
@@ -67,17 +76,11 @@ class DirectEngine(Engine):
     def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
         """The answer."""
 
-    def run(
-        self,
-        problem: Problem,
-        *,
-        rng: np.random.Generator,
-        progress: bool | None,
-        start: Mapping[str, Any] | None = None,
+    def _run(
+        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
     ) -> Outcome:
         """See :class:`Engine`."""
         del progress, start
-        require_plain(self, problem)
         began = time.perf_counter()
         return Outcome(self.solve(problem, rng), Status.EXACT, seconds=time.perf_counter() - began)
 
@@ -150,16 +153,10 @@ class IterativeEngine(Engine, Iteration):
     def finish(self, state: Any) -> Beliefs:
         """The answer a state stands for."""
 
-    def run(
-        self,
-        problem: Problem,
-        *,
-        rng: np.random.Generator,
-        progress: bool | None,
-        start: Mapping[str, Any] | None = None,
+    def _run(
+        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
     ) -> Outcome:
         """See :class:`Engine`."""
-        require_plain(self, problem)
         began = time.perf_counter()
         first = self.init(problem, rng) if start is None else self.resume(problem, rng, start)
         state, status, trace = iterate(self, first, progress=progress, began=began)

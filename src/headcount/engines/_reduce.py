@@ -20,6 +20,8 @@ from headcount.posterior._beliefs import Outcome, Status
 from headcount.posterior._derived import UnitBeliefs, seen
 
 if TYPE_CHECKING:
+    from headcount._types import Array
+    from headcount.individual import RootedTree
     from headcount.observe import Problem
 
     Run = Callable[[Problem, Mapping[str, Any] | None], Outcome]
@@ -76,29 +78,31 @@ def _phi_settled(problem: Problem, run: Run, start: Mapping[str, Any] | None) ->
         return run(problem, start)
     assert tree is not None
     size = float(problem.population)
-    known = None if start is None else start.get("phi_counts")
-    if known is None:
-        phi = dispersion.phi_of(tree, size, lambda v: size * problem.model.marginal((v,)))
-    else:
-        before = dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))
-        phi = dispersion.phi_of(tree, size, before.__getitem__)
+    phi = dispersion.phi_of(tree, size, _first_counts(problem, tree, start).__getitem__)
     for rounds in range(1, MOST_ROUNDS + 1):
         fixed = Company(phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0]))
         outcome = run(problem.with_dispersion(fixed), start)
         beliefs = outcome.beliefs
         counts = {v: np.asarray(beliefs.mean((v,)), dtype=float) for v in tree.variables}
-        new = dispersion.phi_of(tree, size, counts.__getitem__)
-        change = max(float(np.abs(a / b - 1.0).max()) for a, b in zip(new, phi, strict=True))
+        used, phi = np.concatenate(phi), dispersion.phi_of(tree, size, counts.__getitem__)
         found = {
             "phi_rounds": rounds,
             "phi_counts": np.concatenate(list(counts.values())),
-            "phi_smallest": min(float(a.min()) for a in phi),
-            "phi_largest": max(float(a.max()) for a in phi),
+            "phi_smallest": float(used.min()),
+            "phi_largest": float(used.max()),
         }
-        start, phi = beliefs.diagnostics, new
-        if change <= PHI_TOLERANCE or not outcome.status.good:
+        start = beliefs.diagnostics
+        if np.abs(np.concatenate(phi) / used - 1.0).max() <= PHI_TOLERANCE or not outcome.status.good:
             break
     else:
         outcome = replace(outcome, status=Status.BUDGET)
     kept = replace(beliefs, diagnostics={**beliefs.diagnostics, **found})  # type: ignore[type-var]
     return replace(outcome, beliefs=kept)
+
+
+def _first_counts(problem: Problem, tree: RootedTree, start: Mapping[str, Any] | None) -> dict[Any, Array]:
+    """Counts of every variable at which phi is first read: those that a run on a similar problem left, else those of the model."""
+    known = None if start is None else start.get("phi_counts")
+    if known is None:
+        return {v: problem.population * problem.model.marginal((v,)) for v in tree.variables}
+    return dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))

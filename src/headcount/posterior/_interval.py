@@ -38,6 +38,11 @@ def tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
+def sd_of(variance: Array | None, shape: tuple[int, ...]) -> Array:
+    """Standard deviations; NaN where there are no variances, 0 where rounding made one negative."""
+    return np.full(shape, np.nan) if variance is None else np.sqrt(np.maximum(variance, 0.0))
+
+
 def quantiles(
     mean: Array, variance: Array, probabilities: Sequence[float], *, bound: float | None, whole: bool
 ) -> tuple[Array, ...]:
@@ -51,6 +56,24 @@ def quantiles(
         return tuple(count_quantile(np.maximum(mean, 0.0), variance, bound, q) for q in probabilities)
     plain = (gaussian_quantile(mean, variance, q) for q in probabilities)
     return tuple(nearest_whole(table) if whole else table for table in plain)
+
+
+def sum_quantiles(
+    mean: float,
+    variance: float,
+    ends: tuple[float, float],
+    probabilities: Sequence[float],
+    *,
+    bounded: bool,
+    whole: bool,
+) -> list[float]:
+    """Quantiles of a weighted sum of counts, which lies between the two ends."""
+    low, high = ends
+    if high == low:
+        return [low for _ in probabilities]
+    bound = high - low if bounded else None
+    found = quantiles(np.array([mean - low]), np.array([variance]), probabilities, bound=bound, whole=whole)
+    return [low + float(end[0]) for end in found]
 
 
 def whole_quantiles(

@@ -13,8 +13,8 @@ from headcount.individual import OpenChain
 from headcount.labels import meant
 from headcount.population import Flocks
 from headcount.posterior._beliefs import Status
-from headcount.posterior._interval import quantiles, tails
-from headcount.posterior._open import open_frame
+from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
+from headcount.posterior._parts import open_frame
 from headcount.posterior._sizes import PopulationEstimate, Sizes
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class Posterior:
 
         Of a problem with counted `Tracks`, the followed individuals are groups too, by their id.
         """
-        from headcount.posterior._groups import one_group
+        from headcount.posterior._parts import one_group
 
         problem, beliefs = one_group(self.problem, self.beliefs, name)
         return Posterior(problem, self._engine, replace(self.outcome, beliefs=beliefs))
@@ -368,16 +368,9 @@ class Posterior:
         low, high = (self._largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
         if not self.problem.size_known:
             low, high = min(low, 0.0), max(high, 0.0)
-        if high == low:
-            return [low for _ in probabilities]
-        ends = quantiles(
-            np.array([mean - low]),
-            np.array([variance]),
-            probabilities,
-            bound=high - low if self.promises.non_negative else None,
-            whole=all((w == np.rint(w)).all() for _, w in parts),
-        )
-        return [low + float(end[0]) for end in ends]
+        whole = all((w == np.rint(w)).all() for _, w in parts)
+        bounded = self.promises.non_negative
+        return sum_quantiles(mean, variance, (low, high), probabilities, bounded=bounded, whole=whole)
 
     def sample(
         self, size: int, *, rng: np.random.Generator | int, integer: bool = False
@@ -490,18 +483,20 @@ class Posterior:
 
     def summary(self, scope: Scope, level: float) -> Summary:
         """Everything a row of a table says, without labels, each part computed once."""
-        low, high = tails(level)
         mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
-        lower, median, upper = self._quantiles(scope, mean, variance, (low, 0.5, high))
-        sd = np.full(mean.shape, np.nan) if variance is None else np.sqrt(np.maximum(variance, 0.0))
-        return Summary(mean, median, sd, lower, upper, self.reliable_table(scope))
+        return self.summary_of(mean, variance, self.problem.model.marginal(scope), level, scope=scope)
+
+    def summary_of(
+        self, mean: Array, variance: Array | None, mu: Array, level: float, *, scope: Scope | None = None
+    ) -> Summary:
+        """The same of any counts, given their moments and prior probabilities; ``scope`` where they are entries of a table."""
+        low, high = tails(level)
+        lower, median, upper = self.quantiles_of(mean, variance, (low, 0.5, high), scope=scope)
+        return Summary(mean, median, sd_of(variance, mean.shape), lower, upper, self.reliable_where(mu))
 
     def sd_table(self, scope: Scope) -> Array:
         """Standard deviations without labels; NaN from an engine that gives none."""
-        variance = self.beliefs.variance(scope)
-        if variance is None:
-            return np.full(self.problem.model.size(scope), np.nan)
-        return np.sqrt(np.maximum(variance, 0.0))
+        return sd_of(self.beliefs.variance(scope), self.problem.model.size(scope))
 
     def interval_tables(self, scope: Scope, level: float) -> tuple[Array, Array]:
         """Lower and upper ends without labels."""
@@ -513,41 +508,26 @@ class Posterior:
     ) -> tuple[Array, ...]:
         """Quantiles of every entry without labels, one table per probability; NaN from an engine without spread."""
         mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
-        return self._quantiles(scope, mean, variance, probabilities, whole=whole)
+        return self.quantiles_of(mean, variance, probabilities, scope=scope, whole=whole)
 
-    def entry_summary(self, scope: Scope, mean: Array, variance: Array, mu: Array, level: float) -> Summary:
-        """As :meth:`summary`, of some entries of a table, given their moments and prior probabilities."""
-        low, high = tails(level)
-        lower, median, upper = self._quantiles(scope, mean, variance, (low, 0.5, high))
-        return Summary(
-            mean, median, np.sqrt(np.maximum(variance, 0.0)), lower, upper, self.reliable_where(mu)
-        )
-
-    def _quantiles(
+    def quantiles_of(
         self,
-        scope: Scope,
         mean: Array,
         variance: Array | None,
         probabilities: Sequence[float],
         *,
+        scope: Scope | None = None,
         whole: bool = True,
     ) -> tuple[Array, ...]:
+        """Quantiles of any counts, given their moments; the engine's own where it has them of the table that they are entries of."""
         if variance is None:
             return tuple(np.full(mean.shape, np.nan) for _ in probabilities)
-        known = [self.beliefs.quantile(scope, q) for q in probabilities] if whole else []
-        if known and known[0] is not None:
-            return tuple(table for table in known if table is not None)
+        if scope is not None and whole:
+            known = [table for q in probabilities if (table := self.beliefs.quantile(scope, q)) is not None]
+            if known:
+                return tuple(known)
         bound = self._largest if self.promises.non_negative else None
         return quantiles(mean, variance, probabilities, bound=bound, whole=whole)
-
-    def entry_quantiles(
-        self, mean: Array, variance: Array | None, probabilities: Sequence[float]
-    ) -> tuple[Array, ...]:
-        """Whole-number quantiles of counts that are no entries of a table; NaN without variances."""
-        if variance is None:
-            return tuple(np.full(mean.shape, np.nan) for _ in probabilities)
-        bound = self._largest if self.promises.non_negative else None
-        return quantiles(mean, variance, probabilities, bound=bound, whole=True)
 
     @property
     def _largest(self) -> float:
@@ -587,7 +567,7 @@ class Posterior:
         column ``observed``).
         """
         if self.problem.groups is not None:
-            from headcount.posterior._groups import group_frame
+            from headcount.posterior._parts import group_frame
 
             return group_frame(self, what, level=level)
         from headcount.posterior._frames import to_frame

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headcount.posterior._frames import label_array, place_frame, to_frame
-from headcount.posterior._open import stored_open_frame
+from headcount.posterior._parts import stored_open_frame
 from headcount.posterior._provenance import provenance
 
 if TYPE_CHECKING:

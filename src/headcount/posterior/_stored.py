@@ -14,7 +14,7 @@ from headcount._netcdf import DamagedFileError, read_tree
 from headcount.labels import coordinate, meant, shown
 from headcount.posterior._beliefs import Status
 from headcount.posterior._dataset import result_of
-from headcount.posterior._interval import quantiles, tails
+from headcount.posterior._interval import quantiles, sum_quantiles, tails
 from headcount.posterior._posterior import Total, pictures
 from headcount.posterior._sizes import PopulationEstimate, Sizes
 
@@ -225,14 +225,10 @@ class StoredPosterior:
             ends += self.result.population * np.array([table.min(), table.max()])
         variance = float(np.var(drawn, ddof=1))
         whole = all(np.array_equal(np.rint(w), w) for w in weights.values())
-        found_ends = quantiles(
-            np.array([mean - ends[0]]),
-            np.array([variance]),
-            (low, 0.5, high),
-            bound=ends[1] - ends[0],
-            whole=whole,
+        between = float(ends[0]), float(ends[1])
+        lower, median, upper = sum_quantiles(
+            mean, variance, between, (low, 0.5, high), bounded=True, whole=whole
         )
-        lower, median, upper = (float(end[0]) + ends[0] for end in found_ends)
         return Total(mean, median, float(np.sqrt(variance)), lower, upper, level)
 
     @property

@@ -21,7 +21,7 @@ LONGEST_TAIL = 4000.0
 """Bound on the latter, in individuals."""
 NEWTON_STEPS = 40
 LARGEST_STEP = 2.0
-"""Largest change of A or B (log probability per squared or plain individual) in one Newton step. Kept from an experiment: twice this
+"""Largest change of A or B (log probability per squared or plain individual) in one Newton step. Measured: twice this
 also converges on all of 20 000 random moments, four times this does not."""
 CLOSE = 1e-5
 """Error of mean and variance, in units of the sd and the variance, at which the fit ends: far below what moves a quantile."""

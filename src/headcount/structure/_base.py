@@ -142,7 +142,17 @@ class Field(ABC):
 
 
 class Structure(ABC):
-    """The Gaussian law of a population around one centre, for one shape of graph."""
+    """The Gaussian law of a population around one centre, for one shape of graph.
+
+    Parameters
+    ----------
+    population
+        N.
+    sites
+        Where something is observed.
+    known
+        Exact sites and correlated readings.
+    """
 
     monte_carlo: ClassVar[bool] = False
     """Whether variances and log Z carry Monte-Carlo error, which the field then states."""

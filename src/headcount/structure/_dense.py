@@ -52,12 +52,8 @@ class DenseStructure(Structure):
     ----------
     model
         The individual's law.
-    population
-        N.
-    sites
-        Where something is observed.
-    known
-        Exact sites and correlated readings.
+    population, sites, known
+        See :class:`Structure`.
     """
 
     def __init__(

@@ -40,12 +40,8 @@ class JunctionStructure(Structure):
     ----------
     model
         The individual's law the Gaussian is made at, tilts already in it.
-    population
-        N.
-    sites
-        Where something is observed.
-    known
-        Exact sites and correlated readings.
+    population, sites, known
+        See :class:`Structure`.
     flock
         Individuals that move as one: factor on all covariances.
     """

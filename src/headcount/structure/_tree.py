@@ -165,12 +165,8 @@ class TreeStructure(Structure):
     ----------
     tree
         The individual's law the Gaussian is made at: initial law and transitions, tilts already in them.
-    population
-        N.
-    sites
-        Where something is observed.
-    known
-        Exact sites and correlated readings.
+    population, sites, known
+        See :class:`Structure`.
     """
 
     def __init__(

@@ -47,18 +47,12 @@ class Gibbs(Sampler):
         Moves discarded, per chain.
     moves
         Moves averaged over, per chain. The paper's setting is ``Gibbs(burn_in=1_000_000, moves=10_000_000, chains=1)``.
-    chains
-        Independent chains.
     draws
         Node tables kept per chain (for R-hat, quantiles, covariances), evenly spaced.
     configurations
         Whole configurations kept per chain, for joint draws.
-    batches
-        Batches per chain for Monte-Carlo errors; also the steps of the progress bar.
-    tolerance
-        Largest R-hat − 1 over node counts that still counts as mixed.
-    workers
-        Threads.
+    chains, batches, tolerance, workers
+        See :class:`Sampler`.
 
     Raises
     ------
@@ -69,12 +63,8 @@ class Gibbs(Sampler):
 
     burn_in: int = 1_000_000
     moves: int = 10_000_000
-    chains: int = 4
     draws: int = 500
     configurations: int = 20
-    batches: int = 20
-    tolerance: float = 0.05
-    workers: int = 2
 
     name: ClassVar[str] = "Gibbs"
     rules: ClassVar[dict[str, Rule]] = {

@@ -66,8 +66,6 @@ class PathGibbs(Sampler):
 
     Parameters
     ----------
-    chains
-        Independent chains.
     burn_in
         Sweeps discarded, during which the whole-path proposals are learned.
     sweeps
@@ -80,14 +78,10 @@ class PathGibbs(Sampler):
         Whole-path proposals: True, False, or None for "if at least 15 % are accepted at the end of burn-in".
     draws
         Whole configurations kept per chain, for joint draws and covariances of flows.
-    batches
-        Batches per chain for Monte-Carlo errors; also the steps of the progress bar.
     start
         A model on the same variables to draw the first paths from (for example one tilted to the MAP); None: the problem's own.
-    tolerance
-        Largest R-hat − 1 over node counts that still counts as mixed.
-    workers
-        Threads.
+    chains, batches, tolerance, workers
+        See :class:`Sampler`.
 
     Raises
     ------
@@ -106,17 +100,13 @@ class PathGibbs(Sampler):
     times as many.
     """
 
-    chains: int = 4
     burn_in: int = 300
     sweeps: int = 1000
     thin: int | None = None
     exact: int | None = None
     proposals: bool | None = None
     draws: int = 50
-    batches: int = 20
     start: Model | None = None
-    tolerance: float = 0.05
-    workers: int = 2
 
     name: ClassVar[str] = "PathGibbs"
     draws_rows: ClassVar[bool] = True

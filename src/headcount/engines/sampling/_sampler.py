@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 STORE_BYTES = 256_000_000
-"""What the kept node tables, and the kept configurations, may each take: small beside an ordinary machine's memory; no derivation."""
+"""Limit of the memory that the kept node tables, and the kept configurations, may each take: 3 % of 8 GB."""
 FEWEST_DRAWS = 20
 """Node tables kept per chain even where they take more than that: R-hat and quantiles of fewer say little."""
 POLL = 0.2
@@ -89,13 +89,27 @@ class Batch:
     snapshots: tuple[Any, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Sampler(IterativeEngine):
-    """Several chains of fixed length; done when R-hat − 1 is within the tolerance after the last batch."""
+    """Several chains of fixed length; done when R-hat − 1 is within the tolerance after the last batch.
 
-    chains: int
+    Parameters
+    ----------
+    chains
+        Independent chains.
+    batches
+        Batches per chain for Monte-Carlo errors; also the steps of the progress bar.
+    tolerance
+        Largest R-hat − 1 over node counts that still counts as mixed.
+    workers
+        Threads.
+    """
+
+    chains: int = 4
+    batches: int = 20
+    tolerance: float = 0.05
+    workers: int = 2
     burn_in: int
-    batches: int
-    workers: int
     random: ClassVar[bool] = True
     moves_units: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {

@@ -20,14 +20,16 @@ off by .02 in the median, .6 in the 99th percentile, .76 at most; as a density (
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from headcount._device import DEVICES
+from headcount.engines._engine import Engine
 from headcount.engines._settings import Rule, number, one_of, or_none, whole
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
 from headcount.structure._field import itself
@@ -39,25 +41,50 @@ if TYPE_CHECKING:
     from headcount.engines.tilted._centre import Centre
     from headcount.structure import Field, Structure
 
-STRUCTURE_RULES: Mapping[str, Rule] = {
-    "structure": one_of("auto", "tree", "matrix-free"),
-    "draws": or_none(whole(least=8)),
-    "final_draws": or_none(whole(least=8)),
-    "draw_seed": whole(least=0),
-    "mc_error": number(most=0.125),
-    "device": one_of(*DEVICES),
-}
-"""Of the settings that TiltedEP, Laplace and ClosedForm share. Fewer than 8 draws leave no error estimate; more than an
-eighth is what 32 draws, the fewest at the end, always have."""
-
 ROUNDING = 1e-6
 """By which the log of a probability near one may exceed zero: evidence is a sum of about 1e4 terms of size 1 to 1e5, each to 1e-16."""
 
 
-def solver_of(engine: Any, *, sweeps: bool = False) -> Solver:
-    """The settings of such an engine as its structure takes them, for one run; ``sweeps`` where each solve may start from the last."""
-    sampling = Sampling(engine.draws, engine.final_draws, engine.draw_seed, engine.mc_error)
-    return Solver(engine.structure, sampling, Recall() if sweeps else None)
+@dataclass(frozen=True, kw_only=True)
+class GaussianEngine(Engine):
+    """What TiltedEP, Laplace and ClosedForm share: how the moments of a Gaussian are found.
+
+    Parameters
+    ----------
+    structure
+        How a chain's or tree's moments are found: with matrices (``"tree"``, exact, L³), without (``"matrix-free"``: means exact,
+        standard deviations and evidence with a stated Monte-Carlo error), or ``"auto"``: without where matrices would take minutes.
+    draws, final_draws, draw_seed
+        Without matrices: draws per sweep and at the end, and their seed. None draws as many as the error asks for.
+    mc_error
+        Without matrices: relative Monte-Carlo error of sds (rms, of cells and of the flows of each step) at which the final draws stop.
+        The most that the draws can be is 1/(2 mc_error²), 192 for the default of 5 %; that many give it to every sd.
+    device
+        ``"cuda"`` passes over transitions on a graphics card, in double precision; it needs the extra ``gpu`` (CuPy).
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "structure": one_of("auto", "tree", "matrix-free"),
+        "draws": or_none(whole(least=8)),
+        "final_draws": or_none(whole(least=8)),
+        "draw_seed": whole(least=0),
+        "mc_error": number(most=0.125),
+        "device": one_of(*DEVICES),
+    }
+    """Fewer than 8 draws leave no error estimate; more than an eighth is what 32 draws, the fewest at the end, always have."""
+    takes_dispersion: ClassVar[bool] = True
+    takes_sizes: ClassVar = "evidence"
+    structure: Literal["auto", "tree", "matrix-free"] = "auto"
+    draws: int | None = None
+    final_draws: int | None = None
+    draw_seed: int = 0
+    mc_error: float = 0.05
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    def solver(self, *, sweeps: bool = False) -> Solver:
+        """These settings as a structure takes them, for one run; ``sweeps`` where each solve may start from the last."""
+        sampling = Sampling(self.draws, self.final_draws, self.draw_seed, self.mc_error)
+        return Solver(self.structure, sampling, Recall() if sweeps else None)
 
 
 def field_and_evidence(

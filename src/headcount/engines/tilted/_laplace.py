@@ -19,7 +19,7 @@ from headcount.engines._engine import IterativeEngine
 from headcount.engines._settings import number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._evidence import STRUCTURE_RULES, field_and_evidence, solver_of
+from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidence
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:
@@ -57,37 +57,21 @@ class NewtonState:
 
 
 @dataclass(frozen=True)
-class Laplace(IterativeEngine):
+class Laplace(GaussianEngine, IterativeEngine):
     """Joint Laplace approximation at the prior centre (Liu, Sheldon & Dietterich 2014, Sec. 4, solved globally).
 
     Parameters
     ----------
     tolerance
         On the Newton step, in posterior standard deviations.
-    structure
-        How a chain's or tree's moments are found: with matrices (``"tree"``, exact, L³), without (``"matrix-free"``: means exact,
-        standard deviations and evidence with a stated Monte-Carlo error), or ``"auto"``: without where matrices would take minutes.
-    draws, final_draws, draw_seed
-        Without matrices: draws per sweep and at the end, and their seed. None draws as many as the error asks for.
-    mc_error
-        Without matrices: relative Monte-Carlo error of sds (rms, of cells and of the flows of each step) at which the final draws stop.
-        The most that the draws can be is 1/(2 mc_error²), 192 for the default of 5 %; that many give it to every sd.
-    device
-        ``"cuda"`` passes over transitions on a graphics card, in double precision; it needs the extra ``gpu`` (CuPy).
+    structure, draws, final_draws, draw_seed, mc_error, device
+        See :class:`GaussianEngine`.
     """
 
-    rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), **STRUCTURE_RULES}
+    rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), **GaussianEngine.rules}
     name: ClassVar[str] = "Laplace"
-    takes_dispersion: ClassVar[bool] = True
-    takes_sizes: ClassVar = "evidence"
     tolerance: float = 1e-9
     max_iterations: int = 200
-    structure: Literal["auto", "tree", "matrix-free"] = "auto"
-    draws: int | None = None
-    final_draws: int | None = None
-    draw_seed: int = 0
-    mc_error: float = 0.05
-    device: Literal["cpu", "cuda"] = "cpu"
 
     def init(self, problem: Problem, rng: np.random.Generator | None = None) -> NewtonState:
         """Start at the prior mean, or near it where a likelihood is not finite there."""
@@ -99,7 +83,7 @@ class Laplace(IterativeEngine):
             message = f"Laplace needs twice-differentiable noise; {', '.join(rough)} noise has corners: use TiltedEP or MAP"
             raise ValueError(message)
         tilts = Tilts(problem, find_device(self.device))
-        centre = Centre.at(Roles.of(tilts, solver=solver_of(self)), np.zeros(int(tilts.offsets[-1])))
+        centre = Centre.at(Roles.of(tilts, solver=self.solver()), np.zeros(int(tilts.offsets[-1])))
         tau, nu = first_sites(centre)
         if not tau.any():
             return _state(centre, tau, nu)

@@ -25,7 +25,7 @@ from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, held
-from headcount.engines.tilted._evidence import STRUCTURE_RULES, field_and_evidence, solver_of
+from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidence
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
@@ -86,7 +86,7 @@ class EPState:
 
 
 @dataclass(frozen=True)
-class TiltedEP(IterativeEngine):
+class TiltedEP(GaussianEngine, IterativeEngine):
     """Expectation propagation around a tilted centre.
 
     Parameters
@@ -98,16 +98,8 @@ class TiltedEP(IterativeEngine):
     tolerance
         On the largest change of an observed count's mean (in its standard deviations) and variance (in shares of it); 5e-4 at least
         without matrices.
-    structure
-        How a chain's or tree's moments are found: with matrices (``"tree"``, exact, L³), without (``"matrix-free"``: means exact,
-        standard deviations and evidence with a stated Monte-Carlo error), or ``"auto"``: without where matrices would take minutes.
-    draws, final_draws, draw_seed
-        Without matrices: draws per sweep and at the end, and their seed. None draws as many as the error asks for.
-    mc_error
-        Without matrices: relative Monte-Carlo error of sds (rms, of cells and of the flows of each step) at which the final draws stop.
-        The most that the draws can be is 1/(2 mc_error²), 192 for the default of 5 %; that many give it to every sd.
-    device
-        ``"cuda"`` passes over transitions on a graphics card, in double precision; it needs the extra ``gpu`` (CuPy).
+    structure, draws, final_draws, draw_seed, mc_error, device
+        See :class:`GaussianEngine`.
     """
 
     rules: ClassVar = {
@@ -116,22 +108,14 @@ class TiltedEP(IterativeEngine):
         "damping": number(most=1.0),
         "tolerance": number(),
         "max_iterations": whole(),
-        **STRUCTURE_RULES,
+        **GaussianEngine.rules,
     }
     name: ClassVar[str] = "TiltedEP"
-    takes_dispersion: ClassVar[bool] = True
-    takes_sizes: ClassVar = "evidence"
     centre: Literal["mean", "map", "prior"] = "mean"
     projection: Literal["lattice", "line", "laplace"] = "lattice"
     damping: float = 0.9
     tolerance: float = 1e-5
     max_iterations: int = 1000
-    structure: Literal["auto", "tree", "matrix-free"] = "auto"
-    draws: int | None = None
-    final_draws: int | None = None
-    draw_seed: int = 0
-    mc_error: float = 0.05
-    device: Literal["cpu", "cuda"] = "cpu"
     falls_back: ClassVar[bool] = True
     patience: ClassVar[int] = 500
     """EP can plateau where one individual explains two cells equally well; fewer sweeps than this without progress are not yet a stall
@@ -170,7 +154,7 @@ class TiltedEP(IterativeEngine):
             return self.init(problem, rng)
 
     def _roles(self, tilts: Tilts) -> Roles:
-        return Roles.of(tilts, whole=self.projection == "lattice", solver=solver_of(self, sweeps=True))
+        return Roles.of(tilts, whole=self.projection == "lattice", solver=self.solver(sweeps=True))
 
     def _begin(self, centre: Centre, sites: Sites) -> EPState:
         """The state at given sites."""

@@ -1,24 +1,73 @@
-"""Arrivals, departures and survivors of an open population, with their uncertainty."""
+"""Parts of a population: each of several groups; those who arrive, leave and stay."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from headcount.errors import ModelError
 from headcount.individual import OpenChain
+from headcount.labels import shown
+from headcount.observe._groups import View
 from headcount.observe._open import OpenView
 from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
-from headcount.posterior._interval import tails
+from headcount.posterior._interval import sd_of, tails
 from headcount.posterior._sizes import NobodyBeliefs
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     import pandas as pd
 
+    from headcount.individual import Model
+    from headcount.observe import Problem
     from headcount.posterior._beliefs import Beliefs
     from headcount.posterior._posterior import Posterior
+
+
+def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Problem, Beliefs]:
+    """The problem of one group, and beliefs about it."""
+    stack = problem.stack
+    names = [] if stack is None else [member.name for member in stack.members]
+    if stack is None or name not in names:
+        message = f"there is no group {name!r}: " + (
+            f"the groups are {shown(names)}" if names else "the problem has none"
+        )
+        raise ValueError(message)
+    k = names.index(name)
+    group = problem.of_group(k)
+    return group, _narrowed(beliefs, k, group.model)
+
+
+def _narrowed(beliefs: Beliefs, member: int, model: Model) -> Beliefs:
+    """Beliefs about one group."""
+    sizes = beliefs.group_sizes.get(member)
+    if isinstance(beliefs, MixtureBeliefs):
+        parts = tuple(_narrowed(part, member, model) for part in beliefs.parts)
+        return replace(beliefs, parts=parts, sizes=sizes, log_evidence=None)
+    if isinstance(beliefs, NobodyBeliefs):
+        return replace(beliefs, model=model)
+    if not isinstance(beliefs, GroupBeliefs) or not isinstance(beliefs.view, View):
+        raise ValueError(
+            "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
+        )
+    return GroupBeliefs(beliefs.base, View(beliefs.view.stack, member), None, beliefs.diagnostics, sizes)
+
+
+def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFrame:
+    """The table of every group, one below the other, with a column ``group``."""
+    import pandas as pd
+
+    assert posterior.problem.groups is not None
+    parts = []
+    for name in posterior.problem.groups:
+        part = posterior.group(name).to_frame(what, level=level)
+        part.insert(1, "group", [name] * len(part))
+        parts.append(part.drop(columns="observed", errors="ignore"))
+    whole = pd.concat(parts, ignore_index=True)
+    whole.attrs = parts[0].attrs
+    return whole
+
 
 Going = Literal["arrivals", "departures", "survivors"]
 
@@ -35,8 +84,8 @@ def open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFra
     parts = []
     for before, after in zip(chain.times[:-1], chain.times[1:], strict=True):
         mean, variance = beliefs.mean((before, after)), beliefs.variance((before, after))
-        lower, median, upper = posterior.entry_quantiles(mean, variance, (low, 0.5, high))
-        sd = np.full(mean.shape, np.nan) if variance is None else np.sqrt(np.maximum(variance, 0.0))
+        lower, median, upper = posterior.quantiles_of(mean, variance, (low, 0.5, high))
+        sd = sd_of(variance, mean.shape)
         columns = {"mean": mean, "median": median, "sd": sd, "lower": lower, "upper": upper}
         time = after if what == "arrivals" else before
         named = {"time": [time] * len(mean), "cell": list(chain.cells)}
