@@ -54,6 +54,8 @@ MOST_ROUNDS = 4
 """Times that new nodes are taken."""
 FIRST_MOMENTS = 1e4
 """Weight of a law's total, mean and variance against its higher moments, where nodes cannot have all of them."""
+LEAST_NOBODY = 1e-12
+"""Probability of no individual at all above which that case is a part of its own: smaller ones are rounding of the others."""
 NO_SIZE = "no number of individuals agrees with the data: check the exact counts and zeros"
 UNCERTAIN, UNINFORMED = 0.5, 0.95
 """Relative sd of N (of `Unknown`), and share of the prior's sd that is left (of other laws), above which counts are said not to tell N."""
@@ -397,25 +399,16 @@ def _weighed(sized: Sized, candidates: list[int]) -> Outcome:
 
 def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_total: float) -> Outcome:
     """One outcome from those at the nodes: all that is known of the worst of them."""
-    kept = [(n, w) for n, w in zip(nodes, weights.tolist(), strict=True) if w > 0]
-    if sizes.values[0] == 0 and 0 not in nodes and sizes.probabilities[0] > 1e-12:
-        kept = [(0, float(sizes.probabilities[0])), *((n, w * (1 - sizes.probabilities[0])) for n, w in kept)]
-    outcomes = [sized.at(n) for n, _ in kept]
-    ran = [found for found in outcomes if found is not None]
-    w = np.array([w for _, w in kept])
+    n, w, ran = _parts(sized, nodes, weights, sizes)
     somebody = [o for o in ran if not isinstance(o.beliefs, NobodyBeliefs)] or ran
     worst = next((o for o in ran if not o.status.good), somebody[0])
-    beliefs = MixtureBeliefs(
-        tuple(o.beliefs for o in ran),
-        w / w.sum(),
-        log_total,
-        {
-            **ran[int(np.argmax(w))].beliefs.diagnostics,
-            "sizes_run": len(sized.runs),
-            **_note(sized.law, sizes),
-        },
-        *_all_sizes(sized, sizes, np.array([n for n, _ in kept], dtype=float), [o.beliefs for o in ran]),
-    )
+    parts = [o.beliefs for o in ran]
+    diagnostics = {
+        **parts[int(np.argmax(w))].diagnostics,
+        "sizes_run": len(sized.runs),
+        **_note(sized.law, sizes),
+    }
+    beliefs = MixtureBeliefs(parts, w, log_total, diagnostics, *_all_sizes(sized, sizes, n, parts))
     return Outcome(
         beliefs,
         worst.status,
@@ -424,6 +417,20 @@ def _combined(sized: Sized, nodes: list[int], weights: Array, sizes: Sizes, log_
         worst.tolerance,
         trace=worst.trace,
     )
+
+
+def _parts(
+    sized: Sized, nodes: list[int], weights: Array, sizes: Sizes
+) -> tuple[Array, Array, list[Outcome]]:
+    """The sizes that carry weight, nobody among them where that is possible, their weights, and the engine's answers."""
+    n, w = np.array(nodes, dtype=float), np.asarray(weights, dtype=float)
+    nobody = float(sizes.probabilities[0]) if sizes.values[0] == 0 and 0 not in nodes else 0.0
+    if nobody > LEAST_NOBODY:
+        n, w = np.append(0.0, n), np.append(nobody, w * (1 - nobody))
+    found = {k: sized.at(int(n[k])) for k in np.flatnonzero(w > 0).tolist()}
+    ran = {k: outcome for k, outcome in found.items() if outcome is not None}
+    some = list(ran)
+    return n[some], w[some] / w[some].sum(), list(ran.values())
 
 
 def _all_sizes(

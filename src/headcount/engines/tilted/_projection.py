@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 POINTS_PER_SD = 2.0
 """The trapezoid rule's error for a Gaussian is exp(−2π² points²): 1e-34 here."""
-ENDS = 3.0
+END_WITHIN = 3.0
 """Standard deviations between a mean and 0 or N below which a wide law has an end there: e^(−9/2) of its height is 1 %, and no binomial
 wide enough to be summed in strides comes as near."""
-REACH = 8.5
-"""Half-width of a grid in standard deviations."""
-ALIKE = 1e-6
-"""Relative difference of variances that is rounding; times 1/v it need not be small."""
-DEAD = 1e-14
-"""Variance, in units of the expected count, below which a count is known outright."""
-FLAT = 1e-10
-"""Share of a precision that must be left to have a Gaussian."""
+GRID_HALF_WIDTH = 8.5
+"""Half-width of a grid, in standard deviations: 2e-17 of a Gaussian lies beyond."""
+VARIANCE_ROUNDING = 1e-6
+"""Relative difference of two variances that is taken as rounding: a site is the difference of their inverses."""
+KNOWN_BELOW = 1e-14
+"""Variance, relative to the expected count, below which a count is known: the rounding of an expected count is about 1e-15 of it."""
+LEAST_PRECISION = 1e-10
+"""Precision that a cavity must have left, relative to that of the posterior, to be a Gaussian: below it is rounding of a difference."""
 LEAST_VARIANCE = 1e-290
 """Variance below which a count is known outright whatever is expected: its inverse would overflow at 5e-309."""
-SETTLED = 1e-4
+ONE_NUMBER_BELOW = 1e-4
 """Variance below which a count is one whole number: it changes by individuals, and the width of its Gaussian does not matter."""
-NARROW = 1.0
+NOT_GAUSSIAN_BELOW = 1.0
 """Variance below which a law of whole numbers is not a Gaussian read off at them."""
 REFINEMENTS = 20
 """Times that grids may be made finer around what they found."""
@@ -77,10 +77,10 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     # A mean may leave [0, N] on the way; the law it stands for cannot, and ends at the nearest count there is.
     middle = np.clip(mean, 0.0, population)
     # Wide laws that end at 0 or N (those of dispersed counts) have no smooth end for the trapezoid rule.
-    per_sd = np.where(np.minimum(middle, population - middle) < ENDS * sd, 16.0, POINTS_PER_SD)
+    per_sd = np.where(np.minimum(middle, population - middle) < END_WITHIN * sd, 16.0, POINTS_PER_SD)
     step = np.maximum(np.floor(sd / per_sd), 1.0) if lattice else sd / (4 * POINTS_PER_SD)
-    low = np.maximum(middle - REACH * sd, 0.0)
-    high = np.minimum(middle + REACH * sd + 1.0, population)
+    low = np.maximum(middle - GRID_HALF_WIDTH * sd, 0.0)
+    high = np.minimum(middle + GRID_HALF_WIDTH * sd + 1.0, population)
     low = np.floor(low) if lattice else low
     count = np.floor((high - low) / step).astype(int) + 1
     k = np.arange(int(count.max(initial=1)))
@@ -178,10 +178,10 @@ class _Cavity(NamedTuple):
 
 def _cavity(here: Entries) -> _Cavity:
     """1/v_c = 1/v − τ, m_c = v_c (m/v − ν)."""
-    live = here.variance > np.maximum(DEAD * here.expected, LEAST_VARIANCE)
+    live = here.variance > np.maximum(KNOWN_BELOW * here.expected, LEAST_VARIANCE)
     v = np.where(live, here.variance, 1.0)
     precision = 1.0 / v - here.tau
-    usable = live & (precision > FLAT / v)
+    usable = live & (precision > LEAST_PRECISION / v)
     variance = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
     return _Cavity(np.where(usable, variance * (here.mean / v - here.nu), 0.0), variance, live, usable)
 
@@ -221,7 +221,9 @@ def summed_site(
     if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
         grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
     grid, (log_z, mean, variance, own_v, bend) = _resolved(noise, grid, context, here.g, cavity.usable)
-    own_v = np.where(np.abs(own_v - cavity.variance) < ALIKE * cavity.variance, cavity.variance, own_v)
+    own_v = np.where(
+        np.abs(own_v - cavity.variance) < VARIANCE_ROUNDING * cavity.variance, cavity.variance, own_v
+    )
     mean = mean - here.expected
     ok = cavity.usable & np.isfinite(log_z)
     known = ok & (np.maximum(variance, cavity.variance) <= CERTAIN)  # the others have settled it already
@@ -231,16 +233,16 @@ def summed_site(
     more = np.where(
         known, 0.0, 1.0 / cavity.variance - 1.0 / own_v
     )  # the belief with this site has this precision besides
-    new_v = 1.0 / np.maximum(1.0 / safe + more, FLAT / safe)
+    new_v = 1.0 / np.maximum(1.0 / safe + more, LEAST_PRECISION / safe)
     new_m = new_v * (mean / safe + cavity.mean * more)
     if lattice:
-        rows = np.flatnonzero(ok & ~known & (variance < NARROW) & context.is_small)
+        rows = np.flatnonzero(ok & ~known & (variance < NOT_GAUSSIAN_BELOW) & context.is_small)
         most = _more_bend(context, rows, mean, variance, bend)
         tau[rows] = np.clip(tau[rows], np.minimum(most, 0.0), np.maximum(most, 0.0))
         new_m[rows], new_v[rows] = mean[rows], 1.0 / (1.0 / cavity.variance[rows] + tau[rows])
         nu[rows] = mean[rows] / new_v[rows] - cavity.mean[rows] / cavity.variance[rows]
     parts = np.where(ok, log_z - _log_integral(cavity, own_v, here), np.where(cavity.live, 0.0, certain))
-    settled = ok & (variance < SETTLED)
+    settled = ok & (variance < ONE_NUMBER_BELOW)
     scale = np.where(settled, 1.0, np.maximum(v, LEAST_SD**2))
     floor = ROUNDING * population
     moved = np.maximum(np.abs(new_m - here.mean) - floor, 0.0) / np.sqrt(scale)

@@ -29,16 +29,20 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Index
 
-LARGE = 1e5
-"""Prior variance above which a binomial is as good as Gaussian, and dearer."""
-TABLE = 200_000
-"""Up to here log factorials are tabulated; beyond, they are too large to be subtracted."""
-LEAST = 1.02
-"""A whole number's variance is at least f(1 − f), f the fraction of its mean; c is given this much more, or the binomial's."""
-RARE = 0.3
-"""Below this variance of a binomial with the cavity's mean, fitting starts from that binomial."""
-STEEP = -8.0
-"""Fitting starts from no narrower a law: from a single whole number Newton sees no way out."""
+GAUSSIAN_FROM = 1e5
+"""Prior variance (individuals²) from which a binomial is taken as Gaussian: its skewness is then below 0.004, and its sum would
+have thousands of terms."""
+LARGEST_TABULATED = 200_000
+"""Largest k whose log k! is taken from a table (of 3 MB). It is 2e6 there, so that a difference of larger ones is off by more than 5e-10;
+Stirling's series gives that difference itself."""
+VARIANCE_MARGIN = 1.02
+"""Factor on f(1 − f), f the fraction of the mean: no whole number has a smaller variance than f(1 − f), and c is given at least this
+many times it (or the binomial's variance), because the fit of A diverges at the bound itself."""
+BINOMIAL_START_BELOW = 0.3
+"""Variance of a binomial with the cavity's mean below which the fit starts from that binomial, not from the Gaussian."""
+STEEPEST_START = -8.0
+"""Least A (log probability per squared individual) at which the fit starts: e^(−8) = 3e-4 is the weight of the next whole number.
+From a law on a single number the derivatives are zero and Newton cannot move."""
 
 
 class Context(NamedTuple):
@@ -58,7 +62,7 @@ class Context(NamedTuple):
     @property
     def is_small(self) -> NDArray[np.bool_]:
         """Whether an entry's law is not just its cavity."""
-        return (self.prior_variance < LARGE) & (self.prior_variance > 0)
+        return (self.prior_variance < GAUSSIAN_FROM) & (self.prior_variance > 0)
 
     def take(self, rows: Index) -> Context:
         """Some of the entries."""
@@ -102,9 +106,9 @@ def whole_law(context: Context, *, reach: float = 7.5) -> Law:
         float(n),
         phi,
         reach,
-        LEAST,
-        RARE,
-        STEEP,
+        VARIANCE_MARGIN,
+        BINOMIAL_START_BELOW,
+        STEEPEST_START,
         _log_factorials(),
         a,
         b,
@@ -129,7 +133,7 @@ def log_choose(points: Array, reference: Array, population: float) -> Array:
 
 def _log_gamma_ratio(x: Array, r: Array) -> Array:
     """log x! − log r!; where both are too large to be subtracted, by the difference of their Stirling series."""
-    large = np.minimum(x, r) > TABLE
+    large = np.minimum(x, r) > LARGEST_TABULATED
     table = _log_factorials()
     if not large.any() and x.max(initial=0.0) < len(table) and r.max(initial=0.0) < len(table):
         return table[x.astype(np.intp)] - table[r.astype(np.intp)]
@@ -140,5 +144,5 @@ def _log_gamma_ratio(x: Array, r: Array) -> Array:
 
 @cache
 def _log_factorials() -> Array:
-    """log k! for k = 0 … 2 · TABLE: looking one up is ten times cheaper than computing it."""
-    return np.asarray(gammaln(np.arange(2 * TABLE + 2) + 1.0))
+    """log k! for k = 0 … 2 · LARGEST_TABULATED: looking one up is ten times cheaper than computing it."""
+    return np.asarray(gammaln(np.arange(2 * LARGEST_TABULATED + 2) + 1.0))
