@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,3 +85,18 @@ def raise_all(problems: Iterable[str]) -> None:
     found = tuple(problems)
     if found:
         raise ModelError(found)
+
+
+def repeated(names: Iterable[Hashable]) -> list[Hashable]:
+    """The names that appear more than once."""
+    seen: dict[Hashable, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+    return [name for name, times in seen.items() if times > 1]
+
+
+def shown(names: Iterable[Any], most: int = 8) -> str:
+    """A few of many names, for messages."""
+    names = list(names)
+    text = ", ".join(repr(n) for n in names[:most])
+    return text if len(names) <= most else f"{text}, ... ({len(names)} in all)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headcount.checks import brief
 from headcount.dates import find_date, is_date
-from headcount.errors import ModelError
+from headcount.errors import ModelError, repeated, shown
 
 AxisLabels = list[tuple[Hashable, ...] | None]
 """The labels of every axis of an array; None for an axis without."""
@@ -97,21 +97,6 @@ def label_tuple(labels: Any, what: str = "labels", *, hashable: bool = True) -> 
             f"{what} is {brief(labels)}: give a sequence of labels (text, numbers, dates)"
         ) from None
     return made
-
-
-def repeated(names: Iterable[Hashable]) -> list[Hashable]:
-    """The names that appear more than once."""
-    seen: dict[Hashable, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-    return [name for name, times in seen.items() if times > 1]
-
-
-def shown(names: Iterable[Any], most: int = 8) -> str:
-    """A few of many names, for messages."""
-    names = list(names)
-    text = ", ".join(repr(n) for n in names[:most])
-    return text if len(names) <= most else f"{text}, ... ({len(names)} in all)"
 
 
 def split_labels(values: Any) -> tuple[Any, AxisLabels]:

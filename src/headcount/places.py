@@ -10,8 +10,8 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.checks import brief
-from headcount.errors import ModelError, raise_all
-from headcount.labels import is_frame, plain, shown
+from headcount.errors import ModelError, raise_all, shown
+from headcount.labels import is_frame, plain
 
 COORDINATES = (("x", "y"), ("lon", "lat"), ("column", "row"))
 """Names under which a table may carry the places of the cells."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from headcount.engines._progress import Progress
 from headcount.engines._settings import Rule, check_settings
-from headcount.population import Company, Flocks, ToEstimate
 from headcount.posterior._beliefs import Outcome, Status
 
 if TYPE_CHECKING:
@@ -166,26 +165,18 @@ class IterativeEngine(Engine, Iteration):
         return Outcome(beliefs, status, len(trace), residual, self.target(state), seconds, trace)
 
 
-def require_dispersion(engine: Engine, problem: Problem) -> None:
-    """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
-    if isinstance(problem.dispersion, ToEstimate):
-        raise ValueError(
-            "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
-            "Flocks(5)"
-        )
-    together = problem.dispersion
-    taken = engine.takes_dispersion or (engine.moves_units and isinstance(together, Flocks))
-    taken |= engine.draws_rows and isinstance(together, Company) and together.rho is not None
-    if problem.disperses and not taken:
-        raise ValueError(
-            f"{engine.name} takes independent individuals only, and dispersion is {problem.dispersion}: use TiltedEP (the "
-            "default), MAP, Laplace or ClosedForm, or leave the dispersion out"
-        )
+def independent_only(engine: Engine, problem: Problem) -> ValueError:
+    """The refusal of a problem of individuals that move together."""
+    return ValueError(
+        f"{engine.name} takes independent individuals only, and dispersion is {problem.dispersion}: use TiltedEP (the "
+        "default), MAP, Laplace or ClosedForm, or leave the dispersion out"
+    )
 
 
 def require_plain(engine: Engine, problem: Problem) -> None:
     """Refuse a problem that an engine could only misread."""
-    require_dispersion(engine, problem)
+    if problem.disperses and not (engine.takes_dispersion or engine.draws_rows):
+        raise independent_only(engine, problem)
     if not problem.size_known or problem.core is not problem:
         raise ValueError(
             f"{engine.name}.run takes a known number of individuals without groups, tracks and arrivals: call "

@@ -9,8 +9,8 @@ import numpy as np
 from headcount import _device, memory
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._cost import device_memory_of, memory_of
-from headcount.engines._engine import Engine, require_dispersion
-from headcount.engines._reduce import answer
+from headcount.engines._engine import Engine
+from headcount.engines._reduce import answer, require_dispersion
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.map._map import MAP
 from headcount.engines.published._edge_ep import EdgeEP

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines._engine import Engine, require_dispersion
+from headcount.engines._engine import Engine, independent_only
 from headcount.engines._sizes import over_sizes
 from headcount.engines._units import in_units
-from headcount.population import Company, Flocks
+from headcount.population import Company, Flocks, ToEstimate
 from headcount.posterior._beliefs import Outcome, Status
 from headcount.posterior._derived import UnitBeliefs, seen
 
@@ -66,6 +66,20 @@ def answer(
         return _phi_settled(asked, run, last)
 
     return reduced(problem, start)
+
+
+def require_dispersion(engine: Engine, problem: Problem) -> None:
+    """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
+    if isinstance(problem.dispersion, ToEstimate):
+        raise ValueError(
+            "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
+            "Flocks(5)"
+        )
+    together = problem.dispersion
+    taken = engine.takes_dispersion or (engine.moves_units and isinstance(together, Flocks))
+    taken |= engine.draws_rows and isinstance(together, Company) and together.rho is not None
+    if problem.disperses and not taken:
+        raise independent_only(engine, problem)
 
 
 def _phi_settled(problem: Problem, run: Run, start: Mapping[str, Any] | None) -> Outcome:

@@ -19,7 +19,6 @@ from scipy.sparse import coo_array, csr_array
 from headcount._device import Device, host
 from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
-from headcount.population import Flocks, ToEstimate
 from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
 from headcount.structure._choose import Kind
 from headcount.tables import dense
@@ -77,8 +76,7 @@ class Tilts:
             return tree.on(self.device)
         if tree is None or dispersion is None or not problem.disperses:
             return tree
-        assert not isinstance(dispersion, ToEstimate)
-        phi = dispersion.phi_of(
+        phi = dispersion.phi_of(  # type: ignore[union-attr]  # engines are not asked about one that is to be estimated
             tree, problem.population, lambda v: problem.population * problem.model.marginal((v,))
         )
         return replace(tree, phi=phi)
@@ -88,8 +86,7 @@ class Tilts:
         """The one factor on all covariances (1 for independent individuals); None where steps have factors of their own."""
         if self.tree is not None:
             return self.tree.common_phi
-        dispersion = self.problem.dispersion
-        return dispersion.size if isinstance(dispersion, Flocks) else 1.0
+        return self.problem.root_phi  # without steps, only flocks are known: one factor for all
 
     @cached_property
     def offsets(self) -> NDArray[np.intp]:

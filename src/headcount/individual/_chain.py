@@ -10,7 +10,7 @@ from scipy import sparse
 
 from headcount import memory
 from headcount.checks import brief, is_sequence, numbers, whole_number
-from headcount.errors import ModelError, raise_all
+from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual._model import Variable
 from headcount.individual._rooted_tree import Matrix, RootedTree
 from headcount.individual._tree import RootedModel
@@ -22,7 +22,7 @@ from headcount.individual._validate import (
     shape_problems,
     unit_rows,
 )
-from headcount.labels import label_tuple, repeated, shown, split_labels, take_in_order
+from headcount.labels import label_tuple, split_labels, take_in_order
 
 _BYTES_PER_TIME = 200
 """Bytes of Python objects that a chain keeps per time (names, labels, references), whatever its matrices are."""

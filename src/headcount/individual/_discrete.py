@@ -13,7 +13,7 @@ from scipy import sparse
 from headcount import memory
 from headcount._types import Index
 from headcount.checks import attempt, brief, generator, instance, label, whole_number
-from headcount.errors import ModelError, raise_all
+from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual import _convert
 from headcount.individual._junction_tree import (
     NO_LAW,
@@ -43,7 +43,7 @@ from headcount.individual._validate import (
     frozen,
     log_table_problems,
 )
-from headcount.labels import label_tuple, repeated, shown
+from headcount.labels import label_tuple
 from headcount.tables import dense
 
 _MOST = 10_000_000

@@ -20,8 +20,7 @@ import numpy as np
 from headcount import memory
 from headcount._types import Array, Scope
 from headcount.checks import brief
-from headcount.errors import ModelError, raise_all
-from headcount.labels import shown
+from headcount.errors import ModelError, raise_all, shown
 from headcount.tables import Domain
 
 NO_LAW = "the potentials are −inf for every configuration, so no law is left: check the structural zeros"

@@ -11,8 +11,7 @@ import numpy as np
 from headcount import memory
 from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import brief, label, whole_number
-from headcount.errors import ModelError, raise_all
-from headcount.labels import repeated, shown
+from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.tables import Domain
 
 if TYPE_CHECKING:

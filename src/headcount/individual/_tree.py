@@ -12,7 +12,7 @@ from scipy import sparse
 from headcount import memory
 from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import brief, generator, instance, label
-from headcount.errors import ModelError, raise_all
+from headcount.errors import ModelError, raise_all, shown
 from headcount.individual._discrete import DiscreteModel, named_states
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._model import Model, draw, draw_given, sample_size
@@ -27,7 +27,6 @@ from headcount.individual._validate import (
     shape_problems,
     unit_rows,
 )
-from headcount.labels import shown
 from headcount.tables import dense
 
 Edges = Mapping[Variable, tuple[Variable, Any]]

@@ -11,8 +11,8 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.checks import brief, is_sequence
-from headcount.errors import ModelError, raise_all
-from headcount.labels import is_frame, plain, shown
+from headcount.errors import ModelError, raise_all, shown
+from headcount.labels import is_frame, plain
 from headcount.places import places_of
 
 if TYPE_CHECKING:

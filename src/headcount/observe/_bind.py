@@ -12,9 +12,8 @@ from scipy.sparse import csr_array
 
 from headcount._types import Index
 from headcount.checks import brief
-from headcount.errors import Faults
+from headcount.errors import Faults, shown
 from headcount.individual import Model
-from headcount.labels import shown
 from headcount.observe._base import Array, Observation
 from headcount.observe._labels import Axis, Misfit, Sums, dimension_names, is_labelled, read_sums, read_table
 from headcount.observe._site import EntryNames, Site

@@ -23,9 +23,8 @@ from scipy.sparse import csr_array
 from scipy.special import gammaln, xlogy
 
 from headcount._types import Array, Index, Scope
-from headcount.errors import Faults
+from headcount.errors import Faults, shown
 from headcount.individual import MarkovChain, Records, RootedTree, Tree
-from headcount.labels import shown
 from headcount.observe._exact import Exact
 from headcount.observe._site import Site
 from headcount.population import Group

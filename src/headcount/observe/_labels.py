@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 
 from headcount._types import Array, Index
 from headcount.checks import brief, numbers
-from headcount.errors import ModelError, ProblemError
-from headcount.labels import is_dataarray, is_frame, is_series, item, plain, shown
+from headcount.errors import ModelError, ProblemError, shown
+from headcount.labels import is_dataarray, is_frame, is_series, item, plain
 
 ROW_NAMES = ("sum", "region", "cell", "state")
 """Names the axis of sums may have in labelled counts."""

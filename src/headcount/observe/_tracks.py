@@ -11,9 +11,9 @@ from scipy.sparse import csr_array
 
 from headcount._types import Array, Index
 from headcount.checks import brief
-from headcount.errors import Faults, ModelError, ProblemError
+from headcount.errors import Faults, ModelError, ProblemError, shown
 from headcount.individual import MarkovChain, Model, Records
-from headcount.labels import is_frame, shown
+from headcount.labels import is_frame
 from headcount.observe._labels import Misfit, positions
 from headcount.places import places_of
 

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from headcount.checks import LARGEST_COUNT, brief, finite_number, is_sequence, numbers
-from headcount.errors import ModelError, raise_all
+from headcount.errors import ModelError, raise_all, shown
 from headcount.individual import MarkovChain, Model
 from headcount.individual._model import checked_model
-from headcount.labels import coordinate, shown
+from headcount.labels import coordinate
 from headcount.population._law import Table
 from headcount.tables import Scope, dense
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from headcount.errors import ModelError
+from headcount.errors import ModelError, shown
 from headcount.individual import OpenChain
-from headcount.labels import shown
 from headcount.observe._groups import View
 from headcount.observe._open import OpenView
 from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs

@@ -20,9 +20,9 @@ import numpy as np
 
 from headcount import memory
 from headcount.checks import generator, whole_number
-from headcount.errors import ModelError
+from headcount.errors import ModelError, shown
 from headcount.individual import MarkovChain, OpenChain, Records, record_log_prob
-from headcount.labels import plain, shown
+from headcount.labels import plain
 from headcount.observe import Tracks
 from headcount.observe._groups import View
 from headcount.places import places_of

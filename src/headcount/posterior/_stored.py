@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._netcdf import DamagedFileError, read_tree
-from headcount.labels import coordinate, meant, shown
+from headcount.errors import shown
+from headcount.labels import coordinate, meant
 from headcount.posterior._beliefs import Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, sum_quantiles, tails
