@@ -7,7 +7,7 @@ import pytest
 
 import headcount as hc
 from headcount import memory
-from headcount.engines import MAP, ClosedForm, Enumerate, TiltedEP, select
+from headcount.engines import MAP, ClosedForm, Enumerate, PathGibbs, TiltedEP, select
 from headcount.engines._cost import memory_of
 from headcount.memory import TooLargeError
 
@@ -105,6 +105,26 @@ def test_a_handful_of_individuals_is_answered_exactly():
     post = hc.infer(few)
     assert post.status.value == "exact"
     assert post.outcome.seconds < 20
+
+
+def test_a_handful_of_individuals_on_a_larger_map_is_sampled():
+    """Beyond the exact recursion: the path sampler, its seed said, right within its error; where evidence is needed, the default."""
+    rng = np.random.default_rng(2)
+    model = hc.MarkovChain(rng.dirichlet(np.ones(30)), rng.dirichlet(np.full(30, 0.1), size=30), length=4)
+    counts = np.array([np.bincount(x, minlength=30) for x in model.sample(4, rng=rng).T], dtype=float)
+    problem = hc.Problem(model, 4, hc.Gaussian(counts + rng.normal(0, 0.3, counts.shape), sd=0.3))
+    assert select(problem).engine == PathGibbs()
+    assert select(problem, sampling=False).engine == TiltedEP()
+    post, exact = hc.infer(problem), Enumerate().run(problem, rng=rng, progress=False).beliefs
+    assert (post.status.value, post.outcome.info["seed"], post.log_evidence) == ("sampled", 0, None)
+    assert "seed 0" in post.outcome.info["chosen"].reason
+    for t in range(4):
+        off = np.abs(post.beliefs.mean((t,)) - exact.mean((t,)))
+        assert (off <= 5 * post.beliefs.error((t,)) + 0.01).all()
+    again = hc.infer(problem, hc.engines.Auto())
+    assert np.array_equal(again.node(1).mean, post.node(1).mean)
+    unknown = hc.Problem(hc.MarkovChain(None, model.transitions), 4, *problem.observations)
+    assert hc.infer(unknown).status.value == "sampled"
 
 
 def test_unlikely_data_are_answered():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pandas as pd
 import pytest
 from tests.posterior.cases import birds, dated, pets
 
+import headcount as hc
 from headcount.engines import Posterior
 from headcount.io import Result, load_result
+from headcount.posterior._predictive import replicates
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +101,32 @@ def test_replicates_have_the_predictive_moments(posterior: Posterior) -> None:
     assert (np.abs(drawn.values[:, where].mean(axis=0) - mean) < 4 * spread / np.sqrt(4000) + 0.02).all()
     kept = mean > 1
     assert drawn.values[:, where].std(axis=0)[kept] == pytest.approx(spread[kept], rel=0.06)
+
+
+SMALL_CHAIN = hc.MarkovChain([0.4, 0.3, 0.3], np.full((3, 3), 0.1) + 0.7 * np.eye(3), length=3)
+SMALL_COUNTS = [[9.0, 1, 0], [5, 2, 1], [7, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [hc.Poisson, partial(hc.Binomial, detection=0.5), partial(hc.NegativeBinomial, dispersion=3.0)],
+    ids=["poisson", "binomial", "negative binomial"],
+)
+def test_replicates_of_real_draws_are_counts(noise: Any) -> None:
+    """Whatever real numbers an engine draws, some below zero: what would be counted again is whole and ≥ 0."""
+    problem = hc.Problem(SMALL_CHAIN, 12, noise(SMALL_COUNTS))
+    again = replicates(problem, np.linspace(-4.0, 9.3, 900).reshape(100, 9), np.random.default_rng(0))
+    assert (again >= 0).all()
+    assert (again == np.rint(again)).all()
+    assert again[60:].mean() > 1
+
+
+def test_draws_that_may_be_negative_are_written(tmp_path: Path) -> None:
+    """An engine whose expected counts are negative still has its file written, real draws in it."""
+    made = hc.infer(hc.Problem(SMALL_CHAIN, 12, hc.Binomial(SMALL_COUNTS, detection=0.5)), "Laplace")
+    assert not made.promises.non_negative
+    made.save(tmp_path / "p.nc")
+    assert float(made.to_xarray(draws=200)["posterior"]["count"].min()) < 0
 
 
 @pytest.mark.parametrize("make", [pets, birds])

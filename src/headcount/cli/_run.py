@@ -49,11 +49,8 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
         return
     case = cases[""]
     output.check_files(case, fitted=False)
-    engine, plan = planned(case.problem, options)
-    refuse_too_large(plan)
-    # Where the initial law is unknown, the plan's engine was chosen for a uniform one.
-    chosen = named_engine(options) if case.learns_initial else engine
-    posterior = infer(case.problem, chosen, rng=options.seed, strict=False)
+    refuse_too_large(planned(case.problem, options)[1])
+    posterior = infer(case.problem, named_engine(options), rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
     _write_and_show(posterior, output, notes, good=posterior.status.good, shapes=case.shapes)
@@ -429,8 +426,9 @@ def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
     from headcount.engines._infer import chosen
     from headcount.engines._plan import plan
 
-    choice = chosen(problem, named_engine(options))
-    if choice.engine.random and options.seed is None:
+    named = named_engine(options)
+    choice = chosen(problem, named)
+    if named is not None and named.random and options.seed is None:
         raise ValueError(
             f"{choice.engine.name} is random: give --seed and a whole number, so that the answer can be got again"
         )

@@ -15,6 +15,7 @@ from headcount.engines.exact._count_states import count_states_fit
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.exact._few_individuals import QUICK, few_individuals_fit
 from headcount.engines.map._map import MAP
+from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
@@ -33,8 +34,12 @@ WITHOUT_MATRICES = (
 SHORTEST_LIST = 200_000
 """Table entries up to which all populations are simply listed: milliseconds."""
 FEW = 5
-"""Individuals up to which an exact recursion is preferred: TiltedEP was off by more than .05 N in 14 of 4 280 random problems, all of them
-with N ≤ 5; on maps of 5 to 60 cells in 1 % of those with N ≤ 5, by .08 N at most."""
+"""Individuals up to which an exact recursion is preferred, and sampling where it is too large: TiltedEP was off by more than .05 N in 14 of
+4 280 random problems, all of them with N ≤ 5; on maps of 5 to 60 cells in 1 % of those with N ≤ 5, by .08 N at most."""
+SAMPLED_WORK = 3_000_000
+"""Pairs of states of neighbouring variables up to which so few individuals are sampled: PathGibbs takes about 20 µs per pair, a minute."""
+SAMPLING_SEED = 0
+"""Of a sampler that was chosen by :func:`select`, where the caller gives none: the same problem gets the same answer."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,16 @@ class Choice:
     reason: str
 
 
-def select(problem: Problem) -> Choice:
+def select(problem: Problem, *, sampling: bool = True) -> Choice:
     """What ``infer`` picks for this problem, and why; nothing is run, and nothing large is allocated.
 
+    Parameters
+    ----------
+    sampling
+        Whether the choice may be a sampler, which gives no evidence (where this is needed: False).
+
+    Notes
+    -----
     The choice depends on the kinds of the data, the model's shape and N, not on the model's probabilities: one choice serves every model
     that a fit tries on the same data. A Gaussian made at the prior (``ClosedForm``) is wrong wherever large counts disagree with the
     prior, so it is picked only where nothing is observed.
@@ -58,14 +70,15 @@ def select(problem: Problem) -> Choice:
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
     if not problem.size_known:
-        choice = select(problem.with_population(problem.typical_population))
+        choice = select(problem.with_population(problem.typical_population), sampling=sampling)
         if choice.engine.takes_sizes is None:
             choice = Choice(
                 TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean"
             )
         return Choice(choice.engine, f"{choice.reason}; at several sizes of the population, weighed")
     problem = problem.core
-    return _too_large(problem) or _exact(problem) or Choice(*_gaussian(problem))
+    exact = _too_large(problem) or _exact(problem)
+    return exact or (_sampled(problem) if sampling else None) or Choice(*_gaussian(problem))
 
 
 def _too_large(problem: Problem) -> Choice | None:
@@ -115,6 +128,26 @@ def _exact(problem: Problem) -> Choice | None:
     return None
 
 
+def _sampled(problem: Problem) -> Choice | None:
+    """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
+    tree = problem.model.rooted()
+    if (
+        problem.population > FEW
+        or problem.dispersion is not None
+        or problem.traits.correlated
+        or tree is None
+    ):
+        return None
+    work = sum(tree.sizes[u] * tree.sizes[v] for v, u in enumerate(tree.parents) if u >= 0)
+    if work > SAMPLED_WORK or memory_of(problem, PathGibbs()) > memory.limit():
+        return None
+    return Choice(
+        PathGibbs(),
+        "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
+        f" (seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one",
+    )
+
+
 def _gaussian(problem: Problem) -> tuple[Engine, str]:
     """The default, and what it does with this noise."""
     traits = problem.traits
@@ -129,7 +162,7 @@ def _gaussian(problem: Problem) -> tuple[Engine, str]:
     else:
         reason = "count noise: tilted EP with lattice moments, centred at its own mean"
     if problem.population <= FEW:
-        reason += "; too many cells for an exact recursion, and with so few individuals it may be off by .05 N: PathGibbs is the reference"
+        reason += "; too many cells for an exact recursion, and with so few individuals it may be off by .08 N: PathGibbs is the reference"
     if without_matrices(problem, TiltedEP()):
         reason += f"; matrices of this size would take minutes: {WITHOUT_MATRICES}"
     return TiltedEP(), reason

@@ -19,6 +19,7 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.engines._tilting import kind_on_device
+from headcount.engines.sampling._path_gibbs import exact_paths
 from headcount.engines.tilted._centre import MOST_AT_ONCE
 from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
@@ -64,6 +65,8 @@ HELD_TABLES, HELD_PER_CELL = 1.3, 30
 Fitted to seven runs, dense and sparse, to 40 %."""
 STATE_DRAWN, STATE_WEIGHED = 1.3e-7, 1e-9
 """Seconds per individual, variable and sweep of the path sampler: fixed, and per state of the variable. Fitted at L = 36 and 100."""
+FLOW_SUMMED, FLOW_REDRAWN = 2.2e-9, 0.6e-9
+"""Seconds per flow and sweep of the path sampler: to add it to the sums, and per path redrawn exactly. Measured at L = 120, T = 10."""
 MOVE_PICKED, MOVE_HOP = 1.5e-7, 2.4e-6
 """Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at six mean flows from 0.8 to 60 000 to 30 %."""
 SUMS_PER_FLOW, SUMS_PER_CELL = 14, 20
@@ -238,10 +241,10 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
         return float(ITERATIONS[run.name] * (each * found.tables + ITERATION_OVERHEAD * edges))
     if run.name == "PathGibbs":
         states, widest = len(problem.model.variables), max(len(s) for s in problem.model.states.values())
-        work = (run.burn_in + run.sweeps) * problem.typical_population * states
-        return float(
-            run.chains * work * (STATE_DRAWN + STATE_WEIGHED * widest) / min(run.workers, run.chains)
-        )
+        drawn = problem.typical_population * states * (STATE_DRAWN + STATE_WEIGHED * widest)
+        redrawn = run.exact or exact_paths(problem.typical_population)
+        drawn += found.tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
+        return float(run.chains * (run.burn_in + run.sweeps) * drawn / min(run.workers, run.chains))
     if run.name == "Gibbs":
         flow = problem.typical_population * edges / found.tables
         each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)

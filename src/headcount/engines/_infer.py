@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount import _device, memory
-from headcount.engines._auto import Auto, Choice, select
+from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
 from headcount.engines._cost import device_memory_of, memory_of
 from headcount.engines._engine import Engine
 from headcount.engines._reduce import answer, require_dispersion
@@ -78,7 +78,8 @@ def infer(
         How to infer: an engine, or its name (``"MAP"``). None and ``Auto()`` choose from the problem
         (``headcount.engines.select`` says what and why).
     rng
-        Seed or generator for random engines. They need one: without it the answer could not be got again.
+        Seed or generator for random engines. They need one: without it the answer could not be got again. A sampler that was chosen here
+        (a few individuals on a large map) takes seed 0 where none is given.
     strict
         Raise :class:`NotConvergedError` when the engine did not reach its tolerance; False returns the answer, marked.
     progress
@@ -97,6 +98,8 @@ def infer(
         )
     choice = chosen(problem, engine)
     run = choice.engine
+    if run.random and rng is None and isinstance(as_engine(engine), Auto):
+        rng = SAMPLING_SEED
     if run.random and rng is None:
         message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)

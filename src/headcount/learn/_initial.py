@@ -13,12 +13,15 @@ counts, log p(n | π) is linear in θ, so that
 
 (the law of total covariance). For a Gaussian posterior this removes the prior that n₀ ~ Multinomial(N, π̂) would have brought, so no
 count is used twice: as data and as the initial distribution.
+
+Of a few individuals, which an exact engine or a sampler takes, π is integrated out exactly: under the flat prior n₀ has the
+Dirichlet–multinomial law, which is the multinomial law of π = 1/L times a factor per cell (`EqualSpreads`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,14 +30,15 @@ from scipy.special import gammaln
 
 from headcount import engines
 from headcount._types import Array
-from headcount.engines import Engine, Posterior, select
-from headcount.engines._infer import chosen
+from headcount.engines import Engine, Enumerate, PathGibbs, Posterior, select
+from headcount.engines._auto import SAMPLING_SEED, Auto
+from headcount.engines._infer import as_engine, chosen
 from headcount.individual import MarkovChain, ModelError
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._dispersion import Evidence, asks_for_estimate, estimated, moving_together
 from headcount.learn._family import Family, Part
 from headcount.learn._parametrisation import LearnInitial
-from headcount.observe import Problem
+from headcount.observe import Observation, Problem, Site
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 from headcount.posterior._derived import seen
 from headcount.tables import Scope
@@ -173,15 +177,64 @@ def infer_initial(
     blank = problem
     if isinstance(problem.model, MarkovChain) and problem.model.initial_known:
         blank = problem.with_model(with_transitions(problem.model, None))
+    if _few(blank, engine):
+        return _integrated(blank, engine, rng=rng, strict=strict, progress=progress)
     found = fit(
         LearnInitial(), blank, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
     )
     posterior = found.posterior
-    chosen = select(posterior.problem) if engine is None else None
-    if chosen is not None and chosen.engine.name == posterior.engine:
-        posterior.outcome.info["chosen"] = chosen
+    picked = select(posterior.problem, sampling=False) if engine is None else None
+    if picked is not None and picked.engine.name == posterior.engine:
+        posterior.outcome.info["chosen"] = picked
     if isinstance(rng, (int, np.integer)):
         posterior.outcome.info["seed"] = int(rng)
+    return posterior
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EqualSpreads(Observation):
+    r"""The factor on the first counts that makes all ways to spread N individuals over L cells equally probable.
+
+    .. math:: \frac{N!\,(L-1)!}{(N+L-1)!} = \frac{N!}{\prod_i n_i!}\,L^{-N} \cdot \prod_i n_i!\,e^{c/L},
+        \qquad c = N \log L + \log\frac{(L-1)!}{(N+L-1)!}
+    """
+
+    population: int = field(metadata={"per": "all"})
+
+    def log_prob(self, n: Any) -> Array:
+        """log n! + c/L."""
+        cells, people = self.counts.size, self.population
+        constant = people * np.log(cells) + gammaln(cells) - gammaln(people + cells)
+        return np.asarray(gammaln(np.asarray(n, dtype=float) + 1.0) + np.full(cells, constant / cells))
+
+
+def _few(problem: Problem, engine: Engine | str | None) -> bool:
+    """Whether the engine that runs lists or samples individuals, so that a factor on the first counts is no matter to it."""
+    closed = problem.size_known and problem.core is problem and problem.dispersion is None
+    if not closed or type(problem.model) is not MarkovChain:
+        return False
+    return isinstance(chosen(problem, engine).engine, Enumerate | PathGibbs) and not problem.traits.correlated
+
+
+def _integrated(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
+    """The posterior with the unknown initial distribution integrated out under its flat prior."""
+    model, people = problem.model, problem.population
+    assert isinstance(model, MarkovChain)
+    first = (model.variables[0],)
+    cells = len(model.states[first[0]])
+    factor = EqualSpreads(np.zeros(cells), on=first, population=people)
+    site = Site(first, cells, np.arange(cells), None, factor, ["the first counts' prior"] * cells)
+    flat = with_transitions(model, np.full(cells, 1.0 / cells))
+    run = chosen(problem, engine)
+    if isinstance(as_engine(engine), Auto) and options["rng"] is None:
+        options["rng"] = SAMPLING_SEED
+    found = engines.infer(problem.recast(flat, (*problem.sites, site), people), run.engine, **options)
+    shares = (found.beliefs.mean(first) + 1.0) / (people + cells)
+    posterior = Posterior(
+        problem.with_model(with_transitions(model, shares / shares.sum())), run.engine, found.outcome
+    )
+    posterior.outcome.info["chosen"] = run
+    posterior.outcome.info["initial"] = "learned from all counts under a flat prior, its uncertainty included"
     return posterior
 
 

@@ -94,14 +94,14 @@ def begin(expect: Expectation, start: Any, *, climbing: bool, choose: bool) -> C
 
 
 def choose_engine(families: Sequence[Family], problems: Sequence[Problem], x: Array) -> Engine:
-    """One engine for all problems: what `select` picks for them at x, `TiltedEP` where it picks several."""
+    """One engine with an evidence for all problems: what `select` picks for them at x, `TiltedEP` where it picks several."""
     found: dict[str, Engine] = {}
     for family, problem in zip(families, problems, strict=True):
         try:
             fitted = family.apply(x, problem)
         except ValueError:  # x cannot have made these data
             fitted = problem
-        engine = select(fitted).engine
+        engine = select(fitted, sampling=False).engine
         found[repr(engine)] = engine
     return next(iter(found.values())) if len(found) == 1 else TiltedEP()
 

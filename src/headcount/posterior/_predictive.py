@@ -48,6 +48,9 @@ def drawn_entries(problem: Problem, tables: Mapping[Scope, Any]) -> Array:
 def replicates(problem: Problem, n: Array, rng: np.random.Generator) -> Array:
     """Counts drawn given the true numbers, shape (draws, counts).
 
+    An engine whose counts may be negative (`Laplace`, `ClosedForm`) draws real numbers; a noise that has no law there is drawn at the
+    nearest whole number ≥ 0.
+
     Raises
     ------
     NotImplementedError
@@ -55,7 +58,10 @@ def replicates(problem: Problem, n: Array, rng: np.random.Generator) -> Array:
     """
     y = np.zeros(n.shape)
     for index, law in problem.noises:
-        y[:, index] = law.sample(n[:, index], rng=rng)
+        try:
+            y[:, index] = law.sample(n[:, index], rng=rng)
+        except ValueError:
+            y[:, index] = law.sample(np.maximum(np.rint(n[:, index]), 0.0), rng=rng)
     return y
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from headcount import memory
 from headcount.engines._settings import Rule, flag, or_none, whole
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
+from headcount.engines.sampling._pairs import pairs_at_once, redraw_pair
 from headcount.engines.sampling._raking import rake
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (
@@ -60,6 +61,11 @@ EMPTY = 1e-290
 """A row of expected counts below this has no law of its own: the division would not be a normal double."""
 
 
+def exact_paths(population: int) -> int:
+    """Whole paths redrawn exactly per sweep by default."""
+    return min(20, max(4, ceil(population / 20)))
+
+
 @dataclass(frozen=True)
 class PathGibbs(Sampler):
     """Individual-level Gibbs sampling on chains and trees, any noise, entries and sums of nodes and edges.
@@ -74,6 +80,9 @@ class PathGibbs(Sampler):
         Keep the node tables of every `thin`-th sweep (for R-hat, quantiles, covariances); None: as many as fit 256 MB, at most 1000.
     exact
         Whole paths redrawn exactly per sweep; None: one per twenty individuals, from 4 to 20.
+    pairs
+        Pairs of individuals redrawn together, exactly, between stretches of sweeps; None: up to four among at most five individuals, where
+        no flows are observed and the map is small, else none.
     proposals
         Whole-path proposals: True, False, or None for "if at least 15 % are accepted at the end of burn-in".
     draws
@@ -91,9 +100,9 @@ class PathGibbs(Sampler):
 
     Notes
     -----
-    Moves change one individual, or exchange two individuals' subtrees. Data that allow a change only to three or more
-    individuals at once (exact counts of flows, many structural zeros) can leave states that are never reached; R-hat
-    need not see it. The seed fixes every bit, whatever the number of workers.
+    Moves change one individual, or exchange two individuals' subtrees; of at most five individuals, pairs are redrawn as well.
+    Data that allow a change only to three or more individuals at once (exact counts of flows, many structural zeros) can leave
+    states that are never reached; R-hat need not see it. The seed fixes every bit, whatever the number of workers.
 
     Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Company(rho=…)``, exactly
     Dirichlet–multinomial here) are drawn in turn with the paths; sweeps then move counts by a share 1/φ of their variance, so give about φ
@@ -105,6 +114,7 @@ class PathGibbs(Sampler):
     thin: int | None = None
     exact: int | None = None
     proposals: bool | None = None
+    pairs: int | None = None
     draws: int = 50
     start: Model | None = None
 
@@ -117,6 +127,7 @@ class PathGibbs(Sampler):
         "thin": or_none(whole()),
         "exact": or_none(whole()),
         "proposals": or_none(flag()),
+        "pairs": or_none(whole(least=0)),
         "draws": whole(least=0),
         "start": or_none(Rule("a model of the problem's variables", lambda value: isinstance(value, Model))),
     }
@@ -147,7 +158,8 @@ class PathGibbs(Sampler):
         )
         return Learned(
             proposal=_model_proposal(arrays, self.start),
-            exact=self.exact or min(20, max(4, ceil(arrays.population / 20))),
+            exact=self.exact or exact_paths(arrays.population),
+            pairs=pairs_at_once(arrays) if self.pairs is None else self.pairs,
             trusted=self.start is not None,
             tuning=BatchMoments.empty(arrays.cells),
             counting=np.full(arrays.cells, 0.5),
@@ -188,6 +200,8 @@ class PathGibbs(Sampler):
         if chain.tree is not None:
             self._advance_rows(run, chain, sums, draws, before, count)
             return
+        for _ in range(learned.pairs if count else 0):
+            redraw_pair(arrays, chain.state)
         every = SINGLE_SITE_EVERY if learned.proposing else 1
         moves = (count, every, int(learned.proposing), arrays.population, learned.exact)
         sweep_paths(
@@ -280,6 +294,8 @@ class Learned:
     proposal: Proposal
     exact: int
     """Paths redrawn exactly per sweep."""
+    pairs: int
+    """Pairs redrawn together before every stretch of sweeps."""
     trusted: bool
     """Whether the proposal is the caller's, near the data: then it is used from the start."""
     tuning: BatchMoments
@@ -429,7 +445,7 @@ def _proposal(arrays: SamplingArrays, root: Array, rows: list[Array], laws: list
     total = first + arrays.entries
     q = np.concatenate([root, *(law.ravel() for law in rows)])
     p = np.concatenate([arrays.tree.initial, *(law.ravel() for law in laws)])
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         weight = np.where(q > 0, p / q, np.inf)
     accept, alias = np.empty(total), np.zeros(total, dtype=np.int16)
     start = arrays.tree.edge_start[:-1] + first

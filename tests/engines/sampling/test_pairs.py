@@ -1,0 +1,51 @@
+"""Pairs of individuals redrawn together: states that no move of one individual, and no exchange of two subtrees, can reach."""
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.engines import Enumerate, NotConvergedError, PathGibbs
+from headcount.errors import ProblemError
+
+STEP = np.array([[0.7, 0.0, 0.3], [0.0, 0.8, 0.2], [0.5, 0.5, 0.0]])
+"""From cells A and B one may go to X and come back, not from A to B."""
+NAN = np.nan
+
+
+@pytest.mark.parametrize("people", [2, 3, 5])
+@pytest.mark.parametrize("sums", [False, True], ids=["cells", "sums"])
+def test_one_leaves_where_another_arrives(people: int, sums: bool) -> None:
+    """Exactly one is in X at the middle time, which one is open: sampled means are the exact ones, and without pairs they are not."""
+    chain = hc.MarkovChain([0.5, 0.5, 0.0], STEP, length=3)
+    ends = [1.0, people - 1.0, 0.0]
+    seen = [hc.Exact([ends, [NAN] * 3, ends])]
+    if sums:
+        seen.append(hc.Exact([people - 1.0], on=1, sums=[[1, 1, 0]]))
+    else:
+        seen.append(hc.Exact([NAN, NAN, 1.0], on=1))
+    problem = hc.Problem(chain, people, seen)
+    exact = hc.infer(problem, Enumerate())
+    assert 0.1 < float(exact.node(1).mean[0]) < 0.9
+    post = hc.infer(problem, PathGibbs(sweeps=400), rng=1)
+    np.testing.assert_allclose(post.node(1).mean, exact.node(1).mean, atol=0.1)
+    np.testing.assert_allclose(post.node(1).sd, exact.node(1).sd, atol=0.1)
+    with pytest.raises((NotConvergedError, ProblemError), match=r"R-hat|tolerance|converge|found no state"):
+        hc.infer(problem, PathGibbs(sweeps=400, pairs=0), rng=1)
+
+
+def test_pairs_leave_the_posterior_as_it_is() -> None:
+    """Overlapping sums and noisy counts on a tree: many pairs and few sweeps have the exact moments."""
+    rng = np.random.default_rng(4)
+    steps = rng.dirichlet(np.ones(3), size=(2, 3))
+    tree = hc.Tree(rng.dirichlet(np.ones(3)), {"b": ("a", steps[0]), "c": ("a", steps[1])})
+    seen = [
+        hc.Poisson([1.0, 2.0, 0.0], on="a"),
+        hc.Gaussian([1.2, 2.9], sd=0.5, on="b", sums=[[1, 1, 0], [0, 1, 1]]),
+        hc.Binomial([0.0, 1.0, 1.0], detection=0.5, on="c"),
+    ]
+    problem = hc.Problem(tree, 4, seen)
+    exact = hc.infer(problem, Enumerate())
+    post = hc.infer(problem, PathGibbs(sweeps=1000, pairs=20), rng=2)
+    for v in "abc":
+        np.testing.assert_allclose(post.node(v).mean, exact.node(v).mean, atol=0.05)
+        np.testing.assert_allclose(post.node(v).sd, exact.node(v).sd, atol=0.05)
