@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("HEADCOUNT_COMPILE", "always")  # one way through the kernels, whatever the caches hold
 
 # On cores shared by several processes wall time is a matter of luck, so no reason to fail an example.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=30)

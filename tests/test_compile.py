@@ -25,10 +25,10 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     import numpy as np
     from headcount import _compile
-    from headcount.individual._compiled_passes import scale
-    made = np.empty((1, 2))
-    scale(np.array([[2.0, 1.0]]), np.array([3.0]), np.array([1.0, 2.0]), made)
-    assert made.tolist() == [[6.0, 6.0]]
+    from headcount.individual._compiled_passes import tilted_compiled
+    made, ones = np.zeros((2, 1, 1)), np.ones((2, 1))
+    tilted_compiled(np.full((1, 1, 1), 6.0), np.zeros(2, int), ones, 2.0 * ones, made)
+    assert made.ravel().tolist() == [0.0, 3.0]
 own = [w for w in said if issubclass(w.category, _compile.CacheWarning)]
 print(len(own), "|", own[0].message if own else "")
 """
@@ -124,7 +124,7 @@ def test_a_full_disk_does_not_end_a_computation() -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    made._cache._save_overload = full
+    made.compiled._cache._save_overload = full
     _compile._say_once.cache_clear()
     with pytest.warns(_compile.CacheWarning, match="No space left"):
         assert made(3) == 6
@@ -141,3 +141,58 @@ def test_only_one_module_asks_numba() -> None:
         if "numba" in path.read_text(encoding="utf-8") and "import numba" in path.read_text(encoding="utf-8")
     ]
     assert asking == ["_compile.py"]
+
+
+FRESH = """
+import sys
+import numpy as np
+import headcount as hc
+world = hc.simulate.birds(side=4, weights=(1, 2, 2, 2), population=480, rng=1)
+post = hc.infer(hc.Problem(world.model, 480, hc.Poisson(world.observed)))
+assert "numba" not in sys.modules, "a single small inference compiled something"
+print(repr(float(post.log_evidence)), *(repr(float(x)) for x in np.asarray(post.node(5).mean)))
+"""
+
+
+def test_a_small_inference_on_a_fresh_machine_compiles_nothing(tmp_path: Path) -> None:
+    """With empty caches numba is not even imported, and the answer is that of the compiled kernels, to rounding."""
+    found = {}
+    for asked in ("", "always"):
+        environment = os.environ | {"HEADCOUNT_COMPILE": asked, "NUMBA_CACHE_DIR": str(tmp_path / asked)}
+        script = FRESH if not asked else FRESH.replace("assert", "#")
+        if asked:
+            del environment["NUMBA_CACHE_DIR"]
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        found[asked] = np.array(done.stdout.split(), dtype=float)
+    np.testing.assert_allclose(found[""], found["always"], rtol=1e-11)
+
+
+def test_what_pays_is_compiled(monkeypatch, tmp_path: Path) -> None:
+    """Without compiled code on disk, only what takes longer than compiling is compiled, unless the user says; with it, everything."""
+    monkeypatch.delenv("HEADCOUNT_COMPILE", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+    def twice(x):
+        return 2 * x
+
+    fresh = _compile.kernel(twice)
+    assert not _compile.worth(fresh, 1e-3)
+    assert _compile.worth(fresh, _compile.COMPILING)
+    with _compile.many_solves(1000):
+        assert _compile.worth(fresh, 1e-3)
+    assert not _compile.worth(fresh, 1e-3)
+    for asked, expected in (("always", True), ("never", False)):
+        monkeypatch.setenv("HEADCOUNT_COMPILE", asked)
+        assert _compile.worth(fresh, 1.0) is expected
+    monkeypatch.delenv("HEADCOUNT_COMPILE")
+    kept = _compile.kernel(twice)
+    from numba import config
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    assert kept(2) == 4
+    assert kept.on_disk
+    assert _compile.worth(kept, 1e-9)
+    assert not fresh.on_disk, "a process must not change its way half way through"

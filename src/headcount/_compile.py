@@ -7,6 +7,8 @@ private folder among the temporary files, or compiled anew by every process, and
 Compiling is what the first run on a fresh machine waits for, so kernels are plain loops over arrays that the caller makes: NumPy's own
 functions, slices and new arrays take numba longer to compile than they take to run.
 
+For a single small problem even that does not pay: ``worth`` says whether a compiled kernel is to be used or the same in NumPy.
+
 `bare` functions allocate nothing and so need no reference counts. Numba otherwise counts every array argument of every
 call, with atomic instructions: measured, that alone makes a sweep of the path sampler five times slower.
 """
@@ -15,25 +17,103 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numba
-
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _BARE: dict[str, Any] = {**_OPTIONS, "_nrt": False}
+COMPILING = 2.0
+"""Seconds that the kernels of one call take to compile, on a fresh machine (measured: 1.5 to 4 for those of the default engine)."""
+ASKED = "HEADCOUNT_COMPILE"
+"""Environment variable: ``always`` or ``never`` instead of weighing one against the other."""
+_solves: ContextVar[int] = ContextVar("_solves", default=20)
+"""Calls of one kernel that are still to come: about 20 in one inference."""
 
 
 class CacheWarning(UserWarning):
     """Compiled code cannot be kept where it usually is: the first run of every process may take longer."""
 
 
+class Kernel:
+    """A function that numba compiles when it is first called; numba itself is imported then, not before.
+
+    A kernel calls other kernels by their names in its module, where numba wants its own objects: those are put there first.
+    """
+
+    def __init__(self, options: dict[str, Any], function: Callable[..., Any]) -> None:
+        self.options, self.function = options, function
+        self.__doc__, self.__name__ = function.__doc__, function.__name__
+
+    @cached_property
+    def compiled(self) -> Any:
+        """Numba's object for it."""
+        names = self.function.__globals__
+        for name in self.function.__code__.co_names:
+            if isinstance(called := names.get(name), Kernel):
+                names[name] = called.compiled
+        return _compiler(self.options, self.function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compile if need be, and call."""
+        return self.compiled(*arguments)
+
+    @cached_property
+    def on_disk(self) -> bool:
+        """Whether compiled code of this source was kept when first asked; asked once, so that a process takes one way throughout."""
+        code = self.function.__code__
+        source, version = Path(code.co_filename), sys.version_info
+        function = self.function.__qualname__.replace("<", "").replace(">", "")
+        name = f"{source.stem}.{function}-{code.co_firstlineno}.py{version.major}{version.minor}*.nbi"
+        try:
+            made = source.stat().st_mtime
+            return any(
+                found.stat().st_mtime >= made for folder in _folders(source) for found in folder.glob(name)
+            )
+        except OSError:
+            return False
+
+
+def _folders(source: Path) -> list[Path]:
+    """Where numba keeps the code of a source file: the folder it is told, or beside the source, or among the user's caches."""
+    told = os.environ.get("NUMBA_CACHE_DIR")
+    if told:
+        return [folder for folder in Path(told).glob(f"{source.parent.name}_*") if folder.is_dir()]
+    return [source.parent / "__pycache__"]
+
+
+def worth(kernel: Kernel, seconds: float) -> bool:
+    """Whether to call a compiled kernel rather than NumPy, which would take ``seconds`` for this call.
+
+    Code that is already compiled is used. Otherwise an inference that NumPy answers sooner than a compiler would be ready is left to
+    NumPy. Both compute the same formulas, so that answers differ by rounding only; within a process, problems of one size take one way.
+    """
+    asked = os.environ.get(ASKED)
+    if asked in ("always", "never"):
+        return asked == "always"
+    return kernel.on_disk or seconds * _solves.get() > COMPILING
+
+
+@contextmanager
+def many_solves(count: int) -> Iterator[None]:
+    """Inside, ``worth`` reckons with so many inferences."""
+    before = _solves.set(count * _solves.get())
+    try:
+        yield
+    finally:
+        _solves.reset(before)
+
+
 def _compiler(options: dict[str, Any], function: Callable[..., Any]) -> Any:
     """Compile `function` when first called; keep the result on disk where there is a place for it."""
+    import numba
+
     try:
         made = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no folder that it may write to
@@ -43,6 +123,8 @@ def _compiler(options: dict[str, Any], function: Callable[..., Any]) -> Any:
 
 
 def _without_usual_cache(options: dict[str, Any], function: Callable[..., Any]) -> Any:
+    import numba
+
     folder = private_folder()
     if folder is None:
         _say_once(
@@ -105,9 +187,9 @@ def _say_once(where: str) -> None:
     )
 
 
-kernel = partial(_compiler, _OPTIONS)
-kernel_sums = partial(_compiler, {**_OPTIONS, "fastmath": {"reassoc", "contract"}})
+kernel = partial(Kernel, _OPTIONS)
+kernel_sums = partial(Kernel, {**_OPTIONS, "fastmath": {"reassoc", "contract"}})
 """For loops whose additions may be reordered, so that they use the vector unit."""
-bare = partial(_compiler, _BARE)
-bare_sums = partial(_compiler, {**_BARE, "fastmath": {"reassoc", "contract"}})
+bare = partial(Kernel, _BARE)
+bare_sums = partial(Kernel, {**_BARE, "fastmath": {"reassoc", "contract"}})
 """Both."""

@@ -98,14 +98,6 @@ def beliefs_compiled(parent, initial, transitions, which, weights, messages, bel
 
 
 @bare
-def scale(matrix, rows, columns, out):  # type: ignore[no-untyped-def]
-    """out = diag(rows) M diag(columns), in one pass over memory."""
-    for i in range(matrix.shape[0]):
-        for j in range(matrix.shape[1]):
-            out[i, j] = matrix[i, j] * (rows[i] * columns[j])
-
-
-@bare
 def tilted_compiled(transitions, which, weights, messages, steps):  # type: ignore[no-untyped-def]
     """Fills in the transitions (T, L, L) of the tilted tree; that of the root is left as it is."""
     for v in range(1, weights.shape[0]):

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from headcount._compile import worth
 from headcount._device import host, issparse, namespace, on_host, row_of_entries
 from headcount.errors import ModelError
 from headcount.individual._rooted_tree import Matrix, Packed, RootedTree
@@ -37,6 +38,9 @@ may fall below `SMALL`."""
 _RESCALE = 1e-100
 """A weight below this makes the pass test for lost digits and scale to a maximum of one; between 1e-290 and 1, its value only
 decides how often."""
+
+NUMPY_SECONDS = 2e-5
+"""Time of both passes through one small node in NumPy."""
 
 
 class _UnderflowError(Exception):
@@ -267,6 +271,8 @@ def _compiled(
         return None
     from headcount.individual._compiled_passes import collect_compiled
 
+    if not worth(collect_compiled, NUMPY_SECONDS * len(potentials)):
+        return None
     weights, messages = np.empty_like(potentials), np.empty_like(potentials)
     held, log_partition = collect_compiled(
         tree.parent, tree.initial, *tree.packed, potentials, weights, messages
@@ -394,10 +400,8 @@ def scaled(matrix: Matrix, rows: Vector, columns: Vector) -> Matrix:
         return _like(matrix, rows[row_of_entries(matrix)] * matrix.data * columns[matrix.indices])
     if not on_host(matrix):
         return rows[:, None] * matrix * columns
-    from headcount.individual._compiled_passes import scale
-
-    made = np.empty(matrix.shape)
-    scale(matrix, rows, columns, made)
+    made = np.multiply.outer(rows, columns)
+    made *= matrix
     return made
 
 

@@ -8,12 +8,56 @@ takes numba many times longer to compile than it takes to run.
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from headcount._compile import bare, kernel
+from headcount._types import Array, Index
+
+
+def elimination_order(weights: Array) -> tuple[Index, Index, int]:
+    """The nodes in the order of their elimination, the connected part of each node, and the rank of the Laplacian.
+
+    Nodes to be eliminated come first, in their own order; then the heaviest node of every part, part by part.
+    """
+    size = len(weights)
+    joined, degree = weights > 0, weights.sum(axis=1)
+    if size and np.count_nonzero(joined) == size * (size - 1):
+        part, last = np.zeros(size, np.intp), degree.argmax(keepdims=True)
+    else:
+        parts, part = connected_components(csr_array(joined), directed=False)
+        last = np.array([np.where(part == k, degree, -1.0).argmax() for k in range(parts)], np.intp)
+    others = np.ones(size, bool)
+    others[last] = False
+    return np.concatenate([np.flatnonzero(others), last]), part, size - len(last)
+
+
+def eliminate_in_numpy(columns: Array, start: int, stop: int) -> bool:
+    """``eliminate_columns`` without a compiler."""
+    for k in range(start, stop):
+        row = columns[k]
+        pivot = -row[k + 1 :].sum()
+        if not pivot > 0:
+            return False
+        row[:k], row[k] = 0.0, np.sqrt(pivot)
+        row[k + 1 :] /= row[k]
+        columns[k + 1 : stop, k + 1 :] -= np.multiply.outer(row[k + 1 : stop], row[k + 1 :])
+    return True
+
+
+def resistances_in_numpy(lower: Array) -> Array:
+    """``resistances_between`` without a compiler."""
+    size, rank = lower.shape
+    found = np.zeros((size, size))
+    for k in range(rank - 1, -1, -1):
+        share = -lower[k + 1 :, k] / lower[k, k]
+        seen = np.einsum("ij,j->i", found[k + 1 :, k + 1 :], share)
+        found[k, k + 1 :] = found[k + 1 :, k] = seen + (1.0 / lower[k, k] ** 2 - 0.5 * float(share @ seen))
+    return found
 
 
 @bare
-def elimination_order(weights, order, part, stack, last):  # type: ignore[no-untyped-def]
+def fill_elimination_order(weights, order, part, stack, last):  # type: ignore[no-untyped-def]
     """Fill in the nodes in the order of their elimination and the connected part of each node; the rank of the Laplacian.
 
     Nodes to be eliminated come first, in their own order; then the heaviest node of every part, part by part. ``stack`` and ``last``

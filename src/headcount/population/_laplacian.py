@@ -16,11 +16,22 @@ from typing import Any, final
 
 import numpy as np
 
+from headcount._compile import worth
 from headcount._device import host, namespace, on_host
 from headcount._linalg import BLOCK, cholesky, fortran, forward_solve, gram, mirror, subtract_product
 from headcount._types import Array, Index
 from headcount.checks import brief, numbers
 from headcount.individual import ModelError
+from headcount.population._elimination import (
+    eliminate_columns,
+    eliminate_in_numpy,
+    elimination_order,
+    resistances_between,
+    resistances_in_numpy,
+)
+
+NUMPY_SECONDS = 1e-5
+"""Time of eliminating one node, or of putting one back, in NumPy."""
 
 LEAST_PIVOT = 1e-6
 """Of a Cholesky factor, squared, relative to the diagonal: above it, at most six of sixteen digits are lost to subtractions."""
@@ -72,22 +83,20 @@ class LaplacianFactor:
     """
 
     def __init__(self, weights: Array) -> None:
-        from headcount.population._elimination import eliminate_columns, elimination_order, negative_weights
-
         if not on_host(weights):
             self._factor_there(weights)
             return
         weights = _checked_weights(weights)
-        weights = np.ascontiguousarray(weights)
-        self.order, self._part, *room = (np.empty(len(weights), np.intp) for _ in range(4))
-        self.rank = int(elimination_order(weights, self.order, self._part, *room))
-        columns = np.empty((self.rank, len(weights)))
-        negative_weights(weights, self.order, columns, self.rank)
+        self.order, self._part, self.rank = elimination_order(weights)
+        columns = -weights.take(self.order[: self.rank], axis=0).take(self.order, axis=1)
+        eliminate = (
+            eliminate_columns if worth(eliminate_columns, NUMPY_SECONDS * self.rank) else eliminate_in_numpy
+        )
         lower = columns.T
         for start in range(0, self.rank, BLOCK):
             stop = min(start + BLOCK, self.rank)
             subtract_product(lower[:, start:stop], lower[:, :start], lower[start:stop, :start])
-            if not eliminate_columns(columns, start, stop):
+            if not eliminate(columns, start, stop):
                 raise FloatingPointError(
                     "a Laplacian could not be factored: products of its weights underflow; "
                     "set transition probabilities below 1e-150 to zero"
@@ -153,8 +162,6 @@ class LaplacianFactor:
 
         Differences of an inverse would lose everything where two clusters are joined by a tiny weight.
         """
-        from headcount.population._elimination import resistances_between
-
         if not on_host(self.root):  # pivots are large: differences of an inverse keep their digits
             kept = self.order[: self.rank]
             inverse = np.zeros_like(self.root, shape=(len(self.order),) * 2)
@@ -162,8 +169,10 @@ class LaplacianFactor:
             inverse[kept[:, None], kept] = white.T @ white
             own = np.diagonal(inverse)
             return own[:, None] + own - 2.0 * inverse
+        compiled = worth(resistances_between, NUMPY_SECONDS * self.rank)
+        between = resistances_between if compiled else resistances_in_numpy
         found = np.empty((len(self.order),) * 2)
-        found[np.ix_(self.order, self.order)] = resistances_between(np.ascontiguousarray(self._lower))
+        found[np.ix_(self.order, self.order)] = between(np.ascontiguousarray(self._lower))
         return np.where(self._part[:, None] == self._part[None, :], found, np.inf)
 
 

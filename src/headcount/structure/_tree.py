@@ -35,6 +35,7 @@ from headcount.population._laplacian import inverse_or_zero
 from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, selection
 from headcount.structure._field import CliqueView, TreeField, itself
 from headcount.structure._gaussian_tree import GaussianTree, Node, NotPositiveDefinite, PlacedSites, Placement
+from headcount.structure._small import pays, solve_small
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
@@ -280,8 +281,6 @@ class TreeStructure(Structure):
 
     def _solve_compiled(self, cells: np.ndarray, tau: Sequence[Array], nu: Sequence[Array]) -> Moments | None:
         """None when weights underflow, which the other solver says in words."""
-        from headcount.structure._small import solve_small
-
         count, size = len(self.tree.sizes), self.tree.sizes[0]
         tau_v, nu_v = np.zeros(count * size), np.zeros(count * size)
         if len(tau):
@@ -352,7 +351,7 @@ class TreeStructure(Structure):
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
-        if self._compiled_cells is not None:
+        if self._compiled_cells is not None and pays(len(self.tree.sizes)):
             found = self._solve_compiled(self._compiled_cells, tau, nu)
             if found is not None:
                 return found

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount._linalg import apply, fortran, forward_solve, product
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -59,44 +61,40 @@ class Memory:
 
     steps: Array
     changes: Array
-    rho: Array
-    """1 / step · change."""
+    products: Array
+    """Lower triangle: change j · step k for k ≤ j."""
     start: int = 0
     stop: int = 0
 
     @classmethod
     def empty(cls, size: int) -> Memory:
         """No pairs of so many variables."""
-        return cls(np.empty((2 * SIZE, size)), np.empty((2 * SIZE, size)), np.empty(2 * SIZE))
+        rows = 2 * SIZE
+        return cls(np.empty((rows, size)), np.empty((rows, size)), np.zeros((rows, rows), order="F"))
 
     @property
     def pairs(self) -> tuple[Array, Array, Array]:
-        """Steps, changes and ρ, one row per pair."""
-        return tuple(kept[self.start : self.stop] for kept in (self.steps, self.changes, self.rho))  # type: ignore[return-value]
+        """Steps and changes, one row per pair, and their products."""
+        rows = slice(self.start, self.stop)
+        return self.steps[rows], self.changes[rows], self.products[rows, rows]
 
     def push(self, old: Point, new: Point) -> Memory:
         """Remember a step; one without curvature is left out."""
-        from headcount.engines.map._kernels import remember
-
         kept = self
-        if self.stop == len(self.rho):
+        if self.stop == len(self.steps):
             kept = replace(Memory.empty(len(old.x)), stop=SIZE - 1)
-            for row, older in zip(kept.pairs, self.pairs, strict=True):
-                row[:] = older[1:]
+            steps, changes, products = self.pairs
+            for mine, theirs in zip(kept.pairs, (steps[1:], changes[1:], products[1:, 1:]), strict=True):
+                mine[:] = theirs
         k = kept.stop
-        curved = remember(
-            old.x,
-            new.x,
-            old.gradient,
-            new.gradient,
-            FLAT,
-            kept.steps[k],
-            kept.changes[k],
-            kept.rho[k : k + 1],
-        )
-        if not curved:
+        step, change = kept.steps[k], kept.changes[k]
+        np.subtract(new.x, old.x, out=step)
+        np.subtract(new.gradient, old.gradient, out=change)
+        row = apply(kept.steps[kept.start : k + 1].T, change, transpose=True)
+        if not row[-1] > FLAT * math.sqrt(float(step @ step) * float(change @ change)):
             return self
-        return Memory(kept.steps, kept.changes, kept.rho, max(k + 1 - SIZE, 0), k + 1)
+        kept.products[k, kept.start : k + 1] = row
+        return Memory(kept.steps, kept.changes, kept.products, max(k + 1 - SIZE, 0), k + 1)
 
 
 ROUNDED = 1e3
@@ -126,15 +124,25 @@ def direction(point: Point, memory: Memory) -> Array:
     s, y = np.where(out, 0.0, steps), np.where(out, 0.0, changes)
     sy = np.einsum("ki,ki->k", s, y)
     curved = sy > FLAT * np.sqrt(np.einsum("ki,ki->k", s, s) * np.einsum("ki,ki->k", y, y))
-    free = np.where(out, 0.0, point.gradient)
-    return _two_loop(s[curved], y[curved], 1.0 / sy[curved], free, point.curvature)
+    free, s, y = np.where(out, 0.0, point.gradient), s[curved], y[curved]
+    return _two_loop(s, y, product(y.T, s.T, left=True), free, point.curvature)
 
 
-def _two_loop(steps: Array, changes: Array, rho: Array, gradient: Array, curvature: Array) -> Array:
-    from headcount.engines.map._kernels import two_loop
+def _two_loop(steps: Array, changes: Array, products: Array, gradient: Array, curvature: Array) -> Array:
+    """−H g of the two-loop recursion with its loops as products, one row of S and Y per pair.
 
-    made = np.empty_like(gradient)
-    two_loop(steps, changes, rho, gradient, curvature, np.empty(len(rho)), made)
+    With q = −g, R the upper triangle of S Yᵀ and D its diagonal: α = R⁻¹ S q, r = H₀ (q − Yᵀ α), −H g = r + Sᵀ R⁻ᵀ (D α − Y r).
+    """
+    if not len(steps):
+        return -gradient / curvature
+    s, y, lower = steps.T, changes.T, fortran(products)
+    curved = np.diagonal(lower)
+    alpha = forward_solve(lower, apply(s, -gradient, transpose=True)[:, None], transpose=True)[:, 0]
+    newest = changes[-1]
+    scale = curved[-1] / float(newest @ (newest / curvature))
+    made = (-gradient - apply(y, alpha)) * (scale / curvature)
+    left = curved * alpha - apply(y, made, transpose=True)
+    made += apply(s, forward_solve(lower, left[:, None])[:, 0])
     return made
 
 

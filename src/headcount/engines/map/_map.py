@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from headcount._compile import worth
 from headcount._device import DEVICES, find_device
 from headcount.engines._engine import IterativeEngine
 from headcount.engines._settings import number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._dual import Dual, Group, PoissonShape, dual_of
+from headcount.engines.map._kernels import poisson_dual
 from headcount.engines.map._lbfgs import Point, Search, advance, blocked
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 ROUNDED = 1e-6
 """A miss this small may be rounding, where the search finds nothing better."""
+
+NUMPY_SECONDS = 3e-5
+"""Time of one evaluation of the dual in NumPy, per small node."""
 
 
 @dataclass(frozen=True)
@@ -248,9 +253,9 @@ class Objective:
         """The same in one compiled function; None where it does not serve, or gives up."""
         if self._packed is None:
             return None
-        from headcount.engines.map._kernels import poisson_dual
-
         potentials, grid, fixed = self._packed
+        if not worth(poisson_dual, NUMPY_SECONDS * len(potentials)):
+            return None
         made, room = np.empty((4, len(x))), np.empty((4, *potentials.shape))
         room[0] = potentials
         flat = room.reshape(4, -1)

@@ -1,7 +1,6 @@
-"""The laws of ``_whole_law`` and the sums of ``_projection``, entry by entry, compiled.
+"""The laws of ``_whole_law``, entry by entry, compiled.
 
-Both are many short sums: in NumPy they are dozens of passes over arrays as wide as the widest entry, here one pass over what each
-entry needs. The formulas are those of ``_whole_law`` and ``_projection``.
+They are many short sums: in NumPy dozens of passes over all points of all entries, here one pass over what each entry needs.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from headcount._compile import bare, kernel
-
-STEPS = 25
-HALVINGS = 20
+from headcount.engines.tilted._whole_law import CLOSE, HALVINGS, STEPS
 
 
 @kernel
@@ -164,8 +161,8 @@ def _match(base, s, count, step, variance, first_a, first_b, most, p, q):
             m4 += w * t
         m1, m2, m3, m4 = m1 / m0, m2 / m0, m3 / m0, m4 / m0
         short = variance - m2
-        if abs(m1) <= 1e-8 * np.sqrt(variance) and (
-            abs(short) <= 1e-8 * variance or (a == most and short > 0.0)
+        if abs(m1) <= CLOSE * np.sqrt(variance) and (
+            abs(short) <= CLOSE * variance or (a == most and short > 0.0)
         ):
             return a, b, top + np.log(m0), m2
         c_bb, c_ab, c_aa = m2 - m1 * m1, m3 - m1 * m2, m4 - m2 * m2
@@ -192,32 +189,3 @@ def _match(base, s, count, step, variance, first_a, first_b, most, p, q):
         b, top, m0 = b + by_b, new_top, new_m0
         p, q = q, p
     return first_a, first_b, first_total, -1.0
-
-
-@kernel
-def tilted_sums(points, log_prob, coefficient, whole, law, mean, g, log_z, first, second):
-    """log Σ, mean − ``mean`` and variance of ``c(k) exp(log_prob) e^{−g k}`` for every row.
-
-    log c(k) = C + B s + A s², s = k − mean, ``law`` = (A, B, C), plus the binomial coefficient where ``whole``; ``log_prob`` has the
-    weights of summation in it.
-    """
-    count = points.shape[1]
-    w = np.empty(count)
-    for i in range(points.shape[0]):
-        top = -np.inf
-        for k in range(count):
-            s = points[i, k] - mean[i]
-            w[k] = log_prob[i, k] - g[i] * points[i, k] + law[2, i] + s * (law[1, i] + s * law[0, i])
-            if whole[i]:
-                w[k] += coefficient[i, k]
-            top = max(top, w[k])
-        m0 = m1 = m2 = 0.0
-        for k in range(count):
-            if w[k] > top - 80.0:  # the rest would not change the last digit
-                p, s = np.exp(w[k] - top), points[i, k] - mean[i]
-                m0 += p
-                m1 += p * s
-                m2 += p * s * s
-        log_z[i] = np.log(m0) + top
-        first[i] = m1 / m0
-        second[i] = m2 / m0 - first[i] * first[i]
