@@ -3,222 +3,159 @@
 Options are declared as the fields of dataclasses; `takes_options` puts them into a command's signature, where the parser reads them.
 """
 
+# ruff: noqa: RUF009 (what `_option` returns is a field, which the rule does not know)
+
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import wraps
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headcount._version import __version__
-from headcount.cli._show import guarded, say, speak, terminal
+from headcount.cli._show import guarded, say, show_files, show_notes, speak, tell, terminal, wrote
 
 if TYPE_CHECKING:
     from headcount.io import Case
 
-_TABLES = "Tables"
-_WRITTEN = "How the files are written"
 _FOUND_OUT = "(found out, and said, unless given)."
 _MARK = "MARK or FILE=MARK"
-_NOISE = "Noise"
-_ENGINE = "Engine"
 _PAIR = "NAME=VALUE"
 _FOLDER = "Folder for what is written."
+_DISPERSION = "--dispersion", "--together"
 
 
-def _option(text: str, panel: str, *names: str, show: str | bool = False, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=show, metavar=metavar)
+def _option(
+    text: str,
+    *names: str,
+    default: Any = None,
+    panel: str | None = None,
+    show: str | bool = True,
+    metavar: str | None = None,
+) -> Any:
+    """A field of a dataclass of options: its default, and what the parser is told."""
+    told = typer.Option(*names, help=text, rich_help_panel=panel, show_default=show, metavar=metavar)
+    return field(default=default, metadata={"option": told})
+
+
+_table = partial(_option, panel="Tables", show=False)
+_written = partial(_option, panel="How the files are written", show=False)
+_noise = partial(_option, panel="Noise", show=False)
+_engine = partial(_option, panel="Engine", show=False)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What infer, fit and plan are told beside their own options."""
+    """What infer, fit, plan and check are told beside their own options."""
 
-    population: Annotated[
-        str | None,
-        _option(
-            "How many individuals there are: 1080, 8000..12000, 10000±1500 (or 10000+-1500), or unknown.",
-            _TABLES,
-            metavar="N",
-        ),
-    ] = None
-    transitions: Annotated[
-        Path | None,
-        _option("How they move: from, to, probability[, time of departure]; or an OMX file.", _TABLES),
-    ] = None
-    features: Annotated[
-        Path | None, _option("How they move: from, to, one column per feature[, time].", _TABLES)
-    ] = None
-    weights: Annotated[
-        str | None, _option("One per feature: 1,2,2,2, or a table feature, weight.", _TABLES)
-    ] = None
-    initial: Annotated[
-        str,
-        _option(
-            "Where they start: learned (from all counts), counts (shares of the first), smoothed, uniform, or a table cell, probability.",
-            _TABLES,
-            show="learned",
-        ),
-    ] = "learned"
-    arrivals: Annotated[
-        Path | None, _option("Who comes later: time, cell, count (expected numbers).", _TABLES)
-    ] = None
-    survival: Annotated[
-        str | None,
-        _option(
-            "Probability to stay for a step: a number, or a table cell, probability[, time].",
-            _TABLES,
-            metavar="P|FILE",
-        ),
-    ] = None
-    dispersion: Annotated[
-        str | None,
-        _option(
-            "How they move together: estimate, flocks:5, company:4 or rho:0.01; alone unless given.",
-            _TABLES,
-            "--dispersion",
-            "--together",
-        ),
-    ] = None
-    concentration: Annotated[
-        float | None,
-        _option(
-            "How well --transitions are known: every row is Dirichlet around the given one, with this sum.",
-            _TABLES,
-        ),
-    ] = None
-    cells: Annotated[
-        Path | None,
-        _option(
-            "All cells: cell[, x, y] or cell[, lon, lat]; or their polygons (GeoJSON, GeoPackage).", _TABLES
-        ),
-    ] = None
-    flows: Annotated[Path | None, _option("Observed flows: time, origin, dest, count.", _TABLES)] = None
-    tracks: Annotated[
-        Path | None,
-        _option("Followed individuals: id, time, cell[, probability][, sd]; gaps are allowed.", _TABLES),
-    ] = None
-    tracks_apart: Annotated[
-        bool,
-        _option(
-            "The followed individuals are not among the population and its counts.", _TABLES, "--tracks-apart"
-        ),
-    ] = False
-    network: Annotated[
-        Path | None,
-        _option("A network in BIF instead of a chain; COUNTS are tables of its variables.", _TABLES),
-    ] = None
-    column: Annotated[
-        list[str] | None,
-        _option("Which column is which: count=birds (repeat).", _TABLES, "--column", metavar=_PAIR),
-    ] = None
-    wide: Annotated[
-        bool,
-        _option(
-            "Counts have one column per cell or per date, transitions one per destination.", _TABLES, "--wide"
-        ),
-    ] = False
-    uneven: Annotated[
-        bool, _option("Take times with gaps between them as successive.", _TABLES, "--uneven")
-    ] = False
-    normalise: Annotated[
-        bool, _option("Divide every origin's values by their sum.", _TABLES, "--normalise")
-    ] = False
-    decimal: Annotated[
-        list[str] | None, _option(f"Decimal separator: . or , {_FOUND_OUT}", _WRITTEN, metavar=_MARK)
-    ] = None
-    thousands: Annotated[
-        list[str] | None,
-        _option(f"Separator of thousands: . , ' or a space {_FOUND_OUT}", _WRITTEN, metavar=_MARK),
-    ] = None
-    missing: Annotated[
-        list[str] | None,
-        _option(
-            "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", _WRITTEN, metavar="TEXT"
-        ),
-    ] = None
-    dates: Annotated[
-        str | None,
-        _option(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}", _WRITTEN),
-    ] = None
-    encoding: Annotated[
-        list[str] | None,
-        _option(f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", _WRITTEN, metavar="NAME or FILE=NAME"),
-    ] = None
-    noise: Annotated[
-        str,
-        _option("poisson, binomial, negative-binomial, gaussian, laplace or exact.", _NOISE, show="poisson"),
-    ] = "poisson"
-    rate: Annotated[float | None, _option("Expected counts per individual present.", _NOISE)] = None
-    background: Annotated[float | None, _option("Expected counts where nobody is.", _NOISE)] = None
-    detection: Annotated[
-        float | None, _option("Probability that an individual is counted (binomial).", _NOISE)
-    ] = None
-    sd: Annotated[float | None, _option("Standard deviation (gaussian).", _NOISE)] = None
-    scale: Annotated[float | None, _option("Scale b (laplace).", _NOISE)] = None
-    noise_dispersion: Annotated[float | None, _option("Dispersion r (negative-binomial).", _NOISE)] = None
-    flow_noise: Annotated[str, _option("Noise of the observed flows.", _NOISE, show="poisson")] = "poisson"
-    flow_rate: Annotated[float | None, _option("Share of each flow that is seen (poisson).", _NOISE)] = None
-    flow_detection: Annotated[
-        float | None, _option("Probability that a move is seen (binomial).", _NOISE)
-    ] = None
-    flow_sd: Annotated[
-        float | None, _option("Standard deviation of the observed flows (gaussian).", _NOISE)
-    ] = None
-    engine: Annotated[
-        str,
-        _option("auto, TiltedEP, Laplace, MAP, PathGibbs, … (see the documentation).", _ENGINE, show="auto"),
-    ] = "auto"
-    setting: Annotated[
-        list[str] | None,
-        _option("A setting of the engine: damping=0.3 (repeat).", _ENGINE, "--set", metavar=_PAIR),
-    ] = None
-    seed: Annotated[int | None, _option("For random engines, which need one.", _ENGINE)] = None
-    workers: Annotated[
-        int | None, _option("Processes, where the counts have several sequences.", _ENGINE)
-    ] = None
-    cluster: Annotated[
-        str | None, _option("Or the address of a Dask scheduler: tcp://host:8786.", _ENGINE)
-    ] = None
-    memory_limit: Annotated[
-        str | None, _option("Refuse to take more: 8GB, 500MB; 80 % of what is free unless given.", _ENGINE)
-    ] = None
+    population: str | None = _table(
+        "How many individuals there are: 1080, 8000..12000, 10000±1500 (or 10000+-1500), or unknown.",
+        metavar="N",
+    )
+    transitions: Path | None = _table(
+        "How they move: from, to, probability[, time of departure]; or an OMX file."
+    )
+    features: Path | None = _table("How they move: from, to, one column per feature[, time].")
+    weights: str | None = _table("One per feature: 1,2,2,2, or a table feature, weight.")
+    initial: str = _table(
+        "Where they start: learned (from all counts), counts (shares of the first), smoothed, uniform, or a table cell, probability.",
+        default="learned",
+        show="learned",
+    )
+    arrivals: Path | None = _table("Who comes later: time, cell, count (expected numbers).")
+    survival: str | None = _table(
+        "Probability to stay for a step: a number, or a table cell, probability[, time].", metavar="P|FILE"
+    )
+    dispersion: str | None = _table(
+        "How they move together: estimate, flocks:5, company:4 or rho:0.01; alone unless given.", *_DISPERSION
+    )
+    concentration: float | None = _table(
+        "How well --transitions are known: every row is Dirichlet around the given one, with this sum."
+    )
+    cells: Path | None = _table(
+        "All cells: cell[, x, y] or cell[, lon, lat]; or their polygons (GeoJSON, GeoPackage)."
+    )
+    flows: Path | None = _table("Observed flows: time, origin, dest, count.")
+    tracks: Path | None = _table(
+        "Followed individuals: id, time, cell[, probability][, sd]; gaps are allowed."
+    )
+    tracks_apart: bool = _table(
+        "The followed individuals are not among the population and its counts.",
+        "--tracks-apart",
+        default=False,
+    )
+    network: Path | None = _table("A network in BIF instead of a chain; COUNTS are tables of its variables.")
+    column: list[str] | None = _table(
+        "Which column is which: count=birds (repeat).", "--column", metavar=_PAIR
+    )
+    wide: bool = _table(
+        "Counts have one column per cell or per date, transitions one per destination.",
+        "--wide",
+        default=False,
+    )
+    uneven: bool = _table("Take times with gaps between them as successive.", "--uneven", default=False)
+    normalise: bool = _table("Divide every origin's values by their sum.", "--normalise", default=False)
+    decimal: list[str] | None = _written(f"Decimal separator: . or , {_FOUND_OUT}", metavar=_MARK)
+    thousands: list[str] | None = _written(
+        f"Separator of thousands: . , ' or a space {_FOUND_OUT}", metavar=_MARK
+    )
+    missing: list[str] | None = _written(
+        "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", metavar="TEXT"
+    )
+    dates: str | None = _written(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}")
+    encoding: list[str] | None = _written(
+        f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", metavar="NAME or FILE=NAME"
+    )
+    noise: str = _noise(
+        "poisson, binomial, negative-binomial, gaussian, laplace or exact.", default="poisson", show="poisson"
+    )
+    rate: float | None = _noise("Expected counts per individual present.")
+    background: float | None = _noise("Expected counts where nobody is.")
+    detection: float | None = _noise("Probability that an individual is counted (binomial).")
+    sd: float | None = _noise("Standard deviation (gaussian).")
+    scale: float | None = _noise("Scale b (laplace).")
+    noise_dispersion: float | None = _noise("Dispersion r (negative-binomial).")
+    flow_noise: str = _noise("Noise of the observed flows.", default="poisson", show="poisson")
+    flow_rate: float | None = _noise("Share of each flow that is seen (poisson).")
+    flow_detection: float | None = _noise("Probability that a move is seen (binomial).")
+    flow_sd: float | None = _noise("Standard deviation of the observed flows (gaussian).")
+    engine: str = _engine(
+        "auto, TiltedEP, Laplace, MAP, PathGibbs, … (see the documentation).", default="auto", show="auto"
+    )
+    setting: list[str] | None = _engine(
+        "A setting of the engine: damping=0.3 (repeat).", "--set", metavar=_PAIR
+    )
+    seed: int | None = _engine("For random engines, which need one.")
+    workers: int | None = _engine("Processes, where the counts have several sequences.")
+    cluster: str | None = _engine("Or the address of a Dask scheduler: tcp://host:8786.")
+    memory_limit: str | None = _engine("Refuse to take more: 8GB, 500MB; 80 % of what is free unless given.")
 
 
-Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite files in the folder that headcount did not write.")
-]
+_FORCE = typer.Option("--force", help="Overwrite files in the folder that headcount did not write.")
+Force = Annotated[bool, _FORCE]
 
 
 @dataclass(frozen=True)
 class Output:
     """Where and how infer and fit write."""
 
-    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("results")
-    level: Annotated[float, typer.Option(help="What the intervals hold.")] = 0.9
-    format: Annotated[str, typer.Option(help="Of the tables: csv or parquet.")] = "csv"
-    min_flow: Annotated[
-        float, typer.Option(help="Smallest expected move that gets a line in flows.geojson.")
-    ] = 0.5
-    omx: Annotated[bool, typer.Option("--omx", help="Write the flows as OMX matrices too.")] = False
-    keep: Annotated[bool, typer.Option("--keep", help="Write the answer even when it did not converge.")] = (
-        False
+    out: Path = _option(_FOLDER, default=Path("results"))
+    level: float = _option("What the intervals hold.", default=0.9)
+    format: str = _option("Of the tables: csv or parquet.", default="csv")
+    min_flow: float = _option("Smallest expected move that gets a line in flows.geojson.", default=0.5)
+    omx: bool = _option("Write the flows as OMX matrices too.", "--omx", default=False)
+    keep: bool = _option("Write the answer even when it did not converge.", "--keep", default=False)
+    report: bool = _option(
+        "Write the page with the map too, as headcount report does.", "--report", default=False
     )
-    report: Annotated[
-        bool, typer.Option("--report", help="Write the page with the map too, as headcount report does.")
-    ] = False
-    safe_csv: Annotated[
-        bool,
-        typer.Option("--safe-csv", help="Put an apostrophe before labels that a spreadsheet would run."),
-    ] = False
-    draws: Annotated[
-        int | None,
-        typer.Option(help="Joint draws in posterior.nc.", show_default="100, or as many as memory allows"),
-    ] = None
-    draw_flows: Annotated[bool, typer.Option("--draw-flows", help="Flows among the draws too.")] = False
-    force: Force = False
+    safe_csv: bool = _option(
+        "Put an apostrophe before labels that a spreadsheet would run.", "--safe-csv", default=False
+    )
+    draws: int | None = _option("Joint draws in posterior.nc.", show="100, or as many as memory allows")
+    draw_flows: bool = _option("Flows among the draws too.", "--draw-flows", default=False)
+    force: bool = field(default=False, metadata={"option": _FORCE})
 
     def check(self) -> None:
         """Refuse before the work what would fail after it."""
@@ -226,22 +163,21 @@ class Output:
 
         from headcount._atomic import check_folder
 
-        if not 0 < self.level < 1:
-            raise ValueError(f"--level must lie between 0 and 1, got {self.level:g}")
-        if not self.min_flow >= 0:
-            raise ValueError(f"--min-flow is a number ≥ 0, got {self.min_flow:g}")
-        if self.draws is not None and self.draws < 0:
-            raise ValueError(f"--draws must be 0 or more, got {self.draws}")
-        if self.format not in {"csv", "parquet"}:
-            raise ValueError(f"--format is csv or parquet, got {self.format!r}")
-        if self.format == "parquet" and find_spec("pyarrow") is None:
-            raise ValueError("writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv")
+        for holds, text in (
+            (0 < self.level < 1, f"--level must lie between 0 and 1, got {self.level:g}"),
+            (self.min_flow >= 0, f"--min-flow is a number ≥ 0, got {self.min_flow:g}"),
+            (self.draws is None or self.draws >= 0, f"--draws must be 0 or more, got {self.draws}"),
+            (self.format in {"csv", "parquet"}, f"--format is csv or parquet, got {self.format!r}"),
+            (
+                self.format != "parquet" or find_spec("pyarrow") is not None,
+                "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv",
+            ),
+        ):
+            if not holds:
+                raise ValueError(text)
         check_folder(self.out)
         if self.report:
-            from headcount.cli._run import check_page
-            from headcount.report._write import PAGE_FILE
-
-            check_page(self.out / PAGE_FILE, self.force)
+            _page_in(self.out, self.force)
 
     def check_files(self, case: "Case", *, fitted: bool) -> None:
         """Refuse a folder in which files that are not ours would be overwritten."""
@@ -260,43 +196,36 @@ class Output:
 class Chain:
     """What simulate chain is told."""
 
-    population: Annotated[int, typer.Option(help="How many individuals.")]
-    initial: Annotated[str, typer.Option(help="uniform, or a table cell, probability.")] = "uniform"
-    steps: Annotated[int | None, typer.Option(help="How many times, where all steps are alike.")] = None
-    cells: Annotated[Path | None, typer.Option(help="cell[, x, y] or cell[, lon, lat].")] = None
-    noise: Annotated[str, typer.Option(help="poisson, binomial, gaussian or exact.")] = "poisson"
-    rate: Annotated[float, typer.Option(help="Expected counts per individual (poisson).")] = 1.0
-    detection: Annotated[float | None, typer.Option(help="Probability to be counted (binomial).")] = None
-    sd: Annotated[float | None, typer.Option(help="Standard deviation (gaussian).")] = None
-    dispersion: Annotated[
-        str | None,
-        typer.Option(
-            "--dispersion",
-            "--together",
-            help="How they move together: flocks:5, company:4 or rho:0.01; alone unless given.",
-        ),
-    ] = None
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")]
-    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("data")
-    force: Force = False
+    population: int = _option("How many individuals.", default=MISSING)
+    initial: str = _option("uniform, or a table cell, probability.", default="uniform")
+    steps: int | None = _option("How many times, where all steps are alike.")
+    cells: Path | None = _option("cell[, x, y] or cell[, lon, lat].")
+    noise: str = _option("poisson, binomial, gaussian or exact.", default="poisson")
+    rate: float = _option("Expected counts per individual (poisson).", default=1.0)
+    detection: float | None = _option("Probability to be counted (binomial).")
+    sd: float | None = _option("Standard deviation (gaussian).")
+    dispersion: str | None = _option(
+        "How they move together: flocks:5, company:4 or rho:0.01; alone unless given.", *_DISPERSION
+    )
+    seed: int = _option("Everything random follows from it.", default=MISSING)
+    out: Path = _option(_FOLDER, default=Path("data"))
+    force: bool = field(default=False, metadata={"option": _FORCE})
 
 
-def _flag(name: str, text: str) -> inspect.Parameter:
-    option = Annotated[bool, typer.Option(f"--{name}", help=text)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+@dataclass(frozen=True)
+class Voice:
+    """What every command takes."""
 
-
-_VOICE = [
-    _flag("quiet", "Print nothing but errors."),
-    _flag("json", "Print one JSON object instead of text; errors are in it too."),
-]
-"""What every command takes."""
+    quiet: bool = _option("Print nothing but errors.", "--quiet", default=False)
+    json: bool = _option(
+        "Print one JSON object instead of text; errors are in it too.", "--json", default=False
+    )
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace every parameter whose type is a dataclass of options by one option per field; the command gets the object.
 
-    Every command also takes ``--quiet`` and ``--json``.
+    Every command also takes ``--quiet`` and ``--json``, and its errors become a report and an exit code.
     """
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
@@ -310,12 +239,14 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapped(**given: Any) -> None:
         speak(quiet=given.pop("quiet"), as_json=given.pop("json"))
-        made = {
-            name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()
-        }
-        command(**given, **made)
+        with guarded(given.get("memory_limit")):
+            made = {
+                name: kind(**{f.name: given.pop(f.name) for f in fields(kind)})
+                for name, kind in groups.items()
+            }
+            command(**given, **made)
 
-    parameters += _VOICE
+    parameters += map(_parameter, fields(Voice))
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
@@ -323,9 +254,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(option: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.default is MISSING else option.default
-    return inspect.Parameter(
-        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option.type
-    )
+    told = Annotated[option.type, option.metadata["option"]]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=told)
 
 
 app = typer.Typer(
@@ -346,6 +276,9 @@ Counts = Annotated[
         help="time, cell, count (CSV, Excel, Parquet or NetCDF); with --network, tables of its variables."
     ),
 ]
+Results = Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")]
+Title = Annotated[str | None, typer.Option(help="What stands on top of the page.")]
+Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -371,10 +304,9 @@ def infer(counts: Counts, *, output: Output, options: Options) -> None:
 
     Exit codes: 2 bad input, 3 too large for the memory limit, 4 not converged, 130 interrupted.
     """
-    with guarded(options.memory_limit):
-        from headcount.cli._run import run_infer
+    from headcount.cli._run import run_infer
 
-        run_infer(counts, options, output)
+    run_infer(counts, options, output)
 
 
 @app.command()
@@ -394,30 +326,27 @@ def fit(
     options: Options,
 ) -> None:
     """Learn the weights of features from counts, then infer with them."""
-    with guarded(options.memory_limit):
-        from headcount.cli._run import run_fit
+    from headcount.cli._run import run_fit
 
-        run_fit(counts, options, output, method=method, ridge=ridge, start=start)
+    run_fit(counts, options, output, method=method, ridge=ridge, start=start)
 
 
 @app.command()
 @takes_options
 def plan(counts: Counts, *, options: Options) -> None:
     """Predict memory and time and name the engine; nothing runs."""
-    with guarded(options.memory_limit):
-        from headcount.cli._run import run_plan
+    from headcount.cli._run import run_plan
 
-        run_plan(counts, options)
+    run_plan(counts, options)
 
 
 @app.command()
 @takes_options
 def check(counts: Counts, *, options: Options) -> None:
     """Read the files as infer would, and say everything that is wrong or was decided; nothing runs, nothing is written."""
-    with guarded(options.memory_limit):
-        from headcount.cli._run import run_check
+    from headcount.cli._run import run_check
 
-        run_check(counts, options)
+    run_check(counts, options)
 
 
 @app.command()
@@ -429,10 +358,9 @@ def new(
     force: Force = False,
 ) -> None:
     """Make a folder with example tables and the commands that read them, to start from by replacing the tables."""
-    with guarded():
-        from headcount.cli._new import run_new
+    from headcount.cli._new import write_field
 
-        run_new(field, folder, force=force)
+    _written_to(folder, write_field(field, folder, force=force))
 
 
 @simulate.command()
@@ -444,15 +372,22 @@ def birds(
     population: Annotated[int, typer.Option(help="How many birds.")] = 1080,
     steps: Annotated[int, typer.Option(help="How many times.")] = 20,
     rate: Annotated[float, typer.Option(help="Expected counts per bird.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")],
+    seed: Seed,
     out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("data"),
     force: Force = False,
 ) -> None:
     """Birds that fly over a map from one corner to the other."""
-    with guarded():
-        from headcount.cli._run import run_birds
+    from headcount._atomic import check_folder
+    from headcount.io import write_world
+    from headcount.simulate import birds
 
-        run_birds(side, weights, population, steps=steps, rate=rate, seed=seed, out=out, force=force)
+    try:
+        numbers = [float(part) for part in weights.split(",")]
+    except ValueError:
+        raise ValueError(f"--weights takes four numbers with commas between them, got {weights!r}") from None
+    check_folder(out)
+    world = birds(side, numbers, population, steps=steps, rate=rate, rng=seed)
+    _written_to(out, write_world(world, out, force=force))
 
 
 @simulate.command()
@@ -463,53 +398,79 @@ def chain(
     options: Chain,
 ) -> None:
     """Individuals that move by your own transitions."""
-    with guarded():
-        from headcount.cli._run import run_chain
+    from headcount import simulate
+    from headcount._atomic import check_folder
+    from headcount.io import read_chain, write_world
+    from headcount.population import parse_dispersion
 
-        run_chain(transitions, options)
+    parameters = {"poisson": "rate", "binomial": "detection", "gaussian": "sd", "exact": None}
+    if options.noise not in parameters:
+        raise ValueError(f"--noise is one of {', '.join(parameters)}, got {options.noise!r}")
+    check_folder(options.out)
+    parameter = parameters[options.noise]
+    values = [] if parameter is None else [getattr(options, parameter)]
+    if None in values:
+        raise ValueError(f"--{parameter} is needed for this noise")
+    observe = getattr(simulate, options.noise)(*values)
+    made, places = read_chain(transitions, initial=options.initial, cells=options.cells, length=options.steps)
+    dispersion = None if options.dispersion is None else parse_dispersion(options.dispersion)
+    world = simulate.population(
+        made, options.population, observe=observe, dispersion=dispersion, rng=options.seed
+    )
+    _written_to(options.out, write_world(world, options.out, places=places, force=options.force))
 
 
 @app.command()
 @takes_options
 def report(
-    results: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    results: Results,
     *,
     out: Annotated[
         Path | None, typer.Option(help="The page; report.html beside the results unless given.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="What stands on top of the page.")] = None,
+    title: Title = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a page that headcount did not write.")
     ] = False,
 ) -> None:
     """Make one self-contained HTML page of a finished run."""
-    with guarded():
-        from headcount.cli._run import run_report
+    from headcount.report import write
 
-        run_report(results, out, title=title, force=force)
+    _page_in(_beside(results), force, out)
+    page = write(results, out, title=title)
+    tell(page=str(page))
+    say(str(page))
 
 
 @app.command()
 @takes_options
 def compare(
-    first: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    first: Results,
     second: Annotated[Path, typer.Argument(help="Another, of the same cells and times.")],
     *,
     out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("comparison"),
-    title: Annotated[str | None, typer.Option(help="What stands on top of the page.")] = None,
+    title: Title = None,
     force: Force = False,
 ) -> None:
     """Hold two results against each other: differences with intervals, evidence, checks of fit, maps side by side."""
-    with guarded():
-        from headcount.cli._results import run_compare
+    from headcount._atomic import check_folder
+    from headcount.report import compare
 
-        run_compare(first, second, out, title=title, force=force)
+    check_folder(out)
+    found, files = compare(first, second, out, title=title, force=force)
+    clear = int(found.nodes["clear"].sum()), int(found.flows["clear"].sum())
+    say(f"{clear[0]} of {len(found.nodes)} counts and {clear[1]} of {len(found.flows)} flows clearly differ")
+    if found.evidence is not None:
+        say(f"log evidence of the second less the first: {found.evidence:.2f}")
+    tell(counts_differ=clear[0], flows_differ=clear[1], log_evidence=found.evidence)
+    show_notes(found.notes)
+    _written_to(out, files)
 
 
 @app.command()
 @takes_options
 def export(
-    results: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    results: Results,
     *,
     to: Annotated[str, typer.Option(help="flowmap, kepler, geopackage, geojson or omx.")] = "flowmap",
     min_flow: Annotated[float, typer.Option(help="Leave out moves expected to take fewer.")] = 0.5,
@@ -517,16 +478,18 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
     """Write a finished run for flowmap.blue, kepler.gl, GIS or transport tools."""
-    with guarded():
-        from headcount.cli._results import run_export
+    from headcount._atomic import check_folder
+    from headcount.io import export
 
-        run_export(results, to=to, min_flow=min_flow, out=out, force=force)
+    folder = _beside(results) / "export" if out is None else out
+    check_folder(folder)
+    _written_to(folder, export(results, folder, to=to, min_flow=min_flow, force=force))
 
 
 @app.command()
 @takes_options
 def animate(
-    results: Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")],
+    results: Results,
     *,
     out: Annotated[
         Path | None, typer.Option(help="A .gif or .mp4; moves.gif beside the results unless given.")
@@ -537,23 +500,54 @@ def animate(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
     """Make an animated map of a finished run: GIF, or MP4 (needs headcount[video])."""
-    with guarded():
-        from headcount.cli._results import run_animate
+    from headcount._atomic import OutputError, check_file
+    from headcount.io import load_result
+    from headcount.plot import animate
 
-        run_animate(results, out, largest=largest, frames=frames, speed=speed, force=force)
+    target = _beside(results) / "moves.gif" if out is None else out
+    check_file(target)
+    if target.exists() and not force:
+        raise OutputError(
+            f"{target}: this file is there already: give another name, or overwrite it with --force"
+        )
+    made = animate(load_result(results), target, largest=largest, frames=frames, speed=speed)
+    tell(film=str(made))
+    say(str(made))
 
 
 @app.command()
 @takes_options
 def doctor() -> None:
     """Say what this machine and environment offer, and what is missing."""
-    with guarded():
-        from headcount.cli._doctor import examine, show
+    from headcount.cli._doctor import examine, show
 
-        findings = examine()
-        show(findings)
-        if not all(finding.healthy for finding in findings):
-            raise typer.Exit(1)
+    findings = examine()
+    show(findings)
+    if not all(finding.healthy for finding in findings):
+        raise typer.Exit(1)
+
+
+def _beside(results: Path) -> Path:
+    """The folder of a finished run."""
+    return results if results.is_dir() else results.parent
+
+
+def _written_to(folder: Path, files: list[Path]) -> None:
+    wrote(folder)
+    show_files(files, good=False)
+
+
+def _page_in(folder: Path, force: bool, page: Path | None = None) -> None:
+    """Refuse to write a page over a file that is none of ours."""
+    from headcount._atomic import OutputError, check_file
+    from headcount.report._page import PAGE_FILE, is_page
+
+    target = folder / PAGE_FILE if page is None else page
+    check_file(target)
+    if target.exists() and not force and not is_page(target):
+        raise OutputError(
+            f"{target}: headcount did not write this file: give another name, or overwrite it with --force"
+        )
 
 
 def main() -> None:

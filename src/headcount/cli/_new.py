@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.cli._show import show_files, wrote
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -242,8 +240,8 @@ FIELDS: Mapping[str, Field] = {
 }
 
 
-def run_new(field: str, folder: Path, *, force: bool) -> None:
-    """Write the folder of a field and say what is in it."""
+def write_field(field: str, folder: Path, *, force: bool) -> list[Path]:
+    """Write the folder of a field, and name its files."""
     from headcount._atomic import MANIFEST, filling
     from headcount.io._write import put_table
 
@@ -257,8 +255,7 @@ def run_new(field: str, folder: Path, *, force: bool) -> None:
                 (stage / name).write_text(table, encoding="utf-8")
             else:
                 put_table(table, stage / name)
-    wrote(folder)
-    show_files([folder / name for name in (*content, MANIFEST)], good=False)
+    return [folder / name for name in (*content, MANIFEST)]
 
 
 def _call(field: Field, command: str, *, extra: str = "") -> str:

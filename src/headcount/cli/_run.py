@@ -28,14 +28,17 @@ from headcount.cli._show import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas as pd
-
-    from headcount.cli._app import Chain, Options, Output
+    from headcount.cli._app import Options, Output
     from headcount.engines import Engine
     from headcount.engines._plan import Plan
     from headcount.io import Case, Result
     from headcount.observe import Problem
     from headcount.posterior import Posterior
+
+_CONTENT = ("level", "draws", "draw_flows")
+"""Options of the output that say what a result holds."""
+_FILES = ("format", "omx", "min_flow", "safe_csv")
+"""Options of the output that say how its files are written."""
 
 
 def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
@@ -73,8 +76,7 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
         case, key = cases[by_folder[folder]], by_folder[folder]
         said = {**result.attributes, "command": command, "notes": list(case.notes), "sequence": key}
         told = replace(result, attributes=said, shapes=case.shapes)
-        names = ("format", "omx", "min_flow", "safe_csv")
-        made = put_results(told, folder, **given, **{name: getattr(output, name) for name in names})
+        made = put_results(told, folder, **given, **{name: getattr(output, name) for name in _FILES})
         wrote(folder)
         return made
 
@@ -85,11 +87,8 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
         client=options.cluster,
         workers=options.workers,
         out=output.out,
-        level=output.level,
-        draws=output.draws,
-        draw_flows=output.draw_flows,
         write=write,
-        force=output.force,
+        **{name: getattr(output, name) for name in (*_CONTENT, "force")},
     )
     show_sequences(found, output.out)
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
@@ -201,11 +200,12 @@ def _write_and_show(
     good: bool,
     causes: str | None = None,
     attributes: Mapping[str, Any] | None = None,
-    weights: pd.DataFrame | None = None,
-    ascent: pd.DataFrame | None = None,
-    shapes: Any = None,
+    **fitted: Any,
 ) -> None:
-    """Write the results folder, unless the run did not converge and was not asked to be kept; say how it went either way."""
+    """Write the results folder, unless the run did not converge and was not asked to be kept; say how it went either way.
+
+    ``fitted`` are the shapes of the cells, and what a fit adds, as `write_results` takes them.
+    """
     from headcount.io import Result, write_results
 
     if good or output.keep:
@@ -214,18 +214,9 @@ def _write_and_show(
         result, files = write_results(
             posterior,
             output.out,
-            level=output.level,
-            format=output.format,
             attributes=said | dict(attributes or {}),
-            weights=weights,
-            ascent=ascent,
-            shapes=shapes,
-            omx=output.omx,
-            min_flow=output.min_flow,
-            safe_csv=output.safe_csv,
-            draws=output.draws,
-            draw_flows=output.draw_flows,
-            force=output.force,
+            **{name: getattr(output, name) for name in (*_FILES, *_CONTENT, "force")},
+            **fitted,
         )
         wrote(output.out)
         show_posterior(result)
@@ -284,21 +275,17 @@ def read_case(counts: Sequence[Path], options: Options) -> Case:
 def read_cases(counts: Sequence[Path], options: Options) -> dict[str, Case]:
     """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together."""
     together, noise = _dispersions(options)
-    cases = _read_tables(counts, options, noise)
-    return {key: _moving(_opened(case, options), options, together) for key, case in cases.items()}
+    written = _written(options)
+    cases = _read_tables(counts, options, noise, written)
+    if options.arrivals is not None or options.survival is not None:
+        from headcount.io import opened
 
-
-def _opened(case: Case, options: Options) -> Case:
-    """The case with individuals that come and go, where the options say so."""
-    if options.arrivals is None and options.survival is None:
-        return case
-    from headcount.io import opened
-
-    columns = dict(_pair(text, "--column") for text in options.column or ()) or None
-    encoding = _by_file(options.encoding, "--encoding")
-    return opened(
-        case, arrivals=options.arrivals, survival=options.survival, columns=columns, encoding=encoding
-    )
+        how = {name: written[name] for name in ("columns", "encoding")}
+        cases = {
+            key: opened(case, arrivals=options.arrivals, survival=options.survival, **how)
+            for key, case in cases.items()
+        }
+    return {key: _moving(case, options, together) for key, case in cases.items()}
 
 
 def _moving(case: Case, options: Options, together: str | None) -> Case:
@@ -339,56 +326,52 @@ def _uncertain(problem: Problem, concentration: float, together: str | None) -> 
     return problem.with_model(made)
 
 
-def _read_tables(counts: Sequence[Path], options: Options, noise_dispersion: float | None) -> dict[str, Case]:
+_COUNT_NOISE = ("rate", "background", "detection", "sd", "scale")
+_FLOW_NOISE = ("rate", "detection", "sd")
+_CHAIN = (
+    *("transitions", "features", "initial", "cells", "flows", "tracks"),
+    *("flow_noise", "uneven", "normalise", "dates", "wide"),
+)
+"""Options that are arguments of `read_problem` under the same name and that networks do not take."""
+
+
+def _written(options: Options) -> dict[str, Any]:
+    """How the files are written, as the readers take it."""
+    by_file = {
+        name: _by_file(getattr(options, name), f"--{name}") for name in ("encoding", "decimal", "thousands")
+    }
+    columns = dict(_pair(text, "--column") for text in options.column or ()) or None
+    return {"columns": columns, "missing": tuple(options.missing or ()), **by_file}
+
+
+def _read_tables(
+    counts: Sequence[Path], options: Options, noise_dispersion: float | None, written: Mapping[str, Any]
+) -> dict[str, Case]:
     from headcount.io import TableError, read_network, read_sequences
     from headcount.population import parse_population
 
-    population = None if options.population is None else parse_population(options.population)
-    columns = dict(_pair(text, "--column") for text in options.column or ()) or None
-    names = ("rate", "background", "detection", "sd", "scale")
-    parameters = {name: getattr(options, name) for name in names} | {"dispersion": noise_dispersion}
-    written: dict[str, Any] = {
-        name: _by_file(getattr(options, name), f"--{name}") for name in ("encoding", "decimal", "thousands")
+    parameters = {name: getattr(options, name) for name in _COUNT_NOISE} | {"dispersion": noise_dispersion}
+    common = {
+        "population": None if options.population is None else parse_population(options.population),
+        "noise": options.noise,
+        "parameters": parameters,
+        **written,
     }
-    written["missing"] = tuple(options.missing or ())
     if options.network is not None:
         if options.tracks is not None:
             raise TableError("--tracks needs times, which a network has not: leave one of them out")
-        case = read_network(
-            options.network,
-            counts,
-            population=population,
-            noise=options.noise,
-            parameters=parameters,
-            columns=columns,
-            **written,
-        )
-        return {"": case}
+        return {"": read_network(options.network, counts, **common)}
     if len(counts) != 1:
         raise TableError(
             f"a chain takes one table of counts, got {len(counts)}: put them into one, with one row per time and cell"
         )
     return read_sequences(
         counts[0],
-        population=population,
-        transitions=options.transitions,
-        features=options.features,
         weights=parse_weights(options.weights),
-        initial=options.initial,
-        cells=options.cells,
-        flows=options.flows,
-        tracks=options.tracks,
         tracks_counted=not options.tracks_apart,
-        noise=options.noise,
-        parameters=parameters,
-        flow_noise=options.flow_noise,
-        flow_parameters={name: getattr(options, f"flow_{name}") for name in ("rate", "detection", "sd")},
-        columns=columns,
-        uneven=options.uneven,
-        normalise=options.normalise,
-        dates=options.dates,
-        wide=options.wide,
-        **written,
+        flow_parameters={name: getattr(options, f"flow_{name}") for name in _FLOW_NOISE},
+        **{name: getattr(options, name) for name in _CHAIN},
+        **common,
     )
 
 
@@ -440,86 +423,6 @@ def refuse_too_large(plan: Plan) -> None:
     """Raise with both numbers when the plan is above the limit."""
     remedy = "merge cells, take fewer times, use --engine MAP (no uncertainty)"
     memory.require(plan.peak, plan.engine, remedy=remedy)
-
-
-def run_birds(
-    side: int, weights: str, population: int, *, steps: int, rate: float, seed: int, out: Path, force: bool
-) -> None:
-    """Simulate the birds and write them."""
-    from headcount._atomic import check_folder
-    from headcount.io import write_world
-    from headcount.simulate import birds
-
-    try:
-        numbers = [float(part) for part in weights.split(",")]
-    except ValueError:
-        raise ValueError(f"--weights takes four numbers with commas between them, got {weights!r}") from None
-    check_folder(out)
-    world = birds(side, numbers, population, steps=steps, rate=rate, rng=seed)
-    _write_and_show_world(write_world(world, out, force=force), out)
-
-
-def run_chain(transitions: Path, options: Chain) -> None:
-    """Simulate individuals that move by the user's own transitions."""
-    from headcount import simulate
-    from headcount._atomic import check_folder
-    from headcount.io import read_chain, write_world
-    from headcount.population import parse_dispersion
-
-    seen = {
-        "poisson": lambda: simulate.poisson(options.rate),
-        "binomial": lambda: simulate.binomial(_needed(options.detection, "--detection")),
-        "gaussian": lambda: simulate.gaussian(_needed(options.sd, "--sd")),
-        "exact": simulate.exact,
-    }
-    if options.noise not in seen:
-        raise ValueError(f"--noise is one of {', '.join(seen)}, got {options.noise!r}")
-    check_folder(options.out)
-    observe = seen[options.noise]()
-    chain, places = read_chain(
-        transitions, initial=options.initial, cells=options.cells, length=options.steps
-    )
-    dispersion = None if options.dispersion is None else parse_dispersion(options.dispersion)
-    world = simulate.population(
-        chain, options.population, observe=observe, dispersion=dispersion, rng=options.seed
-    )
-    _write_and_show_world(write_world(world, options.out, places=places, force=options.force), options.out)
-
-
-def _write_and_show_world(files: Sequence[Path], out: Path) -> None:
-    wrote(out)
-    show_files(files, good=False)
-
-
-def _needed(value: float | None, option: str) -> float:
-    if value is None:
-        raise ValueError(f"{option} is needed for this noise")
-    return value
-
-
-def run_report(results: Path, out: Path | None, *, title: str | None, force: bool) -> None:
-    """Write the page of a finished run and say where it is."""
-    from headcount.report import write
-    from headcount.report._write import PAGE_FILE
-
-    check_page(
-        out if out is not None else (results if results.is_dir() else results.parent) / PAGE_FILE, force
-    )
-    page = write(results, out, title=title)
-    tell(page=str(page))
-    say(str(page))
-
-
-def check_page(target: Path, force: bool) -> None:
-    """Refuse to write a page over a file that is none of ours."""
-    from headcount._atomic import OutputError, check_file
-    from headcount.report._write import is_page
-
-    check_file(target)
-    if target.exists() and not force and not is_page(target):
-        raise OutputError(
-            f"{target}: headcount did not write this file: give another name, or overwrite it with --force"
-        )
 
 
 def parse_weights(text: str | None) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headcount.posterior import Posterior
 
 PAGE_FILE = "comparison.html"
+_SECTIONS = {"map": "Maps", "facts": "Which to believe", "tables": "Tables"}
 MOST_FLOWS = 6000
 """Flows on the page, those that differ most; the table beside it has all."""
 
@@ -87,7 +88,7 @@ def render_comparison(
         "notices": notices([Notice("note", note) for note in found.notes]),
         "credit": " Coastlines and borders: Natural Earth." if has_ground(data) else "",
     }
-    return filled("compare.html", parts, data, [script])
+    return filled("compare.html", _SECTIONS, parts, data, [script])
 
 
 def _columns(first: Result, found: Comparison) -> dict[str, Any]:

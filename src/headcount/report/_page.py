@@ -13,47 +13,110 @@ import html
 import json
 import re
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headcount._atomic import replacing
+from headcount.io._result import Result, as_result
 from headcount.plot._frames import visible
+from headcount.report._facts import facts
+from headcount.report._payload import payload
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
-    from headcount.report._facts import Facts, Notice, Rows
+    from headcount.posterior import Posterior
+    from headcount.report._facts import Notice, Rows
 
 SHARED = ("core.js", "map.js")
 SCRIPTS = (*SHARED, "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
 """Our own scripts, in the order in which they are joined; they share one scope."""
+_SECTIONS = {"map": "Map", "moves": "Moves", "series": "One cell", "tables": "Tables", "about": "About"}
+PAGE_FILE = "report.html"
 
 
-def page(facts: Facts, data: Mapping[str, Any], *, title: str) -> str:
-    """Join everything."""
+def write(
+    result: Result | Posterior | str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> Path:
+    """Write the page of a result and return where it is.
+
+    Parameters
+    ----------
+    result : Result, Posterior or path
+        A result or posterior in memory, a folder that ``headcount infer`` or ``fit`` wrote, or a ``.nc`` file.
+    path : path, optional
+        Where the page goes; ``report.html`` beside the result's file if left out.
+    title : str, optional
+        What stands on top of the page.
+
+    Returns
+    -------
+    Path
+        Of the page: one file, whole or not written at all, which needs no network.
+    """
+    known = as_result(result)
+    if path is None:
+        if known.path is None:
+            message = "a result in memory has no folder; give path, for example path='report.html'"
+            raise ValueError(message)
+        path = known.path.parent / PAGE_FILE
+    text = render(known, title=title)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return Path(path)
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that `write` made."""
+    with path.open("rb") as file:
+        return b'<meta name="generator" content="headcount">' in file.read(1000)
+
+
+def render(result: Result, *, title: str | None = None) -> str:
+    """The page as one text."""
+    data = payload(result)
+    told = facts(result, data)
+    if title is None:
+        title = "Where they were and how they moved" if result.is_chain else "How many there were"
     parts = {
         "title": safe(title),
-        "finding": safe(facts.finding),
-        "warnings": notices(facts.warnings),
-        "mark": {"good": "✓", "bad": "!"}.get(facts.check.mood, "–"),
-        "mood": facts.check.mood,
-        "check_title": safe(facts.check.title),
-        "check": safe(facts.check.text),
-        "verdict": safe(facts.verdict),
-        "lead": safe(facts.lead),
-        "notices": notices(facts.notes),
+        "finding": safe(told.finding),
+        "warnings": notices(told.warnings),
+        "mark": {"good": "✓", "bad": "!"}.get(told.check.mood, "–"),
+        "mood": told.check.mood,
+        "check_title": safe(told.check.title),
+        "check": safe(told.check.text),
+        "verdict": safe(told.verdict),
+        "lead": safe(told.lead),
+        "notices": notices(told.notes),
         "extra": "",
         "credit": " Coastlines and borders: Natural Earth." if has_ground(data) else "",
-        "asked": _terms(facts.asked),
-        "went": _terms(facts.went),
-        "provenance": _terms(facts.provenance),
-        "command": _command(facts.command),
+        "asked": _terms(told.asked),
+        "went": _terms(told.went),
+        "provenance": _terms(told.provenance),
+        "command": _command(told.command),
     }
-    return filled("page.html", parts, data, [plotly_script(), own_script(SCRIPTS)])
+    return filled("page.html", _SECTIONS, parts, data, [plotly_script(), own_script(SCRIPTS)])
 
 
-def filled(template: str, parts: Mapping[str, str], data: Mapping[str, Any], scripts: Sequence[str]) -> str:
-    """A template with its parts, the style, the data and the scripts: our own last, plotly's before it where there is one."""
+def filled(
+    template: str,
+    sections: Mapping[str, str],
+    parts: Mapping[str, str],
+    data: Mapping[str, Any],
+    scripts: Sequence[str],
+) -> str:
+    """The head that all pages share and a template, with its parts, the style, the data and the scripts.
+
+    Our own script is the last, plotly's stands before it where there is one; ``sections`` are the links at the top.
+    """
     whole = {
         **parts,
+        "sections": "".join(f'<a href="#{name}">{title}</a>' for name, title in sections.items()),
         "style": asset("page.css"),
         "policy": policy(*scripts),
         "data": embedded(data),
@@ -61,7 +124,7 @@ def filled(template: str, parts: Mapping[str, str], data: Mapping[str, Any], scr
         "script": scripts[-1],
     }
     # One pass, so that a placeholder inside what was put in stays text.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: whole[found[1]], asset(template))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: whole[found[1]], asset("head.html") + asset(template))
 
 
 def safe(text: str) -> str:
