@@ -64,6 +64,9 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self._found)
 
+    def __contains__(self, what: str) -> bool:
+        return any(found == what for found, _ in self._found)
+
     def lines(self) -> list[str]:
         """One line per fault: what, why and the remedy, the first few places and values."""
         lines = []

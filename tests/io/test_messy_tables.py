@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
+from headcount import ProblemError
 from headcount.io import Case, TableError, read_counts, read_problem
 
 WEEKS = ("05.03.2023", "12.03.2023", "19.03.2023", "26.03.2023", "09.04.2023", "16.04.2023")
@@ -326,3 +327,48 @@ def test_one_report_for_every_stage(tmp_path: Path) -> None:
         "population",
     ):
         assert part in report
+
+
+# --- one round, and names of columns
+
+
+def test_the_problems_own_faults_are_in_the_same_report(tmp_path: Path) -> None:
+    """Faults of the tables and of what they say together are said at once, and each of them once."""
+    paths = write(tmp_path, counts=COUNTS.replace("33", "-3"), transitions=TRANSITIONS.replace("0.9", "0.8"))
+    with pytest.raises(TableError) as caught:
+        read_problem(paths["counts"], transitions=paths["transitions"], population=-5)
+    told = caught.value.problems
+    assert len(told) == 3
+    for words in ("cannot be negative", "do not sum to 1", "population"):
+        assert sum(words in text for text in told) == 1
+    with pytest.raises(ProblemError) as alone:
+        problem(tmp_path, COUNTS, population=-5)
+    assert len(alone.value.problems) == 1
+
+
+def test_german_columns_are_found(tmp_path: Path) -> None:
+    """Länge, Breite and Anteil are lon, lat and probability, with and without their accents."""
+    text = "Datum;Ort;Anzahl;Länge;Breite\n2024-05-01;Teich;40;8,5;47,1\n2024-05-02;Teich;33;8,5;47,1\n"
+    paths = write(tmp_path, counts=text, transitions="von;nach;Anteil\nTeich;Teich;1\n")
+    seen = read_problem(paths["counts"], transitions=paths["transitions"], population=40)
+    cube = seen.problem.observations[0].counts
+    assert (float(cube["lon"][0]), float(cube["lat"][0])) == (8.5, 47.1)
+    written = text.replace("Länge", "laengengrad").replace("Breite", "BREITENGRAD")
+    assert set(read_counts(write(tmp_path, counts=written)["counts"]).coords) == {
+        "time",
+        "cell",
+        "lon",
+        "lat",
+    }
+
+
+def test_a_named_column_need_not_be_in_every_file(tmp_path: Path) -> None:
+    """The caller's name for cell holds for the counts; a file that lacks it is read by the usual names. A typo is still refused."""
+    places = "cell,x,y\npond,0,0\nhill,1,0\n"
+    text = COUNTS.replace("cell", "where_seen")
+    paths = write(tmp_path, counts=text, transitions=TRANSITIONS, cells=places)
+    given = {"transitions": paths["transitions"], "cells": paths["cells"], "population": 60}
+    case = read_problem(paths["counts"], columns={"cell": "where_seen"}, **given)
+    assert list(case.problem.observations[0].counts["x"]) == [0.0, 1.0]
+    with pytest.raises(TableError, match="there is no column 'where_sen' for cell"):
+        read_problem(paths["counts"], columns={"cell": "where_sen"}, **given)

@@ -1,78 +1,72 @@
 """Which column is which, and its values: the column names people already have, wide tables, numbers, labels.
 
-What is neither a number nor a label is reported with its row.
+How numbers are written (decimal commas, thousands separators, per cent, marks for "nothing here") is decided from all numbers of a
+file at once: the one style under which every one of them can be read. Where two styles can and disagree ("1,025" alone is 1025 or
+1.025), the numbers are refused until the caller says which. What is neither a number nor a label is reported with its row.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.dates import parse_date
-from headcount.io._numbers import FileNumbers, NumberFormat, file_numbers, for_file, read_column
-from headcount.io._source import Findings, Source, label_text, open_source
+from headcount.io._source import Findings, Source, label_text, listed, open_source
 from headcount.io._times import INTEGER, looks_like_times, time_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    import pandas as pd
 
     from headcount._types import Array, Texts
 
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    "time": (
-        *("time", "date", "datetime", "timestamp", "t", "step", "hour", "day", "week", "month", "year"),
-        *("datum", "woche", "semaine", "fecha", "semana"),
-    ),
-    "cell": (
-        *(
-            "cell",
-            "zone",
-            "site",
-            "region",
-            "location",
-            "area",
-            "tile",
-            "tile_id",
-            "cell_id",
-            "zone_id",
-            "state",
-        ),
-        *("ward", "station", "place", "zelle", "ort", "gebiet", "lieu", "commune", "sitio", "zona"),
-    ),
-    "count": ("count", "counts", "observed", "total", "n", "value", "anzahl", "nombre", "effectif", "conteo"),
-    "flow": ("count", "flow", "flows", "counts", "trips", "n", "value", "anzahl", "nombre"),
-    "from": ("from", "origin", "source", "origin_id", "i", "von", "de", "origine", "origen"),
-    "to": (
-        "to",
-        "dest",
-        "destination",
-        "target",
-        "dest_id",
-        "destination_id",
-        "j",
-        "nach",
-        "vers",
-        "destino",
-    ),
-    "probability": ("probability", "prob", "p", "share", "transition", "wahrscheinlichkeit", "probabilite"),
-    "id": ("id", "individual", "animal", "tag", "band", "ring", "track", "track_id", "tag_id"),
-    "x": ("x", "column", "easting"),
-    "y": ("y", "row", "northing"),
-    "lon": ("lon", "longitude", "lng", "long"),
-    "lat": ("lat", "latitude"),
+    role: tuple(words.split())
+    for role, words in {
+        "time": "time date datetime timestamp t step hour day week month year datum woche semaine fecha semana",
+        "cell": "cell zone site region location area tile tile_id cell_id zone_id state ward station place "
+        "zelle ort gebiet lieu commune sitio zona",
+        "count": "count counts observed total n value anzahl nombre effectif conteo",
+        "flow": "count flow flows counts trips n value anzahl nombre",
+        "from": "from origin source origin_id i von de origine origen",
+        "to": "to dest destination target dest_id destination_id j nach vers destino",
+        "probability": "probability prob p share transition wahrscheinlichkeit anteil probabilite probabilidad",
+        "id": "id individual animal tag band ring track track_id tag_id",
+        "x": "x column easting rechtswert",
+        "y": "y row northing hochwert",
+        "lon": "lon longitude lng long lange laenge langengrad laengengrad longitud",
+        "lat": "lat latitude breite breitengrad latitud",
+    }.items()
 }
-"""Role → spellings in order of preference; read without regard to case and accents."""
+"""Role → spellings in order of preference (English, German, French, Spanish); read without regard to case and accents."""
 _LABELS = frozenset({"time", "cell", "from", "to", "feature", "id", "sequence"})
 """Roles whose columns hold labels; all others hold numbers."""
-_PLACES = ("x", "y", "lon", "lat")
+PLACES = ("x", "y", "lon", "lat")
 PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")
 """Columns that a noise model may find beside the counts."""
+MISSING = frozenset({"", "na", "nan", "n/a", "null", "none", "."})
+"""Texts that stand for "no number here", without regard to case."""
+_MARKS = frozenset(
+    {"n.a.", "n. a.", "n.d.", "k.a.", "k. a.", "-", "--", "–", "—", "−", "?", "#n/a", "#nv", "not available"}
+)
+"""Further texts that are taken as "no number here", and said to be."""
+_SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'", "−": "-"})
+_NUMBER_LIKE = re.compile(r"^[+-]?[\d.,][\d.,' ]*([eE][+-]?\d+)?$")
+_DECIMALS, _THOUSANDS = (".", ","), (".", ",", "'", " ")
+PerFile = str | Mapping[str, str] | None
+"""What a caller says about the files: the same for all, or by the file's name ("" for all others)."""
+
+
+def _for_file(given: PerFile, file: str) -> str | None:
+    return given.get(file, given.get("")) if isinstance(given, Mapping) else given
 
 
 @dataclass(frozen=True)
@@ -82,11 +76,12 @@ class Reader:
     Attributes
     ----------
     columns
-        The caller's names for columns, ``{role: column}``.
+        The caller's names for columns, ``{role: column}``. The first table that takes a role must have the column; others may
+        use a spelling instead.
     encoding
         Of text files, the same for all or ``{file: encoding}``; found out for each file where it is not given.
-    numbers
-        How numbers are written.
+    decimal, thousands, missing
+        How numbers are written, for all files or ``{file: separator}``, and texts that stand for none; the rest is found out.
     dates
         ``"day-first"`` or ``"month-first"`` for dates such as 03/04/2024; found out where it is not given.
     wide
@@ -95,22 +90,32 @@ class Reader:
 
     findings: Findings
     columns: Mapping[str, str] | None = None
-    encoding: str | Mapping[str, str] | None = None
-    numbers: NumberFormat = field(default_factory=NumberFormat)
+    encoding: PerFile = None
+    decimal: PerFile = None
+    thousands: PerFile = None
+    missing: Sequence[str] = ()
     dates: str | None = None
     wide: bool = False
+    _placed: set[str] = field(default_factory=set)
 
-    def checked(self) -> Reader:
-        """The reader itself; what cannot be right about its settings is among the findings."""
-        self.numbers.check(self.findings)
-        if self.dates not in {None, "day-first", "month-first"}:
-            self.findings.problem("dates", f"give day-first or month-first, got {self.dates!r}")
-        return self
+    def __post_init__(self) -> None:
+        """What cannot be right about the settings is among the findings."""
+        allowed = {"decimal": _DECIMALS, "thousands": _THOUSANDS, "dates": ("day-first", "month-first")}
+        for name, known in allowed.items():
+            given = getattr(self, name)
+            for value in given.values() if isinstance(given, Mapping) else [given]:
+                if value is not None and value not in known:
+                    shown = " or ".join(known if name == "dates" else map(repr, known))
+                    self.findings.problem(name, f"give {shown}, got {value!r}")
+        if isinstance(self.decimal, str) and self.decimal == self.thousands:
+            self.findings.problem(
+                "decimal", f"decimal and thousands are both {self.decimal!r}: give two different ones"
+            )
 
     def open(self, given: Any) -> Source | None:
         """The table that `given` names or is; None, with the reason among the findings, if it cannot be read."""
         file = Path(given).name if isinstance(given, (str, os.PathLike)) else ""
-        return self.findings.attempt(open_source, given, for_file(self.encoding, file), self.findings)
+        return self.findings.attempt(open_source, given, _for_file(self.encoding, file), self.findings)
 
     def read(self, given: Any, required: Sequence[str], optional: Sequence[str] = ()) -> Source | None:
         """The table with the column of each role."""
@@ -130,35 +135,46 @@ class Reader:
         rest
             Whether the columns without a role hold numbers too.
         """
-        given = dict(self.columns or {})
         names = [str(c) for c in source.frame.columns]
         found: dict[str, str] = {}
         for role in (*required, *optional):
-            if role in given:
-                column = given[role] if given[role] in names else None
-                fault = f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
-            else:
-                taken = set(found.values()) | set(given.values())
-                column, fault = _by_spelling(role, names, taken, ambiguous=role not in required)
+            column, fault = self._column(role, names, set(found.values()), required=role in required)
             if column is not None:
                 found[role] = column
             elif role in required:
                 source.problem(fault, [1])
         if not found.keys() >= set(required):
             return None
-        columns = [column for role, column in found.items() if role not in _LABELS]
-        if rest:
-            columns += [name for name in names if name not in found.values()]
-        return replace(
-            source, columns=found, numbers=file_numbers(source, columns, self.numbers), dates=self.dates
-        )
+        others = [name for name in names if name not in found.values()] if rest else []
+        columns = [column for role, column in found.items() if role not in _LABELS] + others
+        return replace(source, columns=found, numbers=_file_numbers(source, columns, self), dates=self.dates)
+
+    def _column(
+        self, role: str, names: Sequence[str], taken: set[str], *, required: bool
+    ) -> tuple[str | None, str]:
+        """The column of a role: the caller's, or the one that a spelling names; None and why where there is none, or several."""
+        given = self.columns or {}
+        if given.get(role) in names:
+            self._placed.add(role)
+            return given[role], ""
+        if role in given and role not in self._placed:
+            return None, f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
+        free = [name for name in names if name not in taken | set(given.values())]
+        folded = {_folded(name): name for name in reversed(free)}
+        options = [folded[s] for s in SPELLINGS.get(role, (role,)) if s in folded]
+        if not options:
+            return None, _missing(role, names, free)
+        if len(options) == 1 or role in folded or not required:
+            return folded.get(role, options[0]), ""
+        text = f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})"
+        return None, text
 
     def long(self, source: Source, row: str, column: str, value: str) -> Source | None:
         """A wide table as one row per entry: ``row`` and ``column`` are the roles of its rows and of its further columns.
 
         Columns for places and noise parameters stay beside the row's label.
         """
-        beside = self.find(source, [row], (*_PLACES, *PARAMETERS))
+        beside = self.find(source, [row], (*PLACES, *PARAMETERS))
         if beside is None:
             return None
         kept = list(beside.columns.values())
@@ -189,20 +205,12 @@ class Reader:
         row = roles.pop()
         return self.long(source, row, "cell" if row == "time" else "time", "count")
 
-
-def _by_spelling(
-    role: str, names: Sequence[str], taken: set[str], *, ambiguous: bool
-) -> tuple[str | None, str]:
-    """The column that a role's spellings name, or None and why; `ambiguous` takes the first of several."""
-    free = [name for name in names if name not in taken]
-    folded = {_folded(name): name for name in reversed(free)}
-    options = [folded[s] for s in SPELLINGS.get(role, (role,)) if s in folded]
-    if not options:
-        return None, _missing(role, names, free)
-    if len(options) == 1 or role in folded or ambiguous:
-        return folded.get(role, options[0]), ""
-    text = f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})"
-    return None, text
+    def styles(self, file: str) -> list[Style]:
+        """The styles of numbers that the caller leaves open for a file, the plain one first."""
+        decimal, thousands = _for_file(self.decimal, file), _for_file(self.thousands, file)
+        marks = [None, *_THOUSANDS] if thousands is None else [thousands]
+        points = _DECIMALS if decimal is None else (decimal,)
+        return [Style(d, t) for t in marks for d in points if d != t]
 
 
 def _folded(name: str) -> str:
@@ -234,14 +242,7 @@ def _list(names: Sequence[str]) -> str:
     return shown + (f", … ({len(names)} in all)" if len(names) > 8 else "")
 
 
-def read_numbers(source: Source, role: str, *, column: str | None = None, required: bool = False) -> Array:
-    """The column of a role as floats, NaN where nothing is written (a problem where a number is required)."""
-    name = source.columns[role] if column is None else column
-    values, missing = read_column(source, role, name, source.numbers or FileNumbers())
-    source.refuse(np.isinf(values), f"{role} must be finite: correct it", source.frame[name])
-    if required:
-        source.refuse(missing, f"{role} is empty: write a number, or take the row out")
-    return values
+# --- labels
 
 
 def read_labels(source: Source, role: str, *, column: str | None = None) -> Texts:
@@ -267,3 +268,194 @@ def ordered(texts: Iterable[str]) -> list[str]:
     """Distinct labels: whole numbers by size, texts in the order in which they appear."""
     distinct = list(dict.fromkeys(texts))
     return sorted(distinct, key=int) if all(INTEGER.match(t) for t in distinct) else distinct
+
+
+# --- numbers
+
+
+@dataclass(frozen=True)
+class Style:
+    """How numbers are written: the decimal separator, and the one between thousands where there is one."""
+
+    decimal: str = "."
+    thousands: str | None = None
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The numbers that can be read in this style; groups between thousands separators have three digits."""
+        whole = r"\d+"
+        if self.thousands is not None:
+            whole = rf"(\d+|[1-9]\d{{0,2}}({re.escape(self.thousands)}\d{{3}})+)"
+        point = re.escape(self.decimal)
+        return re.compile(rf"^[+-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?$")
+
+    def value(self, text: str) -> float:
+        """The number that a text is in this style; NaN where it is none."""
+        if not self.pattern.match(text):
+            return np.nan
+        plain = text.replace(self.thousands, "") if self.thousands is not None else text
+        return float(plain.replace(self.decimal, "."))
+
+    def reads(self, texts: Iterable[str]) -> bool:
+        """Whether every text is a number in this style."""
+        pattern = self.pattern
+        return all(pattern.match(t) for t in texts)
+
+
+@dataclass(frozen=True)
+class FileNumbers:
+    """How the numbers of one file are written: the style of a column, and a second one where both can be meant.
+
+    Columns that are not named are plain.
+    """
+
+    styles: Mapping[str, tuple[Style, Style | None]] = field(default_factory=dict)
+    missing: frozenset[str] = MISSING
+
+    def of(self, column: str) -> tuple[Style, Style | None]:
+        """The style of a column, and its rival."""
+        return self.styles.get(column, (Style(), None))
+
+
+def _file_numbers(source: Source, columns: Sequence[str], reader: Reader) -> FileNumbers:
+    """Decide how the numbers in these columns of a file are written, and note what was decided."""
+    missing = MISSING | {t.strip().casefold() for t in reader.missing}
+    styles = reader.styles(source.name)
+    texts = {c: _number_texts(source.frame[c], missing | _MARKS) for c in columns}
+    together = list(dict.fromkeys(t for found in texts.values() for t in found))
+    if styles[0] == Style() and _all_plain(together):
+        return FileNumbers(missing=missing)
+    # One style for the file where there is one; otherwise each column by itself.
+    one = any(style.reads(together) for style in styles)
+    chosen = {c: _style_of(together if one else own, styles) for c, own in texts.items()}
+    _note_styles(source, {c: (style, texts[c]) for c, (style, rival) in chosen.items() if rival is None})
+    return FileNumbers(chosen, missing)
+
+
+def _style_of(texts: Sequence[str], styles: Sequence[Style]) -> tuple[Style, Style | None]:
+    """The first style in which all texts are numbers, and another that reads a different number; plain numbers have no rival."""
+    fitting = [style for style in styles if style.reads(texts)] or styles[:1]
+    chosen = fitting[0]
+    if chosen == Style():
+        return chosen, None
+    return chosen, next((s for s in fitting[1:] if any(s.value(t) != chosen.value(t) for t in texts)), None)
+
+
+def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
+    """The distinct texts of a column that look like numbers; none where the column already holds numbers."""
+    if series.dtype.kind in "iufb":
+        return []
+    tidy = (_tidy(v).removesuffix("%").rstrip() for v in series.unique().tolist() if isinstance(v, str))
+    return [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
+
+
+def _all_plain(texts: Sequence[str]) -> bool:
+    import pandas as pd
+
+    return not texts or bool(pd.to_numeric(pd.Series(texts), errors="coerce").notna().all())
+
+
+def _tidy(text: str) -> str:
+    return text.translate(_SPACES).strip()
+
+
+def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str]]]) -> None:
+    """Say which separators were taken for what, with an example each."""
+    said: dict[str, str] = {}
+    for style, found in columns.values():
+        comma = style.decimal if style.decimal != "." else None
+        for mark, what in ((comma, "is the decimal separator"), (style.thousands, "separates thousands")):
+            example = next((t for t in found if mark is not None and mark in t), None)
+            if example is not None:
+                said.setdefault(f"{mark!r} {what}", f"{example!r} is read as {style.value(example):.10g}")
+    if said:
+        source.findings.note(f"{source.name}: " + "; ".join(f"{k} ({v})" for k, v in said.items()))
+
+
+def read_numbers(source: Source, role: str, *, column: str | None = None, required: bool = False) -> Array:
+    """The column of a role as floats, NaN where nothing is written (a problem where a number is required)."""
+    name = source.columns[role] if column is None else column
+    values, missing = _read_column(source, role, name, source.numbers or FileNumbers())
+    source.refuse(np.isinf(values), f"{role} must be finite: correct it", source.frame[name])
+    if required:
+        source.refuse(missing, f"{role} is empty: write a number, or take the row out")
+    return values
+
+
+def _read_column(source: Source, role: str, column: str, numbers: FileNumbers) -> tuple[Array, Any]:
+    """The numbers of a column and a mask of what is missing; what is neither is refused with its row."""
+    import pandas as pd
+
+    series = source.frame[column]
+    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
+        values = series.to_numpy(dtype=float, na_value=np.nan)
+        stand = [s for s in map(Style().value, numbers.missing) if s == s]
+        values = np.where(np.isin(values, stand), np.nan, values)
+        return values, np.isnan(values)
+    style, rival = numbers.of(column)
+    codes, distinct = pd.factorize(series)
+    read = [_entry(v, style, numbers.missing) for v in distinct.tolist()]
+    # A missing value has the code −1: the last one.
+    values = np.array([*(value for value, _ in read), np.nan])[codes]
+    kind = np.array([*(kind for _, kind in read), "missing"], dtype=object)[codes]
+    marked = kind == "marked"
+    if marked.any():
+        shown = listed([repr(t) for t in series[marked].tolist()])
+        source.findings.note(
+            f"{source.name}: {shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
+        )
+    if (kind == "per cent").any():
+        text = f"{role} has a % sign in other rows and none here: write all in one way"
+        source.refuse(kind == "number", text, series)
+        source.findings.note(f"{source.name}: {role} is written in per cent and divided by 100")
+    _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
+    return values, (kind == "missing") | marked
+
+
+def _refuse_unread(
+    source: Source, role: str, series: Any, other: Any, rivals: tuple[Style, Style] | None
+) -> None:
+    """Refuse what is no number; with both readings where a number can be read in two ways."""
+    if rivals is None:
+        text = (
+            f"{role} must be a number: correct it, say how decimals and thousands are written (--decimal, --thousands), or what stands "
+            "for missing (--missing)"
+        )
+        source.refuse(other, text, series)
+        return
+    texts = series.astype(str).map(_tidy)
+    one, two = (np.array([style.value(t) for t in texts]) for style in rivals)
+    differ = (one != two) & np.isfinite(one)
+    example = texts[differ].iloc[0]
+    mark = next(m for m in ",." if m in example)
+    text = (
+        f"{role} must be a number, and {example!r} can be {rivals[0].value(example):.10g} or {rivals[1].value(example):.10g}: say "
+        f"which (thousands={mark!r}, --thousands {mark}, or decimal={mark!r}, --decimal {mark})"
+    )
+    source.refuse(differ, text, series)
+    source.refuse(other & ~differ, f"{role} must be a number: correct it", series)
+
+
+def _entry(value: Any, style: Style, missing: frozenset[str]) -> tuple[float, str]:
+    """One entry of a column: its number, and whether it is a number, per cent, missing, a mark for missing, or something else."""
+    if not isinstance(value, str):
+        value, style = _number_text(value), Style()
+    text = _tidy(value)
+    names = {text.casefold(), value.strip().casefold()}
+    if names & missing:
+        return np.nan, "missing"
+    if names & _MARKS:
+        return np.nan, "marked"
+    if text.casefold().lstrip("+-") in {"inf", "infinity"}:
+        return np.inf, "number"
+    share = text.endswith("%")
+    number = style.value(text.removesuffix("%").rstrip()) / (100 if share else 1)
+    return number, "other" if number != number else "per cent" if share else "number"
+
+
+def _number_text(value: Any) -> str:
+    """An entry that is no text as one: a number in full, nothing where it is missing."""
+    if value is None or value != value:
+        return ""
+    numeric = isinstance(value, (int, float, np.number)) and not isinstance(value, (bool, np.bool_))
+    return f"{value:.17g}" if numeric else str(value)

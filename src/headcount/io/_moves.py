@@ -79,9 +79,17 @@ def move_table(transitions: Any, features: Any, reader: Reader, *, normalise: bo
 
 
 def transitions_of(
-    moves: MoveTable, cells: list[str], times: Times | None, weights: Any, reader: Reader, *, normalise: bool
+    moves: MoveTable | None,
+    cells: list[str],
+    times: Times | None,
+    weights: Any,
+    reader: Reader,
+    *,
+    normalise: bool,
 ) -> Made | None:
-    """One matrix, or one per step, from probabilities or from features and their weights."""
+    """One matrix, or one per step, from probabilities or from features and their weights; None where they cannot be read."""
+    if moves is None:
+        return None
     if not moves.features:
         made = transition_matrices(moves, cells, times, normalise=normalise)
         return None if made is None else Made(made)

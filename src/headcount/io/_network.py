@@ -11,18 +11,24 @@ import numpy as np
 from headcount._types import Index
 from headcount.individual import DiscreteModel
 from headcount.io._columns import Reader, label_text, read_labels
-from headcount.io._noise import noise_kind, noise_parameters
-from headcount.io._numbers import NumberFormat
 from headcount.io._problem import NO_POPULATION, Case
 from headcount.io._source import Findings, TableError, listed
-from headcount.io._tables import PARAMETERS, check_repeats, known_positions, read_counted, read_parameters
+from headcount.io._tables import (
+    PARAMETERS,
+    NoiseKind,
+    check_repeats,
+    known_positions,
+    noise_kind,
+    noise_parameters,
+    read_counted,
+    read_parameters,
+)
 from headcount.observe import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from headcount.individual import Model
-    from headcount.io._noise import NoiseKind
     from headcount.io._source import Source
     from headcount.observe import Observation
     from headcount.population import SizeLaw
@@ -59,7 +65,7 @@ def read_network(
         Everything that is wrong with the tables, the network or what they say together.
     """
     findings = Findings()
-    reader = Reader(findings, columns, encoding, NumberFormat(decimal, thousands, missing)).checked()
+    reader = Reader(findings, columns, encoding, decimal, thousands, missing)
     model = _model(network, findings)
     kind = noise_kind(noise, findings)
     if population is None:
@@ -72,10 +78,11 @@ def read_network(
     if model is None or kind is None:
         raise TableError(findings.lines())
     seen = [_observation(source, model, kind, parameters, reader) for source in opened if source is not None]
-    findings.raise_any()
-    assert population is not None
     observations = tuple(observation for observation in seen if observation is not None)
-    return Case(Problem(model, population, observations), tuple(findings.notes))
+    problem = None if population is None else findings.build(Problem, model, population, observations)
+    findings.raise_any()
+    assert problem is not None
+    return Case(problem, tuple(findings.notes))
 
 
 def _model(network: Model | str | os.PathLike[str], findings: Findings) -> Model | None:
@@ -100,7 +107,7 @@ def _observation(
     where = _entries(source, model, scope)
     columns = read_parameters(source, required=True)
     given = noise_parameters(kind, parameters, columns, source.name, reader.findings)
-    if where is None or reader.findings:
+    if where is None or "noise" in reader.findings:
         return None
     shape = model.size(tuple(scope))
     on = scope[0] if len(scope) == 1 else tuple(scope)

@@ -48,7 +48,8 @@ def opened(
         Everything wrong with the tables.
     """
     findings = Findings()
-    reader = Reader(findings, columns, encoding)
+    # The columns were found in the tables of the case, so that these may have others.
+    reader = Reader(findings, columns, encoding, _placed=set(columns or ()))
     chain, population = case.problem.model, case.problem.population
     if not isinstance(chain, MarkovChain) or not chain.initial_known:
         findings.problem(

@@ -1,7 +1,7 @@
 """From tables to a Problem: read everything, collect everything that is wrong, then build.
 
 `read_problem` reads a chain with its observations, `read_chain` a chain alone. Files are opened by `_source`, columns and
-their values found by `_columns`, the kinds of tables read by `_tables`, then `_times`, `_moves` and `_noise`; networks by `_network`.
+their values found by `_columns`, the kinds of tables read by `_tables`, then `_times` and `_moves`; networks by `_network`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,30 +18,28 @@ import numpy as np
 from headcount.errors import FaultsError
 from headcount.individual import MarkovChain
 from headcount.io._columns import Reader, label_text, ordered, plain_labels, read_labels
-from headcount.io._moves import move_table, transition_matrices, transitions_of
-from headcount.io._noise import (
-    counts_whole,
-    expected,
-    noise_kind,
-    noise_parameters,
-    note_totals,
-    table_parameters,
-    total_hint,
-)
-from headcount.io._numbers import NumberFormat
+from headcount.io._moves import Made, move_table, transition_matrices, transitions_of
 from headcount.io._source import Findings, Source, TableError
 from headcount.io._tables import (
     CountTable,
     InitialTable,
     MoveTable,
+    NoiseKind,
+    Places,
     cell_positions,
     cell_table,
     count_table,
+    counts_whole,
+    expected,
     flow_table,
     initial_table,
     known_positions,
     labelled_counts,
     laid_out,
+    noise_kind,
+    note_totals,
+    table_parameters,
+    total_hint,
     track_table,
     transition_table,
 )
@@ -48,11 +48,12 @@ from headcount.observe import Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     from headcount._types import Array
-    from headcount.io._tables import Places
     from headcount.population import SizeLaw
 
 
 _INITIAL_LAWS = ("counts", "smoothed", "uniform", "learned")
+_STAND_IN_CELLS = 256
+"""Up to this many cells, transitions that cannot be read are taken as uniform, so that the problem's own faults are found too."""
 NO_POPULATION = "how many individuals there are is missing: give it (population=N, --population N)"
 
 
@@ -173,9 +174,7 @@ def read_problem(
         What the tables say cannot be.
     """
     findings = Findings()
-    reader = Reader(
-        findings, columns, encoding, NumberFormat(decimal, thousands, missing), dates, wide
-    ).checked()
+    reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
     kind = noise_kind(noise, findings)
     table = count_table(counts, reader, whole=counts_whole(kind))
     moves = move_table(transitions, features, reader, normalise=normalise)
@@ -185,40 +184,21 @@ def read_problem(
     if population is None:
         findings.problem("population", NO_POPULATION + total_hint(table, numbers))
     # From here on every part is read as far as the others allow, so that one report says everything.
-    names, places = _cells(table, moves, known)
-    times = _times(table, moves, uneven=uneven, findings=findings)
-    first = None
-    if table is not None and times is not None:
-        cell_positions(table.source, table.cell, names, "cell")
-        values, given = _arrays(table, numbers, times, names)
-        first = table, times.texts[0], expected(values, given)[0]
-    law = _initial_law(initial, start, names, findings, first)
-    made = (
-        None if moves is None else transitions_of(moves, names, times, weights, reader, normalise=normalise)
-    )
-    seen = (
-        [] if flows is None else _flow_observation(flows, flow_noise, flow_parameters, names, times, reader)
-    )
-    if table is not None and places is None:
-        places = table.places
-    tagged = _tracks(tracks, names, times, places, reader, counted=tracks_counted)
+    axes = _axes(table, moves, known, uneven=uneven, findings=findings)
+    seen = None if table is None else _counts(table, numbers, axes)
+    law = _initial_law(initial, start, axes.cells, findings, seen)
+    made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
+    beside: list[Observation | Tracks] = [
+        *_flow_observation(flows, flow_noise, flow_parameters, axes, reader),
+        *_tracks(tracks, axes, reader, counted=tracks_counted),
+    ]
+    problem = _built(law, made, seen, beside, kind, population, initial, axes, findings)
     findings.raise_any()
-    assert table is not None
-    assert times is not None
-    assert made is not None
-    assert kind is not None
-    assert population is not None
-    labels = plain_labels(names)
-    chain = MarkovChain(law, made.matrices, times=times.labels, cells=labels)
-    cube = labelled_counts(values, times.labels, labels, names, places)
-    problem = _problem(chain, population, [kind.model(cube, **given), *seen, *tagged], initial)
-    note_totals(values, given, population, findings)
-    shapes = (
-        {label: places.shapes[n] for label, n in zip(labels, names, strict=True) if n in places.shapes}
-        if places
-        else None
-    )
-    return Case(problem, tuple(findings.notes), made.features, made.mask, made.names, shapes or None)
+    assert problem is not None
+    assert seen is not None
+    note_totals(seen.values, seen.parameters, problem.population, findings)
+    features, mask, names = (None, None, ()) if made is None else (made.features, made.mask, made.names)
+    return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes)
 
 
 def read_sequences(
@@ -240,15 +220,15 @@ def read_sequences(
     findings.raise_any()
     if not parts:
         return {"": read_problem(counts, features=features, tracks=tracks, **options)}
-    shared = {"features": features, "tracks": tracks}
-    own = {name: _by_sequence(given, reader) for name, given in shared.items() if given is not None}
+    shared = {
+        name: given for name, given in (("features", features), ("tracks", tracks)) if given is not None
+    }
+    own = {name: _by_sequence(given, reader) for name, given in shared.items()}
     for name, found in own.items():
-        stray = [key for key in found if key not in parts]
+        stray = ", ".join([repr(key) for key in found if key not in parts][:5])
         if stray:
-            findings.problem(
-                name,
-                f"the counts have no sequence {', '.join(map(repr, stray[:5]))}: correct it, or leave its rows out",
-            )
+            text = f"the counts have no sequence {stray}: correct it, or leave its rows out"
+            findings.problem(name, text)
     findings.raise_any()
     cases: dict[str, Case] = {}
     for key, part in parts.items():
@@ -269,18 +249,12 @@ def _one_sequence(cases: dict[str, Case], key: str, counts: Source, options: Map
 
 def _by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
     """The rows of every sequence of a table, in order of appearance; nothing where the table has no such column."""
-    opened = reader.open(given)
-    source = None if opened is None else reader.find(opened, [], ["sequence"])
+    source = reader.read(given, [], ["sequence"])
     if source is None or "sequence" not in source.columns:
         return {}
     keys = read_labels(source, "sequence")
-    frame = source.frame.drop(columns=source.columns["sequence"])
-    return {
-        key: replace(
-            source, frame=frame[keys == key].reset_index(drop=True), rows=source.rows[keys == key], columns={}
-        )
-        for key in dict.fromkeys(keys.tolist())
-    }
+    whole = replace(source, frame=source.frame.drop(columns=source.columns["sequence"]), columns={})
+    return {key: whole.where(keys == key) for key in dict.fromkeys(keys.tolist())}
 
 
 def read_chain(
@@ -304,48 +278,74 @@ def read_chain(
         findings.problem("length", text)
     findings.raise_any()
     assert moves is not None
-    names, places = _cells(None, moves, known)
-    times = _arrival_times(moves, length, findings)
-    law = _initial_law(initial, start, names, findings, None)
-    made = transition_matrices(moves, names, times, normalise=normalise)
+    axes = replace(
+        _axes(None, moves, known, uneven=False, findings=findings),
+        times=_arrival_times(moves, length, findings),
+    )
+    law = _initial_law(initial, start, axes.cells, findings, None)
+    made = transition_matrices(moves, axes.cells, axes.times, normalise=normalise)
     findings.raise_any()
-    return MarkovChain(law, made, times=times.labels, cells=plain_labels(names)), places
+    return axes.chain(law, made), axes.places
 
 
-# --- cells, times and the initial law
+# --- cells and times
 
 
-def _cells(
-    table: CountTable | None, moves: MoveTable | None, known: tuple[list[str], Places | None] | None
-) -> tuple[list[str], Places | None]:
-    """The cells in order, and their places: as listed, or those that the moves name; those of the counts where neither could be read."""
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """What the tables of a chain have in common: cells as texts in their order, where they are, and times (None where unknown)."""
+
+    cells: list[str]
+    places: Places | None
+    times: Times | None
+
+    @cached_property
+    def labels(self) -> list[Hashable]:
+        """The cells as the model names them."""
+        return plain_labels(self.cells)
+
+    @property
+    def shapes(self) -> dict[Hashable, Sequence[Array]] | None:
+        """Rings of the cells' areas, where polygons were given."""
+        held = {} if self.places is None else self.places.shapes
+        return {label: held[n] for label, n in zip(self.labels, self.cells, strict=True) if n in held} or None
+
+    def chain(self, law: Array | None, matrices: Any) -> MarkovChain:
+        """The chain with these times and cells."""
+        assert self.times is not None
+        return MarkovChain(law, matrices, times=self.times.labels, cells=self.labels)
+
+    def places_table(self) -> Any:
+        """A table of the places, where every cell has one."""
+        if self.places is None or not all(text in self.places.of for text in self.cells):
+            return None
+        import pandas as pd
+
+        both = np.array([self.places.of[text] for text in self.cells])
+        return pd.DataFrame({"cell": self.labels} | dict(zip(self.places.names, both.T, strict=True)))
+
+
+def _axes(
+    table: CountTable | None,
+    moves: MoveTable | None,
+    known: tuple[list[str], Places | None] | None,
+    *,
+    uneven: bool,
+    findings: Findings,
+) -> Axes:
+    """The cells as listed, or those that the moves name, or those of the counts where neither could be read; all times in order."""
     if known is not None:
-        return known
-    if moves is not None:
-        return ordered([*moves.origin.tolist(), *moves.dest.tolist()]), None
-    return ([] if table is None else ordered(t for t in table.cell.tolist() if t)), None
-
-
-def _times(
-    table: CountTable | None, moves: MoveTable | None, *, uneven: bool, findings: Findings
-) -> Times | None:
-    """The times of counts and moves in order; None where there are none, or dates that cannot be."""
-    departures = [] if moves is None or moves.time is None else list(dict.fromkeys(moves.time.tolist()))
+        cells, places = known
+    elif moves is not None:
+        cells, places = ordered([*moves.origin.tolist(), *moves.dest.tolist()]), None
+    else:
+        cells, places = ordered(filter(None, [] if table is None else table.cell.tolist())), None
     if table is None:
-        return None
+        return Axes(cells, places, None)
+    departures = [] if moves is None or moves.time is None else dict.fromkeys(moves.time.tolist())
     texts = [*table.time.tolist(), *departures]
-    return order_times(texts, table.source.name, uneven=uneven, findings=findings)
-
-
-def _arrays(
-    table: CountTable, numbers: Mapping[str, Any], times: Times, cells: Sequence[str]
-) -> tuple[Array, dict[str, Any]]:
-    """Counts (time, cell), and the parameters of their noise: numbers, or arrays of the same shape."""
-    given = {
-        name: laid_out(table, value, times.texts, cells) if np.ndim(value) else value
-        for name, value in numbers.items()
-    }
-    return laid_out(table, table.count, times.texts, cells), given
+    times = order_times(texts, table.source.name, uneven=uneven, findings=findings)
+    return Axes(cells, table.places if places is None else places, times)
 
 
 def _arrival_times(moves: MoveTable, length: int | None, findings: Findings) -> Times:
@@ -365,6 +365,9 @@ def _arrival_times(moves: MoveTable, length: int | None, findings: Findings) -> 
     return Times((*found.texts, label_text(last)), (*labels, last))
 
 
+# --- the initial law
+
+
 def _initial_table(given: Any, reader: Reader) -> InitialTable | None:
     """The table of the initial law, where one is given."""
     if isinstance(given, str) and given in _INITIAL_LAWS:
@@ -381,21 +384,21 @@ def _initial_law(
     start: InitialTable | None,
     cells: list[str],
     findings: Findings,
-    first: tuple[CountTable, str, Array] | None,
+    seen: Counted | None,
 ) -> Array | None:
-    """pi over the cells: from its table, uniform, or the shares of the `first` counts (their table, time and values); None if learned."""
+    """pi over the cells: from its table, uniform, or the shares of the first counts; None if learned."""
     named = given if isinstance(given, str) else None
     if start is not None:
         return _law_from_table(start, cells)
-    if first is not None and named == "learned":
+    if seen is not None and named == "learned":
         findings.note(
             "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
         )
         return None
     if named == "uniform":
         return np.full(len(cells), 1 / len(cells))
-    if first is not None and named in {"counts", "smoothed"}:
-        return _law_from_counts(*first, smooth=named == "smoothed", findings=findings)
+    if seen is not None and named in {"counts", "smoothed"}:
+        return _law_from_counts(seen, smooth=named == "smoothed", findings=findings)
     if not findings:
         text = f"give uniform or a table (cell, probability) where there are no counts, got {given!r}"
         findings.problem("initial", text)
@@ -412,10 +415,9 @@ def _law_from_table(start: InitialTable, cells: list[str]) -> Array | None:
     return law / law.sum() if law.sum() > 0 else law
 
 
-def _law_from_counts(
-    table: CountTable, label: str, first: Array, *, smooth: bool, findings: Findings
-) -> Array | None:
+def _law_from_counts(seen: Counted, *, smooth: bool, findings: Findings) -> Array | None:
     """Shares of what was counted at the first time, half an individual per cell more when ``smooth``."""
+    table, label, first = seen.table, seen.times[0], expected(seen.values, seen.parameters)[0]
     missing = int(np.isnan(first).sum())
     if missing:
         text = (
@@ -440,69 +442,112 @@ def _law_from_counts(
 # --- observations
 
 
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Counts (time, cell) of a table, the parameters of their noise (numbers, or arrays of the same shape), and the times as texts."""
+
+    table: CountTable
+    values: Array
+    parameters: Mapping[str, Any]
+    times: tuple[str, ...]
+
+
+def _counts(table: CountTable, numbers: Mapping[str, Any], axes: Axes) -> Counted | None:
+    """The counts under the cells and times of the chain; None where the times could not be read."""
+    cell_positions(table.source, table.cell, axes.cells, "cell")
+    if axes.times is None:
+        return None
+    texts = axes.times.texts
+    given = {
+        name: laid_out(table, value, texts, axes.cells) if np.ndim(value) else value
+        for name, value in numbers.items()
+    }
+    return Counted(table, laid_out(table, table.count, texts, axes.cells), given, texts)
+
+
 def _flow_observation(
-    flows: Any,
-    noise: str,
-    parameters: Mapping[str, float | None] | None,
-    cells: list[str],
-    times: Times | None,
-    reader: Reader,
+    flows: Any, noise: str, parameters: Mapping[str, float | None] | None, axes: Axes, reader: Reader
 ) -> list[Observation]:
     """Observed flows as an observation of every step that has any."""
+    if flows is None:
+        return []
     findings = reader.findings
     kind = noise_kind(noise, findings)
     table = flow_table(flows, reader, whole=counts_whole(kind))
-    numbers = {} if kind is None else noise_parameters(kind, parameters, {}, "", findings)
+    numbers = table_parameters(kind, parameters, None, findings)
     if kind is None or table is None or table.dest is None:
         return []
-    cell_positions(table.source, table.cell, cells, "origin")
-    cell_positions(table.source, table.dest, cells, "destination")
-    if times is None:
+    cell_positions(table.source, table.cell, axes.cells, "origin")
+    cell_positions(table.source, table.dest, axes.cells, "destination")
+    if axes.times is None:
         return []
-    known = f"{times.texts[0]} … {times.texts[-2] if len(times.texts) > 1 else '(none)'}"
+    texts, labels = axes.times.texts, axes.times.labels
+    known = f"{texts[0]} … {texts[-2] if len(texts) > 1 else '(none)'}"
     text = f"flows leave at a time that is not one of {known}: the time of a flow is that of its departure"
-    table.source.refuse(~np.isin(table.time, np.array(times.texts[:-1], dtype=object)), text)
+    table.source.refuse(~np.isin(table.time, np.array(texts[:-1], dtype=object)), text)
     if findings:
         return []
-    values = laid_out(table, table.count, times.texts, cells)
-    pairs = zip(times.labels, times.labels[1:], strict=False)
-    seen = {pair: values[k] for k, pair in enumerate(pairs) if not np.isnan(values[k]).all()}
+    values = laid_out(table, table.count, texts, axes.cells)
+    seen = {pair: values[k] for k, pair in enumerate(pairwise(labels)) if not np.isnan(values[k]).all()}
     return [kind.model(seen, **numbers)] if seen else []
 
 
-def _tracks(
-    given: Any, cells: list[str], times: Times | None, places: Places | None, reader: Reader, *, counted: bool
-) -> list[Tracks]:
+def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool) -> list[Tracks]:
     """Followed individuals, under the labels of the chain; one set of them, or none where the table cannot be read."""
     read = None if given is None else track_table(given, reader)
     if read is None:
         return []
     source, columns = read
-    cell = cell_positions(source, columns["cell"], cells, "cell")
-    if times is None:
+    cell = cell_positions(source, columns["cell"], axes.cells, "cell")
+    if axes.times is None:
         return []
-    known = f"{times.texts[0]} … {times.texts[-1]}"
-    text = f"unknown time: correct it, or leave the row out (the times of the counts are {known})"
-    time = known_positions(source, columns["time"], times.texts, text)
+    texts, labels = axes.times.texts, axes.times.labels
+    text = f"unknown time: correct it, or leave the row out (the times of the counts are {texts[0]} … {texts[-1]})"
+    time = known_positions(source, columns["time"], texts, text)
     if time is None or cell is None:
         return []
-    labels = plain_labels(cells)
-    columns["time"] = [times.labels[k] for k in time]
-    columns["cell"] = [labels[k] for k in cell]
-    where = None
-    if places is not None and all(text in places.of for text in cells):
-        import pandas as pd
+    columns["time"] = [labels[k] for k in time]
+    columns["cell"] = [axes.labels[k] for k in cell]
+    made = reader.findings.build(Tracks, columns, counted=counted, places=axes.places_table())
+    return [] if made is None else [made]
 
-        both = np.array([places.of[text] for text in cells])
-        where = pd.DataFrame({"cell": labels, places.names[0]: both[:, 0], places.names[1]: both[:, 1]})
-    return [Tracks(columns, counted=counted, places=where)]
+
+# --- the problem
+
+
+def _built(
+    law: Array | None,
+    made: Made | None,
+    seen: Counted | None,
+    beside: Sequence[Observation | Tracks],
+    kind: NoiseKind | None,
+    population: int | SizeLaw | None,
+    initial: Any,
+    axes: Axes,
+    findings: Findings,
+) -> Problem | None:
+    """The problem; what is wrong with it is among the findings.
+
+    Where tables are faulty it is built all the same, as far as that can be done, so that its own faults are in the same report:
+    transitions that could not be read are then uniform, and the initial law is unknown.
+    """
+    if seen is None or kind is None or population is None or "noise" in findings:
+        return None
+    size = len(axes.cells)
+    if made is None and not 0 < size <= _STAND_IN_CELLS:
+        return None
+    matrices = np.full((size, size), 1 / size) if made is None else made.matrices
+    chain = findings.build(axes.chain, law, matrices)
+    assert axes.times is not None
+    cube = labelled_counts(seen.values, axes.times.labels, axes.labels, axes.cells, axes.places)
+    counts = findings.build(kind.model, cube, **seen.parameters)
+    if chain is None or counts is None:
+        return None
+    return findings.build(_problem, chain, population, (counts, *beside), initial)
 
 
 def _problem(
-    chain: MarkovChain,
-    population: int | SizeLaw,
-    observations: Sequence[Observation | Tracks],
-    initial: Any,
+    chain: MarkovChain, population: int | SizeLaw, observations: Sequence[Observation | Tracks], initial: Any
 ) -> Problem:
     """The problem; where the first counts' zeros make it impossible, the error says so."""
     try:

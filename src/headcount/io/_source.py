@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from headcount.io._numbers import FileNumbers
+    from headcount._types import Array
+    from headcount.io._columns import FileNumbers
 
 Result = TypeVar("Result")
 _SEPARATORS = (",", ";", "\t", "|")
@@ -63,17 +64,27 @@ class Findings(Faults):
         self, file: str, text: str, rows: Sequence[int] | None = None, values: Sequence[Any] | None = None
     ) -> None:
         """Something that cannot be right: `text` says what and the remedy; many rows make one line."""
+        self.error = TableError
         where = f"{file}, {_rows(rows)}" if rows is not None and len(rows) else file
         shown = "" if values is None else f" (got {listed([repr(v) for v in values])})"
         self.add(where, f"{text}{shown}")
 
     def attempt(self, read: Callable[..., Result], *given: Any, **options: Any) -> Result | None:
         """What a function returns; None, with its problems among the findings, where it raises them."""
+        made = self.build(read, *given, **options)
+        if made is None and self:
+            self.error = TableError
+        return made
+
+    def build(self, make: Callable[..., Result], *given: Any, **options: Any) -> Result | None:
+        """As `attempt`; its error keeps its kind where all that is wrong is of that kind."""
         try:
-            return read(*given, **options)
+            return make(*given, **options)
         except memory.TooLargeError:  # ends the reading at once: it has an exit code of its own
             raise
         except FaultsError as error:
+            alike = not self or self.error is type(error)
+            self.error = type(error) if alike else TableError
             for problem in error.problems:
                 self.add(problem)
         return None
@@ -125,6 +136,14 @@ class Source:
             shown = None if values is None else values[where].tolist()
             self.problem(text, self.rows[where].tolist(), shown)
         return found
+
+    def without(self, numbers: Array, where: NDArray[Any], text: str, values: Any = None) -> Array:
+        """The numbers with NaN where they are refused, so that nothing else complains about them too."""
+        return np.where(where, np.nan, numbers) if self.refuse(where, text, values) else numbers
+
+    def where(self, kept: NDArray[Any]) -> Source:
+        """The table with the rows of a mask."""
+        return replace(self, frame=self.frame[kept].reset_index(drop=True), rows=self.rows[kept])
 
 
 def open_source(given: Any, encoding: str | None = None, findings: Findings | None = None) -> Source:

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels, read_labels, read_numbers
-from headcount.io._numbers import NumberFormat
+from headcount.io._columns import PARAMETERS, PLACES, Reader, ordered, plain_labels, read_labels, read_numbers
 from headcount.io._source import Findings, Source
 from headcount.io._times import order_times
+from headcount.observe import (
+    Binomial,
+    Exact,
+    Gaussian,
+    LaplaceNoise,
+    NegativeBinomial,
+    Observation,
+    Poisson,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headcount._types import Array, Index, Texts
+    from headcount.population import SizeLaw
 
 
 ROUNDING = 1e-4
@@ -105,8 +114,8 @@ def read_counts(
         Everything that is wrong, with file, row and remedy.
     """
     findings = Findings()
-    reader = Reader(findings, columns, encoding, NumberFormat(decimal, thousands, missing), dates, wide)
-    table = count_table(counts, reader.checked())
+    reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
+    table = count_table(counts, reader)
     times = None
     if table is not None:
         times = order_times(table.time.tolist(), table.source.name, uneven=uneven, findings=findings)
@@ -125,7 +134,7 @@ def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> CountTab
         opened = reader.long_counts(opened)
     if opened is None:
         return None
-    source = reader.find(opened, ["time", "cell", "count"], [*PARAMETERS, "x", "y", "lon", "lat"])
+    source = reader.find(opened, ["time", "cell", "count"], [*PARAMETERS, *PLACES])
     if source is None:
         return None
     time, cell = read_labels(source, "time"), read_labels(source, "cell")
@@ -134,7 +143,7 @@ def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> CountTab
     parameters = read_parameters(source)
     for name, values in parameters.items():
         text = f"{name} is empty beside a count: write it, or leave the count empty too"
-        source.refuse(np.isnan(values) & ~np.isnan(count), text)
+        count = source.without(count, np.isnan(values) & ~np.isnan(count), text)
     return CountTable(source, time, cell, count, parameters, read_places(source, cell))
 
 
@@ -184,8 +193,7 @@ def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> 
     values = read_numbers(source, role, required=not wide)
     if wide:  # an empty entry of a matrix is a move that cannot happen
         there = ~np.isnan(values)
-        source = replace(source, frame=source.frame[there].reset_index(drop=True), rows=source.rows[there])
-        values = values[there]
+        source, values = source.where(there), values[there]
     _refuse_negative(source, values, role)
     if not normalise:
         text = (
@@ -237,7 +245,7 @@ def initial_table(given: Any, reader: Reader) -> InitialTable | None:
 
 def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | None:
     """``cell[, x, y]`` or ``cell[, lon, lat]``: the cells in their order, and where they are."""
-    source = reader.read(given, ["cell"], ["x", "y", "lon", "lat"])
+    source = reader.read(given, ["cell"], PLACES)
     if source is None:
         return None
     cell = read_labels(source, "cell")
@@ -254,15 +262,14 @@ def read_counted(source: Source, role: str, *, whole: bool) -> Array:
     """Counts, NaN where nobody looked; whole numbers ≥ 0 where the noise counts individuals."""
     count = read_numbers(source, role)
     if whole:
-        negative = count < 0
         text = "a count cannot be negative: correct it, or leave it empty where nobody looked"
-        source.refuse(negative, text, count)
+        count = source.without(count, count < 0, text, count)
         text = (
             "a count must be a whole number: give what was counted and the share of it in a column rate, use a noise for "
             "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .)"
         )
-        source.refuse((count != np.rint(count)) & np.isfinite(count) & ~negative, text, count)
-    return count
+        count = source.without(count, (count != np.rint(count)) & np.isfinite(count), text, count)
+    return np.where(np.isinf(count), np.nan, count)
 
 
 def read_parameters(source: Source, *, required: bool = False) -> dict[str, Array]:
@@ -359,3 +366,137 @@ def labelled_counts(
         both = np.array([places.of[text] for text in texts])
         coords |= {name: ("cell", both[:, k]) for k, name in enumerate(places.names)}
     return xr.DataArray(values, dims=("time", "cell"), coords=coords, name="count")
+
+
+# --- noise models by name, and their parameters: from options, or from columns beside the counts
+
+
+@dataclass(frozen=True)
+class NoiseKind:
+    """A noise model and the parameters it takes; those in ``needed`` have no default."""
+
+    name: str
+    model: type[Observation]
+    needed: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """All parameters."""
+        return (*self.needed, *self.optional)
+
+
+NOISES: Mapping[str, NoiseKind] = {
+    kind.name: kind
+    for kind in (
+        NoiseKind("poisson", Poisson, (), ("rate", "background")),
+        NoiseKind("binomial", Binomial, ("detection",)),
+        NoiseKind("negative-binomial", NegativeBinomial, ("dispersion",), ("rate", "background")),
+        NoiseKind("gaussian", Gaussian, ("sd",)),
+        NoiseKind("laplace", LaplaceNoise, ("scale",)),
+        NoiseKind("exact", Exact),
+    )
+}
+
+
+def noise_kind(name: Any, findings: Findings) -> NoiseKind | None:
+    """The noise of a name; the findings list the known ones otherwise."""
+    kind = NOISES.get(str(name).strip().casefold().replace("_", "-"))
+    if kind is None:
+        findings.problem("noise", f"there is no noise {name!r}: use one of {', '.join(NOISES)}")
+    return kind
+
+
+def counts_whole(kind: NoiseKind | None) -> bool:
+    """Whether the noise is one of whole counts."""
+    return kind is not None and kind.model.whole
+
+
+def noise_parameters(
+    kind: NoiseKind,
+    given: Mapping[str, float | None] | None,
+    columns: Mapping[str, Array],
+    file: str,
+    findings: Findings,
+) -> dict[str, Any]:
+    """``{parameter: number, or the column of it}``, from options or from the columns of a file, never both."""
+    options = {k: v for k, v in (given or {}).items() if v is not None}
+    chosen, unused = {**columns, **options}, sorted(set(columns) - set(kind.takes))
+    if unused:
+        findings.note(f"{file}: the column {unused[0]!r} is not used by {kind.name} noise")
+    for parameter in dict.fromkeys((*options, *kind.takes)):
+        if parameter not in kind.takes:
+            takes = ", ".join(kind.takes) or "nothing"
+            text = f"{kind.name} noise takes no {parameter} (it takes {takes}): leave it out"
+        elif parameter in options and parameter in columns:
+            text = f"{parameter} is given by an option and by a column of {file}: keep one"
+        elif parameter not in chosen and parameter in kind.needed:
+            text = (
+                f"{kind.name} noise needs {parameter}: give it ({parameter}=…, --{parameter} …) or a column {parameter} beside the "
+                "counts"
+            )
+        else:
+            continue
+        findings.problem("noise", text)
+    used = {parameter: chosen[parameter] for parameter in kind.takes if parameter in chosen}
+    for parameter, value in used.items():
+        _check_size(parameter, value, findings)
+    return used
+
+
+def table_parameters(
+    kind: NoiseKind | None,
+    given: Mapping[str, float | None] | None,
+    table: CountTable | None,
+    findings: Findings,
+) -> dict[str, Any]:
+    """The parameters of the noise of counts, as far as noise and table could be read."""
+    if kind is None:
+        return {}
+    columns, file = ({}, "") if table is None else (table.parameters, table.source.name)
+    return noise_parameters(kind, given, columns, file, findings)
+
+
+def _check_size(parameter: str, value: Any, findings: Findings) -> None:
+    """A background is ≥ 0, every other parameter of a noise above 0; an empty entry of a column is read elsewhere."""
+    numbers = np.atleast_1d(np.asarray(value, dtype=float))
+    low = numbers < 0 if parameter == "background" else numbers <= 0
+    wrong = low | np.isinf(numbers) | (np.isnan(numbers) & (np.ndim(value) == 0))
+    if wrong.any():
+        least = "≥ 0" if parameter == "background" else "above 0"
+        findings.problem(
+            "noise", f"{parameter} must be a finite number {least}", values=numbers[wrong].tolist()
+        )
+
+
+def expected(counts: Any, parameters: Mapping[str, Any]) -> Any:
+    """Expected individuals behind the counts, (y − background)/(rate · detection), entry by entry."""
+    rate = np.asarray(parameters.get("rate", 1.0)) * np.asarray(parameters.get("detection", 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 0 is reported where it is read
+        return (counts - np.asarray(parameters.get("background", 0.0))) / rate
+
+
+def total_hint(table: CountTable | None, parameters: Mapping[str, Any]) -> str:
+    """What the counts say about the population, where there are any."""
+    if table is None or not np.isfinite(table.count).any():
+        return ""
+    import pandas as pd
+
+    behind = expected(table.count, parameters)
+    total = float(pd.Series(behind).groupby(pd.Series(table.time)).sum().median())
+    return f"; the counts of a time come to about {total:.0f}"
+
+
+def note_totals(
+    values: Array, parameters: Mapping[str, Any], population: int | SizeLaw, findings: Findings
+) -> None:
+    """Say so when the totals of fully counted times are far from N."""
+    full = ~np.isnan(values).any(axis=1)
+    if not full.any() or not isinstance(population, int):
+        return
+    total = float(np.median(np.nansum(expected(values, parameters)[full], axis=1)))
+    if not 0.5 < total / population < 2:
+        findings.note(
+            f"the counts of a time come to about {total:.0f} individuals, the population is {population}: check the population, "
+            "and the rate at which individuals are counted"
+        )

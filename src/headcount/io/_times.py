@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -23,7 +23,7 @@ DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?)?$")
 _COMPACT = re.compile(r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$")
 _GAPS = (
-    "add rows with an empty count for {} which nobody looked, or say that they are successive steps all the same "
+    "add rows with an empty count for times at which nobody looked, or say that they are successive steps all the same "
     "(uneven=True, --uneven)"
 )
 _EVEN_STEPS = 1e-3
@@ -43,15 +43,14 @@ def time_texts(texts: Sequence[str], source: Source) -> list[str]:
     order that gives the more even steps, so that everything else that is wrong is found too.
     """
     texts = list(map(_without_zeros, texts))
-    given = [t for t in texts if t]
-    if given and all(_COMPACT.match(t) for t in given):
+    given = list(filter(None, texts))
+    if given and all(map(_COMPACT.match, given)):
         source.findings.note(f"{source.name}: times such as {given[0]} are read as dates, year, month, day")
         return [f"{t[:4]}-{t[4:6]}-{t[6:]}" if t else t for t in texts]
-    if all(DECIMAL.match(t) for t in given):
+    if all(map(DECIMAL.match, given)):
         return texts
-    read = {t: parse_date(t) for t in given}
-    dates = {t: date for t, date in read.items() if date is not None}
-    if len(dates) == len(read):
+    dates = {t: date for t in given if (date := parse_date(t)) is not None}
+    if all(t in dates for t in given):
         return _date_texts(dates, texts, source)
     if any(date.pair is not None for date in dates.values()):
         text = (
@@ -66,7 +65,7 @@ def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and DECIMAL.match(text) else text
 
 
-def _date_texts(dates: dict[str, WrittenDate], texts: Sequence[str], source: Source) -> list[str]:
+def _date_texts(dates: Mapping[str, WrittenDate], texts: Sequence[str], source: Source) -> list[str]:
     """The texts of a column of dates in the form 2024-05-31."""
     day_first = _day_first(dates, source)
     made = {}
@@ -83,25 +82,28 @@ def _date_texts(dates: dict[str, WrittenDate], texts: Sequence[str], source: Sou
     return [read.get(t, t) for t in texts]
 
 
-def _day_first(dates: dict[str, WrittenDate], source: Source) -> bool:
-    """Whether the day comes before the month, from all dates of a column."""
+def _day_first(dates: Mapping[str, WrittenDate], source: Source) -> bool:
+    """Whether the day comes before the month, from all dates of a column: a number above 12 is a day."""
     pairs = {t: date.pair for t, date in dates.items() if date.pair is not None}
+    days, months = ([t for t, pair in pairs.items() if pair[k] > 12] for k in (0, 1))
     if not pairs:
         return True
-    days = [t for t, pair in pairs.items() if pair[0] > 12]
-    months = [t for t, pair in pairs.items() if pair[1] > 12]
     if days and months:
         text = f"day and month cannot be told apart: {days[0]!r} has the day first, {months[0]!r} the month: write dates as 2024-05-31"
         source.problem(text)
         return True
-    example = (days or months or list(pairs))[0]
     if source.dates is not None:
         return source.dates == "day-first"
     if days or months:
-        source.findings.note(
-            f"{source.name}: dates have the {'day' if days else 'month'} first, as {example!r} shows"
-        )
+        first, example = ("day", days[0]) if days else ("month", months[0])
+        source.findings.note(f"{source.name}: dates have the {first} first, as {example!r} shows")
         return bool(days)
+    return _undecided(dates, pairs, source)
+
+
+def _undecided(dates: Mapping[str, WrittenDate], pairs: Iterable[str], source: Source) -> bool:
+    """Whether the day comes first where no number shows it: it does in dates with dots; others are a problem."""
+    example = next(iter(pairs))
     if all(dates[t].dotted for t in pairs):
         source.findings.note(
             f"{source.name}: dates with dots are read with the day first: {example!r} as {dates[example].text()}"
@@ -116,13 +118,13 @@ def _day_first(dates: dict[str, WrittenDate], source: Source) -> bool:
     return _distinct_steps(dates, day_first=True) <= _distinct_steps(dates, day_first=False)
 
 
-def _distinct_steps(dates: dict[str, WrittenDate], *, day_first: bool) -> int:
+def _distinct_steps(dates: Mapping[str, WrittenDate], *, day_first: bool) -> int:
     stamps = sorted(date.stamp(day_first=day_first) for date in dates.values())
     return len({after - before for before, after in pairwise(stamps)})
 
 
 def _in_one_zone(
-    dates: dict[str, WrittenDate], made: dict[str, str], source: Source, *, day_first: bool
+    dates: Mapping[str, WrittenDate], made: dict[str, str], source: Source, *, day_first: bool
 ) -> dict[str, str]:
     """The texts without time zones: as written where all have the same one, in UTC where they differ."""
     offsets = {date.offset for date in dates.values()}
@@ -164,50 +166,92 @@ class Times:
     labels: tuple[Hashable, ...]
 
 
+@dataclass(frozen=True)
+class _Series:
+    """Times of one kind in order, and where they stand in smallest steps from the first.
+
+    ``text_at`` writes the time at a place, where times that are missing can be added; ``gap`` says what is wrong with a gap, of the
+    times before and after it. Steps may be longer than the smallest by the share ``tolerance``.
+    """
+
+    times: Times
+    places: Sequence[Any]
+    gap: str
+    text_at: Callable[[int], str] | None = None
+    tolerance: float = 0.0
+
+    @property
+    def widest(self) -> int | None:
+        """The place in the order before the widest gap; None where the times are even."""
+        steps = [after - before for before, after in pairwise(self.places)]
+        k = max(range(len(steps)), key=steps.__getitem__, default=None)
+        return None if k is None or steps[k] <= 1 + self.tolerance else k
+
+    def absent(self) -> list[str]:
+        """The times between that are missing, where all places are whole, enough are next to each other, and few are missing."""
+        places = self.places
+        if self.text_at is None or any(p != int(p) for p in places):
+            return []
+        single = sum(after - before == 1 for before, after in pairwise(places))
+        if single < _CLEAR_STEPS or 3 * len(places) < 2 * (places[-1] + 1):
+            return []
+        taken = set(places)
+        return [self.text_at(k) for k in range(int(places[-1])) if k not in taken]
+
+
 def order_times(texts: Iterable[str], name: str, *, uneven: bool, findings: Findings) -> Times | None:
     """Numbers by size, dates by date, months by name, other texts as they appear (noted).
 
     A few times that are missing from an otherwise even series are added, with a note; other gaps are refused unless ``uneven``.
     """
-    distinct = list(dict.fromkeys(t for t in texts if t))
+    distinct = list(dict.fromkeys(filter(None, texts)))
     if not distinct:
         return None
-    if all(DECIMAL.match(t) for t in distinct):
-        return _numbers(distinct, name, uneven=uneven, findings=findings)
-    if all(_DATE.match(t) for t in distinct):
-        return _dates(distinct, name, uneven=uneven, findings=findings)
-    if len(distinct) > 1 and all(month_of(t) for t in distinct):
-        return _months(distinct, name, uneven=uneven, findings=findings)
+    series = _series(distinct, name, findings)
+    if series is None or uneven or series.widest is None:
+        return None if series is None else series.times
+    absent = series.absent()
+    if absent and all(DECIMAL.match(t) or _DATE.match(t) for t in absent):
+        findings.note(
+            f"{name}: {len(absent)} of the times are missing ({listed(absent)}); they are taken as times at which nobody looked (--uneven "
+            "takes those that are there as successive)"
+        )
+        return order_times([*distinct, *absent], name, uneven=True, findings=findings)
+    before, after = series.times.texts[series.widest :][:2]
+    findings.problem(name, f"{series.gap.format(before, after)} {_GAPS}")
+    return series.times
+
+
+def _series(distinct: Sequence[str], name: str, findings: Findings) -> _Series | None:
+    """The times in order, by what they are; None where dates cannot be."""
+    if all(map(DECIMAL.match, distinct)):
+        return _numbers(distinct)
+    if all(map(_DATE.match, distinct)):
+        return _dates(distinct, name, findings)
+    if len(distinct) > 1 and all(map(month_of, distinct)):
+        return _months(distinct, name, findings)
     findings.note(
         f"{name}: the times are neither numbers nor dates; taken in the order in which they appear: {listed(distinct, most=6)}"
     )
-    return Times(tuple(distinct), tuple(distinct))
+    return _Series(Times(tuple(distinct), tuple(distinct)), range(len(distinct)), "")
 
 
-def _numbers(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findings) -> Times:
+def _numbers(distinct: Sequence[str]) -> _Series:
     """Times that are numbers, whole or decimal, by size."""
     # Fractions, not floats: 0.3 − 0.2 and 0.2 − 0.1 differ in binary.
-    values = sorted((Fraction(t), t) for t in distinct)
-    steps = [after[0] - before[0] for before, after in pairwise(values)]
-    least = min(steps, default=Fraction(1))
-    texts = tuple(t for _, t in values)
-    wide = next((k for k, step in enumerate(steps) if float(step - least) > _EVEN_STEPS * least), None)
-    if wide is not None and not uneven:
-        whole = [int((value - values[0][0]) / least) for value, _ in values]
-        if all(step % least == 0 for step in steps) and _clear(whole):
-            absent = [str(values[0][0] + k * least) for k in _between(whole)]
-            if all(DECIMAL.match(t) for t in absent):
-                _note_absent(absent, name, findings)
-                return _numbers([*distinct, *absent], name, uneven=uneven, findings=findings)
-        findings.problem(
-            name,
-            f"the times step by {float(least):.10g}, but {texts[wide]} is followed by {texts[wide + 1]}: {_GAPS.format('times at')}",
-        )
+    values, texts = zip(*sorted((Fraction(t), t) for t in distinct), strict=True)
+    first, least = values[0], min((b - a for a, b in pairwise(values)), default=Fraction(1))
     kind = int if all(map(INTEGER.match, distinct)) else float
-    return Times(texts, tuple(map(kind, texts)))
+    return _Series(
+        Times(texts, tuple(map(kind, texts))),
+        [(value - first) / least for value in values],
+        f"the times step by {float(least):.10g}, but {{}} is followed by {{}}:",
+        lambda k: str(first + k * least),
+        _EVEN_STEPS,
+    )
 
 
-def _dates(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findings) -> Times | None:
+def _dates(distinct: Sequence[str], name: str, findings: Findings) -> _Series | None:
     import pandas as pd
 
     stamps: dict[str, pd.Timestamp] = {}
@@ -220,32 +264,23 @@ def _dates(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findin
         return None
     texts = sorted(distinct, key=stamps.__getitem__)
     index = pd.DatetimeIndex([stamps[t] for t in texts])
-    if len(set(index)) < len(index):
+    if not index.is_unique:
         findings.problem(name, "one date is written in two ways: write it in one")
         return None
-    if uneven or len(index) < 3:
-        return Times(tuple(texts), tuple(index))
     places, text_at = _steps(index)
-    if _clear(places):
-        added = {text_at(k): pd.Timestamp(text_at(k)) for k in _between(places)}
-        _note_absent(list(added), name, findings)
-        stamps |= added
-        texts = sorted(stamps, key=stamps.__getitem__)
-        index = pd.DatetimeIndex([stamps[t] for t in texts])
-    elif not _even(places):
-        k = int(np.argmax(np.diff(index.to_numpy())))
-        text = f"the dates are not evenly spaced: {texts[k]} is followed by {texts[k + 1]}"
-        findings.problem(name, f"{text}; {_GAPS.format('dates on')}")
-    return Times(tuple(texts), tuple(index))
+    gap = "the dates are not evenly spaced: {} is followed by {};"
+    return _Series(Times(tuple(texts), tuple(index)), places, gap, text_at)
 
 
-def _steps(index: pd.DatetimeIndex) -> tuple[list[int], Callable[[int], str]]:
+def _steps(index: pd.DatetimeIndex) -> tuple[Sequence[float], Callable[[int], str] | None]:
     """Where the dates stand, in smallest steps from the first, and the text of the date at such a place.
 
     A step is a number of months where all are on the same day or at the end of their month, and otherwise a length of time.
     """
     import pandas as pd
 
+    if len(index) < 3:
+        return range(len(index)), None
     ends = bool(index.is_month_end.all())
     first = index[0]
     if (len(set(index.day)) == 1 or ends) and len(set(index.time)) == 1:
@@ -263,46 +298,15 @@ def _steps(index: pd.DatetimeIndex) -> tuple[list[int], Callable[[int], str]]:
     return (since / step).tolist(), lambda k: iso_text(first + k * pd.Timedelta(step))
 
 
-def _even(places: Sequence[float]) -> bool:
-    return all(place == k for k, place in enumerate(places))
-
-
-def _clear(places: Sequence[float]) -> bool:
-    """Whether the places have gaps and show all the same what the step is: all whole, enough next to each other, few missing."""
-    if _even(places) or any(p != int(p) for p in places):
-        return False
-    single = sum(after - before == 1 for before, after in pairwise(places))
-    return single >= _CLEAR_STEPS and 3 * len(places) >= 2 * (places[-1] + 1)
-
-
-def _between(places: Sequence[float]) -> list[int]:
-    """The places between the first and the last at which nothing stands."""
-    taken = set(places)
-    return [k for k in range(int(places[-1])) if k not in taken]
-
-
-def _note_absent(absent: Sequence[str], name: str, findings: Findings) -> None:
-    findings.note(
-        f"{name}: {len(absent)} of the times are missing ({listed(absent)}); they are taken as times at which nobody looked (--uneven "
-        "takes those that are there as successive)"
-    )
-
-
-def _months(distinct: Sequence[str], name: str, *, uneven: bool, findings: Findings) -> Times:
+def _months(distinct: Sequence[str], name: str, findings: Findings) -> _Series:
     """Names of months without years: as they appear where each follows the one before (from October to March), else by the calendar."""
     order = [month_of(t) or 0 for t in distinct]
-    texts = list(distinct)
-    if any((after - before) % 12 != 1 for before, after in pairwise(order)):
-        texts = [t for _, t in sorted(zip(order, distinct, strict=True))]
-        order.sort()
-        findings.note(
-            f"{name}: the times are months; taken in the order of the calendar: {listed(texts, most=6)}"
-        )
-        wide = next(
-            (k for k in range(len(order) - 1) if order[k + 1] - order[k] != order[1] - order[0]), None
-        )
-        if wide is not None and not uneven:
-            findings.problem(
-                name, f"{texts[wide]} is followed by {texts[wide + 1]}: {_GAPS.format('months in')}"
-            )
-    return Times(tuple(texts), tuple(texts))
+    if all((after - before) % 12 == 1 for before, after in pairwise(order)):
+        return _Series(Times(tuple(distinct), tuple(distinct)), range(len(distinct)), "")
+    order, texts = map(list, zip(*sorted(zip(order, distinct, strict=True)), strict=True))
+    findings.note(
+        f"{name}: the times are months; taken in the order of the calendar: {listed(texts, most=6)}"
+    )
+    least = max(1, min(after - before for before, after in pairwise(order)))
+    places = [Fraction(k - order[0], least) for k in order]
+    return _Series(Times(tuple(texts), tuple(texts)), places, "{} is followed by {}:")
