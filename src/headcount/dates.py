@@ -88,6 +88,13 @@ class WrittenDate:
             day, month = self.pair if day_first else self.pair[::-1]
         return dt.datetime.combine(dt.date(self.year, month, day), self.clock or dt.time())
 
+    def stamp_or_none(self, day_first: bool) -> dt.datetime | None:
+        """The moment at which it begins; None where there is no such date."""
+        try:
+            return self.stamp(day_first=day_first)
+        except ValueError:
+            return None
+
     @property
     def monthly(self) -> bool:
         """Whether it names a month and no day."""
@@ -116,31 +123,35 @@ def parse_date(text: str) -> WrittenDate | None:
 
 
 def _written(part: dict[str, str]) -> WrittenDate | None:
-    month = month_of(part["name"]) if "name" in part else int(part.get("month", 1))
-    if month is None:
-        return None
-    year = int(part["year"])
+    """The date of the parts of a text; None where there is no such month or clock."""
+    number = {name: int(value) for name, value in part.items() if value.isdecimal()}
+    month = number.get("month", 1) if "name" not in part else month_of(part["name"])
     short = len(part["year"]) == 2
-    if short:
-        year += 1900 if year >= _CENTURY_TURN else 2000
+    century = 0 if not short else 1900 if number["year"] >= _CENTURY_TURN else 2000
     try:
-        clock = _clock(part) if "hour" in part else None
+        clock = _clock(part)
     except ValueError:
         return None
-    return WrittenDate(
-        year,
-        month,
-        int(part["day"]) if "day" in part else None,
-        (int(part["first"]), int(part["other"])) if "first" in part else None,
-        part.get("mark") == ".",
-        int(part["week"]) if "week" in part else None,
-        clock,
-        _offset(part["offset"]) if "offset" in part else None,
-        short,
+    return (
+        None
+        if month is None
+        else WrittenDate(
+            century + number["year"],
+            month,
+            number.get("day"),
+            (number["first"], number["other"]) if "first" in number else None,
+            part.get("mark") == ".",
+            number.get("week"),
+            clock,
+            _offset(part["offset"]) if "offset" in part else None,
+            short,
+        )
     )
 
 
-def _clock(part: dict[str, str]) -> dt.time:
+def _clock(part: dict[str, str]) -> dt.time | None:
+    if "hour" not in part:
+        return None
     hour = int(part["hour"])
     if "half" in part:
         hour = hour % 12 + (12 if part["half"] in "pP" else 0)
@@ -189,21 +200,15 @@ def find_date(text: str, labels: Sequence[Hashable]) -> list[Hashable]:
     "2023-03-05" finds the label of that day, "March 2023" the only label in that month, "March" that of the only March. With a time
     zone in the text, labels with a time zone are compared as moments; all others as they read.
     """
-    dates = [label for label in labels if is_date(label)]
+    dates = list(filter(is_date, labels))
     month = month_of(text)
     if month is not None:
         return [label for label in dates if as_datetime(label).month == month]
     written = parse_date(text)
     if written is None:
         return []
-    found: list[Hashable] = []
-    for day_first in (True, False) if written.pair is not None else (True,):
-        try:
-            start = written.stamp(day_first=day_first)
-        except ValueError:
-            continue
-        found += [label for label in dates if _within(as_datetime(label), start, written)]
-    return list(dict.fromkeys(found))
+    starts = [start for day_first in (True, False) if (start := written.stamp_or_none(day_first)) is not None]
+    return [label for label in dates if any(_within(as_datetime(label), start, written) for start in starts)]
 
 
 def _within(moment: dt.datetime, start: dt.datetime, written: WrittenDate) -> bool:
@@ -232,13 +237,18 @@ def short_labels(labels: Sequence[Any]) -> list[str]:
 
 def _short_form(moments: Sequence[dt.datetime]) -> str:
     """The format of the shortest labels, of a moment {0} and the name of its month {1}."""
-    several = len(moments) > 1
-    one_year = len({m.year for m in moments}) == 1
-    year = "" if one_year else " {0.year}"
-    if any(m.time() != dt.time() for m in moments):
-        clock = "{0:%H:%M:%S}" if any(m.second for m in moments) else "{0:%H:%M}"
-        one_day = several and len({m.date() for m in moments}) == 1
-        return clock if one_day else "{0.day} {1}" + year + " " + clock
-    if several and {m.day for m in moments} == {1}:
-        return "{1}" + year if one_year or {m.month for m in moments} != {1} else "{0.year}"
-    return "{0.day} {1}" + year
+    days = {m.date() for m in moments}
+    year = "" if len({d.year for d in days}) == 1 else " {0.year}"
+    clock = _clock_form({m.time() for m in moments})
+    if clock:
+        return clock if len(days) == 1 < len(moments) else "{0.day} {1}" + year + " " + clock
+    if len(moments) == 1 or any(d.day != 1 for d in days):
+        return "{0.day} {1}" + year
+    return "{0.year}" if year and {d.month for d in days} == {1} else "{1}" + year
+
+
+def _clock_form(times: set[dt.time]) -> str:
+    """The format of the time of day; nothing where all are midnight."""
+    if times == {dt.time()}:
+        return ""
+    return "{0:%H:%M:%S}" if any(t.second for t in times) else "{0:%H:%M}"

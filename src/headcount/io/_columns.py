@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,12 +161,11 @@ class Reader:
         if role in given and role not in self._placed:
             return None, f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
         free = [name for name in names if name not in taken | set(given.values())]
-        folded = {_folded(name): name for name in reversed(free)}
-        options = [folded[s] for s in SPELLINGS.get(role, (role,)) if s in folded]
+        options = _spelled(role, free)
         if not options:
             return None, _missing(role, names, free)
-        if len(options) == 1 or role in folded or not required:
-            return folded.get(role, options[0]), ""
+        if len(options) == 1 or _folded(options[0]) == role or not required:
+            return options[0], ""
         text = f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})"
         return None, text
 
@@ -211,6 +211,12 @@ class Reader:
         marks = [None, *_THOUSANDS] if thousands is None else [thousands]
         points = _DECIMALS if decimal is None else (decimal,)
         return [Style(d, t) for t in marks for d in points if d != t]
+
+
+def _spelled(role: str, names: Sequence[str]) -> list[str]:
+    """The columns that the spellings of a role name, its own name first, then in order of preference."""
+    folded = {_folded(name): name for name in reversed(names)}
+    return [folded[s] for s in dict.fromkeys((role, *SPELLINGS.get(role, ()))) if s in folded]
 
 
 def _folded(name: str) -> str:
@@ -322,7 +328,7 @@ def _file_numbers(source: Source, columns: Sequence[str], reader: Reader) -> Fil
     missing = MISSING | {t.strip().casefold() for t in reader.missing}
     styles = reader.styles(source.name)
     texts = {c: _number_texts(source.frame[c], missing | _MARKS) for c in columns}
-    together = list(dict.fromkeys(t for found in texts.values() for t in found))
+    together = list(dict.fromkeys(chain.from_iterable(texts.values())))
     if styles[0] == Style() and _all_plain(together):
         return FileNumbers(missing=missing)
     # One style for the file where there is one; otherwise each column by itself.
@@ -398,6 +404,13 @@ def _read_column(source: Source, role: str, column: str, numbers: FileNumbers) -
     # A missing value has the code −1: the last one.
     values = np.array([*(value for value, _ in read), np.nan])[codes]
     kind = np.array([*(kind for _, kind in read), "missing"], dtype=object)[codes]
+    _note_kinds(source, role, series, kind)
+    _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
+    return values, (kind == "missing") | (kind == "marked")
+
+
+def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:
+    """Say what was read as missing, and that per cent were; per cent in some rows only are refused."""
     marked = kind == "marked"
     if marked.any():
         shown = listed([repr(t) for t in series[marked].tolist()])
@@ -408,8 +421,6 @@ def _read_column(source: Source, role: str, column: str, numbers: FileNumbers) -
         text = f"{role} has a % sign in other rows and none here: write all in one way"
         source.refuse(kind == "number", text, series)
         source.findings.note(f"{source.name}: {role} is written in per cent and divided by 100")
-    _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
-    return values, (kind == "missing") | marked
 
 
 def _refuse_unread(

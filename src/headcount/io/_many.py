@@ -35,11 +35,6 @@ RETRIES = 3
 FINGERPRINT = "problem_fingerprint"
 """Attribute of a stored result that says which problem, engine and seed it answers."""
 
-ALL_NAMES = {
-    name for kind in FORMATS for name in result_names(format=kind, omx=True, places=True, fitted=True)
-}
-"""Every file that may be written into a problem's folder."""
-
 Name = Hashable
 Writer = Callable[..., tuple[Result, list[Path]]]
 
@@ -115,6 +110,14 @@ class Many(Mapping[Name, Result]):
 
     results: Mapping[Name, Result]
     failures: Mapping[Name, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answers: Mapping[Name, Answer]) -> Many:
+        """The results and the failures of answers."""
+        return cls(
+            {n: a.result for n, a in answers.items() if a.result is not None},
+            {n: a.failure for n, a in answers.items() if a.result is None},
+        )
 
     def __getitem__(self, name: Name) -> Result:
         if name in self.failures:
@@ -200,26 +203,18 @@ def infer_many(
     [26.5, 23.5, 27.4, 22.6]
     """
     tasks = _tasks(problems, engine, rng, (level, draws, draw_flows))
-    if client is not None and workers is not None:
-        raise ValueError("client and workers are both given: a Dask client has its own workers")
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}: give a whole number of processes, 1 or more, or None")
     folders = _folders(out, list(tasks))
-    answers = {name: answer for name, task in tasks.items() if (answer := _finished(task, folders.get(name)))}
-    left = {name: task for name, task in tasks.items() if name not in answers}
-    for name in left.keys() & folders.keys():
-        check_folder(folders[name], ALL_NAMES, force=force)
+    found = {name: _finished(task, folders.get(name)) for name, task in tasks.items()}
+    answers = {name: answer for name, answer in found.items() if answer is not None}
+    left = {name: tasks[name] for name, answer in found.items() if answer is None}
+    _check_folders([folders[name] for name in left if name in folders], force=force)
     with Progress("problems", len(tasks), show=progress) as bar, _running(client, workers) as run:
         for _ in answers:
             bar.advance()
         for name, answer in run(left):
             answers[name] = _kept(answer, tasks[name], folders.get(name), partial(write, force=force))
             bar.advance(text=f"{name}: {answer.failure or 'done'}"[:60])
-    ordered = {name: answers[name] for name in tasks}
-    return Many(
-        {n: a.result for n, a in ordered.items() if a.result is not None},
-        {n: a.failure for n, a in ordered.items() if a.result is None},
-    )
+    return Many.of({name: answers[name] for name in tasks})
 
 
 def _tasks(
@@ -262,6 +257,13 @@ def _folders(out: str | os.PathLike[str] | None, names: list[Name]) -> dict[Name
     return folders
 
 
+def _check_folders(folders: Sequence[Path], *, force: bool) -> None:
+    """Refuse folders in which files that are not ours would be overwritten."""
+    names = [result_names(format=kind, omx=True, places=True, fitted=True) for kind in FORMATS]
+    for folder in folders:
+        check_folder(folder, {name for found in names for name in found}, force=force)
+
+
 def folder_name(name: Name) -> str:
     """A name as that of a folder: what a file name may not have is written as %-codes, so that different texts stay different."""
     text = quote(str(name), safe=" +,;=@~()")
@@ -285,6 +287,10 @@ Runner = Callable[[Mapping[Name, Task]], Iterator[tuple[Name, Answer]]]
 @contextmanager
 def _running(client: Any, workers: int | None) -> Iterator[Runner]:
     """The way to run tasks: on a cluster, in processes, or here; answers come as they are ready."""
+    if client is not None and workers is not None:
+        raise ValueError("client and workers are both given: a Dask client has its own workers")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}: give a whole number of processes, 1 or more, or None")
     if client is not None:
         with connected(client) as cluster:
             yield lambda tasks: _on_cluster(cluster, tasks)

@@ -77,9 +77,10 @@ def read_network(
     opened = [reader.open(table) for table in tables]
     if model is None or kind is None:
         raise TableError(findings.lines())
-    seen = [_observation(source, model, kind, parameters, reader) for source in opened if source is not None]
-    observations = tuple(observation for observation in seen if observation is not None)
-    problem = None if population is None else findings.build(Problem, model, population, observations)
+    seen = [_observation(source, model, kind, parameters, reader) for source in opened]
+    problem = None
+    if population is not None:
+        problem = findings.build(Problem, model, population, tuple(filter(None, seen)))
     findings.raise_any()
     assert problem is not None
     return Case(problem, tuple(findings.notes))
@@ -92,13 +93,15 @@ def _model(network: Model | str | os.PathLike[str], findings: Findings) -> Model
 
 
 def _observation(
-    opened: Source,
+    opened: Source | None,
     model: Model,
     kind: NoiseKind,
     parameters: Mapping[str, float | None] | None,
     reader: Reader,
 ) -> Observation | None:
     """The counts of one table, laid out over the variables that its header names."""
+    if opened is None:
+        return None
     source = reader.find(opened, ["count"], PARAMETERS)
     scope = _scope(opened, model)
     if source is None or not scope:

@@ -15,9 +15,8 @@ import numpy as np
 
 from headcount import memory
 from headcount._atomic import replacing
-from headcount._netcdf import DamagedFileError, parsed
 from headcount._types import Array
-from headcount.io._source import MEMORY_PER_ENTRY, TableError
+from headcount.io._source import MEMORY_PER_ENTRY, TableError, from_foreign
 
 if TYPE_CHECKING:
     import os
@@ -84,11 +83,7 @@ def _stored_arrays(
             lookup = {name: _labels(table[...]) for name, table in stored.get("lookup", {}).items()}
         return data, lookup
 
-    try:
-        data, lookup = parsed(read)
-    except DamagedFileError as error:
-        text = f"{file.name}: this is not an HDF5 file ({error}): export it again as OMX"
-        raise TableError(text) from None
+    data, lookup = from_foreign(file, read, "an HDF5 file", "export it again as OMX")
     if not data:
         raise TableError(
             f"{file.name}: there is no matrix in /data: this is not an OMX file, or an empty one"

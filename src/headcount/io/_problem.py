@@ -220,20 +220,18 @@ def read_sequences(
     findings.raise_any()
     if not parts:
         return {"": read_problem(counts, features=features, tracks=tracks, **options)}
-    shared = {
-        name: given for name, given in (("features", features), ("tracks", tracks)) if given is not None
-    }
-    own = {name: _by_sequence(given, reader) for name, given in shared.items()}
+    shared = {"features": features, "tracks": tracks}
+    own = {name: {} if given is None else _by_sequence(given, reader) for name, given in shared.items()}
     for name, found in own.items():
-        stray = ", ".join([repr(key) for key in found if key not in parts][:5])
+        stray = [repr(key) for key in found.keys() - parts.keys()]
         if stray:
-            text = f"the counts have no sequence {stray}: correct it, or leave its rows out"
+            text = f"the counts have no sequence {', '.join(stray[:5])}: correct it, or leave its rows out"
             findings.problem(name, text)
     findings.raise_any()
     cases: dict[str, Case] = {}
     for key, part in parts.items():
         # A sequence without tracks of its own has none; without features of its own it cannot be.
-        given = {name: (found.get(key) if found else shared[name]) for name, found in own.items()}
+        given = {name: found.get(key) if found else shared[name] for name, found in own.items()}
         findings.attempt(_one_sequence, cases, key, part, given | options)
     findings.raise_any()
     return cases
@@ -531,10 +529,9 @@ def _built(
     Where tables are faulty it is built all the same, as far as that can be done, so that its own faults are in the same report:
     transitions that could not be read are then uniform, and the initial law is unknown.
     """
-    if seen is None or kind is None or population is None or "noise" in findings:
-        return None
     size = len(axes.cells)
-    if made is None and not 0 < size <= _STAND_IN_CELLS:
+    unknown = made is None and not 0 < size <= _STAND_IN_CELLS
+    if seen is None or kind is None or population is None or unknown or "noise" in findings:
         return None
     matrices = np.full((size, size), 1 / size) if made is None else made.matrices
     chain = findings.build(axes.chain, law, matrices)

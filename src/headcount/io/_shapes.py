@@ -10,6 +10,7 @@ import json
 import sqlite3
 import struct
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,18 +49,17 @@ def _rings_of(geometry: dict[str, Any] | None) -> list[Array]:
     """The rings of a geometry; one ring of one point for a point."""
     if geometry is None:
         return []
-    kind: str = geometry["type"]
     held: Any = geometry.get("coordinates")
-    if kind == "GeometryCollection":
-        return [ring for part in geometry["geometries"] for ring in _rings_of(part)]
-    rings: dict[str, Any] = {
-        "Point": [[held]],
-        "Polygon": held,
-        "MultiPolygon": [r for p in held for r in p] if held else [],
-    }
-    if kind not in rings:
-        return []
-    return [np.array([point[:2] for point in ring], dtype=np.float64) for ring in rings[kind] or []]
+    match geometry["type"]:
+        case "GeometryCollection":
+            return list(chain.from_iterable(map(_rings_of, geometry["geometries"])))
+        case "Point":
+            held = [[held]]
+        case "MultiPolygon":
+            held = chain.from_iterable(held or [])
+        case kind if kind != "Polygon":
+            return []
+    return [np.array([point[:2] for point in ring], dtype=np.float64) for ring in held or []]
 
 
 def geopackage_table(path: Path) -> pd.DataFrame:
@@ -91,12 +91,11 @@ def _cells(name: str, rows: list[dict[str, Any]], parts: list[list[Array]], *, d
     if empty or not rows:
         what = f"features {empty[:5]} have" if rows else "it has"
         raise TableError(f"{name}: {what} no polygon and no point: give one polygon (or point) per cell")
-    every = np.concatenate([ring for rings in parts for ring in rings])
+    every = np.concatenate(list(chain.from_iterable(parts)))
     degrees = degrees and bool((np.abs(every) <= (360.0, 90.0)).all())
     axes = ("lon", "lat") if degrees else ("x", "y")
-    centres = np.array([_centroid(rings) for rings in parts])
     frame = _labelled(pd.DataFrame(rows), axes)
-    frame = frame.assign(**{axis: centres[:, k] for k, axis in enumerate(axes)})
+    frame[list(axes)] = np.array(list(map(_centroid, parts)))
     frame.attrs["shapes"] = [[ring for ring in rings if len(ring) > 2] for rings in parts]
     return frame
 
@@ -104,17 +103,13 @@ def _cells(name: str, rows: list[dict[str, Any]], parts: list[list[Array]], *, d
 def _labelled(frame: pd.DataFrame, axes: tuple[str, str]) -> pd.DataFrame:
     """The properties with the cell's label as a column that tables know, and no column called as an axis is."""
     frame = frame.rename(columns={c: f"property_{c}" for c in frame if str(c).casefold() in axes})
-    if _has_spelling(frame):
-        return frame
-    folded = {str(c).casefold(): c for c in frame.columns}
-    own = next((folded[name] for name in ("id", "name", "fid") if name in folded), None)
-    return frame if own is None else frame.rename(columns={own: "cell"})
-
-
-def _has_spelling(frame: pd.DataFrame) -> bool:
     from headcount.io._columns import SPELLINGS
 
-    return any(str(c).casefold() in SPELLINGS["cell"] for c in frame.columns)
+    folded = {str(c).casefold(): c for c in frame.columns}
+    if not folded.keys().isdisjoint(SPELLINGS["cell"]):
+        return frame
+    own = next((folded[name] for name in ("id", "name", "fid") if name in folded), None)
+    return frame if own is None else frame.rename(columns={own: "cell"})
 
 
 def _centroid(rings: Sequence[Array]) -> Array:

@@ -25,6 +25,7 @@ import numpy as np
 from headcount import memory
 from headcount._netcdf import DamagedFileError, parsed
 from headcount.errors import Faults, FaultsError
+from headcount.labels import repeated
 from headcount.memory import readable_bytes
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _SEPARATORS = (",", ";", "\t", "|")
+_MARKS = "".join(_SEPARATORS)
 _EXCEL = (".xlsx", ".xlsm")
 _GRIDS = (("x", "y"), ("lon", "lat"), ("longitude", "latitude"))
 _MIDNIGHT = re.compile(r"^(\d{4}-\d{2}-\d{2})[T ]00:00(?::00(?:\.0+)?)?$")
@@ -193,17 +195,17 @@ def label_text(value: Any) -> str:
 
 def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source:
     """Read a file by its ending; anything but a container format is taken as text, compressed or not."""
+    path, sheet = _book_and_sheet(path)
     try:
         if path.is_dir():
             raise TableError(f"{path}: this is a folder: give the file in it")
-        book, mark, sheet = path.name.partition("#")
-        if mark and not path.exists() and book.lower().endswith(_EXCEL):
-            return _from_excel(path.with_name(book), findings, sheet)
-        read = _CONTAINERS.get(path.suffix.lower())
-        if read is not None or path.suffix.lower() in _EXCEL:
-            with path.open("rb"):  # one report of what is missing or forbidden, whatever the format
-                pass
-            return _from_excel(path, findings) if read is None else read(path)
+        with path.open("rb"):  # one report of what is missing or forbidden, whatever the format
+            pass
+        ending = path.suffix.lower()
+        if ending in _EXCEL:
+            return _from_excel(path, findings, sheet)
+        if ending in _CONTAINERS:
+            return _CONTAINERS[ending](path)
         content = unpacked(path)
     except FileNotFoundError:
         raise TableError(f"{path}: there is no such file: check the path") from None
@@ -213,6 +215,14 @@ def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source:
             f"{path}: it cannot be read ({reason}): check the path and its permissions"
         ) from None
     return _from_text(path.name, _decoded(path.name, content, encoding, findings), findings)
+
+
+def _book_and_sheet(path: Path) -> tuple[Path, str | None]:
+    """A workbook and its sheet, of ``book.xlsx#sheet``; any other file, and None."""
+    book, mark, sheet = path.name.partition("#")
+    if mark and not path.exists() and book.lower().endswith(_EXCEL):
+        return path.with_name(book), sheet
+    return path, None
 
 
 def unpacked(path: Path) -> bytes:
@@ -252,34 +262,42 @@ def _decoded(name: str, content: bytes, encoding: str | None, findings: Findings
     """The text of a file in the caller's encoding or, without one, in the one that its bytes show: UTF-8, UTF-16, Windows-1252."""
     if not content.strip():
         raise TableError(f"{name}: the file is empty: give a table with a header line and one row per entry")
-    if encoding is None and content[:4] in _NOT_TEXT:
-        raise TableError(f"{name}: {_NOT_TEXT[content[:4]]}")
-    if encoding is None:
-        encoding = _utf16(content)
-    if encoding is None and b"\x00" in content[:4096]:
-        raise TableError(
-            f"{name}: this is not a text table: give CSV, or Excel, Parquet or NetCDF with that ending (.xlsx, .parquet, .nc)"
-        )
+    known = _shown_encoding(name, content) if encoding is None else encoding
     try:
-        return content.decode("utf-8-sig" if encoding is None else encoding)
+        return content.decode("utf-8-sig" if known is None else known)
     except UnicodeDecodeError as error:
-        text = None if encoding is not None else _windows(content)
-        if text is not None:
-            word = next(w for w in re.findall(r"\w+", text) if not w.isascii())
-            findings.note(
-                f"{name}: the file is not in UTF-8 and is read as Windows-1252 (Latin-1), for instance {word!r}; if that is wrong, "
-                "give the encoding (--encoding)"
-            )
-            return text
-        row = content.count(b"\n", 0, error.start) + 1
-        byte = content[error.start]
-        raise TableError(
-            f"{name}, row {row}: the byte 0x{byte:02x} is not {encoding or 'UTF-8'} (in Latin-1 it would be "
-            f"{bytes([byte]).decode('latin-1')!r}): save the file as UTF-8, or give the encoding (encoding='latin-1', --encoding latin-1)"
-        ) from None
+        text = _windows(content) if known is None else None
+        if text is None:
+            raise TableError(_wrong_byte(name, content, error.start, known)) from None
+        foreign = re.findall(r"\w*[^\W\x00-\x7f]\w*", text)
+        findings.note(
+            f"{name}: the file is not in UTF-8 and is read as Windows-1252 (Latin-1), for instance {foreign[0]!r}; if that is wrong, "
+            "give the encoding (--encoding)"
+        )
+        return text
     except (LookupError, UnicodeError):
         text = f"{name}: there is no encoding {encoding!r}: try utf-8, latin-1, cp1252 or utf-16"
         raise TableError(text) from None
+
+
+def _shown_encoding(name: str, content: bytes) -> str | None:
+    """UTF-16 where the bytes show it; what is no text at all is refused."""
+    if content[:4] in _NOT_TEXT:
+        raise TableError(f"{name}: {_NOT_TEXT[content[:4]]}")
+    found = _utf16(content)
+    if found is None and b"\x00" in content[:4096]:
+        raise TableError(
+            f"{name}: this is not a text table: give CSV, or Excel, Parquet or NetCDF with that ending (.xlsx, .parquet, .nc)"
+        )
+    return found
+
+
+def _wrong_byte(name: str, content: bytes, at: int, encoding: str | None) -> str:
+    row, byte = content.count(b"\n", 0, at) + 1, content[at]
+    return (
+        f"{name}, row {row}: the byte 0x{byte:02x} is not {encoding or 'UTF-8'} (in Latin-1 it would be "
+        f"{bytes([byte]).decode('latin-1')!r}): save the file as UTF-8, or give the encoding (encoding='latin-1', --encoding latin-1)"
+    )
 
 
 _NOT_TEXT = {
@@ -323,14 +341,17 @@ def _from_text(name: str, text: str, findings: Findings) -> Source:
     text, skipped, separator = _to_header(name, text, findings)
     header = text.partition("\n")[0].rstrip("\r")
     names = [part.strip().strip('"').strip() for part in header.split(separator)]
-    twice = sorted({n for n in names if n and names.count(n) > 1})
-    if twice:
-        text = f"{name}, row {skipped + 1}: the column {twice[0]!r} is there twice: rename or remove one"
-        raise TableError(text)
+    _refuse_twice(name, skipped + 1, [n for n in names if n])
     frame = _parsed(name, text, separator).fillna("")
     frame.columns = [str(c).strip() for c in frame.columns]
     rows = np.arange(skipped + 2, skipped + 2 + len(frame))
     return _filled(Source(name, frame, rows))
+
+
+def _refuse_twice(name: str, row: int, columns: Sequence[str]) -> None:
+    twice = repeated(columns)
+    if twice:
+        raise TableError(f"{name}, row {row}: the column {twice[0]!r} is there twice: rename or remove one")
 
 
 def _filled(source: Source) -> Source:
@@ -354,25 +375,21 @@ def _to_header(name: str, text: str, findings: Findings) -> tuple[str, int, str]
     while True:
         line, newline, below = text.partition("\n")
         entry = line.strip().strip('"')
-        if said is None and re.fullmatch(r"sep=(.|\\t)", entry, re.IGNORECASE):
-            said = entry[4:].replace("\\t", "\t")
-        elif newline and _entries(line) == 1 and not line.startswith("#") and _title_above(below):
-            findings.note(
-                f"{name}: {entry.strip(''.join(_SEPARATORS))!r}, above the header, is read as a title"
-            )
-        elif line.startswith("#") or (newline and not entry.strip("".join(_SEPARATORS))):
-            pass
-        else:
-            break
-        text = below
-        skipped += 1
+        stated = re.fullmatch(r"sep=(.|\\t)", entry, re.IGNORECASE)
+        if stated is not None and said is None:
+            said = stated[1].replace("\\t", "\t")
+        elif not line.startswith("#") and (not newline or entry.strip(_MARKS)):
+            if not newline or _entries(line) != 1 or not _title_above(below):
+                break
+            findings.note(f"{name}: {entry.strip(_MARKS)!r}, above the header, is read as a title")
+        text, skipped = below, skipped + 1
     plain = re.sub(r'"[^"]*"', "", line)
     return text, skipped, said or max(_SEPARATORS, key=plain.count)
 
 
 def _entries(line: str) -> int:
     """How many entries a line has, at most, under any separator."""
-    if not line.strip("".join(_SEPARATORS) + " \r"):
+    if not line.strip(_MARKS + " \r"):
         return 0
     return max(sum(bool(p.strip()) for p in line.split(s)) for s in _SEPARATORS)
 
@@ -405,6 +422,20 @@ def _parsed(name: str, text: str, separator: str) -> pd.DataFrame:
         raise TableError(text) from None
 
 
+def from_foreign(
+    path: Path, read: Callable[[], Result], what: str, remedy: str, package: str = "", extra: str = ""
+) -> Result:
+    """What a parser of another format makes of a file; a damaged file and a missing package are a `TableError`."""
+    try:
+        return parsed(read)
+    except ImportError:
+        kind = extra.capitalize()
+        text = f"{path.name}: reading {kind} needs {package}: pip install 'headcount[{extra}]', or give CSV"
+        raise TableError(text) from None
+    except DamagedFileError as error:
+        raise TableError(f"{path.name}: this is not {what} ({error}): {remedy}") from None
+
+
 def _from_parquet(path: Path) -> Source:
     import pandas as pd
 
@@ -417,14 +448,8 @@ def _from_parquet(path: Path) -> Source:
         memory.require(MEMORY_PER_ENTRY * size, path.name, remedy="split it")
         return pd.read_parquet(path)
 
-    try:
-        frame = parsed(read)
-    except ImportError:
-        text = f"{path.name}: reading Parquet needs pyarrow: pip install 'headcount[parquet]', or give CSV"
-        raise TableError(text) from None
-    except DamagedFileError as error:
-        text = f"{path.name}: this is not a Parquet file ({error}): write it again, or give CSV"
-        raise TableError(text) from None
+    again = "write it again, or give CSV"
+    frame = from_foreign(path, read, "a Parquet file", again, "pyarrow", "parquet")
     return _numbered(path.name, frame.reset_index(drop=frame.index.names == [None]))
 
 
@@ -437,43 +462,30 @@ def _from_netcdf(path: Path) -> Source:
             memory.require(MEMORY_PER_ENTRY * size, path.name, remedy="split it")
             return data.load()
 
-    try:
-        return _from_cube(path.name, parsed(read))
-    except DamagedFileError as error:
-        text = f"{path.name}: this is not a NetCDF-4 file ({error}): write it again, or give CSV"
-        raise TableError(text) from None
+    return _from_cube(path.name, from_foreign(path, read, "a NetCDF-4 file", "write it again, or give CSV"))
 
 
 def _from_excel(path: Path, findings: Findings, sheet: str | None = None) -> Source:
     """A sheet of a workbook: the named one, or the first that is not empty."""
-    try:
-        import openpyxl
-    except ImportError:
-        text = f"{path.name}: reading Excel needs openpyxl: pip install 'headcount[excel]', or save the sheet as CSV"
-        raise TableError(text) from None
 
     def read() -> dict[str, list[tuple[Any, ...]]]:
+        import openpyxl
+
         with zipfile.ZipFile(path) as packed:
             size = sum(part.file_size for part in packed.infolist())
         memory.require(MEMORY_PER_BYTE * size, path.name, remedy="split it, or give CSV or Parquet")
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # what openpyxl does not know (colours, drop-down lists) is nothing to us
+            # What openpyxl does not know (colours, drop-down lists) is nothing to us.
+            warnings.simplefilter("ignore")
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
             try:
                 return {s.title: list(s.iter_rows(values_only=True)) for s in book.worksheets}
             finally:
                 book.close()
 
-    try:
-        sheets = parsed(read)
-    except DamagedFileError as error:
-        text = (
-            f"{path.name}: this is not an Excel file of the kind .xlsx ({error}): save it again, or give CSV"
-        )
-        raise TableError(text) from None
-    full = [name for name, rows in sheets.items() if any(v is not None for row in rows for v in row)]
+    again = "save it again, or give CSV"
+    sheets = from_foreign(path, read, "an Excel file of the kind .xlsx", again, "openpyxl", "excel")
+    full = [name for name, rows in sheets.items() if any(map(_entries_in, rows))]
     chosen = next(iter(full), None) if sheet is None else sheet
     if chosen not in full:
         known = ", ".join(repr(name) for name in full) or "none"
@@ -487,20 +499,18 @@ def _from_excel(path: Path, findings: Findings, sheet: str | None = None) -> Sou
     return _from_rows(path.name, sheets[chosen])
 
 
+def _entries_in(row: tuple[Any, ...]) -> int:
+    return sum(v is not None for v in row)
+
+
 def _from_rows(name: str, rows: Sequence[tuple[Any, ...]]) -> Source:
     """The rows of a sheet: the header is the first with two entries or more, or the first with any."""
     import pandas as pd
 
-    entries = [sum(v is not None for v in row) for row in rows]
-    top = next(
-        (k for k, count in enumerate(entries) if count > 1), next(k for k, c in enumerate(entries) if c)
-    )
+    entries = list(map(_entries_in, rows))
+    top = next(k for least in (2, 1) for k, count in enumerate(entries) if count >= least)
     names = [label_text(v) or f"Unnamed: {k}" for k, v in enumerate(rows[top])]
-    twice = [v for v in names if names.count(v) > 1]
-    if twice:
-        raise TableError(
-            f"{name}, row {top + 1}: the column {twice[0]!r} is there twice: rename or remove one"
-        )
+    _refuse_twice(name, top + 1, names)
     frame = pd.DataFrame(list(rows[top + 1 :]), columns=names, dtype=object)
     return _filled(Source(name, frame, np.arange(top + 2, top + 2 + len(frame))))
 

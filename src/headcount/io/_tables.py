@@ -421,27 +421,19 @@ def noise_parameters(
 ) -> dict[str, Any]:
     """``{parameter: number, or the column of it}``, from options or from the columns of a file, never both."""
     options = {k: v for k, v in (given or {}).items() if v is not None}
-    chosen, unused = {**columns, **options}, sorted(set(columns) - set(kind.takes))
+    unused = sorted(set(columns) - set(kind.takes))
     if unused:
         findings.note(f"{file}: the column {unused[0]!r} is not used by {kind.name} noise")
-    for parameter in dict.fromkeys((*options, *kind.takes)):
-        if parameter not in kind.takes:
-            takes = ", ".join(kind.takes) or "nothing"
-            text = f"{kind.name} noise takes no {parameter} (it takes {takes}): leave it out"
-        elif parameter in options and parameter in columns:
-            text = f"{parameter} is given by an option and by a column of {file}: keep one"
-        elif parameter not in chosen and parameter in kind.needed:
-            text = (
-                f"{kind.name} noise needs {parameter}: give it ({parameter}=…, --{parameter} …) or a column {parameter} beside the "
-                "counts"
-            )
-        else:
-            continue
+    takes = ", ".join(kind.takes) or "nothing"
+    for p in sorted(options.keys() - set(kind.takes)):
+        findings.problem("noise", f"{kind.name} noise takes no {p} (it takes {takes}): leave it out")
+    for p in sorted(options.keys() & columns.keys() & set(kind.takes)):
+        findings.problem("noise", f"{p} is given by an option and by a column of {file}: keep one")
+    for p in sorted(set(kind.needed) - options.keys() - columns.keys()):
+        text = f"{kind.name} noise needs {p}: give it ({p}=…, --{p} …) or a column {p} beside the counts"
         findings.problem("noise", text)
-    used = {parameter: chosen[parameter] for parameter in kind.takes if parameter in chosen}
-    for parameter, value in used.items():
-        _check_size(parameter, value, findings)
-    return used
+    chosen = {**columns, **options}
+    return {p: _checked_size(p, chosen[p], findings) for p in kind.takes if p in chosen}
 
 
 def table_parameters(
@@ -457,7 +449,7 @@ def table_parameters(
     return noise_parameters(kind, given, columns, file, findings)
 
 
-def _check_size(parameter: str, value: Any, findings: Findings) -> None:
+def _checked_size(parameter: str, value: Any, findings: Findings) -> Any:
     """A background is ≥ 0, every other parameter of a noise above 0; an empty entry of a column is read elsewhere."""
     numbers = np.atleast_1d(np.asarray(value, dtype=float))
     low = numbers < 0 if parameter == "background" else numbers <= 0
@@ -467,6 +459,7 @@ def _check_size(parameter: str, value: Any, findings: Findings) -> None:
         findings.problem(
             "noise", f"{parameter} must be a finite number {least}", values=numbers[wrong].tolist()
         )
+    return value
 
 
 def expected(counts: Any, parameters: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
 DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?)?$")
-_COMPACT = re.compile(r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$")
+_COMPACT = re.compile(r"^((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$")
 _GAPS = (
     "add rows with an empty count for times at which nobody looked, or say that they are successive steps all the same "
     "(uneven=True, --uneven)"
@@ -46,18 +46,24 @@ def time_texts(texts: Sequence[str], source: Source) -> list[str]:
     given = list(filter(None, texts))
     if given and all(map(_COMPACT.match, given)):
         source.findings.note(f"{source.name}: times such as {given[0]} are read as dates, year, month, day")
-        return [f"{t[:4]}-{t[4:6]}-{t[6:]}" if t else t for t in texts]
+        return [_COMPACT.sub(r"\1-\2-\3", t) for t in texts]
     if all(map(DECIMAL.match, given)):
         return texts
-    dates = {t: date for t in given if (date := parse_date(t)) is not None}
-    if all(t in dates for t in given):
+    read = {t: parse_date(t) for t in given}
+    dates = {t: date for t, date in read.items() if date is not None}
+    if len(dates) == len(read):
         return _date_texts(dates, texts, source)
-    if any(date.pair is not None for date in dates.values()):
+    if _pairs(dates):
         text = (
             "not all times are dates, so that day and month cannot be told apart: write dates as 2024-05-31"
         )
-        source.problem(text, values=[t for t in given if t not in dates])
+        source.problem(text, values=[t for t in read if t not in dates])
     return texts
+
+
+def _pairs(dates: Mapping[str, WrittenDate]) -> dict[str, tuple[int, int]]:
+    """The two numbers of which one is the day and one the month, of the dates that do not say which."""
+    return {t: date.pair for t, date in dates.items() if date.pair is not None}
 
 
 def _without_zeros(text: str) -> str:
@@ -84,21 +90,20 @@ def _date_texts(dates: Mapping[str, WrittenDate], texts: Sequence[str], source: 
 
 def _day_first(dates: Mapping[str, WrittenDate], source: Source) -> bool:
     """Whether the day comes before the month, from all dates of a column: a number above 12 is a day."""
-    pairs = {t: date.pair for t, date in dates.items() if date.pair is not None}
-    days, months = ([t for t, pair in pairs.items() if pair[k] > 12] for k in (0, 1))
-    if not pairs:
-        return True
-    if days and months:
-        text = f"day and month cannot be told apart: {days[0]!r} has the day first, {months[0]!r} the month: write dates as 2024-05-31"
+    pairs = _pairs(dates)
+    day, month = (next((t for t, pair in pairs.items() if pair[k] > 12), None) for k in (0, 1))
+    if day and month:
+        text = f"day and month cannot be told apart: {day!r} has the day first, {month!r} the month: write dates as 2024-05-31"
         source.problem(text)
         return True
-    if source.dates is not None:
-        return source.dates == "day-first"
-    if days or months:
-        first, example = ("day", days[0]) if days else ("month", months[0])
-        source.findings.note(f"{source.name}: dates have the {first} first, as {example!r} shows")
-        return bool(days)
-    return _undecided(dates, pairs, source)
+    if source.dates is not None or not pairs:
+        return source.dates != "month-first"
+    example = day or month
+    if example is None:
+        return _undecided(dates, pairs, source)
+    first = "day" if example == day else "month"
+    source.findings.note(f"{source.name}: dates have the {first} first, as {example!r} shows")
+    return example == day
 
 
 def _undecided(dates: Mapping[str, WrittenDate], pairs: Iterable[str], source: Source) -> bool:
