@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-
-    from headcount.individual import MarkovChain
 
 _SEED = 1
 """The example tables are simulated: the same in every folder."""
@@ -30,99 +29,99 @@ class Field:
     columns: Sequence[tuple[str, str]]
 
 
-def _chain(
-    cells: Mapping[str, tuple[float, float]],
+def _simulated(
+    cells: Mapping[str, tuple[float, float] | None],
     matrix: Sequence[Sequence[float]],
     initial: Sequence[float],
     times: Sequence[str],
-) -> MarkovChain:
-    from headcount.individual import MarkovChain
-
-    return MarkovChain(np.array(initial), np.array(matrix), times=times, cells=list(cells))
-
-
-def _chain_tables(
-    chain: MarkovChain,
-    cells: Mapping[str, tuple[float, float]],
     population: int,
-    observe: Any,
+    noise: str,
+    parameter: float,
     unseen: Sequence[int],
 ) -> dict[str, pd.DataFrame]:
-    """``counts.csv``, ``transitions.csv`` and ``cells.csv`` of a simulated population; some counts are left empty."""
+    """``counts.csv``, ``transitions.csv`` and, with places, ``cells.csv`` of a simulated population; some counts are left empty."""
     import pandas as pd
 
     from headcount import simulate
+    from headcount.individual import MarkovChain
     from headcount.io._world import world_tables
 
+    chain = MarkovChain(np.array(initial), np.array(matrix), times=times, cells=list(cells))
+    observe = getattr(simulate, noise)(parameter)
     made = world_tables(simulate.population(chain, population, observe=observe, rng=_SEED))
-    counts = made["counts.csv"].astype({"count": object})
+    counts = made["counts.csv"].round({"count": 0}).astype({"count": int}).astype({"count": object})
     counts.loc[list(unseen), "count"] = ""
-    places = pd.DataFrame(
-        {"cell": list(cells), "lon": [p[0] for p in cells.values()], "lat": [p[1] for p in cells.values()]}
-    )
-    return {"counts.csv": counts, "transitions.csv": made["transitions.csv"], "cells.csv": places}
+    tables = {"counts.csv": counts, "transitions.csv": made["transitions.csv"]}
+    places = [place for place in cells.values() if place is not None]
+    if places:
+        tables["cells.csv"] = pd.DataFrame({"cell": list(cells)}).assign(
+            lon=[lon for lon, _ in places], lat=[lat for _, lat in places]
+        )
+    return tables
 
 
-_SITES = {
-    "Doñana": (-6.4, 37.0),
-    "Arcachon": (-1.1, 44.7),
-    "Camargue": (4.6, 43.5),
-    "Wadden Sea": (8.4, 53.9),
-    "Öland": (16.7, 56.7),
-    "Matsalu": (23.8, 58.8),
-}
+def _days(first: str, count: int, step: int = 1) -> list[str]:
+    return [str(np.datetime64(first) + step * k) for k in range(count)]
 
 
-def _birds() -> dict[str, pd.DataFrame]:
-    from headcount import simulate
-
-    matrix = [
+_birds = partial(
+    _simulated,
+    cells={
+        "Doñana": (-6.4, 37.0),
+        "Arcachon": (-1.1, 44.7),
+        "Camargue": (4.6, 43.5),
+        "Wadden Sea": (8.4, 53.9),
+        "Öland": (16.7, 56.7),
+        "Matsalu": (23.8, 58.8),
+    },
+    matrix=[
         [0.6, 0.25, 0.15, 0, 0, 0],
         [0.02, 0.55, 0.08, 0.35, 0, 0],
         [0, 0.1, 0.5, 0.3, 0.1, 0],
         [0, 0, 0, 0.6, 0.3, 0.1],
         [0, 0, 0, 0.05, 0.6, 0.35],
         [0, 0, 0, 0, 0.05, 0.95],
-    ]
-    weeks = [str(np.datetime64("2024-03-03") + 7 * k) for k in range(10)]
-    chain = _chain(_SITES, matrix, [0.7, 0.1, 0.2, 0, 0, 0], weeks)
-    return _chain_tables(chain, _SITES, 1200, simulate.poisson(0.5), unseen=(8, 27, 28))
-
-
-_ZONES = {
-    "Harbour": (4.48, 51.90),
-    "Centre": (4.47, 51.92),
-    "University": (4.52, 51.92),
-    "Suburb": (4.55, 51.95),
-}
-
-
-def _zones() -> dict[str, pd.DataFrame]:
-    from headcount import simulate
-
-    matrix = [[0.7, 0.2, 0.05, 0.05], [0.1, 0.7, 0.1, 0.1], [0.05, 0.15, 0.7, 0.1], [0.05, 0.25, 0.15, 0.55]]
-    hours = [f"2024-05-06T{hour:02}:00:00" for hour in range(6, 16)]
-    chain = _chain(_ZONES, matrix, [0.15, 0.15, 0.1, 0.6], hours)
-    return _chain_tables(chain, _ZONES, 8000, simulate.binomial(0.3), unseen=(5,))
-
-
-def _wards() -> dict[str, pd.DataFrame]:
-    from headcount import simulate
-
-    wards = ("Emergency", "General", "Intensive", "Rehabilitation", "Home")
-    matrix = [
+    ],
+    initial=[0.7, 0.1, 0.2, 0, 0, 0],
+    times=_days("2024-03-03", 10, step=7),
+    population=1200,
+    noise="poisson",
+    parameter=0.5,
+    unseen=(8, 27, 28),
+)
+_zones = partial(
+    _simulated,
+    cells={
+        "Harbour": (4.48, 51.90),
+        "Centre": (4.47, 51.92),
+        "University": (4.52, 51.92),
+        "Suburb": (4.55, 51.95),
+    },
+    matrix=[[0.7, 0.2, 0.05, 0.05], [0.1, 0.7, 0.1, 0.1], [0.05, 0.15, 0.7, 0.1], [0.05, 0.25, 0.15, 0.55]],
+    initial=[0.15, 0.15, 0.1, 0.6],
+    times=[f"2024-05-06T{hour:02}:00:00" for hour in range(6, 16)],
+    population=8000,
+    noise="binomial",
+    parameter=0.3,
+    unseen=(5,),
+)
+_wards = partial(
+    _simulated,
+    cells=dict.fromkeys(("Emergency", "General", "Intensive", "Rehabilitation", "Home")),
+    matrix=[
         [0.3, 0.4, 0.1, 0, 0.2],
         [0, 0.7, 0.05, 0.1, 0.15],
         [0, 0.3, 0.65, 0.05, 0],
         [0, 0.02, 0, 0.78, 0.2],
         [0.02, 0, 0, 0, 0.98],
-    ]
-    days = [str(np.datetime64("2024-01-01") + k) for k in range(12)]
-    chain = _chain(dict.fromkeys(wards, (0.0, 0.0)), matrix, [0.5, 0.3, 0.1, 0.05, 0.05], days)
-    made = _chain_tables(chain, dict.fromkeys(wards, (0.0, 0.0)), 400, simulate.gaussian(3.0), unseen=(17,))
-    made["counts.csv"]["count"] = [v if v == "" else round(float(v)) for v in made["counts.csv"]["count"]]
-    del made["cells.csv"]
-    return made
+    ],
+    initial=[0.5, 0.3, 0.1, 0.05, 0.05],
+    times=_days("2024-01-01", 12),
+    population=400,
+    noise="gaussian",
+    parameter=3.0,
+    unseen=(17,),
+)
 
 
 _TOWN = """network town {

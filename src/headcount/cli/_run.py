@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headcount.engines import Engine
     from headcount.engines._plan import Plan
     from headcount.io import Case, Result
+    from headcount.learn import Fit
     from headcount.observe import Problem
     from headcount.posterior import Posterior
 
@@ -116,17 +117,11 @@ def run_fit(
     for key, one in cases.items():
         folders[key].check_files(one, fitted=True)
         refuse_too_large(planned(one.problem, options)[1])
-    engine = named_engine(options)
     begin, said = _fit_start(start, options, case)
-    families = [
-        LogisticChain(one.features, names=one.feature_names, mask=one.mask, ridge=ridge)
-        for one in cases.values()
-    ]
-    problems = [one.problem for one in cases.values()]
     made = fit(
-        families,
-        problems,
-        engine,
+        [LogisticChain(c.features, names=c.feature_names, mask=c.mask, ridge=ridge) for c in cases.values()],
+        [c.problem for c in cases.values()],
+        named_engine(options),
         method=method,  # type: ignore[arg-type]
         start=begin,
         rng=options.seed,
@@ -134,8 +129,16 @@ def run_fit(
         client=options.cluster,
         workers=options.workers,
     )
-    table = made.table(level=output.level).rename(columns={"parameter": "feature", "estimate": "weight"})
-    table = table[table["feature"].isin(case.feature_names)].assign(level=output.level)
+    _write_fit(made, cases, folders, said, output.level)
+
+
+def _write_fit(
+    made: Fit, cases: Mapping[str, Case], folders: Mapping[str, Output], said: Sequence[str], level: float
+) -> None:
+    """Show the weights; write and show the posterior of every sequence."""
+    table = made.table(level=level).rename(columns={"parameter": "feature", "estimate": "weight"})
+    names = next(iter(cases.values())).feature_names
+    table = table[table["feature"].isin(names)].assign(level=level)
     facts = {
         "status": made.status.value,
         "method": made.method,
@@ -143,7 +146,7 @@ def run_fit(
         "seconds": round(made.seconds, 3),
         "evidence": None if made.evidence != made.evidence else float(made.evidence),
     }
-    show_weights(made, table, output.level)
+    show_weights(made, table, level)
     for posterior, (key, one) in zip(made.posteriors, cases.items(), strict=True):
         if key:
             say((f"sequence {key}", "bold"))

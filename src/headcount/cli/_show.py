@@ -12,14 +12,14 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from headcount.memory import TooLargeError, limited, readable_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -54,18 +54,7 @@ _MEANING = {
 
 BAD_INPUT, TOO_LARGE, NOT_CONVERGED, INTERRUPTED = 2, 3, 4, 130
 _ASCII = str.maketrans(
-    {
-        "…": "...",
-        "•": "*",
-        "−": "-",
-        "–": "-",
-        "≥": ">=",
-        "≤": "<=",
-        "²": "^2",
-        "½": "1/2",
-        "±": "+-",
-        "→": "->",
-    }
+    dict(zip("…•−–≥≤²½±→", ("...", "*", "-", "-", ">=", "<=", "^2", "1/2", "+-", "->"), strict=True))
 )
 """Our own words on a terminal that has no other characters; labels keep theirs as escapes."""
 _SHOWN = 50
@@ -171,23 +160,30 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
     except typer.Exit as ended:
         code = ended.exit_code
         raise
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-        _refuse(f"Interrupted; {_outcome()}.", code)
-    except MemoryError:
-        code = TOO_LARGE
-        _refuse(f"The machine has no more memory to give: see headcount plan; {_outcome()}.", code)
-    except TooLargeError as error:
-        code = TOO_LARGE
-        _refuse(f"{error}; {_outcome()}.", code)
-    except OSError as error:
-        _refuse(f"{error.filename or 'The system'}: {error.strerror or error}; {_outcome()}.", code)
-    except ValueError as error:
-        code = BAD_INPUT
-        _list_problems(getattr(error, "problems", None) or (str(error),))
+    except (KeyboardInterrupt, MemoryError, OSError, ValueError) as error:
+        code, text = _report(error)
+        if text is None:
+            _list_problems(getattr(error, "problems", None) or (str(error),))
+        else:
+            tell(problems=[f"{text}; {_outcome()}."])
+            say((f"{text}; {_outcome()}.", "bold red"), error=True)
         raise typer.Exit(code) from None
     finally:
         _end(code)
+
+
+def _report(error: BaseException) -> tuple[int, str | None]:
+    """The exit code of an error, and what it says in one line; None where it lists problems."""
+    match error:
+        case KeyboardInterrupt():
+            return INTERRUPTED, "Interrupted"
+        case MemoryError():
+            return TOO_LARGE, "The machine has no more memory to give: see headcount plan"
+        case TooLargeError():
+            return TOO_LARGE, str(error)
+        case OSError():
+            return 1, f"{error.filename or 'The system'}: {error.strerror or error}"
+    return BAD_INPUT, None
 
 
 def _list_problems(problems: Sequence[str]) -> None:
@@ -198,12 +194,6 @@ def _list_problems(problems: Sequence[str]) -> None:
         say((" • ", "red"), problem, error=True)
     if count > _SHOWN:
         say(f"   and {count - _SHOWN} more", error=True)
-
-
-def _refuse(text: str, code: int) -> NoReturn:
-    tell(problems=[text])
-    say((text, "bold red"), error=True)
-    raise typer.Exit(code) from None
 
 
 def _outcome() -> str:
@@ -247,10 +237,8 @@ def show_posterior(result: Result) -> None:
     first, second = ("times", "cells") if result.is_chain else ("variables", "states")
     seen = int(result.nodes["observed"].notna().sum())
     noise = ", ".join(a["observations"])
-    say(
-        f"{len(result.times)} {first}, {len(result.cells)} {second}, {seen} counts ({noise}), population {result.population_text}"
-        + ("" if a["log_evidence"] is None else f", log evidence {float(a['log_evidence']):.6g}")
-    )
+    counted = f"{len(result.times)} {first}, {len(result.cells)} {second}, {seen} counts ({noise})"
+    say(f"{counted}, population {result.population_text}{_evidence(a)}")
     check = a.get("fit_check", {})
     fits = check.get("agrees") is not False
     if "verdict" in check:
@@ -260,23 +248,24 @@ def show_posterior(result: Result) -> None:
         say(
             f"{share:.0%} of the counts' intervals rest on enough individuals to be trusted (column reliable)"
         )
-    if result.is_chain and len(result.flows):
+    if not result.is_chain:
+        _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level)
+    elif len(result.flows):
         moved = result.flows[result.flows["origin"] != result.flows["dest"]]
         _show_largest(moved.nlargest(5, "mean"), result.level)
-    elif not result.is_chain:
-        _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level)
+
+
+def _evidence(attributes: Mapping[str, Any]) -> str:
+    found = attributes["log_evidence"]
+    return "" if found is None else f", log evidence {float(found):.6g}"
 
 
 def show_sequences(found: Many, folder: Path) -> None:
     """One line per sequence: how it went, the evidence, and whether the model fits it."""
     for key, result in found.items():
         a = result.attributes
-        evidence = "" if a["log_evidence"] is None else f", log evidence {float(a['log_evidence']):.6g}"
-        say(
-            (f"{key}  ", "bold"),
-            (a["status"], "green"),
-            f"  {a['engine']}{evidence}. {a['fit_check']['verdict']}",
-        )
+        told = f"  {a['engine']}{_evidence(a)}. {a['fit_check']['verdict']}"
+        say((f"{key}  ", "bold"), (a["status"], "green"), told)
     for key, why in found.failures.items():
         say((f"{key}  ", "bold"), (why, "red"))
     say()
@@ -309,15 +298,8 @@ def show_weights(made: Fit, table: pd.DataFrame, level: float) -> None:
         (made.status.value, f"bold {'green' if made.status.good else 'red'}"),
         f"  fit by {made.method} with {made.engine}, {made.e_steps} E-steps, {made.seconds:.2g} s, log evidence {made.evidence:.6g}",
     )
-    rows = [
-        [
-            str(row["feature"]),
-            f"{row['weight']:.4f}",
-            f"{row['standard_error']:.4f}",
-            f"{row['lower']:.3f} … {row['upper']:.3f}",
-        ]
-        for row in table.to_dict("records")
-    ]
+    form = "{feature}|{weight:.4f}|{standard_error:.4f}|{lower:.3f} … {upper:.3f}"
+    rows = [form.format(**row).rsplit("|", 3) for row in table.to_dict("records")]
     header = ["feature", "weight", "standard error", "interval"]
     show_table(f"weights, with {level:.0%} intervals", header, 1, rows)
     say()
@@ -356,14 +338,8 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
     folder = files[0].parent
     tell(folder=str(folder), files=[path.name for path in files])
     say(f"\nwritten to {folder}")
-    rows = [
-        [
-            f"  {path.name}",
-            readable_bytes(path.stat().st_size),
-            _MEANING.get(path.name, _MEANING.get(path.stem, "")),
-        ]
-        for path in files
-    ]
+    meaning = {path: _MEANING.get(path.name, _MEANING.get(path.stem, "")) for path in files}
+    rows = [[f"  {path.name}", readable_bytes(path.stat().st_size), meaning[path]] for path in files]
     show_table(None, [], 3, rows)
     older = left_over(folder)
     if older:
@@ -383,26 +359,18 @@ def wrote(folder: Path) -> None:
 def show_plan(plan: Plan, limit: int, free: int | None) -> None:
     """Engine, memory and time before anything runs."""
     seconds = None if plan.seconds != plan.seconds else plan.seconds
-    tell(
-        engine=plan.engine,
-        reason=plan.reason,
-        memory=plan.memory,
-        writing=plan.writing,
-        limit=limit,
-        seconds=seconds,
-    )
-    rows = [
-        ["engine", plan.engine],
-        ["why", plan.reason],
-        [
-            "memory",
-            f"about {readable_bytes(plan.memory)} to infer, {readable_bytes(plan.writing)} to write with all flows",
-        ],
-        ["limit", readable_bytes(limit)],
-        ["free", "unknown" if free is None else readable_bytes(free)],
-        ["time", "no estimate" if plan.seconds != plan.seconds else f"about {_duration(plan.seconds)}"],
-    ]
-    show_table(None, [], 2, rows)
+    told = {name: getattr(plan, name) for name in ("engine", "reason", "memory", "writing")}
+    tell(**told, limit=limit, seconds=seconds)
+    writing = f"{readable_bytes(plan.writing)} to write with all flows"
+    rows = {
+        "engine": plan.engine,
+        "why": plan.reason,
+        "memory": f"about {readable_bytes(plan.memory)} to infer, {writing}",
+        "limit": readable_bytes(limit),
+        "free": "unknown" if free is None else readable_bytes(free),
+        "time": "no estimate" if seconds is None else f"about {_duration(seconds)}",
+    }
+    show_table(None, [], 2, list(rows.items()))
 
 
 def _duration(seconds: float) -> str:
