@@ -55,17 +55,7 @@ def places_of(table: Any, cells: Sequence[Hashable], what: str = "places") -> Po
     """
     geographic = False
     if is_frame(table):
-        frame = table if "cell" in table.columns else table.reset_index()
-        names = next((pair for pair in COORDINATES if set(pair) <= set(frame.columns)), None)
-        if names is None or "cell" not in frame.columns:
-            raise ModelError(
-                f"{what} has the columns {shown(table.columns)}: it needs cell and x, y (or lon, lat)"
-            )
-        geographic = names == ("lon", "lat")
-        found = {
-            plain(cell): (x, y)
-            for cell, x, y in zip(frame["cell"], frame[names[0]], frame[names[1]], strict=True)
-        }
+        found, geographic = _from_frame(table, what)
     elif isinstance(table, Mapping):
         found = {plain(cell): tuple(point) for cell, point in table.items()}
     else:
@@ -77,3 +67,15 @@ def places_of(table: Any, cells: Sequence[Hashable], what: str = "places") -> Po
     wrong = np.flatnonzero(~np.isfinite(points).all(axis=1))
     raise_all([f"{what} has no finite place for the cell {cells[k]!r}" for k in wrong[:5]])
     return Points(points, geographic)
+
+
+def _from_frame(table: Any, what: str) -> tuple[dict[Hashable, tuple[Any, ...]], bool]:
+    """The places in a frame, and whether they are degrees."""
+    frame = table if "cell" in table.columns else table.reset_index()
+    names = next((pair for pair in COORDINATES if set(pair) <= set(frame.columns)), None)
+    if names is None or "cell" not in frame.columns:
+        raise ModelError(
+            f"{what} has the columns {shown(table.columns)}: it needs cell and x, y (or lon, lat)"
+        )
+    points = zip(frame["cell"], frame[names[0]], frame[names[1]], strict=True)
+    return {plain(cell): (x, y) for cell, x, y in points}, names == ("lon", "lat")

@@ -218,7 +218,7 @@ def test_classes_are_told_apart_without_red_or_green(eye: str) -> None:
     """The colours that carry meaning stay at least 0.15 apart (linear RGB) for colour-blind eyes."""
     from matplotlib.colors import to_rgb
 
-    from headcount.plot._flows import CERTAINTY
+    from headcount.plot._maps import CERTAINTY
 
     seen = [np.array(LESS[eye]) @ np.array(to_rgb(colour)) ** 2.2 for colour, _ in CERTAINTY.values()]
     gaps = [np.linalg.norm(a - b) for k, a in enumerate(seen) for b in seen[k + 1 :]]

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+from headcount.labels import meant
+from headcount.posterior import Posterior
+from headcount.posterior._result import Result
+from headcount.posterior._stored import StoredPosterior
 
+if TYPE_CHECKING:
     import pandas as pd
+
+    from headcount.plot._picture import Picture
+
+Drawn = Callable[..., "Picture"]
 
 
 def require(frame: pd.DataFrame, columns: Iterable[str], *, name: str) -> None:
@@ -102,3 +112,34 @@ def count_text(value: float) -> str:
         return "< 0.01" if value > 0 else "> −0.01"
     digits = 0 if float(value).is_integer() else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{digits}f}".replace(",", "\u2009").replace("-", "−")
+
+
+def result_of(source: Any) -> Result | None:
+    """The tables behind a posterior or a result; None for a frame."""
+    if isinstance(source, Posterior):
+        return Result.of(source)
+    if isinstance(source, StoredPosterior):
+        return source.result
+    return source if isinstance(source, Result) else None
+
+
+def takes_results(*parts: str) -> Callable[[Drawn], Drawn]:
+    """Let the first argument of a picture also be a Posterior or a Result, in place of the frames named by ``parts``."""
+
+    def decorate(draw: Drawn) -> Drawn:
+        options = inspect.signature(draw).parameters
+
+        @wraps(draw)
+        def drawn(*frames: Any, **given: Any) -> Picture:
+            result = result_of(frames[0]) if frames else None
+            if result is None:
+                return draw(*frames, **given)
+            if "geographic" in options and given.get("geographic") is None:
+                given["geographic"] = result.geographic
+            if given.get("time") is not None:
+                given["time"] = meant(given["time"], result.times)
+            return draw(*(getattr(result, part) for part in parts), *frames[1:], **given)
+
+        return drawn
+
+    return decorate

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.collections import EllipseCollection
 
     from headcount._types import Array
+    from headcount.plot._world import Meridian
 
 LAND, COAST, BORDER = "#efefec", "#c4c4c0", "#ffffff"
 GRATICULE = "#dfe5ea"
@@ -116,14 +117,19 @@ def _draw_ground(axes: Axes, projection: Projection, points: Array) -> None:
     axes.add_collection(
         LineCollection([m.line for m in lines], colors=GRATICULE, linewidths=0.4, zorder=0.15)
     )
-    for axis, side, is_longitude in ((0, y0, True), (1, x0, False)):
-        meets = [(_meeting(m.line, 1 - axis, side), m.name) for m in lines if m.is_longitude == is_longitude]
-        low, high = ((x0, x1), (y0, y1))[axis]
-        kept = [(at, name) for at, name in meets if at is not None and low <= at <= high]
-        step = max(1, -(-len(kept) // 4))
-        ticks = (axes.set_xticks, axes.set_yticks)[axis]
-        ticks([at for at, _ in kept[::step]], [name for _, name in kept[::step]])
+    axes.set_xticks(*_degree_ticks([m for m in lines if m.is_longitude], 1, y0, (x0, x1)))
+    axes.set_yticks(*_degree_ticks([m for m in lines if not m.is_longitude], 0, x0, (y0, y1)))
     axes.tick_params(length=2)
+
+
+def _degree_ticks(
+    lines: Sequence[Meridian], axis: int, side: float, ends: tuple[float, float]
+) -> tuple[list[float], list[str]]:
+    """At most four places at which lines of equal degree meet a side of the map, and their names."""
+    meets = [(_meeting(m.line, axis, side), m.name) for m in lines]
+    kept = [(at, name) for at, name in meets if at is not None and ends[0] <= at <= ends[1]]
+    kept = kept[:: max(1, -(-len(kept) // 4))]
+    return [at for at, _ in kept], [name for _, name in kept]
 
 
 def _meeting(line: Array, axis: int, side: float) -> float | None:

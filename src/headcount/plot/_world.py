@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headcount._types import Array
 
 EARTH = 6371.0
@@ -98,12 +100,10 @@ def ground(projection: Projection, box: Box, *, detail: float) -> Ground:
     if min(box[2] - box[0], box[3] - box[1]) < SMALLEST_WITH_COAST:
         return Ground([], [])
     rings, lines = _world()
-    land = [
-        shape for ring in rings for shape in (_whole if projection.whole else _cap)(ring, projection, box)
-    ]
-    borders = [part for line in lines for part in _inside(projection(line), box, projection.whole)]
-    thin = [_thinned(shape, detail) for shape in land], [_thinned(line, detail) for line in borders]
-    return Ground([s for s in thin[0] if len(s) > 2], [s for s in thin[1] if len(s) > 1])
+    cut = _whole if projection.whole else _cap
+    land = (shape for ring in rings for shape in cut(ring, projection, box))
+    borders = (part for line in lines for part in _inside(projection(line), box, projection.whole))
+    return Ground(_thinned(land, detail, least=3), _thinned(borders, detail, least=2))
 
 
 @functools.cache
@@ -133,13 +133,9 @@ def _cap(ring: Array, projection: Projection, box: Box) -> list[Array]:
     low, high = flat.min(axis=0), flat.max(axis=0)
     if high[0] < box[0] or low[0] > box[2] or high[1] < box[1] or low[1] > box[3]:
         return []
-    east = np.degrees(np.unwrap(np.radians(ring[:, 0])))
-    around = east[-1] + _turn(ring[0, 0] - ring[-1, 0]) - east[0]
-    degrees = np.stack([east, ring[:, 1]], axis=1)
-    if abs(around) > 180:
-        degrees = _by_the_pole(degrees, around)
     shapes = [_clipped(flat, box)]
     if bool((np.hypot(*flat.T) > BEYOND).any()):
+        degrees = _unwrapped(ring, 0.0)
         have = _winding(flat, (0.0, 0.0))
         want = sum(_winding(degrees, (projection.lon + turn, projection.lat)) for turn in (-360, 0, 360))
         if have != want:
@@ -150,11 +146,7 @@ def _cap(ring: Array, projection: Projection, box: Box) -> list[Array]:
 
 def _whole(ring: Array, projection: Projection, box: Box) -> list[Array]:
     """A ring on a map of the whole world, cut where the map ends."""
-    east = np.degrees(np.unwrap(np.radians(ring[:, 0] - projection.lon)))
-    around = east[-1] + _turn(ring[0, 0] - ring[-1, 0]) - east[0]
-    degrees = np.stack([east, ring[:, 1]], axis=1)
-    if abs(around) > 180:
-        degrees = _by_the_pole(degrees, around)
+    degrees = _unwrapped(ring, projection.lon)
     shapes = []
     edge = (-179.999, -90.0, 179.999, 90.0)
     for turn in (-720, -360, 0, 360, 720):
@@ -164,6 +156,14 @@ def _whole(ring: Array, projection: Projection, box: Box) -> list[Array]:
         if len(part):
             shapes.append(_clipped(projection(part + np.array([projection.lon, 0.0])), box))
     return [s for s in shapes if len(s)]
+
+
+def _unwrapped(ring: Array, origin: float) -> Array:
+    """Degrees east of an origin without a jump at the date line, and degrees north; a ring around a pole reaches it."""
+    east = np.degrees(np.unwrap(np.radians(ring[:, 0] - origin)))
+    around = float(east[-1] + _turn(ring[0, 0] - ring[-1, 0]) - east[0])
+    degrees = np.stack([east, ring[:, 1]], axis=1)
+    return _by_the_pole(degrees, around) if abs(around) > 180 else degrees
 
 
 def _by_the_pole(degrees: Array, around: float) -> Array:
@@ -215,12 +215,15 @@ def _inside(line: Array, box: Box, whole: bool) -> list[Array]:
     ]
 
 
-def _thinned(line: Array, detail: float) -> Array:
-    """The line on a grid of ``detail``, every point once."""
-    grid = np.rint(line / detail)
-    new = np.ones(len(grid), bool)
-    new[1:] = (grid[1:] != grid[:-1]).any(axis=1)
-    return grid[new] * detail
+def _thinned(lines: Iterable[Array], detail: float, *, least: int) -> list[Array]:
+    """The lines on a grid of ``detail``, every point once; those with fewer than ``least`` points are left out."""
+    made = []
+    for line in lines:
+        grid = np.rint(line / detail)
+        new = np.ones(len(grid), bool)
+        new[1:] = (grid[1:] != grid[:-1]).any(axis=1)
+        made.append(grid[new] * detail)
+    return [line for line in made if len(line) >= least]
 
 
 class Meridian(NamedTuple):

@@ -283,8 +283,7 @@ def _went(result: Result) -> Rows:
     ]
     for name, table in (("counts", result.nodes), ("flows", result.flows)):
         if MC_ERROR in table and len(table):
-            wide = table[table["sd"] > 0]
-            share = float(np.sqrt(np.mean((wide[MC_ERROR] / wide["sd"]) ** 2))) if len(wide) else 0.0
+            share = _mc_share(table)
             rows.append((f"Monte-Carlo error of sds, {name}", f"{100 * share:.1f} % of an sd (rms)"))
     worst = _sum_error(result)
     if worst is not None:
@@ -296,6 +295,12 @@ def _went(result: Result) -> Rows:
     if settings:
         rows.append(("Settings", settings))
     return tuple(rows)
+
+
+def _mc_share(table: pd.DataFrame) -> float:
+    """Root mean square of the Monte-Carlo errors, as shares of the sds."""
+    wide = table[table["sd"] > 0]
+    return float(np.sqrt(np.mean((wide[MC_ERROR] / wide["sd"]) ** 2))) if len(wide) else 0.0
 
 
 def _learning(fit: Mapping[str, Any]) -> str:
