@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,23 +36,27 @@ _CENTURY_TURN = 69
 """Two-digit years from this one on are in the 1900s, as POSIX has it."""
 _NAME = r"(?P<name>[^\W\d_]{3,})\.?"
 _YEAR = r"(?P<year>\d{4}|\d{2})"
-_FORMS = tuple(
-    re.compile(
-        form
-        + r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,6}))?)?"
-        + r"\s*(?P<half>[AaPp])?(?:\.?[Mm]\.?)?)?\s*(?P<offset>Z|UTC|[+-]\d{2}(?::?\d{2})?)?$"
-    )
-    for form in (
-        r"^(?P<year>\d{4})-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?",
-        r"^(?P<year>\d{4})(?P<mark>[/.])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})",
-        rf"^(?P<first>\d{{1,2}})(?P<mark>[-/.])\s?(?P<other>\d{{1,2}})(?P=mark)\s?{_YEAR}",
-        rf"^(?P<day>\d{{1,2}})(?:\.|st|nd|rd|th)?[ -]*{_NAME}[ ,-]*{_YEAR}",
-        rf"^{_NAME} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})",
-        rf"^{_NAME}[ ,'-]*{_YEAR}",
-        rf"^(?P<year>\d{{4}})[ -]{_NAME}",
-        r"^(?P<year>\d{4})-?W(?P<week>\d{1,2})",
-    )
+_CLOCK = (
+    r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,6}))?)?"
+    r"\s*(?P<half>[AaPp])?(?:\.?[Mm]\.?)?)?\s*(?P<offset>Z|UTC|[+-]\d{2}(?::?\d{2})?)?$"
 )
+_FORMS = (
+    r"^(?P<year>\d{4})-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?",
+    r"^(?P<year>\d{4})(?P<mark>[/.])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})",
+    rf"^(?P<first>\d{{1,2}})(?P<mark>[-/.])\s?(?P<other>\d{{1,2}})(?P=mark)\s?{_YEAR}",
+    rf"^(?P<day>\d{{1,2}})(?:\.|st|nd|rd|th)?[ -]*{_NAME}[ ,-]*{_YEAR}",
+    rf"^{_NAME} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})",
+    rf"^{_NAME}[ ,'-]*{_YEAR}",
+    rf"^(?P<year>\d{{4}})[ -]{_NAME}",
+    r"^(?P<year>\d{4})-?W(?P<week>\d{1,2})",
+)
+"""How dates are written; a clock and a time zone may follow."""
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    # Compiled when the first date is read: that takes longer than importing everything else here.
+    return tuple(re.compile(form + _CLOCK) for form in _FORMS)
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def iso_text(stamp: dt.datetime) -> str:
 
 def parse_date(text: str) -> WrittenDate | None:
     """The date that a text is; None where it is none."""
-    for form in _FORMS:
+    for form in _patterns():
         match = form.match(text.strip())
         if match is not None:
             return _written({k: v for k, v in match.groupdict().items() if v is not None})

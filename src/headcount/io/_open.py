@@ -95,20 +95,15 @@ def _survival(given: Any, reader: Reader, times: list[str], cells: list[str]) ->
     number = _number(given)
     if given is None or number is not None:
         return number
-    opened_table = reader.open(given)
-    source = None if opened_table is None else reader.find(opened_table, ["cell", "probability"], ["time"])
+    source = reader.read(given, ["cell", "probability"], ["time"])
     if source is None:
         return None
-    cell, probability = read_labels(source, "cell"), read_numbers(source, "probability", required=True)
-    if "time" not in source.columns:
-        check_repeats(source, [cell], "this cell")
-        where = _where(source, {"cell": (cell, cells)})
-        made = np.full(len(cells), np.nan)
-    else:
-        time = read_labels(source, "time")
-        check_repeats(source, [time, cell], "this time and cell")
-        where = _where(source, {"time": (time, times[:-1]), "cell": (cell, cells)})
-        made = np.full((len(times) - 1, len(cells)), np.nan)
+    probability = read_numbers(source, "probability", required=True)
+    axes = {"time": times[:-1], "cell": cells} if "time" in source.columns else {"cell": cells}
+    labels = {role: read_labels(source, role) for role in axes}
+    check_repeats(source, list(labels.values()), f"this {' and '.join(axes)}")
+    where = _where(source, {role: (labels[role], known) for role, known in axes.items()})
+    made = np.full([len(known) for known in axes.values()], np.nan)
     if where is None:
         return None
     made[where] = probability
