@@ -35,7 +35,7 @@ class Solver(NamedTuple):
     """What sweeps of one run leave to one another; each run has its own."""
 
 
-def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float = AFFORDABLE) -> Kind:
+def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = None) -> Kind:
     """What a solver's ``structure`` comes to: "auto" is matrix-free where matrices cost more than is affordable and it can serve.
 
     Raises
@@ -52,7 +52,13 @@ def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float = AFFORDA
                 f'the matrix-free structure cannot serve this problem: {why}; use structure="tree" or "auto"'
             )
         return "matrix-free"
-    return "matrix-free" if why is None and tree is not None and _too_dear(tree, affordable) else "tree"
+    return (
+        "matrix-free"
+        if why is None
+        and tree is not None
+        and _too_dear(tree, AFFORDABLE if affordable is None else affordable)
+        else "tree"
+    )
 
 
 def _too_dear(tree: RootedTree, affordable: float) -> bool:

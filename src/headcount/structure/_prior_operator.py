@@ -222,10 +222,10 @@ class PriorOperator:
 
     def _run(self, work: Array, held: Array, *, keep: bool) -> Passes:
         """The passes in place: ``work`` holds v and becomes b, or f unless ``keep``."""
-        width, root = work.shape[1], self.slice(0)
-        side = self.buffer("side", width, int(self.side_at[-1]))
-        total = self.buffer("total", width, self.entries) if keep else work
         if self.compiled:
+            width, root = work.shape[1], self.slice(0)
+            side = self.buffer("side", width, int(self.side_at[-1]))
+            total = self.buffer("total", width, self.entries) if keep else work
             from headcount.structure._matrix_free_kernels import pass_down, pass_up
 
             moves = self.law.tree.moves if self.law.kernels is self.law.tree.transitions else self._moves
@@ -249,24 +249,44 @@ class PriorOperator:
                 scratch,
             )
             return Passes(work, side, total, mean, held)
-        for v in range(len(self.sizes) - 1, 0, -1):
-            own, above, matrix = self.slice(v), self.slice(int(self.parents[v])), self.law.kernels[v]
-            part = side[self.side_at[v] : self.side_at[v + 1]]
-            part[:] = matrix @ (self.columns[own, None] * work[own])
-            part *= self.rows[self.side_at[v] : self.side_at[v + 1], None]
-            self._add_seen(v, held, part, None)
-            work[above] += part
-        mean = self.mu[root] @ work[root]
-        total[root] = self.root(work[root], mean)
-        for v in range(1, len(self.sizes)):
-            own, above, matrix = self.slice(v), self.slice(int(self.parents[v])), self.law.kernels[v]
-            at = slice(int(self.side_at[v]), int(self.side_at[v + 1]))
-            np.subtract(total[above], side[at], out=side[at])
-            below = matrix.T @ ((self.rows[at] * self.mu[above])[:, None] * side[at])
-            below *= (self.columns[own] * self.over_mu[own])[:, None]
+        up, down = self._in_products(work, held)
+        total = np.concatenate(down[0])
+        if keep:
+            return Passes(np.concatenate(up[0]), np.concatenate(down[1]), total, up[1], held)
+        return Passes(total, total[:0], total, up[1], held)
+
+    def _in_products(
+        self, work: Array, held: Array
+    ) -> tuple[tuple[list[Array], Array], tuple[list[Array], list[Array]]]:
+        """The passes by matrix products: b by node and Ē; f and d by node. On a device each operation counts, not its size."""
+        up = [work[self.slice(v)] for v in range(len(self.sizes))]
+        side = [work[:0]] * len(up)
+        for v in range(len(up) - 1, 0, -1):
+            rows, columns, _, _ = self._scales[v]
+            side[v] = rows * (self.law.kernels[v] @ (columns * up[v]))
+            self._add_seen(v, held, side[v], None)
+            u = int(self.parents[v])
+            up[u] = up[u] + side[v]
+        mean = self.mu[self.slice(0)] @ up[0]
+        total = [self.root(up[0], mean), *up[1:]]
+        for v in range(1, len(up)):
+            _, _, from_above, onto = self._scales[v]
+            side[v] = total[int(self.parents[v])] - side[v]
+            below = onto * (self.law.kernels[v].T @ (from_above * side[v]))
             self._add_seen(v, held, None, below)
-            np.add(work[own], below, out=total[own])
-        return Passes(work, side, total, mean, held)
+            total[v] = up[v] + below
+        return (up, mean), (total, side)
+
+    @cached_property
+    def _scales(self) -> list[tuple[Array, ...]]:
+        """By child, as columns: r and c of P = diag(r) B diag(c), r μ of the parent's states, and c / μ of its own."""
+        found: list[tuple[Array, ...]] = []
+        for v in range(len(self.sizes)):
+            own, at = self.slice(v), slice(int(self.side_at[v]), int(self.side_at[v + 1]))
+            rows, columns = self.rows[at, None], self.columns[own, None]
+            above = self.mu[self.slice(int(self.parents[v]))] if v else self.mu[:0]
+            found.append((rows, columns, rows * above[:, None], columns * self.over_mu[own, None]))
+        return found
 
     def _add_seen(self, v: int, held: Array, above: Array | None, below: Array | None) -> None:
         """What h at the seen moves into v adds to a_v, or to f_v."""

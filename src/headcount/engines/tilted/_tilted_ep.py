@@ -13,6 +13,7 @@ For any g, :math:`p(n\mid y) \propto \mathrm{CGM}(N,\theta+g)(n)\prod\ell(y\mid 
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -48,6 +49,8 @@ MOST_WITH_GRIDS = 1_000_000
 """Observed counts up to which grids of likelihoods are kept from sweep to sweep (2.8 GB); beyond, they are made again."""
 PROJECTING_THREADS = 3
 """Threads that project counts, where there are several parts of `MOST_AT_ONCE`: each holds about 400 MB of grids."""
+THREADS_BESIDE_A_DEVICE = 8
+"""The same where a device does the rest, at most: the parts are small there."""
 MONTE_CARLO_TOLERANCE = 5e-4
 """Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
 means by .002 of an sd in the median, so more sweeps would find nothing."""
@@ -292,10 +295,13 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             return summed_site(noise, here, old, population, lattice=self.projection == "lattice")
 
         parts = range(len(centre.roles.active_noise))
-        if len(mean) <= MOST_AT_ONCE:
+        if len(parts) == 1 or (self.device == "cpu" and len(mean) <= MOST_AT_ONCE):
             yield from map(of_part, parts)
             return
-        with ThreadPoolExecutor(PROJECTING_THREADS) as pool:
+        threads = (
+            PROJECTING_THREADS if self.device == "cpu" else min(THREADS_BESIDE_A_DEVICE, os.cpu_count() or 1)
+        )
+        with ThreadPoolExecutor(threads) as pool:
             yield from pool.map(of_part, parts)
 
     def residual(self, state: EPState) -> float:
