@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.individual import RootedTree
-    from headcount.observe import Problem
+    from headcount.observe import Problem, Site
     from headcount.posterior._fit_moments import Together
 
 LEAST_NOISE = 0.25
@@ -526,17 +526,14 @@ def _all_of(parts: list[Window]) -> Window:
 def _is_exact_chain(problem: Problem) -> bool:
     """Whether all that is seen are exact whole margins of a chain, each once."""
     tree, sites = problem.model.rooted(), problem.sites
-    return (
-        bool(sites)
-        and tree is not None
-        and problem.stack is None
-        and tree.is_chain
-        and len({site.scope for site in sites}) == len(sites)
-        and all(
-            site.noise.exact and len(site.scope) == 1 and site.index is not None and len(site) == site.size
-            for site in sites
-        )
-    )
+    if not sites or tree is None or not tree.is_chain or problem.stack is not None:
+        return False
+    return len({site.scope for site in sites}) == len(sites) and all(map(_is_exact_margin, sites))
+
+
+def _is_exact_margin(site: Site) -> bool:
+    """Whether every cell of one variable is seen exactly."""
+    return site.noise.exact and len(site.scope) == 1 and site.index is not None and len(site) == site.size
 
 
 def _steps_ahead(problem: Problem) -> Found:

@@ -362,13 +362,14 @@ class Posterior:
     ) -> list[float]:
         """Quantiles of Σ w n: of the entry itself where it is one entry, else of a law on the values that the weights allow."""
         entries = [(scope, k) for scope, w in parts for k in np.flatnonzero(w)]
-        if len(entries) == 1 and sum(float(w.sum()) for _, w in parts) == 1.0:
+        weights = np.concatenate([np.zeros(0), *(w for _, w in parts)])
+        if len(entries) == 1 and weights.sum() == 1.0:
             scope, k = entries[0]
             return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
         low, high = (self._largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
         if not self.problem.size_known:
             low, high = min(low, 0.0), max(high, 0.0)
-        whole = all((w == np.rint(w)).all() for _, w in parts)
+        whole = bool((weights == np.rint(weights)).all())
         bounded = self.promises.non_negative
         return sum_quantiles(mean, variance, (low, high), probabilities, bounded=bounded, whole=whole)
 
