@@ -13,7 +13,7 @@ rate divided by the number of tests.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -260,6 +260,20 @@ def _randomised(below: Array, upto: Array, rng: np.random.Generator) -> Array:
     return np.asarray((below + inside) / (len(GRID) + 1))
 
 
+_STATISTICS: Mapping[str, Callable[[Array], float]] = {
+    "spread": lambda pit: float(np.mean(12 * (pit - 0.5) ** 2 - 1)),
+    "bias": lambda pit: float(np.mean(pit - 0.5)),
+}
+"""Of one data set's PIT: zero on average where they are uniform."""
+
+
+def _tested(values: Sequence[float]) -> dict[str, float]:
+    """The mean of independent values, its standard error, and Student's p of a mean of zero."""
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    p = 2 * float(stdtr(len(values) - 1, -abs(mean / max(error, 1e-300))))
+    return {"value": mean, "error": error, "p": p}
+
+
 def _judged(cases: Sequence[_Case], datasets: int, failed: tuple[str, ...], error_rate: float) -> Calibration:
     """Tables, tests and words."""
     import pandas as pd
@@ -272,16 +286,8 @@ def _judged(cases: Sequence[_Case], datasets: int, failed: tuple[str, ...], erro
     rows, covered = [], []
     for group in groups:
         own = [case for case in cases if case.group == group]
-        for what, values in (
-            ("spread", [float(np.mean(12 * (c.pit - 0.5) ** 2 - 1)) for c in own]),
-            ("bias", [float(np.mean(c.pit - 0.5)) for c in own]),
-        ):
-            error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
-            t = float(np.mean(values)) / max(error, 1e-300)
-            p = 2 * float(stdtr(len(values) - 1, -abs(t)))
-            rows.append(
-                {"group": group, "what": what, "value": float(np.mean(values)), "error": error, "p": p}
-            )
+        for what, statistic in _STATISTICS.items():
+            rows.append({"group": group, "what": what, **_tested([statistic(c.pit) for c in own])})
         shares = np.mean([c.covered for c in own], axis=0)
         number = sum(len(c.pit) for c in own)
         covered += [

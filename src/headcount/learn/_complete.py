@@ -118,17 +118,18 @@ def fit_complete(
 def known_tables(problem: Problem) -> CountTables | None:
     """Every table of a chain's steps where all flows are observed exactly; None where anything is hidden."""
     chain = problem.model
-    alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
-    plain = problem.size_known and alone and not (problem.tracks or problem.groups)
-    if not isinstance(chain, MarkovChain) or len(chain.times) < 2 or not plain:
+    if not isinstance(chain, MarkovChain) or len(chain.times) < 2 or not _one_known_group(problem):
         return None
-    found = {
-        site.scope: site.noise.counts.reshape(chain.size(site.scope))
-        for site in problem.sites
-        if site.noise.exact and len(site.scope) == 2 and site.index is not None and len(site) == site.size
-    }
+    whole = [s for s in problem.sites if s.noise.exact and s.index is not None and len(s) == s.size]
+    found = {s.scope: s.noise.counts.reshape(chain.size(s.scope)) for s in whole}
     pairs = list(itertools.pairwise(chain.times))
     return CountTables(chain, {p: found[p] for p in pairs}) if all(p in found for p in pairs) else None
+
+
+def _one_known_group(problem: Problem) -> bool:
+    """Whether counts are all there is: no unknown size, no groups, no tracks, nobody's company given."""
+    alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
+    return problem.size_known and alone and not (problem.tracks or problem.groups)
 
 
 def fit_known(

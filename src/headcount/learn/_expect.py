@@ -234,10 +234,8 @@ class Expectation:
     def _join(
         self, x: Array, found: Sequence[Expected], posteriors: tuple[Posterior | None, ...]
     ) -> Evaluation:
-        failure = next((one.failure for one in found if one.failure), "")
         objective = Objective(self.families, [one.statistics for one in found])
-        bad = sorted((one.status for one in found if not one.status.good), key=Status.NOT_FINITE.__ne__)
-        status = bad[0] if bad else found[0].status
+        status = _worst([one.status for one in found])
         return Evaluation(
             x=x,
             evidence=sum(one.evidence for one in found),
@@ -248,7 +246,7 @@ class Expectation:
             excess=max(one.excess for one in found),
             status=status,
             negative=sum(one.negative for one in found),
-            failure=failure,
+            failure=next((one.failure for one in found if one.failure), ""),
             posteriors=posteriors,
             tables=tuple(one.tables for one in found),
         )
@@ -278,6 +276,13 @@ class Expectation:
         kept = point.posteriors or (None,) * len(self.problems)
         tasks = self.tasks(point.x, point.starts)
         return tuple(task.infer() if p is None else p for task, p in zip(tasks, kept, strict=True))
+
+
+def _worst(found: Sequence[Status]) -> Status:
+    """The status of several runs together: numbers that are not finite are worse than any other failure."""
+    if Status.NOT_FINITE in found:
+        return Status.NOT_FINITE
+    return next((status for status in found if not status.good), found[0])
 
 
 def run_here(tasks: Sequence[EStep]) -> list[Expected]:

@@ -83,22 +83,29 @@ def features(
     >>> features(cells, "stay + log(distance)").shape
     (2, 3, 3)
     """
-    import xarray as xr
-
     table = _CellTable(_as_table(cells), adjacency)
-    sides = {"to": _names(destination, "destination"), "from": _names(origin, "origin")}
-    products = [term if isinstance(term, str) else ":".join(term) for term in interactions]
-    named = [f"{name}_{side}" for side, names in sides.items() for name in names] + products
-    if formula is not None:
-        if distance or named:
-            raise ModelError(
-                "a formula says everything: leave distance, destination, origin and interactions out"
-            )
-        terms = _terms(formula)
-    else:
+    named = [
+        *(f"{name}_to" for name in _names(destination, "destination")),
+        *(f"{name}_from" for name in _names(origin, "origin")),
+        *(term if isinstance(term, str) else ":".join(term) for term in interactions),
+    ]
+    if formula is None:
         of_distance = "distance" if distance is True else f"{distance}(distance)"
         asked = {"stay": stay, of_distance: distance, "adjacent": adjacency is not None}
         terms = [*(term for term, wanted in asked.items() if wanted), *named]
+    elif distance or named:
+        raise ModelError(
+            "a formula says everything: leave distance, destination, origin and interactions out"
+        )
+    else:
+        terms = _terms(formula)
+    return _stacked(table, terms)
+
+
+def _stacked(table: _CellTable, terms: Sequence[str]) -> xr.DataArray:
+    """The features of all terms, named, with the cells at both ends."""
+    import xarray as xr
+
     made = {name: values for term in terms for name, values in table.term(term).items()}
     if not made:
         raise ModelError("no feature was asked for: give a formula, or stay, distance, destination, origin")

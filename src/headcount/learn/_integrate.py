@@ -217,13 +217,11 @@ def _ends(expect: Expectation, point: Evaluation, columns: Array) -> list[tuple[
         points = [point.x + sign * length[k, sign] * columns[:, k] for k, sign in missing]
         evaluated = expect.several(points, point.starts, keep_tables=True)
         for end, new in zip(missing, evaluated, strict=True):
-            fall = point.value - new.value
-            if not usable(new, point):
-                length[end] *= 0.3
-            elif fall > DEEPEST_FALL and trial < TRIALS - 1:
-                length[end] *= np.sqrt(EXPECTED_FALL / fall)
-            else:
+            shorter = _shorter(new, point, last=trial == TRIALS - 1)
+            if shorter is None:
                 found[end] = new.tables
+            else:
+                length[end] *= shorter
         missing = [end for end in missing if end not in found]
         if not missing:
             break
@@ -231,6 +229,14 @@ def _ends(expect: Expectation, point: Evaluation, columns: Array) -> list[tuple[
         here = expect.several([point.x], point.starts, keep_tables=True)[0].tables
         found |= dict.fromkeys(missing, here)
     return [(found[k, 1], found[k, -1]) for k in range(columns.shape[1])]
+
+
+def _shorter(new: Evaluation, point: Evaluation, *, last: bool) -> float | None:
+    """By how much to shorten the way to an end; None where it will do."""
+    if not usable(new, point):
+        return 0.3
+    fall = point.value - new.value
+    return float(np.sqrt(EXPECTED_FALL / fall)) if fall > DEEPEST_FALL and not last else None
 
 
 def _tangent(family: Family, problem: Problem, x: Array) -> Array:

@@ -200,15 +200,19 @@ class LogisticChain(Parametrisation):
             layout = self._layout(free, functions)
             basis = np.hstack([rows, np.ones((len(rows), 1))])
             linear = linear.varying(basis, kinds, [w.column for w in layout], [w.feature for w in layout])
+        ridge, groups = self._ridges(free, layout)
+        centre = np.array([w.centre for w in layout])
+        return Weights(tuple(w.name for w in layout), ridge, centre, groups, linear, tuple(times))
+
+    def _ridges(self, free: Sequence[str], layout: Sequence[_Weight]) -> tuple[Array, dict[str, Index]]:
+        """The ridge of every weight, and the groups of weights that share a learned one."""
         place = np.array([w.feature for w in layout])
         apart = np.array([w.deviation for w in layout])
         ridge = np.where(apart, FIRST_RIDGE, _of_features(self.ridge, self.names, free)[place])
         groups = {name: np.flatnonzero(apart & (place == k)) for k, name in enumerate(free)}
         if isinstance(self.ridge, str):
             groups["all weights"] = np.flatnonzero(~apart)
-        groups = {name: part for name, part in groups.items() if len(part)}
-        centre = np.array([w.centre for w in layout])
-        return Weights(tuple(w.name for w in layout), ridge, centre, groups, linear, tuple(times))
+        return ridge, {name: part for name, part in groups.items() if len(part)}
 
     def _layout(self, free: Sequence[str], functions: Sequence[str]) -> list[_Weight]:
         """The weights of features that vary: one per function of time, and, with pooled classes, a common one first."""

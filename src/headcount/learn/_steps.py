@@ -87,8 +87,9 @@ def step_labels(by: Any, times: Sequence[Hashable]) -> tuple[Hashable, ...]:
     (0, 1, 0)
     """
     before = list(times)[:-1]
-    if isinstance(by, str) or (is_sequence(by) and len(by) and all(str(name) in CALENDAR for name in by)):
-        return _calendar_labels([by] if isinstance(by, str) else [str(name) for name in by], before)
+    names = [by] if isinstance(by, str) else [str(name) for name in by] if is_sequence(by) else []
+    if isinstance(by, str) or (names and set(names) <= set(CALENDAR)):
+        return _calendar_labels(names, before)
     if isinstance(by, (int, np.integer)) and not isinstance(by, bool):
         return _cycle_labels(int(by), before)
     if not is_sequence(by):

@@ -184,16 +184,7 @@ def population(
         )
     if isinstance(size, SizeLaw):
         size = CGM(checked_model(model), size).sample(rng=source).population
-    number = whole_number(size, "size", least=1)
-    if dispersion is None and isinstance(model, MarkovChain) and model.concentration is not None:
-        dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
-    if dispersion is None:
-        tables = CGM(checked_model(model), number).sample(rng=source)
-    else:
-        known = instance(
-            dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)"
-        )
-        tables = CountTables(model, sample_together(checked_model(model), known, number, rng=source))
+    tables = _moved(model, whole_number(size, "size", least=1), dispersion, source)
     noise = poisson() if observe is None else observe
     seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
     raise_all(
@@ -201,14 +192,31 @@ def population(
         for scope, look in seen.items()
         if not callable(look) or isinstance(look, type)
     )
-    observations = {}
-    for scope, look in seen.items():
-        counts = dense(tables.table(scope))
-        values = np.asarray(look(counts, source))
-        if values.shape != counts.shape:
-            raise ModelError(
-                f"the observations of {scope!r} have shape {values.shape}, its counts {counts.shape}; "
-                f"observe must return one number per entry"
-            )
-        observations[model.scope(scope)] = values
+    observations = {
+        model.scope(scope): _observed(scope, dense(tables.table(scope)), look, source)
+        for scope, look in seen.items()
+    }
     return World(model, tables, observations)
+
+
+def _moved(model: Model, number: int, dispersion: Dispersion | None, rng: np.random.Generator) -> CountTables:
+    """Counts of N individuals who move independently or, where a dispersion or the chain's concentration says so, together."""
+    if dispersion is None and isinstance(model, MarkovChain) and model.concentration is not None:
+        dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
+    if dispersion is None:
+        return CGM(checked_model(model), number).sample(rng=rng)
+    known = instance(dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)")
+    return CountTables(model, sample_together(checked_model(model), known, number, rng=rng))
+
+
+def _observed(
+    scope: tuple[Hashable, ...], counts: Counts, look: Noise, rng: np.random.Generator
+) -> NDArray[Any]:
+    """What is seen of one table."""
+    values = np.asarray(look(counts, rng))
+    if values.shape != counts.shape:
+        raise ModelError(
+            f"the observations of {scope!r} have shape {values.shape}, its counts {counts.shape}; "
+            f"observe must return one number per entry"
+        )
+    return values
