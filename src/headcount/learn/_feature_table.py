@@ -240,9 +240,14 @@ class _CellTable:
         matrix = np.asarray(given.toarray() if hasattr(given, "toarray") else given)
         if matrix.shape == (size, size) and matrix.dtype.kind in "biuf":
             return (matrix != 0).astype(float)
+        return self._neighbours(given)
+
+    def _neighbours(self, pairs: Any) -> Array:
+        """0/1, (L, L), from pairs of cells."""
+        size = len(self.cells)
         place = {plain(cell): k for k, cell in enumerate(self.cells)}
         made = np.zeros((size, size))
-        for pair in given:
+        for pair in pairs:
             if len(pair) != 2 or any(plain(cell) not in place for cell in pair):
                 raise ModelError(
                     f"adjacency has {pair!r}: give pairs of cells, a matrix of {size} × {size}, or the largest distance"

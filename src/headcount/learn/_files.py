@@ -196,9 +196,13 @@ class _Packer:
             return value
         if isinstance(value, list):
             return [self.pack(part) for part in value]
-        for tag, (kind, packed, _) in _KINDS.items():
-            if isinstance(value, kind):
-                return {tag: packed(self.pack, value)}
+        tag = next((tag for tag, (kind, *_) in _KINDS.items() if isinstance(value, kind)), None)
+        if tag is not None:
+            return {tag: _KINDS[tag][1](self.pack, value)}
+        return self._tagged(value)
+
+    def _tagged(self, value: Any) -> Any:
+        """A value marked with the name of its type, or a reference to an array."""
         name = _coder_name(type(value))
         if name is not None:
             return {name: [self.pack(part) for part in _CODERS[name][0](value)]}

@@ -125,23 +125,29 @@ def _around(expect: Expectation, point: Evaluation, information: Information | N
         family, problem = expect.families[k], expect.problems[k]
         if not problem.size_known:
             problem = problem.with_population(max(1, round(posterior.population.mean)))
-        learned = partial(_tangent, family, problem, point.x)
-        parts = [p for p in (responses[k], initial[k].response) if p]
         info = {"parameters": why_not or "learned, their uncertainty included"}
-        outcome = replace(posterior.outcome, learned=learned, info=posterior.outcome.info | info)
-        if parts and posterior.beliefs.has_spread:
-            beliefs = IntegratedBeliefs(
-                posterior.beliefs,
-                posterior.problem,
-                partial(_joined, parts),
-                initial[k].log_evidence,
-                posterior.diagnostics,
-            )
-            # The integral over parameters is Gaussian, whatever the engine was.
-            status = Status.CONVERGED if outcome.status is Status.EXACT else outcome.status
-            outcome = replace(outcome, beliefs=beliefs, status=status)
-        made.append(Posterior(posterior.problem, posterior.settings, outcome))
+        outcome = replace(
+            posterior.outcome,
+            learned=partial(_tangent, family, problem, point.x),
+            info=posterior.outcome.info | info,
+        )
+        parts = [p for p in (responses[k], initial[k].response) if p]
+        own = Posterior(posterior.problem, posterior.settings, outcome)
+        made.append(_widened(own, parts, initial[k].log_evidence) if parts else own)
     return tuple(made)
+
+
+def _widened(posterior: Posterior, parts: Sequence[Response], log_evidence: float | None) -> Posterior:
+    """The posterior with the responses to its parameters in its spread; as it is where it has none."""
+    beliefs, outcome = posterior.beliefs, posterior.outcome
+    if not beliefs.has_spread:
+        return posterior
+    widened = IntegratedBeliefs(
+        beliefs, posterior.problem, partial(_joined, parts), log_evidence, posterior.diagnostics
+    )
+    # The integral over parameters is Gaussian, whatever the engine was.
+    status = Status.CONVERGED if outcome.status is Status.EXACT else outcome.status
+    return Posterior(posterior.problem, posterior.settings, replace(outcome, beliefs=widened, status=status))
 
 
 Response = Mapping[Scope, Array] | Callable[[Scope], Array]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -388,6 +388,17 @@ class TabularChain(Parametrisation):
         return free, fixed
 
 
+def _corners(model: Model, scope: Scope) -> Iterator[tuple[str, Array]]:
+    """The possible configurations of a scope without a first state, each with its name and its indicator."""
+    possible = model.marginal(scope) > 0
+    for index in itertools.product(*(range(1, k) for k in model.size(scope))):
+        if possible[index]:
+            states = (f"{v}={model.states[v][i]}" for v, i in zip(scope, index, strict=True))
+            table = np.zeros(model.size(scope))
+            table[index] = 1.0
+            yield ", ".join(states), table
+
+
 @saved
 @dataclass(frozen=True, eq=False)
 class LogLinear(Parametrisation):
@@ -449,13 +460,7 @@ class LogLinear(Parametrisation):
         )
         features: dict[str, dict[Scope, Array]] = {}
         for scope in subsets:
-            possible = model.marginal(scope) > 0
-            for index in itertools.product(*(range(1, k) for k in model.size(scope))):
-                if possible[index]:
-                    states = (f"{v}={model.states[v][i]}" for v, i in zip(scope, index, strict=True))
-                    table = np.zeros(model.size(scope))
-                    table[index] = 1.0
-                    features[", ".join(states)] = {scope: table}
+            features |= {name: {scope: table} for name, table in _corners(model, scope)}
         offset = {c: np.where(model.marginal(c) > 0, 0.0, -np.inf) for c in cliques}
         return cls(features, offset=offset, ridge=ridge)
 
@@ -603,17 +608,21 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
         except ValueError as error:
             found.append(str(error))
         wrong += [f"problem {k}: {text}" for text in found]
-    names = [f.names for f in families]
-    wrong += [
-        f"problem {k} has the parameters {n}, problem 0 has {names[0]}: they must share all of them"
-        for k, n in enumerate(names)
-        if n != names[0]
-    ]
-    if not wrong and not names[0]:
+    wrong += _not_shared([f.names for f in families])
+    if not wrong and not families[0].names:
         wrong.append("nothing is free to be learned: every parameter is fixed")
     if wrong:
         raise ProblemError(wrong)
     return tuple(families)
+
+
+def _not_shared(names: Sequence[tuple[str, ...]]) -> list[str]:
+    """Which families have other parameters than the first."""
+    return [
+        f"problem {k} has the parameters {n}, problem 0 has {names[0]}: they must share all of them"
+        for k, n in enumerate(names)
+        if n != names[0]
+    ]
 
 
 def _not_learned(one: Parametrisation, problem: Problem) -> list[str]:

@@ -94,9 +94,14 @@ def step_labels(by: Any, times: Sequence[Hashable]) -> tuple[Hashable, ...]:
         return _cycle_labels(int(by), before)
     if not is_sequence(by):
         raise ModelError(f"by is {brief(by)}: {_CHOICES}")
+    return _given_labels(by, len(before))
+
+
+def _given_labels(by: Sequence[Any], steps: int) -> tuple[Hashable, ...]:
+    """One label per step, as they were given."""
     labels = tuple(label.item() if isinstance(label, np.generic) else label for label in by)
-    if len(labels) != len(before):
-        raise ModelError(f"by has {len(labels)} labels for {len(before)} steps: give one per step")
+    if len(labels) != steps:
+        raise ModelError(f"by has {len(labels)} labels for {steps} steps: give one per step")
     return labels
 
 
