@@ -152,11 +152,11 @@ class Deadly(TiltedEP):
     flag: str = ""
     parent: int = 0
 
-    def run(self, problem, *, rng, progress):
+    def _run(self, problem, rng, progress, start):
         if os.getpid() != self.parent and not Path(self.flag).exists():
             Path(self.flag).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().run(problem, rng=rng, progress=progress)
+        return super()._run(problem, rng, progress, start)
 
 
 def test_a_killed_process_loses_nothing(tmp_path):

@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Deadly(Engine):
     harmless: int = 5
     name: ClassVar[str] = "Deadly"
 
-    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+    def _run(self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Any) -> Outcome:
         """See `Engine`."""
         folder = Path(self.folder)
         if os.getpid() != self.home:
@@ -32,4 +32,4 @@ class Deadly(Engine):
             if len(list(folder.iterdir())) > self.harmless and not (folder / "killed").exists():
                 (folder / "killed").write_text(str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGKILL)
-        return MAP().run(problem, rng=rng, progress=progress)
+        return MAP().run(problem, rng=rng, progress=progress, start=start)

@@ -1,7 +1,7 @@
 """What may be learned and what not: zeros, fixed laws, priors, starts; and what a fit says on its way."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -203,8 +203,8 @@ class Sinking(Engine):
 
     name: ClassVar[str] = "Sinking"
 
-    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
-        outcome = MAP().run(problem, rng=rng, progress=progress)
+    def _run(self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Any) -> Outcome:
+        outcome = MAP().run(problem, rng=rng, progress=progress, start=start)
         upside_down = replace(outcome.beliefs, log_evidence=-outcome.beliefs.log_evidence)
         return replace(outcome, beliefs=upside_down)
 

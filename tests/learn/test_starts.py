@@ -1,7 +1,7 @@
 """Starts: several maxima, failed E-steps, one engine for all problems."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -113,11 +113,11 @@ class Narrow(Engine):
     highest: float = 0.9
     name: ClassVar[str] = "Narrow"
 
-    def run(self, problem: Problem, *, rng: np.random.Generator, progress: bool | None) -> Outcome:
+    def _run(self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Any) -> Outcome:
         stay = float(problem.model.transitions[0][0, 0])  # type: ignore[attr-defined]
         if not self.lowest < stay < self.highest:
             raise ValueError(f"exact observations contradict each other: {stay}")
-        return MAP().run(problem, rng=rng, progress=progress)
+        return MAP().run(problem, rng=rng, progress=progress, start=start)
 
 
 @pytest.mark.parametrize("method", ["ascent", "em"])
