@@ -10,11 +10,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
 import stat
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +25,8 @@ from typing import Any
 MANIFEST = "manifest.json"
 """Names the files of the last run that wrote a folder, with their checksums."""
 _KIND = "files written by headcount"
+YOUNG = 60.0
+"""Seconds for which a temporary folder is left alone: between its making and its lock another run must not take it for left over."""
 
 
 class OutputError(ValueError):
@@ -76,7 +80,9 @@ def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     name = f".headcount.{secrets.token_hex(6)}"
     stage = target.with_name(f".{target.name}{name}") if fresh else target / name
     with _named(target):
+        _sweep(target)
         stage.mkdir()
+        held = _hold(stage)
         try:
             yield stage
             names = sorted(path.name for path in stage.iterdir())
@@ -98,8 +104,50 @@ def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[
                     _write_manifest(target, made, earlier, complete=True)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
+            if held is not None:
+                os.close(held)
     with suppress(OSError):
         _flush(target, os.O_RDONLY)
+
+
+def _hold(stage: Path) -> int | None:
+    """Lock a temporary folder for as long as this process lives, and return its descriptor; None where it is locked or cannot be."""
+    try:
+        import fcntl
+
+        found = os.open(stage, os.O_RDONLY)
+    except (ImportError, OSError):  # not on Windows
+        return None
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(found)
+        return None
+    return found
+
+
+def _sweep(target: Path) -> None:
+    """Remove temporary folders and manifests that killed runs into one place left: our user's, older than `YOUNG`, locked by nobody."""
+    places = (
+        (target.parent, f".{target.name}.headcount."),
+        (target, ".headcount."),
+        (target, f".{MANIFEST}."),
+    )
+    for place, prefix in places:
+        with suppress(OSError):
+            for left in [path for path in place.iterdir() if path.name.startswith(prefix)]:
+                found = left.lstat()
+                own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+                young = time.time() - found.st_mtime < YOUNG
+                named = re.fullmatch(r"[0-9a-f]{12}", left.name.removeprefix(prefix)) is not None
+                kind = stat.S_ISREG if MANIFEST in prefix else stat.S_ISDIR
+                held = _hold(left) if named and own and not young and kind(found.st_mode) else None
+                if held is not None:
+                    if left.is_dir():
+                        shutil.rmtree(left, ignore_errors=True)
+                    else:
+                        left.unlink(missing_ok=True)
+                    os.close(held)
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.faults.trouble import forked, killed_at
 from typer.testing import CliRunner
 
+from headcount import _atomic
 from headcount._atomic import OutputError, check_folder
 from headcount.cli import app, main
 from headcount.io import TableError, load_result, write_omx, write_results, write_world
@@ -134,6 +135,35 @@ def test_a_kill_leaves_no_new_folder(posterior: Posterior, tmp_path: Path) -> No
             assert load_result(out).good
             return
     pytest.fail("more renames than one folder and its manifest need")
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["new folder", "folder that is there"])
+def test_what_a_kill_left_is_swept_by_the_next_run(
+    fresh: bool, posterior: Posterior, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed run leaves a hidden folder; the next run into the same place removes it, and nothing that is young, locked or not ours."""
+    out = tmp_path / "out [1]"
+    if not fresh:
+        write_results(posterior, out)
+    place, prefix = (tmp_path, f".{out.name}") if fresh else (out, "")
+
+    def hidden() -> list[str]:
+        return sorted(path.name for path in place.iterdir() if path.name.startswith("."))
+
+    assert killed_at(0, lambda: write_results(posterior, out)).code == -signal.SIGKILL
+    left = hidden()
+    assert len(left) == (1 if fresh else 2)  # a folder; and the manifest that was to be put in place
+    kept = [f"{prefix}.headcount.{name}" for name in ("mine", "0123456789ab")]
+    for name in kept:
+        (place / name).mkdir()
+    write_results(posterior, out)
+    assert set(left) < set(hidden())  # not a minute old
+    monkeypatch.setattr(_atomic, "YOUNG", 0.0)
+    locked = _atomic._hold(place / kept[1])
+    assert locked is not None
+    write_results(posterior, out)
+    os.close(locked)
+    assert hidden() == sorted(kept)
 
 
 def test_an_interruption_between_renames_waits(posterior: Posterior, tmp_path: Path) -> None:
