@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
+from headcount.posterior._whole_law import fill_quantiles
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -88,15 +90,13 @@ def whole_quantiles(
     population
         N, the largest possible count.
     """
-    from headcount.posterior._whole_law import whole_quantiles as fill
-
     shape = np.shape(mean)
     m = np.clip(np.asarray(mean, float).ravel(), 0.0, population)
     v = np.maximum(np.asarray(variance, float).ravel(), 0.0)
     out = np.empty((len(probabilities), m.size))
     small = v <= LARGE_VARIANCE
     part = np.empty((len(probabilities), int(small.sum())))
-    fill(m[small], v[small], float(population), np.array(probabilities, float), part)
+    fill_quantiles(m[small], v[small], float(population), np.array(probabilities, float), part)
     out[:, small] = part
     if not small.all():
         for row, q in zip(out, probabilities, strict=True):
