@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri, stdtr
 
+from headcount._compile import many_solves
 from headcount.checks import generator, instance, whole_number
 from headcount.engines import Engine, NotConvergedError, Posterior
 from headcount.individual import MarkovChain
@@ -206,6 +207,7 @@ def _cells(model: MarkovChain) -> Any:
     return states[0] if len(set(states)) == 1 else states
 
 
+@many_solves(50)  # a calibration of fewer simulations says little
 def _answer(
     data: Problem, engine: Engine | str | None, parametrisation: Parametrisation | None, seed: int
 ) -> Posterior:

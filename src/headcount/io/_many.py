@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headcount._atomic import check_folder
+from headcount._compile import many_solves
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines._infer import as_engine
 from headcount.engines._progress import Progress
@@ -72,6 +73,7 @@ class Task:
         told = (repr(problem.population), repr(problem.dispersion), repr(self.engine), self.seed, self.level)
         return str(digest((dict(model.states), law, data, beside, told, self.draws, self.draw_flows)))
 
+    @many_solves(20)  # one of many, and a worker does not know how many
     def run(self) -> Answer:
         """The answer, or why there is none. One BLAS thread: several of these share a machine."""
         import numpy as np

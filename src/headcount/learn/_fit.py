@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headcount._compile import many_solves
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, TiltedEP
 from headcount.engines._infer import as_engine
@@ -204,6 +205,7 @@ class _Options:
         )
 
 
+@many_solves(10)  # E-steps of a quick climb
 def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...], options: _Options) -> Fit:
     """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
