@@ -48,7 +48,7 @@ def fill_quantiles(mean: Array, variance: Array, population: float, probabilitie
         # Rows of one kind, none much longer than the first.
         alike = alike[(wide[alike] == wide[order[0]]) & (count[alike] <= 1.5 * count[order[0]] + 8)]
         order = order[len(alike) :]
-        k = low[alike, None] + np.arange(int(count[alike].max()))
+        k = low[alike, None] + np.arange(float(count[alike].max()))
         law = _polya if wide[alike[0]] else _fitted
         p = law(m[alike], v[alike], population, k, np.arange(k.shape[1]) < count[alike, None])
         below = np.cumsum(p, axis=1)
