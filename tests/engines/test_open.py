@@ -147,15 +147,17 @@ def test_wrong_rates_are_refused_in_words(options: dict, message: str) -> None:
 
 
 def test_what_an_open_chain_cannot_do_yet_is_refused_in_words() -> None:
-    """A population beside expected numbers, dispersion, routes and fits."""
+    """A population beside expected numbers, tracks, routes and fits."""
     chain = hc.OpenChain([30, 20], [[0.8, 0.2], [0.3, 0.7]], arrivals=2, survival=0.9, length=3)
     y = hc.Poisson([[20, 14], [18, 17], [15, 22]])
     with pytest.raises(hc.ProblemError, match="leave the population out"):
         hc.Problem(chain, 50, y)
     with pytest.raises(hc.ProblemError, match="Poisson around what it expects"):
         hc.Problem(chain, hc.Unknown(), y)
-    with pytest.raises(hc.ProblemError, match="neither dispersion nor tracks"):
-        hc.Problem(chain, observations=y, dispersion=hc.Flocks(2))
+    with pytest.raises(hc.ProblemError, match="takes no tracks"):
+        hc.Problem(chain, observations=[y, hc.Tracks({"id": [1], "time": [0], "cell": [0]})])
+    with pytest.raises(hc.ProblemError, match="first numbers are Poisson"):
+        hc.Problem(chain, observations=y, dispersion=hc.Company(rho=0.1, initial=0.1))
     with pytest.raises(ValueError, match="OpenChain"):
         hc.fit(hc.TabularChain(), hc.Problem(chain, observations=y))
     found = hc.infer(hc.Problem(chain, observations=y))
@@ -163,3 +165,28 @@ def test_what_an_open_chain_cannot_do_yet_is_refused_in_words() -> None:
         found.routes(3, rng=1)
     shares = hc.OpenChain([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], arrivals=2, survival=0.9, length=3)
     assert hc.infer(hc.Problem(shares, 50, y)).log_evidence == pytest.approx(found.log_evidence, abs=1e-9)
+
+
+def test_flocks_come_and_go() -> None:
+    """A Poisson number of flocks: the default against the sum over all numbers of flocks."""
+    chain = hc.OpenChain([8], [[1.0]], arrivals=4, survival=0.7, length=3)
+    problem = hc.Problem(chain, observations=hc.Poisson([[7.0], [8.0], [6.0]]), dispersion=hc.Flocks(2))
+    exact, found = hc.infer(problem, EXACT), hc.infer(problem)
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=0.03)
+    assert found.population.mean == pytest.approx(exact.population.mean, abs=0.1)
+    assert found.population.sd == pytest.approx(exact.population.sd, rel=0.05)
+    np.testing.assert_allclose(found.arrivals()["mean"], exact.arrivals()["mean"], atol=0.05)
+    np.testing.assert_allclose(found.arrivals()["sd"], exact.arrivals()["sd"], rtol=0.03)
+
+
+@pytest.mark.parametrize("together", [hc.Company(rho=0.05), hc.Company(phi=4), hc.Flocks(5)])
+def test_company_of_those_who_come_and_go(together: object) -> None:
+    """Without data the counts, the arrivals and N have the means and sds of simulated worlds: arrivals keep no company, flocks do."""
+    chain = hc.OpenChain([300, 100], [[0.8, 0.2], [0.3, 0.7]], arrivals=40, survival=0.8, length=3)
+    found = hc.infer(hc.Problem(chain, dispersion=together))
+    worlds = [hc.simulate.population(chain, dispersion=together, rng=k) for k in range(600)]
+    counts, arrivals = (np.array([getattr(w, n)[-1] for w in worlds]) for n in ("counts", "arrivals"))
+    np.testing.assert_allclose(found.node(2).mean, counts.mean(axis=0), rtol=0.03)
+    np.testing.assert_allclose(found.node(2).sd, counts.std(axis=0), rtol=0.1)
+    np.testing.assert_allclose(found.arrivals()["sd"][-2:], arrivals.std(axis=0), rtol=0.1)
+    assert found.population.sd == pytest.approx(np.std([w.population for w in worlds]), rel=0.1)

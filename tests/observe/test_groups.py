@@ -20,8 +20,8 @@ def problem(observations: object = None) -> hc.Problem:
     return hc.Problem(groups=groups, observations=hc.Poisson(SEEN) if observations is None else observations)
 
 
-def by_paths() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Evidence, and mean and variance of every group's flow tables, from all paths of all five individuals."""
+def by_paths(weights: tuple[int, int] = (1, 1)) -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Evidence, and mean and variance of every group's flow tables, from all paths of all five individuals, or units of several."""
     paths = list(itertools.product(range(2), repeat=3))
 
     def law(chain: hc.MarkovChain) -> np.ndarray:
@@ -39,7 +39,7 @@ def by_paths() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
     laws = {"up": law(UP), "down": law(DOWN)}
     total, first, second = 0.0, 0.0, 0.0
     for who in itertools.product(range(8), repeat=5):
-        up, down = tables[list(who[:3])].sum(axis=0), tables[list(who[3:])].sum(axis=0)
+        up, down = (w * tables[list(k)].sum(axis=0) for w, k in zip(weights, (who[:3], who[3:]), strict=True))
         p = laws["up"][list(who[:3])].prod() * laws["down"][list(who[3:])].prod()
         flows = up + down
         n = np.array([flows[0].sum(axis=1), flows[0].sum(axis=0), flows[1].sum(axis=0)])
@@ -340,9 +340,55 @@ def test_flows_of_groups_without_matrices():
     np.testing.assert_allclose(free, tree, rtol=0.15)
 
 
-def test_dispersion_beside_an_open_chain_is_refused_by_every_way():
-    """In the problem and in infer alike: the superpopulation would stay Poisson in individuals."""
-    chain = hc.OpenChain([4.0, 2.0], [[0.8, 0.2], [0.3, 0.7]], arrivals=1, length=2)
-    problem = hc.Problem(chain, observations=hc.Poisson([[4.0, 2.0], [3.0, 3.0]]))
-    with pytest.raises(hc.ProblemError, match="OpenChain"):
-        hc.infer(problem, dispersion=hc.Flocks(2))
+def test_flocks_of_groups_are_units_of_several():
+    """Flocks of two beside groups: exact engines count units, as a sum over all paths of the units does; the default is near."""
+    evidence, mean, variance = by_paths(weights=(2, 2))
+    groups = {"up": hc.Group(UP, 6), "down": hc.Group(DOWN, 4)}
+    asked = hc.Problem(groups=groups, observations=hc.Poisson(SEEN), dispersion=hc.Flocks(2))
+    exact = hc.infer(asked, Enumerate(most=10**6))
+    assert exact.log_evidence == pytest.approx(evidence, abs=1e-9)
+    for name in ("up", "down", "sum"):
+        part = exact if name == "sum" else exact.group(name)
+        np.testing.assert_allclose(part.edge(0, 1).mean.values, mean[name][0], atol=1e-9)
+        np.testing.assert_allclose(part.edge(0, 1).sd.values ** 2, variance[name][0], atol=1e-9)
+    found = hc.infer(asked, TiltedEP())
+    assert found.log_evidence == pytest.approx(evidence, abs=0.35)
+    np.testing.assert_allclose(found.edge(0, 1).sd.values ** 2, variance["sum"][0], rtol=0.25)
+    assert float(found.group("up").node(2).mean.sum()) == pytest.approx(6, abs=1e-6)
+
+
+def test_a_group_may_count_several_times():
+    """Three families of two and two singles: totals, flows and evidence are those of all paths, at the accuracy of five individuals."""
+    evidence, mean, variance = by_paths(weights=(2, 1))
+    groups = {"up": hc.Group(UP, 3, weight=2), "down": hc.Group(DOWN, 2)}
+    asked = hc.Problem(groups=groups, observations=hc.Poisson(SEEN))
+    found = hc.infer(asked, TiltedEP())
+    assert found.population.mean == 8
+    assert found.log_evidence == pytest.approx(evidence, abs=0.35)
+    np.testing.assert_allclose(found.edge(0, 1).sd.values ** 2, variance["sum"][0], rtol=0.3)
+    np.testing.assert_allclose(found.edge(0, 1).mean.values, mean["sum"][0], atol=0.3)
+    assert found.sample(4, rng=1, integer=True)[(0, 1)].shape == (4, 2, 2)
+    with pytest.raises(ValueError, match="independent individuals only"):
+        hc.infer(asked, Enumerate())
+    with pytest.raises(hc.ModelError, match="weight of 1"):
+        hc.Group(UP, hc.Unknown(), weight=2)
+    with pytest.raises(ProblemError, match="flocks already"):
+        hc.Problem(groups=groups, dispersion=hc.Flocks(2))
+
+
+def test_company_of_groups_is_kept_within_them():
+    """Moves of one kind scatter together: intervals are wider than without, as those of sampled rows are; tags keep no company."""
+    groups = {"up": hc.Group(UP, 400), "down": hc.Group(DOWN, 300)}
+    seen = [hc.Poisson([[362, 340], [240, 460], [233, 475]])]
+    alone = hc.infer(hc.Problem(groups=groups, observations=seen))
+    together = hc.infer(hc.Problem(groups=groups, observations=seen, dispersion="rho:0.05"))
+    assert (together.group("up").node(2).sd > 1.3 * alone.group("up").node(2).sd).all()
+    none = hc.infer(hc.Problem(groups=groups, observations=seen, dispersion="rho:0.0"))
+    np.testing.assert_allclose(none.edge(0, 1).sd, alone.edge(0, 1).sd, rtol=1e-6)
+    assert none.log_evidence == pytest.approx(alone.log_evidence, abs=1e-6)
+    tag = hc.Tracks({"id": [1, 1], "time": [0, 1], "cell": ["a", "b"]})
+    asked = hc.Problem(UP, 300, [hc.Poisson([[200, 90], [90, 190], [60, 230]]), tag], dispersion="rho:0.05")
+    found, drawn = hc.infer(asked), hc.infer(asked, PathGibbs(sweeps=800), rng=1, strict=False)
+    np.testing.assert_allclose(found.edge(0, 1).mean, drawn.edge(0, 1).mean, atol=1.5)
+    np.testing.assert_allclose(found.edge(0, 1).sd, drawn.edge(0, 1).sd, rtol=0.15)
+    assert float(found.group(1).node(2).mean.sum()) == pytest.approx(1, abs=1e-6)

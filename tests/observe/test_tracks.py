@@ -162,12 +162,21 @@ def test_tags_in_a_population_of_unknown_size():
 
 
 def test_tags_that_cannot_be_are_refused():
-    """More counted tags than individuals, positions the model forbids, and tags beside dispersion are refused in words."""
+    """More counted tags than individuals, and positions the model forbids are refused in words."""
     stay = hc.MarkovChain([0.5, 0.5], np.eye(2), length=3, cells=["a", "b"])
     with pytest.raises(ProblemError, match=r"does not allow these positions.*id 1.*id 2"):
         hc.Problem(stay, 4, hc.Tracks(TAGS))
     with pytest.raises(ProblemError, match="2 tracked individuals"):
         hc.Problem(TWO, 1, hc.Tracks(TAGS))
     hc.Problem(TWO, 1, hc.Tracks(TAGS, counted=False))
-    with pytest.raises(ProblemError, match="whom a tagged individual moves with"):
-        hc.Problem(TWO, 10, hc.Tracks(TAGS), dispersion=hc.Flocks(2))
+
+
+def test_a_tag_stands_for_its_flock():
+    """Beside flocks of c a counted tag is a unit of c individuals: exact engines count units, the default is near them."""
+    seen = [hc.Poisson(np.round(12 * SEEN)), hc.Tracks(TAGS)]
+    asked = hc.Problem(TWO, 60, seen, dispersion=hc.Flocks(2))
+    found, drawn = hc.infer(asked), hc.infer(asked, PathGibbs(sweeps=2000), rng=1)
+    for t in (0, 1):
+        np.testing.assert_allclose(found.edge(t, t + 1).mean, drawn.edge(t, t + 1).mean, atol=0.25)
+        np.testing.assert_allclose(found.edge(t, t + 1).sd, drawn.edge(t, t + 1).sd, rtol=0.1)
+    assert float(found.group(1).node(2).mean.sum()) == pytest.approx(2, abs=1e-6)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.graphs import awkward_models
 
+import headcount as hc
 from headcount import simulate
 from headcount.individual import MarkovChain, ModelError
 
@@ -77,3 +78,38 @@ def test_a_noise_that_changes_the_shape_is_refused():
     """What is seen has one number per entry of the table it sees."""
     with pytest.raises(ModelError, match="shape"):
         simulate.population(MODELS["star"], 10, observe=lambda n, rng: n[:1], rng=0)
+
+
+def test_those_who_come_and_go_can_be_simulated():
+    """Counts are last counts less departures, moved, and arrivals; the numbers expected are those of the chain; nobody hidden is seen."""
+    chain = hc.OpenChain([30, 10], [[0.9, 0.1], [0.2, 0.8]], arrivals=5, survival=[0.8, 0.6], length=4)
+    worlds = [simulate.population(chain, observe=simulate.exact(), rng=k) for k in range(400)]
+    world = worlds[0]
+    for t in range(3):
+        stayed = world.flows[t]
+        np.testing.assert_array_equal(stayed.sum(axis=1) + world.departures[t], world.counts[t])
+        np.testing.assert_array_equal(stayed.sum(axis=0) + world.arrivals[t], world.counts[t + 1])
+    np.testing.assert_array_equal(world.observed.values, world.counts)
+    mean = chain.expected_number * np.array([chain.marginal((t,)) for t in range(4)])
+    np.testing.assert_allclose(np.mean([w.counts for w in worlds], axis=0), mean, rtol=0.06)
+    with pytest.raises(ModelError, match="simulate an OpenChain"):
+        simulate.population(MODELS["homogeneous chain"], 30, rng=1).arrivals  # noqa: B018
+
+
+def test_groups_can_be_simulated():
+    """What is seen is the sum of the groups, of which each is kept; unknown sizes are drawn from their laws; cells may differ."""
+    a = MarkovChain([1.0, 0.0], [[0.5, 0.5], [0.1, 0.9]], length=3, cells=["x", "y"])
+    b = MarkovChain([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]], length=3, cells=["y", "z"])
+    world = simulate.population(
+        groups={"a": hc.Group(a, 20), "b": hc.Group(b, hc.Between(5, 9))}, observe=simulate.exact(), rng=1
+    )
+    assert 5 <= world.groups["b"].population <= 9
+    assert world.population == 20 + world.groups["b"].population
+    np.testing.assert_array_equal(world.counts[:, 0], world.groups["a"].counts[:, 0])
+    np.testing.assert_array_equal(
+        world.counts[:, 1], world.groups["a"].counts[:, 1] + world.groups["b"].counts[:, 0]
+    )
+    np.testing.assert_array_equal(world.observed.values, world.counts)
+    world.tables.check()
+    with pytest.raises(ModelError, match="beside groups"):
+        simulate.population(a, groups={"a": hc.Group(a, 20)}, rng=1)

@@ -41,23 +41,21 @@ def answer(
     start: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Run an engine on any problem that it can be asked about; ``start`` as in :meth:`Engine.run`."""
-    require_dispersion(engine, problem)
 
     def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
         return engine.run(asked, rng=rng, progress=progress, start=last)
 
     def reduced(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
+        require_dispersion(engine, asked)
+        together = asked.dispersion
+        if isinstance(together, Flocks) and asked.disperses and not engine.takes_dispersion:
+            units = in_units(asked)
+            found = reduced(units, None)
+            offset = units.log_offset - asked.log_offset  # the posterior adds that of individuals
+            return replace(found, beliefs=UnitBeliefs.of(found.beliefs, together.size, offset))
         if not asked.size_known:
             # Phi of another size is no start for this one's.
-            return over_sizes(
-                engine, asked, lambda one, near: reduced(one, near if one.dispersion is None else None)
-            )
-        dispersion = asked.dispersion
-        if isinstance(dispersion, Flocks) and asked.disperses and not engine.takes_dispersion:
-            found = reduced(in_units(asked), None)
-            base = found.beliefs
-            beliefs = UnitBeliefs(base, dispersion.size, base.log_evidence, base.diagnostics)
-            return replace(found, beliefs=beliefs)
+            return over_sizes(engine, asked, lambda one, near: reduced(one, None if one.disperses else near))
         if asked.core is not asked:
             found = reduced(asked.core, last)
             return replace(found, beliefs=seen(asked, found.beliefs))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.individual import OpenChain
 from headcount.observe import Exact, Observation, Poisson, ProblemError
 from headcount.population import Flocks
 
@@ -55,7 +56,12 @@ def in_units(problem: Problem) -> Problem:
     """
     assert isinstance(problem.dispersion, Flocks)
     size = problem.dispersion.size
-    if size != round(size) or problem.population % size:
+    if not problem.size_known and not isinstance(problem.model, OpenChain):
+        raise ProblemError(
+            "flocks of a population of unknown size are counted one by one only in an OpenChain: use TiltedEP, or give a number"
+        )
+    sizes = [problem.population] if problem.groups is None else [g.size for g in problem.groups.values()]
+    if size != round(size) or any(isinstance(n, int) and n % size for n in sizes):
         raise ProblemError(
             f"{problem.population} individuals in flocks of {size:g} are no whole number of flocks: give a size that divides the "
             "population, or use TiltedEP, which takes any size"

@@ -134,15 +134,13 @@ class OpenChain(MarkovChain):
         """Λ: the expected number of all individuals that are ever there."""
         return float(self.first.sum() + self.arrivals.sum())
 
-    def scaled(self, number: float) -> OpenChain:
-        """The same chain with ``number`` individuals expected at the first time."""
-        return self._with(self.first * (number / self.first.sum()))
-
-    def _with(self, first: Array) -> OpenChain:
+    def scaled(self, number: float, *, arrivals: float = 1.0) -> OpenChain:
+        """The same chain with ``number`` individuals expected at the first time, and ``arrivals`` times as many arriving."""
+        total = self.first.sum()
         return OpenChain(
-            first,
+            self.first * (number / total) if total > 0 else self.first,
             self.transitions,
-            arrivals=self.arrivals,
+            arrivals=arrivals * self.arrivals,
             survival=self.survival,
             times=self.times,
             cells=self.states,

@@ -27,9 +27,11 @@ from headcount.errors import Faults, shown
 from headcount.individual import MarkovChain, Records, RootedTree, Tree
 from headcount.observe._exact import Exact
 from headcount.observe._site import Site
-from headcount.population import Group
+from headcount.population import Company, Flocks, Group
 from headcount.tables import dense
 
+SIZES = "sizes of the groups"
+"""Name of the node that holds the sizes where they have one."""
 HIDDEN = "hidden"
 """Label of states that are in no cell."""
 MOST_DENSE = 256
@@ -50,12 +52,18 @@ class Member:
         Their chain.
     cells
         Per node of the chain, which of the cells that are seen each of its states is; −1 for states that are not seen.
+    flock
+        How many of them move as one: the group's weight.
+    followed
+        Whether it is an individual with a tag, who keeps no company (but may stand for its flock).
     """
 
     name: Hashable
-    size: int
+    size: float
     tree: RootedTree
     cells: tuple[Index, ...]
+    flock: float = 1.0
+    followed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +76,14 @@ class Stack:
         The groups.
     states
         The cells that are seen, per time.
+    dispersion
+        How individuals of one group move together. Groups then have a node of their own before the first time, with one state per
+        group, so that every group's first counts scatter by themselves.
     """
 
     members: tuple[Member, ...]
     states: Mapping[Hashable, tuple[Hashable, ...]]
+    dispersion: Company | Flocks | None = None
 
     @cached_property
     def index(self) -> dict[Hashable, int]:
@@ -87,7 +99,38 @@ class Stack:
     @property
     def population(self) -> int:
         """N."""
-        return sum(member.size for member in self.members)
+        return round(sum(member.size for member in self.members))
+
+    @property
+    def sizes_first(self) -> bool:
+        """Whether the sizes have a node of their own."""
+        return self.dispersion is not None or any(member.flock != 1.0 for member in self.members)
+
+    @cached_property
+    def company(self) -> Company | None:
+        """How individuals of the chain on (group, cell) move together; None where they do not."""
+        if not self.sizes_first:
+            return None
+        given = self.dispersion
+        if given is None or isinstance(given, Flocks):
+            flocks = [member.flock if given is None else given.size for member in self.members]
+            alike: dict[Hashable, Any] = {
+                v: tuple(
+                    np.repeat(flocks, np.diff(self.starts[node - 1] if node else np.arange(len(flocks) + 1)))
+                )
+                for v, node in self.index.items()
+            }
+            return Company(phi=alike)
+        name, alone = ("phi", 1.0) if given.rho is None else ("rho", 0.0)
+        times = list(self.states)
+        origins = {
+            v: np.concatenate([np.where(m.followed, -1, m.cells[node]) for m in self.members])
+            for node, v in enumerate(times[1:])
+        }
+        rest = given.onto(origins, {v: len(self.states[u]) for u, v in pairwise(times)})
+        first = alone if given.initial is None else given.initial
+        start = {times[0]: tuple(alone if m.followed else first for m in self.members)}
+        return Company(**{name: start | getattr(rest, name)})
 
     @cached_property
     def model(self) -> Any:  # a MarkovChain, or a Tree
@@ -105,8 +148,16 @@ class Stack:
                 joined = csr_array(sparse.block_diag(blocks, format="csr"))
                 made[key] = joined.toarray() if small else joined
             steps.append(made[key])
-        tree = RootedTree(first.variables, first.parent, initial, (None, *steps))
-        labels = {
+        names, parent = first.variables, first.parent
+        if self.sizes_first:
+            names, parent, initial = (SIZES, *names), np.append(-1, parent + 1), share
+            begin = sparse.block_diag([m.tree.initial[None] for m in self.members], format="csr")
+            steps.insert(0, begin.toarray() if small else csr_array(begin))
+        tree = RootedTree(names, parent, initial, (None, *steps))
+        labels: dict[Hashable, tuple[Hashable, ...]] = {}
+        if self.sizes_first:
+            labels[SIZES] = tuple(m.name for m in self.members)
+        labels |= {
             v: tuple(
                 (m.name, self.states[v][c] if c >= 0 else (HIDDEN, k))
                 for m in self.members
@@ -138,12 +189,15 @@ class Stack:
 
     def sizes_site(self, source: int) -> Site:
         """The sizes, as exact sums over the first time."""
+        counts = np.array([member.size for member in self.members], dtype=float)
+        names = [f"size of the group {member.name!r}" for member in self.members]
+        if self.sizes_first:
+            noise = Exact(counts, on=(SIZES,))
+            return Site((SIZES,), len(counts), np.arange(len(counts)), None, noise, names, source)
         v = next(iter(self.states))
         starts = self.starts[0]
         rows = np.repeat(np.arange(len(self.members)), np.diff(starts))
         weights = csr_array((np.ones(starts[-1]), (rows, np.arange(starts[-1]))))
-        counts = np.array([member.size for member in self.members], dtype=float)
-        names = [f"size of the group {member.name!r}" for member in self.members]
         return Site((v,), int(starts[-1]), None, weights, Exact(counts, on=(v,)), names, source)
 
     def own_model(self, member: int) -> MarkovChain:
@@ -206,7 +260,9 @@ def _flat(along: Sequence[Index], shape: tuple[int, ...]) -> Index:
     return np.ravel_multi_index(tuple(np.broadcast_arrays(*np.ix_(*along))), shape).ravel()
 
 
-def members_of(groups: Mapping[Hashable, Group], sizes: Sequence[int], faults: Faults) -> Stack | None:
+def members_of(
+    groups: Mapping[Hashable, Group], sizes: Sequence[int], dispersion: Any, faults: Faults
+) -> Stack | None:
     """The groups of a problem as a stack; None, with the faults noted, if they do not fit together."""
     models = [group.model for group in groups.values()]
     times = models[0].times
@@ -227,19 +283,22 @@ def members_of(groups: Mapping[Hashable, Group], sizes: Sequence[int], faults: F
     members = [
         Member(
             name,
-            size,
-            model.rooted(),
-            tuple(np.array([place[t][c] for c in model.states[t]], dtype=np.intp) for t in times),
+            group.weight * size,
+            group.model.rooted(),
+            tuple(np.array([place[t][c] for c in group.model.states[t]], dtype=np.intp) for t in times),
+            flock=float(group.weight),
         )
-        for (name, model), size in zip(zip(groups, models, strict=True), sizes, strict=True)
+        for (name, group), size in zip(groups.items(), sizes, strict=True)
     ]
-    stack = Stack(tuple(members), states)
+    stack = Stack(tuple(members), states, dispersion if isinstance(dispersion, (Company, Flocks)) else None)
     stack.model.initial_known = known.pop()
     return stack
 
 
-def tracked(model: MarkovChain, population: int, records: Records) -> Stack:
-    """The population with followed individuals as groups of one; the others are the last group."""
+def tracked(model: MarkovChain, population: int, records: Records, dispersion: Any = None) -> Stack:
+    """The population with followed individuals as groups of one, or of one flock; the others are the last group."""
+    together = dispersion if isinstance(dispersion, (Company, Flocks)) and not dispersion.is_none else None
+    own = together.size if isinstance(together, Flocks) else 1
     tree = model.rooted()
     everywhere = tuple(np.arange(size) for size in tree.sizes)
     members = []
@@ -250,9 +309,9 @@ def tracked(model: MarkovChain, population: int, records: Records) -> Stack:
                 seen = likelihood[[int(np.flatnonzero(rows == r)[0])]].toarray()[0]
                 with np.errstate(divide="ignore"):
                     known[(tree.variables[node],)] = np.log(seen)
-        members.append(Member(name, 1, *_narrowed(model.tilt(known)[0].rooted())))
-    members.append(Member(None, max(population - len(records), 0), tree, everywhere))
-    return Stack(tuple(members), dict(model.states))
+        members.append(Member(name, own, *_narrowed(model.tilt(known)[0].rooted()), followed=True))
+    members.append(Member(None, max(population - own * len(records), 0), tree, everywhere))
+    return Stack(tuple(members), dict(model.states), together)
 
 
 def _narrowed(tree: RootedTree | None) -> tuple[RootedTree, tuple[Index, ...]]:

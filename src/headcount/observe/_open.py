@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from headcount._types import Index, Scope
 from headcount.individual import Model, OpenChain
 from headcount.observe._site import Site
+from headcount.population import Company, Dispersion
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,15 @@ def lifted(view: OpenView, site: Site) -> Site:
         return replace(site, size=onto.shape[1], weights=csr_array(site.weights @ onto))
     index: Index = onto.indices[onto.indptr[site.index]].astype(np.intp)
     return replace(site, size=onto.shape[1], index=index)
+
+
+def full_dispersion(chain: OpenChain, dispersion: Dispersion | None) -> Dispersion | None:
+    """How individuals move together on the full chain: those who are not there yet, or gone, keep no company."""
+    if not isinstance(dispersion, Company):
+        return dispersion
+    cells, into = len(chain.cells), chain.times[1:]
+    rows = np.append(np.arange(cells), [-1, -1])
+    return dispersion.onto(dict.fromkeys(into, rows), dict.fromkeys(into, cells))
 
 
 def on_full(model: Model, sites: Sequence[Site]) -> tuple[Model, tuple[Site, ...]]:

@@ -18,8 +18,8 @@ from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, j
 from headcount.observe._base import Array, Observation
 from headcount.observe._bind import bind
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._groups import Stack, members_of, tracked
-from headcount.observe._open import on_full
+from headcount.observe._groups import Member, Stack, members_of, tracked
+from headcount.observe._open import full_dispersion, on_full
 from headcount.observe._site import Part, Site, by_family
 from headcount.observe._tracks import Tracks
 from headcount.population import (
@@ -27,6 +27,7 @@ from headcount.population import (
     Dispersion,
     Flocks,
     Group,
+    NegativeBinomialSize,
     PoissonSize,
     SizeLaw,
     ToEstimate,
@@ -92,11 +93,13 @@ class Problem:
         alone = isinstance(observations, (Observation, Tracks))
         kept, tracks = _as_tuples([observations] if alone else observations, faults)
         if groups is not None:
-            stack = _stacked(groups, (model, population, dispersion, tracks), faults)
+            dispersion = _checked_dispersion(None, LARGEST_COUNT, dispersion, faults)
+            stack = _stacked(groups, (model, population, tracks), dispersion, faults)
             vars(self)["stack"] = stack
             model, population = stack.mixture(), _total(groups, stack)
         if isinstance(model, OpenChain):
-            model, population = _opened(model, population, dispersion is not None or bool(tracks), faults)
+            dispersion = _checked_dispersion(model, LARGEST_COUNT, dispersion, faults)
+            model, population = _opened(model, population, dispersion, tracks, faults)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         model = _check_model(model, faults)
         dispersion = _dispersion(model, number, dispersion, faults)
@@ -154,7 +157,7 @@ class Problem:
         if counted is None:
             return None
         assert isinstance(self.model, MarkovChain)
-        return tracked(self.model, self.typical_population, counted)
+        return tracked(self.model, self.typical_population, counted, self.dispersion)
 
     @cached_property
     def core(self) -> Problem:
@@ -162,12 +165,15 @@ class Problem:
         if not self.size_known:
             return self  # engines see it at one size at a time
         if isinstance(self.model, OpenChain):
-            return self._twin(self.full[0], self.observations, self.full[1])
+            together = full_dispersion(self.model, self.dispersion)
+            return self._twin(self.full[0], self.observations, self.full[1], dispersion=together)
         if self.stack is None:
             return self._twin(self.model, self.observations, self.sites, tracks=()) if self.tracks else self
         stack = self.stack
         sites = (*map(stack.lifted, self.sites), stack.sizes_site(len(self.observations)))
-        return self._twin(stack.model, self.observations, sites, groups=None, tracks=())
+        return self._twin(
+            stack.model, self.observations, sites, groups=None, tracks=(), dispersion=stack.company
+        )
 
     @cached_property
     def full(self) -> tuple[Model, tuple[Site, ...]]:
@@ -178,8 +184,16 @@ class Problem:
         """The individuals of one group, of which nothing was seen by itself."""
         assert self.stack is not None
         one = self.stack.members[member]
-        size = one.size if self.groups is None else self.groups[one.name].size
-        return self._twin(self.stack.own_model(member), (), (), population=size, groups=None, tracks=())
+        law = None if self.groups is None else self.groups[one.name].size
+        return self._twin(
+            self.stack.own_model(member),
+            (),
+            (),
+            population=law if isinstance(law, SizeLaw) else round(one.size),
+            groups=None,
+            tracks=(),
+            dispersion=self._own_dispersion(one),
+        )
 
     @cached_property
     def parts(self) -> tuple[Problem, ...]:
@@ -187,17 +201,24 @@ class Problem:
         stack = self.stack
         if stack is None:
             return (self,)
-        apart = {"groups": None, "tracks": ()}
         return tuple(
             self._twin(
                 stack.own_model(k),
                 self.observations,
                 tuple(stack.lifted(site, k) for site in self.sites),
-                population=member.size,
-                **apart,
+                population=round(member.size),
+                groups=None,
+                tracks=(),
+                dispersion=self._own_dispersion(member),
             )
             for k, member in enumerate(stack.members)
         )
+
+    def _own_dispersion(self, member: Member) -> Dispersion | None:
+        """How the individuals of one group move together."""
+        if member.flock != 1.0:
+            return Flocks(member.flock)
+        return None if member.followed and isinstance(self.dispersion, Company) else self.dispersion
 
     @cached_property
     def log_offset(self) -> float:
@@ -285,7 +306,7 @@ class Problem:
                 "a problem of several groups has a model per group: make a Problem(groups=...) anew"
             )
         if isinstance(model, OpenChain):
-            return Problem(model, None, self.observations)
+            return Problem(model, None, self.observations, dispersion=self.dispersion)
         if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
             seen: list[Observation | Tracks] = [*self.observations, *self.tracks]
             return Problem(model, self.population, seen, dispersion=self.dispersion)
@@ -321,15 +342,12 @@ class Problem:
 
     def with_dispersion(self, dispersion: Dispersion | str | None) -> Problem:
         """The same counts of individuals that move together in another way."""
+        if self.groups is not None:
+            return Problem(groups=self.groups, observations=self.observations, dispersion=dispersion)
+        if isinstance(self.model, OpenChain) and not self.size_known:
+            return Problem(self.model, None, self.observations, dispersion=dispersion)
         faults = Faults(ProblemError)
         dispersion = _checked_dispersion(self.model, self.population, dispersion, faults)
-        moving = isinstance(dispersion, (Flocks, Company, ToEstimate)) and not dispersion.is_none
-        alone = self.groups is not None or self.tracks or isinstance(self.model, OpenChain)
-        if alone and moving:
-            faults.add(
-                "dispersion",
-                "cannot stand beside groups, tracks or an OpenChain, whose individuals move alone: leave it out",
-            )
         faults.raise_any()
         twin = self._twin(self.model, self.observations, self.sites)
         vars(twin)["dispersion"] = dispersion
@@ -363,11 +381,18 @@ class Problem:
 
     def with_groups(self, groups: Mapping[Hashable, Group]) -> Problem:
         """The same counts of other groups."""
-        return Problem(groups=groups, observations=self.observations)
+        return Problem(groups=groups, observations=self.observations, dispersion=self.dispersion)
 
     def of_units(self, size: int, change: Callable[[Observation], Observation]) -> Problem:
         """The problem of N/size independent units; ``change`` says what a noise of n is as one of n/size."""
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
+        if self.groups is not None:
+            units = {n: Group(group.model, group.size // size) for n, group in self.groups.items()}
+            return Problem(groups=units)._twin(self.model, self.observations, sites)
+        if isinstance(self.model, OpenChain) and not self.size_known:
+            model = self.model.scaled(self.model.first.sum() / size, arrivals=1.0 / size)
+            law = PoissonSize(model.expected_number)
+            return self._twin(model, self.observations, sites, population=law, dispersion=None)
         assert isinstance(self.population, int)
         people = self.population // size
         return self._twin(self.model, self.observations, sites, population=people, dispersion=None)
@@ -436,7 +461,7 @@ def _as_tuples(given: Any, faults: Faults) -> tuple[tuple[Observation, ...], tup
     return tuple(kept), tuple(tracks)
 
 
-def _stacked(groups: Any, others: tuple[Any, ...], faults: Faults) -> Stack:
+def _stacked(groups: Any, others: tuple[Any, ...], dispersion: Any, faults: Faults) -> Stack:
     """The groups as one chain; nothing else can be checked without them."""
     if (
         not isinstance(groups, Mapping)
@@ -445,14 +470,20 @@ def _stacked(groups: Any, others: tuple[Any, ...], faults: Faults) -> Stack:
     ):
         faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
         faults.raise_any()
-    names = ("model", "population", "dispersion", "tracks among the observations")
+    if dispersion is not None and any(group.weight != 1 for group in groups.values()):
+        faults.add(
+            "dispersion", "stands beside groups with a weight, which are flocks already: give one of them"
+        )
+    names = ("model", "population", "tracks among the observations")
     for name, other in zip(names, others, strict=True):
         if other is not None and other != ():
             faults.add(
                 name, "cannot stand beside groups, which have their own models and sizes: leave it out"
             )
     sizes = _group_sizes(groups, faults)
-    stack = members_of(groups, sizes, faults) if not faults else None
+    stack = members_of(groups, sizes, dispersion, faults) if not faults else None
+    if stack is not None and stack.sizes_first and not stack.model.initial_known:
+        faults.add("groups", "move together and have no initial distribution: give them one")
     faults.raise_any()
     assert stack is not None
     return stack
@@ -489,7 +520,8 @@ def _sized(groups: Mapping[Hashable, Group], total: int | SizeLaw) -> dict[Hasha
         raise ProblemError(
             "the groups say how many individuals there are: make a Problem(groups=...) with other sizes"
         )
-    rest = total - sum(int(group.size) for group in groups.values() if not isinstance(group.size, SizeLaw))
+    known = [group for group in groups.values() if not isinstance(group.size, SizeLaw)]
+    rest = total - sum(group.weight * int(group.size) for group in known)
     if rest < 0:
         raise ProblemError(f"population is {total}, fewer than the known groups have")
     return {name: Group(group.model, rest) if name == free[0] else group for name, group in groups.items()}
@@ -499,11 +531,6 @@ def _check_tracks(problem: Problem) -> None:
     """Tracks that cannot be: unknown labels, more tags than individuals, positions that the model forbids."""
     faults = Faults(ProblemError)
     counted = problem.records[0]
-    if problem.disperses:
-        faults.add(
-            "observations",
-            "Tracks beside a dispersion: whom a tagged individual moves with is not known; leave one out",
-        )
     if counted is not None and len(counted) > problem.size_bounds[1]:
         text = f"{len(counted)} tracked individuals are counted in a population of N = {problem.population}"
         faults.add("observations", text)
@@ -541,10 +568,16 @@ def _check_sites(model: Model, sites: Sequence[Site], population: int | SizeLaw,
         )
 
 
-def _opened(model: OpenChain, population: Any, others: bool, faults: Faults) -> tuple[OpenChain, SizeLaw]:
+def _opened(
+    model: OpenChain, population: Any, dispersion: Any, tracks: tuple[Tracks, ...], faults: Faults
+) -> tuple[OpenChain, SizeLaw]:
     """An open chain with the law of all individuals that are ever there."""
-    if others:
-        faults.add("model", "an OpenChain takes neither dispersion nor tracks: leave them out")
+    if tracks:
+        faults.add("model", "an OpenChain takes no tracks: leave them out")
+    if isinstance(dispersion, Company) and dispersion.initial is not None:
+        faults.add(
+            "dispersion", "initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"
+        )
     if isinstance(population, SizeLaw):
         faults.add(
             "population",
@@ -559,7 +592,10 @@ def _opened(model: OpenChain, population: Any, others: bool, faults: Faults) -> 
                 "an OpenChain says itself how many individuals are expected: leave the population out, or give an initial that sums to 1",
             )
         model = model.scaled(number)
-    return model, PoissonSize(model.expected_number)
+    expected = model.expected_number
+    if isinstance(dispersion, Flocks) and dispersion.size > 1.0:  # c Poisson(Λ/c) has mean Λ and variance c Λ
+        return model, NegativeBinomialSize(expected, expected / (dispersion.size - 1.0))
+    return model, PoissonSize(expected)
 
 
 PROBABILITIES = 1e-6
@@ -580,7 +616,7 @@ def _dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Fau
     return implied
 
 
-def _checked_dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Faults) -> Any:
+def _checked_dispersion(model: Model | None, population: int | SizeLaw, given: Any, faults: Faults) -> Any:
     """The dispersion, read if it is a text; what does not fit is noted."""
     try:
         dispersion = parse_dispersion(given) if isinstance(given, str) else given
@@ -601,6 +637,8 @@ def _checked_dispersion(model: Model, population: int | SizeLaw, given: Any, fau
             faults.add(
                 "dispersion", f"a flock of {dispersion.size:g} is larger than the population, {largest}"
             )
+    elif model is None:  # groups, which are chains
+        pass
     elif isinstance(model, (MarkovChain, Tree)):
         for text in dispersion.faults(model.rooted()) if isinstance(dispersion, Company) else ():
             faults.add("dispersion", text)

@@ -17,7 +17,15 @@ from headcount.population._gcgm import GCGM
 from headcount.population._groups import Group, TotalSize
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._minimal import MinimalCoordinates
-from headcount.population._size import About, Between, PoissonSize, SizeLaw, Unknown, parse_population
+from headcount.population._size import (
+    About,
+    Between,
+    NegativeBinomialSize,
+    PoissonSize,
+    SizeLaw,
+    Unknown,
+    parse_population,
+)
 from headcount.population._tables import CountTables, RealTables
 
 __all__ = [
@@ -34,6 +42,7 @@ __all__ = [
     "Group",
     "LaplacianFactor",
     "MinimalCoordinates",
+    "NegativeBinomialSize",
     "NodeConditional",
     "PoissonSize",
     "RealTables",

@@ -94,7 +94,7 @@ class Company:
         Factor on the covariance of every step's moves: one number; one per state a move starts from; or a mapping from
         the variable a move leads to (for a chain: the time of arrival) to either. Above 0; below 1 is under-dispersion.
     rho
-        Intra-class correlation of those who start from one state, 0 ≤ rho < 1, instead of phi: one number, or one per state.
+        Intra-class correlation of those who start from one state, 0 ≤ rho < 1, instead of phi, in the same forms.
     initial
         The same factor for the first counts (the root), in the terms of phi or rho. Left out, the initial law is known
         exactly and individuals are independent draws from it.
@@ -113,7 +113,7 @@ class Company:
         if (self.phi is None) == (self.rho is None):
             raise ModelError("give either phi or rho: Company(phi=3) or Company(rho=0.01)")
         if self.rho is not None:
-            object.__setattr__(self, "rho", _correlation(self.rho, "rho"))
+            object.__setattr__(self, "rho", _by_node(self.rho, "rho", _correlation))
             if self.initial is not None:
                 initial = finite_number(self.initial, "initial", expected="a correlation, 0 ≤ initial < 1")
                 object.__setattr__(self, "initial", _correlation(initial, "initial"))
@@ -121,13 +121,7 @@ class Company:
         if self.initial is not None:
             initial = finite_number(self.initial, "initial", expected="a positive number")
             object.__setattr__(self, "initial", _positive(initial, "initial"))
-        phi = self.phi
-        made: Any = (
-            {name: _positive(value, f"phi[{name!r}]") for name, value in phi.items()}
-            if isinstance(phi, Mapping)
-            else _positive(phi, "phi")
-        )
-        object.__setattr__(self, "phi", made)
+        object.__setattr__(self, "phi", _by_node(self.phi, "phi", _positive))
 
     def __repr__(self) -> str:
         return f"Company({', '.join(self._parts)})"
@@ -146,10 +140,9 @@ class Company:
     @property
     def is_none(self) -> bool:
         """Whether individuals are independent after all."""
-        if self.rho is not None:
-            return bool(np.all(np.equal(self.rho, 0.0))) and not self.initial
-        given = self.phi.values() if isinstance(self.phi, Mapping) else [self.phi]
-        return self.initial in (None, 1.0) and all(np.all(np.equal(value, 1.0)) for value in given)
+        given, alone = (self.phi, 1.0) if self.rho is None else (self.rho, 0.0)
+        values = given.values() if isinstance(given, Mapping) else [given]
+        return self.initial in (None, alone) and all(np.all(np.equal(value, alone)) for value in values)
 
     def root_phi(self, population: float) -> float:
         """phi of the first counts."""
@@ -159,10 +152,23 @@ class Company:
 
     def party(self, node: Hashable, counts: Array) -> Array:
         """As for flocks: phi of every state."""
-        if self.rho is not None:
-            return 1.0 + np.maximum(counts - 1.0, 0.0) * np.asarray(self.rho)
-        phi = self.phi.get(node, 1.0) if isinstance(self.phi, Mapping) else self.phi
-        return np.broadcast_to(np.asarray(phi, dtype=float), (len(counts),)).copy()
+        rows = self.rows(node, len(counts))
+        return rows if self.rho is None else 1.0 + np.maximum(counts - 1.0, 0.0) * rows
+
+    def rows(self, node: Hashable, size: int) -> Array:
+        """phi or rho, whichever was given, of each of the ``size`` states from which moves lead to ``node``."""
+        given, alone = (self.phi, 1.0) if self.rho is None else (self.rho, 0.0)
+        value = given.get(node, alone) if isinstance(given, Mapping) else given
+        return np.broadcast_to(np.asarray(value, dtype=float), (size,)).copy()
+
+    def onto(self, origins: Mapping[Hashable, NDArray[np.intp]], sizes: Mapping[Hashable, int]) -> Company:
+        """The same company on other states: per variable that a move leads to, which of its old states each new one is, −1 alone."""
+        name, alone = ("phi", 1.0) if self.rho is None else ("rho", 0.0)
+        made: dict[Hashable, Any] = {
+            node: tuple(np.where(old >= 0, self.rows(node, sizes[node])[old], alone).tolist())
+            for node, old in origins.items()
+        }
+        return Company(phi=made) if name == "phi" else Company(rho=made)
 
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """phi of every step of a tree, given the expected counts of a variable (read for rho only)."""
@@ -324,6 +330,13 @@ class DispersionEstimate:
         """The same as plain values."""
         names = ("name", "value", "standard_error", "lower", "upper", "level", "gain")
         return {n: getattr(self, n) for n in names} | {"used": self.used.text, "tried": dict(self.tried)}
+
+
+def _by_node(value: Any, name: str, read: Callable[[Any, str], Any]) -> Any:
+    """The same for every step, or by the variable that it leads to."""
+    if isinstance(value, Mapping):
+        return {node: read(one, f"{name}[{node!r}]") for node, one in value.items()}
+    return read(value, name)
 
 
 def _positive(value: Any, name: str) -> float | tuple[float, ...]:

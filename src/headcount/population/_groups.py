@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headcount.checks import LARGEST_COUNT, instance
+from headcount.checks import LARGEST_COUNT, instance, whole_number
 from headcount.individual import MarkovChain, ModelError, OpenChain
 from headcount.population._size import SizeLaw
 
@@ -23,12 +23,22 @@ class Group:
         The law of one of them, a `MarkovChain`. All groups of a problem have the same times; their cells may differ.
     size
         How many they are: a number, or what is known of it, as for a population (``Unknown()``, ``About(500, sd=100)``).
+    weight
+        How many individuals each of them stands for: families or flocks of one size that move as one. Counts of the group are those
+        of individuals, ``weight`` times as many as units.
     """
 
     model: MarkovChain
     size: Any
+    weight: int = 1
 
     def __post_init__(self) -> None:
+        weight = whole_number(self.weight, "the weight of a Group", least=1)
+        object.__setattr__(self, "weight", weight)
+        if weight != 1 and isinstance(self.size, SizeLaw):
+            raise ModelError(
+                f"the weight of a Group is {weight} and its size {self.size!r}: give a number of units, or a weight of 1"
+            )
         instance(self.model, MarkovChain, "the model of a Group", expected="a MarkovChain")
         if isinstance(self.model, OpenChain):
             raise ModelError(

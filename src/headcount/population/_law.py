@@ -216,7 +216,7 @@ def sample_together(
     phi = dispersion.phi_of(tree, population, lambda v: np.zeros(len(model.states[v])))
     for v in range(1, len(tree.parents)):
         u = tree.parents[v]
-        factors = phi[v] if dispersion.rho is None else dispersion.rho
+        factors = phi[v] if dispersion.rho is None else dispersion.rows(tree.variables[v], tree.sizes[u])
         table = company_moves(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
         counts.append(table.sum(axis=0))
         found[(tree.variables[u], tree.variables[v])] = table

@@ -22,16 +22,16 @@ import numpy as np
 from headcount._types import Array, Scope
 from headcount.errors import ModelError
 from headcount.individual import OpenChain
-from headcount.observe._groups import View
+from headcount.observe._groups import SIZES, View
 from headcount.observe._open import OpenView
 from headcount.posterior._beliefs import Beliefs, Promises
 from headcount.posterior._draws import whole_draws
+from headcount.posterior._sizes import Sizes
 from headcount.tables import dense
 
 if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.observe import Problem
-    from headcount.posterior._sizes import Sizes
 
 LARGEST_COVARIANCE = 3000
 """Entries of a stacked table up to which the variance of a sum is read off its whole covariance (72 MB); above, off draws."""
@@ -72,6 +72,14 @@ class UnitBeliefs(DerivedBeliefs):
     size: float
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
+    sizes: Sizes | None = None
+
+    @classmethod
+    def of(cls, base: Beliefs, size: float, offset: float) -> UnitBeliefs:
+        """From beliefs about units, whose evidence is that of individuals less ``offset``."""
+        value = None if base.log_evidence is None else base.log_evidence + offset
+        people = None if base.sizes is None else Sizes(size * base.sizes.values, base.sizes.probabilities)
+        return cls(base, size, value, base.diagnostics, people)
 
     def mean(self, scope: Scope) -> Array:
         """The flocks' size times E m."""
@@ -159,12 +167,15 @@ class GroupBeliefs(DerivedBeliefs):
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Sums of draws."""
         drawn = self.base.sample(size, rng=rng, integer=integer)
-        return {
-            scope: (self.view.matrix(scope) @ table.reshape(size, -1).T).T.reshape(
-                size, *self.view.shape(scope)
-            )
-            for scope, table in drawn.items()
-        }
+        made = {}
+        for scope, table in drawn.items():
+            if SIZES in scope:  # a node that is not seen
+                if len(drawn) > 1:
+                    continue
+                scope, table = scope[1:], table.sum(axis=1)
+            flat = (self.view.matrix(scope) @ table.reshape(size, -1).T).T
+            made[scope] = flat.reshape(size, *self.view.shape(scope))
+        return made
 
     def quantile(self, scope: Scope, level: float) -> Array | None:
         """That of the base where every number seen is one entry; None for sums."""

@@ -212,7 +212,7 @@ def whole_parties(problem: Problem, node: Hashable | None, counts: NDArray[Any])
     if not isinstance(dispersion, (Flocks, Company)):
         return None
     if isinstance(dispersion, Company) and dispersion.rho is not None:
-        rho = dispersion.rho if node is not None else dispersion.initial or 0.0
+        rho = dispersion.rows(node, len(counts)) if node is not None else dispersion.initial or 0.0
         return dispersion, np.broadcast_to(np.asarray(rho), counts.shape)
     sizes = np.array([problem.root_phi]) if node is None else dispersion.party(node, counts.astype(float))
     return Company(phi=2.0), np.maximum(np.rint(sizes), 1.0)

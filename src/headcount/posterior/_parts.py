@@ -9,7 +9,7 @@ from headcount.errors import ModelError, shown
 from headcount.individual import OpenChain
 from headcount.observe._groups import View
 from headcount.observe._open import OpenView
-from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
+from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs, UnitBeliefs
 from headcount.posterior._interval import sd_of, tails
 from headcount.posterior._sizes import NobodyBeliefs
 
@@ -44,6 +44,8 @@ def _narrowed(beliefs: Beliefs, member: int, model: Model) -> Beliefs:
     if isinstance(beliefs, MixtureBeliefs):
         parts = tuple(_narrowed(part, member, model) for part in beliefs.parts)
         return replace(beliefs, parts=parts, sizes=sizes, log_evidence=None)
+    if isinstance(beliefs, UnitBeliefs):
+        return replace(beliefs, base=_narrowed(beliefs.base, member, model), log_evidence=None)
     if isinstance(beliefs, NobodyBeliefs):
         return replace(beliefs, model=model)
     if not isinstance(beliefs, GroupBeliefs) or not isinstance(beliefs.view, View):
@@ -108,6 +110,8 @@ def _seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
     """The same beliefs about the full chain, seen otherwise."""
     if isinstance(beliefs, MixtureBeliefs):
         return replace(beliefs, parts=[_seen_as(part, chain, what) for part in beliefs.parts])
+    if isinstance(beliefs, UnitBeliefs):
+        return replace(beliefs, base=_seen_as(beliefs.base, chain, what))
     if isinstance(beliefs, NobodyBeliefs):
         return GroupBeliefs(replace(beliefs, model=chain.full), OpenView(chain, what), None, {})
     assert isinstance(beliefs, GroupBeliefs)

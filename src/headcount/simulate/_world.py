@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ from headcount.errors import ModelError, raise_all
 from headcount.individual import MarkovChain, Model, OpenChain
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
-from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, SizeLaw
+from headcount.observe import Problem
+from headcount.observe._groups import View
+from headcount.observe._open import OpenView, full_dispersion
+from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, Group, SizeLaw
 from headcount.population._law import sample_together
 from headcount.simulate._features import Features
 from headcount.tables import dense
@@ -38,7 +42,8 @@ class World:
     model : Model
         The law every individual followed.
     tables : CountTables
-        The true counts of every clique and separator; ``tables.table(scope)`` for any scope inside a clique.
+        The true counts of every clique and separator; ``tables.table(scope)`` for any scope inside a clique. Of an open population,
+        with its hidden states; ``world.table(scope)`` leaves them out.
     observations : mapping of scope to array
         What was seen, scope by scope.
     features : Features or None
@@ -49,6 +54,8 @@ class World:
     winds : array, shape (T − 1, 2), or None
     coordinates : array, shape (L, 2), or None
         (column, row) of every cell.
+    groups : mapping of name to World
+        Every group's own truth, where there are several; ``tables`` is then their sum.
     """
 
     model: Model
@@ -58,17 +65,23 @@ class World:
     mask: Array | None = None
     winds: Array | None = None
     coordinates: NDArray[np.int64] | None = None
+    groups: Mapping[Hashable, World] = field(default_factory=dict)
 
     @property
     def population(self) -> int:
-        """N."""
+        """N; of an open population, of all that were ever there."""
         return self.tables.population
+
+    def table(self, scope: Sequence[Hashable]) -> Counts:
+        """The true counts of one table of cells."""
+        whole = dense(self.tables.table(scope))
+        return np.asarray(whole[tuple(slice(n) for n in self.model.size(tuple(scope)))])
 
     @property
     def counts(self) -> Counts:
         """A chain's true counts, shape (T, L)."""
         chain = self._chain("counts")
-        return np.stack([self.tables.table((t,)) for t in chain.times])
+        return np.stack([self.table((t,)) for t in chain.times])
 
     @property
     def flows(self) -> Counts:
@@ -82,8 +95,30 @@ class World:
         )
         flows = np.zeros((len(chain.times) - 1, size, size), dtype=np.int64)
         for step, pair in enumerate(zip(chain.times, chain.times[1:], strict=False)):
-            flows[step] = dense(self.tables.table(pair))
+            flows[step] = self.table(pair)
         return flows
+
+    @property
+    def arrivals(self) -> Counts:
+        """Who arrived in every step of an open population, shape (T − 1, L), by the cell of arrival."""
+        return self._going("arrivals")
+
+    @property
+    def departures(self) -> Counts:
+        """Who left in every step of an open population, shape (T − 1, L), by the last cell."""
+        return self._going("departures")
+
+    def _going(self, what: Literal["arrivals", "departures"]) -> Counts:
+        chain = self.model
+        if not isinstance(chain, OpenChain):
+            raise ModelError(
+                f"a population without arrivals and departures has no {what}: simulate an OpenChain"
+            )
+        view = OpenView(chain, what)
+        steps = pairwise(chain.times)
+        return np.stack([view.matrix(s) @ dense(self.tables.table(s)).ravel() for s in steps]).astype(
+            np.int64
+        )
 
     @property
     def observed(self) -> xarray.DataArray:
@@ -143,9 +178,10 @@ def exact() -> Noise:
 
 
 def population(
-    model: Model,
-    size: int | SizeLaw,
+    model: Model | None = None,
+    size: int | SizeLaw | None = None,
     *,
+    groups: Mapping[Hashable, Group] | None = None,
     observe: Noise | Mapping[tuple[Hashable, ...], Noise] | None = None,
     dispersion: Dispersion | None = None,
     rng: np.random.Generator | int,
@@ -155,9 +191,12 @@ def population(
     Parameters
     ----------
     model : Model
-        The law of one individual.
+        The law of one individual. Individuals of an `OpenChain` come and go; how many is up to it.
     size : int or SizeLaw
-        N, or its law (``hc.About(1000, sd=100)``), from which it is drawn, at least 1; the cost does not depend on it.
+        N, or its law (``hc.About(1000, sd=100)``), from which it is drawn, at least 1; the cost does not depend on it. Of an
+        `OpenChain`, the number expected at the first time, where its initial is given as probabilities.
+    groups : mapping of name to Group
+        Several kinds of individuals instead of one model and size; what is seen is their sum, and ``world.groups`` has each.
     observe : callable, or mapping of scope to callable, optional
         How counts are seen: a callable takes (true counts, generator) and returns counts of the same shape,
         as `poisson`, `binomial`, `gaussian` and `exact` of this package make them. One callable sees every
@@ -170,53 +209,101 @@ def population(
 
     Examples
     --------
+    >>> import headcount as hc
     >>> from headcount import simulate
-    >>> from headcount.individual import Tree
-    >>> tree = Tree([0.5, 0.5], {"b": ("a", [[0.9, 0.1], [0.2, 0.8]])}, root="a")
+    >>> tree = hc.Tree([0.5, 0.5], {"b": ("a", [[0.9, 0.1], [0.2, 0.8]])}, root="a")
     >>> world = simulate.population(tree, 1000, observe={("b",): simulate.exact()}, rng=1)
     >>> int(world.observations[("b",)].sum())
     1000
+    >>> chain = hc.OpenChain([30, 10], [[0.9, 0.1], [0.2, 0.8]], arrivals=5, survival=0.8, length=3)
+    >>> simulate.population(chain, rng=1).counts.shape
+    (3, 2)
     """
     source = generator(rng)
-    if isinstance(model, OpenChain):
-        raise ModelError(
-            "tables of an open population do not sum to one number: draw individuals from chain.full"
-        )
+    if groups is not None:
+        if model is not None or size is not None:
+            raise ModelError("model and size stand beside groups, which have their own: leave them out")
+        return _observed(_together(groups, dispersion, source), observe, source)
+    law = checked_model(model)
+    if isinstance(law, OpenChain):
+        law = law if size is None else law.scaled(whole_number(size, "size", least=1))
+        return _observed(World(law, _opened(law, dispersion, source), {}), observe, source)
+    return _observed(World(law, _drawn(law, size, dispersion, source), {}), observe, source)
+
+
+def _drawn(
+    model: Model, size: int | SizeLaw | None, dispersion: Dispersion | None, rng: np.random.Generator
+) -> CountTables:
+    """The tables of one group; of nobody, zeros."""
     if isinstance(size, SizeLaw):
-        size = CGM(checked_model(model), size).sample(rng=source).population
-    tables = _moved(model, whole_number(size, "size", least=1), dispersion, source)
+        size = CGM(model, size).sample(rng=rng).population
+    number = whole_number(size, "size", least=1)
+    if dispersion is None and isinstance(model, MarkovChain) and model.concentration is not None:
+        dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
+    if dispersion is None:
+        return CGM(model, number).sample(rng=rng)
+    known = instance(dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)")
+    return CountTables(model, sample_together(model, known, number, rng=rng))
+
+
+def _opened(chain: OpenChain, dispersion: Dispersion | None, rng: np.random.Generator) -> CountTables:
+    """The tables of an open population on its full chain: a Poisson number of all that are ever there, or of flocks."""
+    flock = dispersion.size if isinstance(dispersion, Flocks) else 1.0
+    number = round(flock * rng.poisson(chain.expected_number / flock))
+    if number == 0:
+        return _nobody(chain.full)
+    return _drawn(chain.full, number, full_dispersion(chain, dispersion), rng)
+
+
+def _nobody(model: Model) -> CountTables:
+    return CountTables(
+        model, {tuple(c): np.zeros(model.size(tuple(c)), dtype=np.int64) for c in model.junction_tree.cliques}
+    )
+
+
+def _together(
+    groups: Mapping[Hashable, Group], dispersion: Dispersion | None, rng: np.random.Generator
+) -> World:
+    """A world of several groups: each by itself, and their sum."""
+    parts, sized = {}, {}
+    problem = Problem(groups=groups)  # which checks that they fit together
+    for name, group in groups.items():
+        size = int(group.size.sample(1, rng=rng)[0]) if isinstance(group.size, SizeLaw) else int(group.size)
+        tables = _drawn(group.model, size, dispersion, rng) if size else _nobody(group.model)
+        if group.weight != 1:
+            tables = CountTables(group.model, {s: group.weight * n for s, n in tables.tables.items()})
+        parts[name], sized[name] = World(group.model, tables, {}), replace(group, size=size)
+    if any(part.population for part in parts.values()):
+        problem = Problem(groups=sized)
+    stack, model = problem.stack, problem.model
+    assert stack is not None
+    total = {}
+    for scope in map(tuple, model.junction_tree.cliques):
+        onto = [View(stack).matrix(scope) @ View(stack, k).matrix(scope).T for k in range(len(parts))]
+        seen = sum(m @ part.table(scope).ravel() for m, part in zip(onto, parts.values(), strict=True))
+        total[scope] = np.asarray(seen).reshape(model.size(scope)).astype(np.int64)
+    return World(model, CountTables(model, total), {}, groups=parts)
+
+
+def _observed(
+    world: World, observe: Noise | Mapping[tuple[Hashable, ...], Noise] | None, rng: np.random.Generator
+) -> World:
+    """The world with what is seen of it."""
     noise = poisson() if observe is None else observe
-    seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in model.variables}
+    seen = noise if isinstance(noise, Mapping) else {(v,): noise for v in world.model.variables}
     raise_all(
         f"observe is {brief(look)} for {scope!r}: give a function of (counts, generator), such as simulate.poisson()"
         for scope, look in seen.items()
         if not callable(look) or isinstance(look, type)
     )
-    observations = {
-        model.scope(scope): _observed(scope, dense(tables.table(scope)), look, source)
-        for scope, look in seen.items()
-    }
-    return World(model, tables, observations)
-
-
-def _moved(model: Model, number: int, dispersion: Dispersion | None, rng: np.random.Generator) -> CountTables:
-    """Counts of N individuals who move independently or, where a dispersion or the chain's concentration says so, together."""
-    if dispersion is None and isinstance(model, MarkovChain) and model.concentration is not None:
-        dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
-    if dispersion is None:
-        return CGM(checked_model(model), number).sample(rng=rng)
-    known = instance(dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)")
-    return CountTables(model, sample_together(checked_model(model), known, number, rng=rng))
-
-
-def _observed(
-    scope: tuple[Hashable, ...], counts: Counts, look: Noise, rng: np.random.Generator
-) -> NDArray[Any]:
-    """What is seen of one table."""
-    values = np.asarray(look(counts, rng))
-    if values.shape != counts.shape:
-        raise ModelError(
-            f"the observations of {scope!r} have shape {values.shape}, its counts {counts.shape}; "
-            f"observe must return one number per entry"
-        )
-    return values
+    observations = {}
+    for scope, look in seen.items():
+        counts = world.table(scope)
+        values = np.asarray(look(counts, rng))
+        if values.shape != counts.shape:
+            raise ModelError(
+                f"the observations of {scope!r} have shape {values.shape}, its counts {counts.shape}; "
+                f"observe must return one number per entry"
+            )
+        observations[world.model.scope(scope)] = values
+    return replace(world, observations=observations)

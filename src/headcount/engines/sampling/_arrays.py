@@ -225,7 +225,8 @@ def _row_correlations(
     """rho of every row, by node; None for individuals that move alone."""
     if not isinstance(dispersion, Company) or dispersion.rho is None:
         return None
-    rows = [np.broadcast_to(np.asarray(dispersion.rho), rooted.sizes[u]) for u in rooted.parents[1:]]
+    steps = zip(rooted.variables[1:], rooted.parents[1:], strict=True)
+    rows = [dispersion.rows(v, rooted.sizes[u]) for v, u in steps]
     return (np.array([dispersion.initial or 0.0]), *rows)
 
 
