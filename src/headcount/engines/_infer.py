@@ -72,18 +72,8 @@ def infer(
 
     Parameters
     ----------
-    problem
-        What is known.
-    engine
-        How to infer: an engine, or its name (``"MAP"``). None and ``Auto()`` choose from the problem
-        (``headcount.engines.select`` says what and why).
-    rng
-        Seed or generator for random engines. They need one: without it the answer could not be got again. A sampler that was chosen here
-        (a few individuals on a large map) takes seed 0 where none is given.
-    strict
-        Raise :class:`NotConvergedError` when the engine did not reach its tolerance; False returns the answer, marked.
-    progress
-        Show a bar: None decides by itself (long runs on a terminal).
+    problem, engine, rng, strict, progress
+        As for `headcount.infer`.
 
     Returns
     -------

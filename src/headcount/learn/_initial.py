@@ -69,7 +69,8 @@ def infer(
         How individuals move together, instead of what the problem says: ``Flocks(5)``, ``Company(rho=0.01)``, or ``"estimate"`` for
         the dispersion with the most evidence (``post.dispersion_estimate``).
     rng
-        Seed or generator for random engines. They need one: without it the answer could not be got again.
+        Seed or generator for random engines. They need one: without it the answer could not be got again. A sampler that was chosen here
+        (a few individuals on a large map) takes seed 0 where none is given.
     strict
         Raise `NotConvergedError` (`FitNotConvergedError` where the initial distribution is learned) when the tolerance was not
         reached; False returns the answer, marked.
