@@ -17,7 +17,7 @@ from headcount.individual._discrete import DiscreteModel, named_states
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._model import Model, draw, draw_given, sample_size
 from headcount.individual._rooted_tree import Matrix, RootedTree
-from headcount.individual._tree_passes import node_marginals, tilted
+from headcount.individual._tree_passes import ScaledSteps, node_marginals, tilted
 from headcount.individual._validate import (
     as_matrix,
     checked_potentials,
@@ -256,6 +256,8 @@ def _topological(edges: Edges, root: Variable | None) -> tuple[Variable, ...]:
 def pair_marginal(tree: RootedTree, nodes: Sequence[Array], a: int, b: int) -> Array:
     """P(x_a = i, x_b = j) = sum_k mu_w(k) M_a(k, i) M_b(k, j), w the common ancestor, M products of P."""
     if tree.parents[b] == a:  # an edge needs no way up, which is long in a chain
+        if isinstance(tree.transitions, ScaledSteps):
+            return np.asarray(dense(tree.transitions.table(b)))
         return nodes[a][:, None] * dense(tree.transitions[b])
     up_a, up_b = tree.path_to_root(a), tree.path_to_root(b)
     common = next(node for node in up_a if node in set(up_b))

@@ -211,6 +211,11 @@ class ScaledSteps(Sequence[Any]):
             scaled(matrix, rows, self.law.columns[v]), self.law.tree.transitions[v], rows == 0.0
         )
 
+    def table(self, v: int) -> Matrix:
+        """The joint law of v's parent and v, in one pass over the matrix."""
+        above = self.law.marginals[self.law.tree.parents[v]]
+        return scaled(self.law.kernels[v], above * self.law.rows[v], self.law.columns[v])
+
 
 def factored(
     tree: RootedTree, potentials: Potentials = None, *, edge_potentials: Sequence[Matrix | None] | None = None

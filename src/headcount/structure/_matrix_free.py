@@ -674,7 +674,10 @@ class MatrixFreeField(Field):
             return None
         variance, error = self._flow_spread(v)
         return MovesOf(
-            self.structure.prior.flat_index(v), self._flow_mean(v), variance, np.sqrt(variance) * error
+            self.structure.prior.flat_index(v),
+            host(self._flow_mean(v)),
+            host(variance),
+            host(np.sqrt(variance) * error),
         )
 
     def covariance(self, a: Scope, b: Scope) -> Array:
@@ -777,22 +780,25 @@ class MatrixFreeField(Field):
         pull = (above + own).reshape(-1)
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         pull[prior.seen.place[moves]] += found.held[moves, 0]
-        return np.asarray(host(prior.table(v).reshape(-1) * pull))
+        return prior.table(v).reshape(-1) * pull
 
     def _flow_spread(self, v: int) -> tuple[Array, Array]:
         """Variances of the possible moves into v, and relative errors of their sds; moves that are seen have their own."""
         prior, survey = self.structure.prior, self.survey
         assert self._tally is not None
-        variance, error = (host(x) for x in self._tally.flows[v].variances())
+        variance, error = self._tally.flows[v].variances()
         a, b = int(prior.seen.ends[v]), int(prior.seen.ends[v + 1])
-        place = host(prior.seen.place[a:b])
-        variance[place] = survey.variance[prior.entries + a : prior.entries + b]
-        error[place] = survey.error[prior.entries + a : prior.entries + b]
+        if b > a:
+            place, own = prior.seen.place[a:b], slice(prior.entries + a, prior.entries + b)
+            variance[place], error[place] = (
+                prior.xp.asarray(x[own]) for x in (survey.variance, survey.error)
+            )
         return variance, error
 
     def _table(self, scope: Scope, values: Array) -> Array:
         """Values of the possible moves as a dense table in the scope's order."""
         place = self.structure.tree.place(scope)
+        values = host(values)
         if len(values) == place.shape[0] * place.shape[1]:
             return np.asarray(place.turn(values.reshape(place.shape)))
         flat = np.zeros(place.shape[0] * place.shape[1])

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from headcount._compile import many_solves
 from headcount._device import find_device
 from headcount.engines._engine import IterativeEngine, iterate
 from headcount.engines._settings import number, one_of, whole
@@ -301,8 +303,10 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         threads = (
             PROJECTING_THREADS if self.device == "cpu" else min(THREADS_BESIDE_A_DEVICE, os.cpu_count() or 1)
         )
+        with many_solves(len(parts)):  # small parts, of which each alone would not be worth a compiler
+            context = copy_context()
         with ThreadPoolExecutor(threads) as pool:
-            yield from pool.map(of_part, parts)
+            yield from pool.map(lambda k: context.copy().run(of_part, k), parts)
 
     def residual(self, state: EPState) -> float:
         """See :attr:`tolerance`."""
