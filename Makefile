@@ -74,7 +74,7 @@ PIN := CUSTOM_COMPILE_COMMAND="make pins" $(VENV)-pins/bin/pip-compile --quiet -
 pins:
 	"$(PYTHON)" -m venv $(VENV)-pins
 	$(VENV)-pins/bin/python -m pip install --quiet pip-tools
-	$(PIN) --extra cluster --extra docs --extra excel --extra networks --extra parquet --extra test \
+	$(PIN) --extra cluster --extra docs --extra excel --extra networks --extra parquet --extra test --extra video \
 		--output-file requirements.txt pyproject.toml requirements.in
 	$(PIN) --extra benchmarks --constraint requirements.txt --output-file requirements-benchmarks.txt pyproject.toml
 	rm -r $(VENV)-pins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,36 @@ def test_gif_has_every_frame(tmp_path: Path) -> None:
         image.seek(1)
         assert np.abs(np.asarray(image.convert("L"), dtype=float) - first).max() > 20
     assert [p.name for p in tmp_path.iterdir()] == ["moves.gif"]
+
+
+def test_mp4_has_every_frame(tmp_path: Path) -> None:
+    """The film has the pictures of the GIF, in the codec that every browser plays, and nothing else is left in the folder."""
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    path = animate(chain(steps=3), tmp_path / "moves.mp4", frames=3, largest=5, speed=2.0)
+    frames, _ = ffmpeg.count_frames_and_secs(str(path))
+    assert frames == 2 * 3 + 1
+    reader = ffmpeg.read_frames(str(path))
+    about = next(reader)
+    assert about["codec"] == "h264"
+    assert about["pix_fmt"].startswith("yuv420p")
+    assert about["fps"] == 6
+    first, second = (
+        np.frombuffer(picture, np.uint8).astype(float) for picture in (next(reader), next(reader))
+    )
+    reader.close()
+    assert np.abs(second - first).max() > 20
+    assert [p.name for p in tmp_path.iterdir()] == ["moves.mp4"]
+
+
+def test_mp4_without_ffmpeg_says_what_to_install(tmp_path: Path, monkeypatch) -> None:
+    """Without the extra nothing is written, and the message names it and the GIF that needs none."""
+    from matplotlib.animation import FFMpegWriter
+
+    monkeypatch.setattr(FFMpegWriter, "isAvailable", classmethod(lambda cls: False))
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(ValueError, match=r"headcount\[video\].*\.gif"):
+        animate(chain(steps=2), tmp_path / "moves.mp4")
+    assert not list(tmp_path.iterdir())
 
 
 def test_moves_start_at_their_origin_and_end_at_their_destination() -> None:
