@@ -120,6 +120,24 @@ def test_arrows_are_the_largest_moves() -> None:
     assert any(f"{stay:.0f} stay" in text for text in texts(picture))
 
 
+def test_the_legend_of_arrows_is_drawn_with_samples():
+    """A sample line is as wide as an arrow of its number is on the page, and the numbers are round."""
+    picture = plot.flow_map(RESULT.flows, RESULT.coordinates, time=1)
+    (axes,) = picture.figure.axes
+    legend = axes.get_legend()
+    words = [t.get_text() for t in legend.get_texts() if t.get_text().endswith(" individuals")]
+    lines = legend.get_lines()
+    assert len(lines) == len(words) >= 2
+    picture.figure.draw_without_rendering()
+    per_unit = (axes.transData.transform((1.0, 0.0)) - axes.transData.transform((0.0, 0.0)))[0]
+    largest = picture.numbers.iloc[0]
+    for word, line in zip(words, lines, strict=True):
+        number = float(word.split()[0].replace(",", "").replace("\u202f", ""))
+        assert f"{number:.0e}"[0] in "1235"
+        expected = largest["width"] * np.sqrt(number / largest["mean"]) * per_unit
+        assert line.get_linewidth() * picture.figure.dpi / 72 == pytest.approx(expected, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("lower", "mean", "kind"),
     [(0.4, 3.0, "maybe none"), (0.5, 3.0, "open"), (1.6, 3.0, "firm"), (0.4, 0.4, "maybe none")],

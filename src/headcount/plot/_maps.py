@@ -231,13 +231,13 @@ def flow_map(
         _dots(axes, here)
         for kind, (colour, _) in reversed(CERTAINTY.items()):
             _arrows(axes, numbers[numbers["certainty"] == kind], here, colour)
-        _arrow_legend(axes, numbers, level)
         moved, stayed = float(moves["mean"].sum()), float(rows["mean"].sum() - moves["mean"].sum())
         axes.set_title(
             f"Moves from time {printed(time)}: {count_text(moved)} individuals move, {count_text(stayed)} stay;\n"
             f"{len(numbers)} arrows carry {count_text(float(numbers['mean'].sum()))} of the moves",
             loc="left",
         )
+        _arrow_legend(axes, numbers, level)
     return Picture(figure, numbers)
 
 
@@ -335,26 +335,43 @@ def _arrows(
 
 
 def _arrow_legend(axes: Axes, numbers: pd.DataFrame, level: float) -> None:
+    """What the colours mean, and lines as wide as the arrows of round numbers are."""
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     counts = numbers["certainty"].value_counts()
-    handles = [
+    handles: list[Patch | Line2D] = [
         Patch(color=colour, alpha=0.8, label=f"{text} ({counts.get(kind, 0)})")
         for kind, (colour, text) in CERTAINTY.items()
     ]
-    if len(numbers):
-        widest, thinnest = numbers["mean"].iloc[0], numbers["mean"].iloc[-1]
-        text = f"width ∝ √flow: widest {count_text(widest)}, thinnest {count_text(thinnest)} individuals"
-        handles.append(Patch(color="none", label=text))
-    axes.legend(
+    means = numbers["mean"].to_numpy(dtype=float)
+    samples = _round_samples(means.min(), means.max()) if len(means) else []
+    handles += [
+        Line2D([], [], color=GREY, solid_capstyle="butt", label=f"{count_text(n)} individuals")
+        for n in samples
+    ]
+    legend = axes.legend(
         handles=handles,
         title=f"{percent(level)} interval",
         loc="upper left",
         bbox_to_anchor=(0.0, -0.12),
         alignment="left",
         borderaxespad=0.0,
-        handlelength=1.2,
+        handlelength=1.6,
     )
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.draw_without_rendering()  # how large the map is drawn is known once all is laid out
+    per_unit = axes.transData.get_matrix()[0, 0] * 72.0 / figure.dpi
+    for n, line in zip(samples, legend.get_lines(), strict=True):
+        line.set_linewidth(float(numbers["width"].iloc[0] * np.sqrt(n / means.max()) * per_unit))
+
+
+def _round_samples(least: float, most: float) -> list[float]:
+    """Up to three round numbers from the size of the largest flow down to that of the smallest shown, largest first."""
+    steps = [float(f"{digit}e{power}") for power in range(-9, 16) for digit in (1, 2, 3, 5)]
+    inside = [n for n in steps if least <= n <= most] or [float(f"{most:.2g}")]
+    return sorted({inside[-1], inside[len(inside) // 2], inside[0]}, reverse=True)
 
 
 def _net_numbers(moves: pd.DataFrame, here: Places) -> pd.DataFrame:
