@@ -3,8 +3,8 @@
 Each case runs in a fresh process with empty caches (home, numba), and again with what the first one left there. Times are processor
 time, so that a busy machine does not count, as multiples of the imports in the same session: numba, SciPy, pandas and xarray.
 
-Why NumPy and not a faster compiler: of numba's 9 s for the six kernels of the default engine two thirds are its own Python, so that
-LLVM without optimisation still took 6.5 s; a built extension would ask every user for a C compiler; a compiler in a second thread
+Why NumPy and not a faster compiler: numba took 9 s for the kernels of the default engine, and 6.6 s with LLVM's optimisation switched
+off (measured once, when this was decided); a built extension would ask every user for a C compiler; a compiler in a second thread
 would let answers depend on when it finishes. So every kernel of the default engine has the same formulas in NumPy, used where
 compiled code is not on disk and NumPy is done before a compiler would be; quantiles, sums over grids and L-BFGS are NumPy's for good.
 Whole-number draws (written by `headcount infer` and `Posterior.save`) and the path sampler walk over single individuals: they compile.

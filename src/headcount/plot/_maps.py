@@ -359,7 +359,7 @@ def _arrow_legend(axes: Axes, numbers: pd.DataFrame, level: float) -> None:
         borderaxespad=0.0,
         handlelength=1.6,
     )
-    figure = axes.get_figure()
+    figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # how large the map is drawn is known once all is laid out
     per_unit = axes.transData.get_matrix()[0, 0] * 72.0 / figure.dpi
