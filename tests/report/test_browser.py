@@ -40,6 +40,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         weights=pd.DataFrame({"feature": WICKED[:2], "weight": [1.0, 2.0]}),
     )  # fmt: skip
     crowd = chain(side=12, steps=2)
+    mean = RESULT.nodes["mean"]
+    exact = RESULT.nodes.assign(sd=0.0, lower=mean, median=mean, upper=mean)
     far = crowd.coordinates.assign(x=crowd.coordinates["x"].where(crowd.coordinates["cell"] > 0, 300.0))
     results = {
         "map": RESULT,
@@ -48,6 +50,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "wicked": wicked,
         "rate": chain(attributes=attributes(counts_per_individual=0.4), check=checked(RESULT)),
         "areas": dataclasses.replace(RESULT, shapes=squares(RESULT)),
+        "exact": dataclasses.replace(RESULT, nodes=exact),
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
     }
@@ -212,6 +215,16 @@ def test_hovering_a_cell_shows_its_numbers(browser: Browser, pages: dict[str, Pa
     assert shown.startswith("cell 4\n")
     assert f"{written(row['mean'])} individuals" in shown
     assert f"90 %: {written(row['lower'])} – {written(row['upper'])}" in shown
+
+
+def test_rings_are_drawn_where_there_is_a_range(browser: Browser, pages: dict[str, Path]) -> None:
+    """The ring around a disc is the upper end of its range; an exact count has no ring, which would only fray its rim."""
+    count = "return document.querySelectorAll('circle.upper').length"
+    browser.open(pages["map"])
+    assert browser.run(count) > 0
+    browser.open(pages["exact"])
+    assert browser.run("return document.querySelectorAll('circle.disc').length") > 0
+    assert browser.run(count) == 0
 
 
 def test_hovering_an_arrow_shows_its_uncertainty(browser: Browser, pages: dict[str, Path]) -> None:

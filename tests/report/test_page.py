@@ -189,6 +189,7 @@ def test_a_bad_status_is_said_above_the_map() -> None:
     off = report.render(chain(attributes=attributes(fit_check=verdict)))
     assert "scatter 9 times too much" in off[: off.index("<main>")]
     assert 'class="check-card bad"' in off
+    assert off.count("scatter 9 times too much") == 1, "the card beside the map repeats the warning above it"
     fine = report.render(chain(attributes=attributes(fit_check={"agrees": True, "verdict": "Fine."})))
     assert 'class="check-card good"' in fine
     assert "notices" not in fine[fine.index("<header>") : fine.index("<main>")]

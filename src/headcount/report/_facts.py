@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -74,9 +74,12 @@ def facts(result: Result, data: Mapping[str, Any]) -> Facts:
     """Read the facts off a result and off what its page will carry."""
     known = result.attributes
     notices = _notices(result, data)
+    told = check(result)
+    if told.mood == "bad":  # said in full above the map
+        told = replace(told, text="The warning above says how.")
     return Facts(
         finding=finding(result),
-        check=check(result),
+        check=told,
         verdict=str(known["status"]).capitalize(),
         lead=_lead(result),
         asked=_asked(result),

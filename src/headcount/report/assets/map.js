@@ -265,7 +265,9 @@ function drawDiscs(groups) {
     if (fill) disc.style.fill = fill;
     made.push(disc);
     scene.discs.push({ disc, g });
-    if (single && row !== undefined && nodes.upper[row] !== null && !shape) made.push(drawn("circle", { class: nodes.reliable[row] ? "upper" : "upper rough", cx: x.toFixed(1), cy: y.toFixed(1), r: (root * Math.sqrt(Math.max(0, nodes.upper[row]))).toFixed(2) }));
+    const upper = single && row !== undefined && nodes.upper[row] !== null ? root * Math.sqrt(Math.max(0, nodes.upper[row])) : 0;
+    // A ring on the rim of its own disc, as of an exact count, would only fray it.
+    if (upper > root * Math.sqrt(mean) + 0.8 && !shape) made.push(drawn("circle", { class: nodes.reliable[row] ? "upper" : "upper rough", cx: x.toFixed(1), cy: y.toFixed(1), r: upper.toFixed(2) }));
     if (group.cells.includes(state.cell)) made.push(drawn("circle", { class: "ring", cx: x.toFixed(1), cy: y.toFixed(1), r: (Math.max(6, root * Math.sqrt(Math.max(mean, (single && nodes.upper[row]) || 0))) + 4).toFixed(1) }));
   });
   layers.discs.replaceChildren(...made);
