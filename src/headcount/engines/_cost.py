@@ -67,9 +67,8 @@ STATE_DRAWN, STATE_WEIGHED = 1.3e-7, 1e-9
 """Seconds per individual, variable and sweep of the path sampler: fixed, and per state of the variable. Fitted at L = 36 and 100."""
 FLOW_SUMMED, FLOW_REDRAWN = 2.2e-9, 0.6e-9
 """Seconds per flow and sweep of the path sampler: to add it to the sums, and per path redrawn exactly. Measured at L = 120, T = 10."""
-MOVE_PICKED, MOVE_HOP = 1.1e-7, 1.7e-6
-"""Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at six mean flows from 0.8 to 60 000 to 30 %, and
-scaled once the kernels had become faster (measured at 0.8)."""
+MOVE_PICKED, MOVE_HOP = 2.1e-7, 9.5e-7
+"""Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at mean flows of 0.8 and 390."""
 SUMS_PER_FLOW, SUMS_PER_CELL = 14, 20
 """Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
 SAMPLER_BYTES = 20_000_000
