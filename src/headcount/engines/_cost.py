@@ -19,6 +19,7 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.engines._tilting import kind_on_device
+from headcount.engines.sampling._pairs import pairs_at_once
 from headcount.engines.sampling._path_gibbs import exact_paths
 from headcount.engines.tilted._centre import MOST_AT_ONCE
 from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
@@ -67,6 +68,9 @@ STATE_DRAWN, STATE_WEIGHED = 1.3e-7, 1e-9
 """Seconds per individual, variable and sweep of the path sampler: fixed, and per state of the variable. Fitted at L = 36 and 100."""
 FLOW_SUMMED, FLOW_REDRAWN = 2.2e-9, 0.6e-9
 """Seconds per flow and sweep of the path sampler: to add it to the sums, and per path redrawn exactly. Measured at L = 120, T = 10."""
+PAIR_REDRAWN, PAIR_WEIGHED, STRETCHES = 6e-4, 5e-8, 65
+"""Seconds per pair of individuals redrawn together: fixed, and per pair of states; and stretches of sweeps between them. Measured at
+L = 30 and 60."""
 MOVE_PICKED, MOVE_HOP = 2.1e-7, 9.5e-7
 """Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at mean flows of 0.8 and 390."""
 SUMS_PER_FLOW, SUMS_PER_CELL = 14, 20
@@ -244,7 +248,14 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
         drawn = problem.typical_population * states * (STATE_DRAWN + STATE_WEIGHED * widest)
         redrawn = run.exact or exact_paths(problem.typical_population)
         drawn += found.tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
-        return float(run.chains * (run.burn_in + run.sweeps) * drawn / min(run.workers, run.chains))
+        widths = [len(s) for s in problem.model.states.values()]
+        alone = problem.dispersion is None and all(len(site.scope) == 1 for site in problem.sites)
+        pairs = run.pairs or pairs_at_once(problem.typical_population, widths, possible=alone)
+        squares = sum(width**2 for width in widths)
+        paired = STRETCHES * pairs * (PAIR_REDRAWN + PAIR_WEIGHED * squares)
+        return float(
+            run.chains * ((run.burn_in + run.sweeps) * drawn + paired) / min(run.workers, run.chains)
+        )
     if run.name == "Gibbs":
         flow = problem.typical_population * edges / found.tables
         each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)

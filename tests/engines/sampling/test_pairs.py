@@ -49,3 +49,15 @@ def test_pairs_leave_the_posterior_as_it_is() -> None:
     for v in "abc":
         np.testing.assert_allclose(post.node(v).mean, exact.node(v).mean, atol=0.05)
         np.testing.assert_allclose(post.node(v).sd, exact.node(v).sd, atol=0.05)
+
+
+def test_pairs_are_refused_where_their_law_is_not_known() -> None:
+    """Beside observed flows, and of a single individual: in words, and by default without pairs."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=2)
+    flows = hc.Problem(chain, 3, hc.Poisson([[1.0, 0], [1, 1]], on=(0, 1)))
+    single = hc.Problem(chain, 1, hc.Poisson([[1.0, 0], [0, 1]]))
+    for problem in (flows, single):
+        with pytest.raises(ProblemError, match=r"pairs=2.* no flows are observed"):
+            hc.infer(problem, PathGibbs(pairs=2), rng=1)
+        got, exact = hc.infer(problem, PathGibbs(), rng=1), hc.infer(problem, Enumerate())
+        np.testing.assert_allclose(got.node(0).mean, exact.node(0).mean, atol=0.1)

@@ -11,12 +11,14 @@ log-ratios :math:`r_s` of one individual more and :math:`r_s'` of a second one, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from headcount.engines.exact._few_individuals import push
+from headcount.errors import ProblemError
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -31,11 +33,28 @@ PAIR_STATES = 100_000
 """Pairs of states, over all nodes, that may be weighed at a time (about 10 ms): longer chains and wider maps get fewer pairs."""
 
 
-def pairs_at_once(arrays: SamplingArrays) -> int:
-    """How many pairs are redrawn between two stretches of sweeps: none among many individuals, or where flows are observed."""
-    if not 2 <= arrays.population <= MOST_PEOPLE or arrays.rho is not None or arrays.slots.edge_mode.any():
+def pairs_at_once(population: int, sizes: Iterable[int], *, possible: bool) -> int:
+    """How many pairs are redrawn between two stretches of sweeps by default: none among many individuals."""
+    if not possible or not 2 <= population <= MOST_PEOPLE:
         return 0
-    return min(MOST_AT_ONCE, PAIR_STATES // int((arrays.tree.sizes**2).sum()))
+    return min(MOST_AT_ONCE, PAIR_STATES // sum(int(size) ** 2 for size in sizes))
+
+
+def pairs_of(arrays: SamplingArrays, asked: int | None) -> int:
+    """The pairs asked for, or those of `pairs_at_once`.
+
+    Raises
+    ------
+    ProblemError
+        When pairs are asked for beside observed flows or rows that vary, whose weights are not in their law, or of one individual.
+    """
+    possible = arrays.rho is None and not arrays.slots.edge_mode.any()
+    if asked and (not possible or arrays.population < 2):
+        raise ProblemError(
+            f"PathGibbs(pairs={asked}): pairs are redrawn among two or more independent individuals where no flows are observed: "
+            "leave it out"
+        )
+    return pairs_at_once(arrays.population, arrays.tree.sizes, possible=possible) if asked is None else asked
 
 
 def redraw_pair(arrays: SamplingArrays, state: PathState) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from headcount import memory
 from headcount.engines._settings import Rule, flag, or_none, whole
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
-from headcount.engines.sampling._pairs import pairs_at_once, redraw_pair
+from headcount.engines.sampling._pairs import pairs_of, redraw_pair
 from headcount.engines.sampling._raking import rake
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (
@@ -159,7 +159,7 @@ class PathGibbs(Sampler):
         return Learned(
             proposal=_model_proposal(arrays, self.start),
             exact=self.exact or exact_paths(arrays.population),
-            pairs=pairs_at_once(arrays) if self.pairs is None else self.pairs,
+            pairs=pairs_of(arrays, self.pairs),
             trusted=self.start is not None,
             tuning=BatchMoments.empty(arrays.cells),
             counting=np.full(arrays.cells, 0.5),
