@@ -1,9 +1,9 @@
 """Claim: what ``plan`` predicts is what a run takes, within a factor of 1.5: memory, time, and the memory of writing the results.
 
 Every run has a process of its own. Memory is the peak of its resident set above what it held before: library and problem loaded, engine
-and writer warmed on a tiny problem, kernels compiled (``HEADCOUNT_COMPILE=always``: a small problem is otherwise answered in NumPy, in tenths of
-a second more, where nothing is compiled yet). Time is its processor time, divided by the threads that share it, so that a busy machine does not
-count. The constants in ``engines/_cost.py`` were fitted to the numbers of such runs.
+and writer warmed on a tiny problem, kernels compiled (``HEADCOUNT_COMPILE=always``: where nothing is compiled yet, a small problem is
+answered in NumPy instead, in a few tenths of a second more). Time is its processor time, divided by the threads that share it, so that a
+busy machine does not count. The constants in ``engines/_cost.py`` were fitted to the numbers of such runs.
 """
 
 from __future__ import annotations

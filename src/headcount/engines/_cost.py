@@ -59,8 +59,8 @@ SWEEP_OVERHEAD, ITERATION_OVERHEAD = 8e-5, 2e-5
 """Seconds per edge and sweep (Gaussian) or iteration (MAP) that small tables cost all the same."""
 ITERATIONS = {"MAP": 20, "NLBP": 200}
 """Iterations that a point estimate usually needs (measured: MAP 13 to 15 on maps, up to 35 elsewhere); of NLBP not measured again."""
-DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.5e-9
-"""Seconds per iteration and possible move of belief propagation. Measured: L = 225, 576 dense; L = 3600 sparse."""
+DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.9e-9
+"""Seconds per iteration and possible move of belief propagation. Measured: L = 225, 576 dense; L = 1600 and 3600 sparse."""
 HELD_TABLES, HELD_PER_CELL = 1.3, 30
 """Tables, and numbers per cell, held by a point estimate; one table more where nodes are so narrow that the compiled passes pack them.
 Fitted to seven runs, dense and sparse, to 40 %."""
