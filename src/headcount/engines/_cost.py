@@ -170,8 +170,9 @@ def device_memory_of(problem: Problem, engine: Engine) -> int:
     held = sum(n * (STORED_SPARSE if hasattr(m, "nnz") else 1) for n, m in zip(moves, steps, strict=True))
     if run.name not in SWEEPS:
         return int(BYTES * (held + HELD_PER_CELL * _cells(problem)))
+    held += GRID.get(run.name, 0) * sum(len(site) for site in problem.sites)
     if kind_on_device(problem, run.structure) == "tree":
-        return BYTES * HELD_MATRICES[run.name] * sizes(problem).squares
+        return BYTES * (held + HELD_MATRICES[run.name] * sizes(problem).squares)
     largest = max(moves, default=0)
     flows = sizes(problem).tables + FLOW_TABLES * largest
     noise = NOISE_COPIES * WIDEST * largest

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from headcount._device import host, issparse, namespace, row_of_entries
+from headcount._device import host, issparse, multiply_add, namespace, row_of_entries
 from headcount.population._laplacian import inverse_or_zero
 
 if TYPE_CHECKING:
@@ -249,57 +249,82 @@ class PriorOperator:
                 scratch,
             )
             return Passes(work, side, total, mean, held)
-        up, down = self._in_products(work, held)
-        total = np.concatenate(down[0])
-        if keep:
-            return Passes(np.concatenate(up[0]), np.concatenate(down[1]), total, up[1], held)
-        return Passes(total, total[:0], total, up[1], held)
+        return self._in_products(work, held, keep=keep)
 
-    def _in_products(
-        self, work: Array, held: Array
-    ) -> tuple[tuple[list[Array], Array], tuple[list[Array], list[Array]]]:
-        """The passes by matrix products: b by node and Ē; f and d by node. On a device each operation counts, not its size."""
-        up = [work[self.slice(v)] for v in range(len(self.sizes))]
-        side = [work[:0]] * len(up)
-        for v in range(len(up) - 1, 0, -1):
-            rows, columns, _, _ = self._scales[v]
-            side[v] = rows * (self.law.kernels[v] @ (columns * up[v]))
-            self._add_seen(v, held, side[v], None)
+    def _in_products(self, values: Array, held: Array, *, keep: bool) -> Passes:
+        r"""The passes by matrix products, two operations per step and direction: a device waits for each, however small.
+
+        With :math:`\beta = c\circ b` and :math:`\gamma_c = r_c\mu_u\circ d_c`, and what seen moves add, s to a and t to f, put in before:
+
+        .. math:: \beta_u \mathrel{+}= c_u r_c\circ B\beta_c, \qquad
+                  \gamma_c = r_c\mu_u\circ(b_u + t_u - a_c) + c_u r_c\circ B^\top\gamma_u .
+        """
+        count, kernels, chain = len(self.sizes), self.law.kernels, self._chain
+        own = [self.slice(v) for v in range(count)]
+        at = [slice(int(self.side_at[v]), int(self.side_at[v + 1])) for v in range(count)]
+        from_seen, onto_seen = self._seen_sums(held)
+        start = values if from_seen is None else self._with_children(values, from_seen)
+        scaled = self.columns[:, None] * start
+        beta = [scaled[own[v]] for v in range(count)]
+        found = [scaled[:0]] * count
+        for v in range(count - 1, 0, -1):
             u = int(self.parents[v])
-            up[u] = up[u] + side[v]
-        mean = self.mu[self.slice(0)] @ up[0]
-        total = [self.root(up[0], mean), *up[1:]]
-        for v in range(1, len(up)):
-            _, _, from_above, onto = self._scales[v]
-            side[v] = total[int(self.parents[v])] - side[v]
-            below = onto * (self.law.kernels[v].T @ (from_above * side[v]))
-            self._add_seen(v, held, None, below)
-            total[v] = up[v] + below
-        return (up, mean), (total, side)
+            found[v] = kernels[v] @ beta[v]
+            beta[u] = multiply_add(beta[u], chain[at[v]], found[v])
+        a = self.rows[:, None] * np.concatenate(found)
+        up = self._with_children(start, a)
+        a = a if from_seen is None else a + from_seen
+        mean = self.mu[own[0]] @ up[own[0]]
+        total = up.copy() if onto_seen is None else up + onto_seen
+        total[own[0]] = self.root(up[own[0]], mean)
+        gamma = (self.rows * self.mu[self._above])[:, None] * (total[self._above] - a)
+        moved = [scaled[:0]] * count
+        for v in range(1, count):
+            u = int(self.parents[v])
+            pushed = gamma[at[v]] if u == 0 else multiply_add(gamma[at[v]], chain[at[v]], moved[u])
+            moved[v] = kernels[v].T @ pushed
+        below = own[0].stop
+        total[below:] += (self.columns * self.over_mu)[below:, None] * np.concatenate(moved)
+        return Passes(up, total[self._above] - a if keep else a, total, mean, held)
 
     @cached_property
-    def _scales(self) -> list[tuple[Array, ...]]:
-        """By child, as columns: r and c of P = diag(r) B diag(c), r μ of the parent's states, and c / μ of its own."""
-        found: list[tuple[Array, ...]] = []
-        for v in range(len(self.sizes)):
-            own, at = self.slice(v), slice(int(self.side_at[v]), int(self.side_at[v + 1]))
-            rows, columns = self.rows[at, None], self.columns[own, None]
-            above = self.mu[self.slice(int(self.parents[v]))] if v else self.mu[:0]
-            found.append((rows, columns, rows * above[:, None], columns * self.over_mu[own, None]))
-        return found
+    def _above(self) -> Any:
+        """Where the parent's states of each child stand among all entries."""
+        if self.law.tree.is_chain:
+            return slice(0, int(self.side_at[-1]))
+        return self.xp.asarray(np.concatenate([np.arange(*self.node[[u, u + 1]]) for u in self.parents[1:]]))
 
-    def _add_seen(self, v: int, held: Array, above: Array | None, below: Array | None) -> None:
-        """What h at the seen moves into v adds to a_v, or to f_v."""
-        a, b = int(self.seen.ends[v]), int(self.seen.ends[v + 1])
-        if a == b:
-            return
-        push = self.seen.chance[a:b, None] * held[a:b]
-        if above is not None:
-            self.xp.add.at(above, self.seen.origin[a:b], push)
-        if below is not None:
-            start, own = int(self.node[self.parents[v]]), int(self.node[v])
-            weight = self.mu[start + self.seen.origin[a:b]] * self.over_mu[own + self.seen.dest[a:b]]
-            self.xp.add.at(below, self.seen.dest[a:b], weight[:, None] * push)
+    @cached_property
+    def _chain(self) -> Array:
+        """c of the parent's states times r of the step from them, as a column; zero where no one is."""
+        return np.where(self.mu[self._above] > 0, self.columns[self._above] * self.rows, 0.0)[:, None]
+
+    def _with_children(self, values: Array, side: Array) -> Array:
+        """Values of all entries, and what each child adds to its parent's."""
+        made = values.copy()
+        if self.law.tree.is_chain:
+            made[self._above] += side
+            return made
+        for v in range(1, len(self.sizes)):
+            made[self.slice(int(self.parents[v]))] += side[self.side_at[v] : self.side_at[v + 1]]
+        return made
+
+    def _seen_sums(self, held: Array) -> tuple[Array | None, Array | None]:
+        """What h at the seen moves adds to all a, and to all f; None without seen moves."""
+        if not len(self.seen.chance):
+            return None, None
+        node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
+        parent, own, side = (
+            self.xp.asarray(x[k])
+            for x, k in ((self.node, self.parents[node]), (self.node, node), (self.side_at, node))
+        )
+        push = self.seen.chance[:, None] * held
+        weight = self.mu[parent + self.seen.origin] * self.over_mu[own + self.seen.dest]
+        above = np.zeros_like(push, shape=(int(self.side_at[-1]), held.shape[1]))
+        below = np.zeros_like(push, shape=(self.entries, held.shape[1]))
+        self.xp.add.at(above, side + self.seen.origin, push)
+        self.xp.add.at(below, own + self.seen.dest, weight[:, None] * push)
+        return above, below
 
     @cached_property
     def _moves(self) -> Any:

@@ -48,8 +48,6 @@ LEAST_SPREAD = 1e-12
 
 MOST_AT_ONCE = 2**17
 """Counts that are projected together: their grids of likelihoods are as wide as the widest of them, about 350 numbers per count."""
-AT_ONCE_BESIDE_A_DEVICE = 2**11
-"""The same where a device does the rest: threads share the parts, and projections were a third of a run on an H200 (20 000 counts)."""
 WITH_MATRICES = Solver()
 
 
@@ -114,13 +112,12 @@ class Roles:
 
     @cached_property
     def active_noise(self) -> list[tuple[NDArray[np.intp], Observation]]:
-        """Active entries by noise, so many together as are projected at once: flat positions, and the noise on them."""
-        most = MOST_AT_ONCE if self.tilts.device is None else AT_ONCE_BESIDE_A_DEVICE
+        """Active entries by noise, at most `MOST_AT_ONCE` together: flat positions, and the noise on them."""
         return [
             (index[part], noise.take(part))
             for index, noise in self.tilts.problem.noises
             for pick in [np.flatnonzero(self.active[index])]
-            for part in np.split(pick, range(most, len(pick), most))
+            for part in np.split(pick, range(MOST_AT_ONCE, len(pick), MOST_AT_ONCE))
             if len(part)
         ]
 

@@ -10,10 +10,12 @@ fractional step. The log-likelihood and the binomial coefficients are tabulated 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headcount._device import Device, host, namespace
+from headcount._linalg import row_dots
 from headcount.engines.tilted._whole_law import Context, log_choose, whole_law
 
 if TYPE_CHECKING:
@@ -67,13 +69,23 @@ class Grid:
     step: Array
     coefficient: Array | None
     """log of the binomial coefficients of the points, less that of the first; None on a line."""
+    there: tuple[Any, ...] | None = None
+    """On a device: points, log ℓ and coefficients (points, where there are none)."""
 
     def serves(self, mean: Array, sd: Array) -> NDArray[np.bool_]:
         """Where the grid still fits a posterior with these moments."""
         return (np.abs(mean - self.centre) <= self.sd) & (sd <= 1.4 * self.sd) & (sd >= 0.5 * self.sd)
 
 
-def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, lattice: bool) -> Grid:
+def make_grid(
+    noise: Observation,
+    mean: Array,
+    sd: Array,
+    population: float,
+    *,
+    lattice: bool,
+    device: Device | None = None,
+) -> Grid:
     """A grid around each entry's posterior, for an sd of at least half a count and at most N/2: counts from 0 to N have no larger one."""
     sd = np.clip(sd, 0.5, max(0.5 * population, 0.5))
     # A mean may leave [0, N] on the way; the law it stands for cannot, and ends at the nearest count there is.
@@ -99,7 +111,12 @@ def make_grid(noise: Observation, mean: Array, sd: Array, population: float, *, 
     with np.errstate(divide="ignore", invalid="ignore"):
         log_prob = np.ascontiguousarray(noise.log_prob(np.minimum(points, population).T).T + weight)
     coefficient = log_choose(points, low, population) if lattice else None
-    return Grid(points, log_prob, mean, sd, step, coefficient)
+    there = None
+    if device is not None:
+        there = tuple(
+            device.put(x) for x in (points, log_prob, points if coefficient is None else coefficient)
+        )
+    return Grid(points, log_prob, mean, sd, step, coefficient, there)
 
 
 class Tilted(NamedTuple):
@@ -127,21 +144,34 @@ def tilted_moments(grid: Grid, context: Context, g: Array) -> Tilted:
         law[:, rows] = fitted.a, fitted.b, constant
         own[rows] = fitted.variance
         whole[rows] = True
+    if grid.there is not None:  # independent individuals: no dispersion
+        put = namespace(grid.there[0]).asarray
+        sums = tilted_sums(*grid.there, *(put(x) for x in (whole, law, mean, g)), most=grid.points.size)
+        log_z, first, second = (host(x) for x in sums)
+        return Tilted(log_z, mean + first, second, own, law[0])
     coefficient = grid.points if grid.coefficient is None else grid.coefficient / context.dispersion[:, None]
     log_z, first, second = tilted_sums(grid.points, grid.log_prob, coefficient, whole, law, mean, g)
     return Tilted(log_z, mean + first, second, own, law[0])
 
 
 def tilted_sums(
-    points: Array, log_prob: Array, coefficient: Array, whole: Mask, law: Array, mean: Array, g: Array
+    points: Array,
+    log_prob: Array,
+    coefficient: Array,
+    whole: Mask,
+    law: Array,
+    mean: Array,
+    g: Array,
+    *,
+    most: int = CACHED,
 ) -> tuple[Array, Array, Array]:
     """log Σ, mean − ``mean`` and variance of ``c(k) exp(log_prob) e^{−g k}`` for every row.
 
     log c(k) = C + B s + A s², s = k − mean, ``law`` = (A, B, C), plus the binomial coefficient where ``whole``; ``log_prob`` has the
-    weights of summation in it.
+    weights of summation in it. So many points as ``most`` are summed at once.
     """
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
-    rows = max(CACHED // points.shape[1], 1)
+    rows = max(most // points.shape[1], 1)
     for start in range(0, len(mean), rows):
         some = slice(start, start + rows)
         s = points[some] - mean[some, None]
@@ -156,9 +186,9 @@ def tilted_sums(
             np.exp(p, out=p)
             total = p.sum(axis=1)
             log_z[some] = np.log(total) + top
-            first[some] = np.einsum("ij,ij->i", p, s) / total
+            first[some] = row_dots(p, s) / total
             p *= s
-            second[some] = np.einsum("ij,ij->i", p, s) / total - first[some] ** 2
+            second[some] = row_dots(p, s) / total - first[some] ** 2
     return log_z + (law[2] - g * mean), first, second
 
 
@@ -216,7 +246,13 @@ def _cavity(here: Entries) -> _Cavity:
 
 
 def summed_site(
-    noise: Observation, here: Entries, grid: Grid | None, population: float, *, lattice: bool
+    noise: Observation,
+    here: Entries,
+    grid: Grid | None,
+    population: float,
+    *,
+    lattice: bool,
+    device: Device | None = None,
 ) -> tuple[Array, Array, float, float, Grid]:
     r"""Match mean and variance of :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` summed over the grid.
 
@@ -248,8 +284,12 @@ def summed_site(
         here.expected, here.expected + cavity.mean, cavity.variance, population, here.dispersion
     )
     if grid is None or not grid.serves(here.expected + here.mean, np.maximum(np.sqrt(v), 0.5)).all():
-        grid = make_grid(noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice)
-    grid, (log_z, mean, variance, own_v, bend) = _resolved(noise, grid, context, here.g, cavity.usable)
+        grid = make_grid(
+            noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice, device=device
+        )
+    grid, (log_z, mean, variance, own_v, bend) = _resolved(
+        noise, grid, context, here.g, cavity.usable, device
+    )
     own_v = np.where(
         np.abs(own_v - cavity.variance) < VARIANCE_ROUNDING * cavity.variance, cavity.variance, own_v
     )
@@ -292,7 +332,7 @@ def _log_integral(cavity: _Cavity, own_v: Array, here: Entries) -> Array:
 
 
 def _resolved(
-    noise: Observation, grid: Grid, context: Context, g: Array, usable: Mask
+    noise: Observation, grid: Grid, context: Context, g: Array, usable: Mask, device: Device | None
 ) -> tuple[Grid, Tilted]:
     """Tilted moments, on finer grids where a likelihood much narrower than its context fell between the points."""
     lattice = grid.coefficient is not None
@@ -304,7 +344,7 @@ def _resolved(
             break
         sd = np.where(coarse, np.maximum(spread, grid.step), grid.sd)
         centre = np.where(coarse, mean, grid.centre)
-        grid = make_grid(noise, centre, sd, context.population, lattice=lattice)
+        grid = make_grid(noise, centre, sd, context.population, lattice=lattice, device=device)
         found = tilted_moments(grid, context, g)
     return grid, found
 

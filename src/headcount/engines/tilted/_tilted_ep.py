@@ -13,15 +13,12 @@ For any g, :math:`p(n\mid y) \propto \mathrm{CGM}(N,\theta+g)(n)\prod\ell(y\mid 
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from headcount._compile import many_solves
 from headcount._device import find_device
 from headcount.engines._engine import IterativeEngine, iterate
 from headcount.engines._settings import number, one_of, whole
@@ -51,8 +48,6 @@ MOST_WITH_GRIDS = 1_000_000
 """Observed counts up to which grids of likelihoods are kept from sweep to sweep (2.8 GB); beyond, they are made again."""
 PROJECTING_THREADS = 3
 """Threads that project counts, where there are several parts of `MOST_AT_ONCE`: each holds about 400 MB of grids."""
-THREADS_BESIDE_A_DEVICE = 8
-"""The same where a device does the rest, at most: the parts are small there."""
 MONTE_CARLO_TOLERANCE = 5e-4
 """Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
 means by .002 of an sd in the median, so more sweeps would find nothing."""
@@ -294,19 +289,15 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             if self.projection == "laplace":
                 return laplace_site(noise, here)
             old = state.grids[k] if state.grids else None
-            return summed_site(noise, here, old, population, lattice=self.projection == "lattice")
+            lattice, device = self.projection == "lattice", centre.roles.tilts.device
+            return summed_site(noise, here, old, population, lattice=lattice, device=device)
 
         parts = range(len(centre.roles.active_noise))
-        if len(parts) == 1 or (self.device == "cpu" and len(mean) <= MOST_AT_ONCE):
+        if len(mean) <= MOST_AT_ONCE:
             yield from map(of_part, parts)
             return
-        threads = (
-            PROJECTING_THREADS if self.device == "cpu" else min(THREADS_BESIDE_A_DEVICE, os.cpu_count() or 1)
-        )
-        with many_solves(len(parts)):  # small parts, of which each alone would not be worth a compiler
-            context = copy_context()
-        with ThreadPoolExecutor(threads) as pool:
-            yield from pool.map(lambda k: context.copy().run(of_part, k), parts)
+        with ThreadPoolExecutor(PROJECTING_THREADS) as pool:
+            yield from pool.map(of_part, parts)
 
     def residual(self, state: EPState) -> float:
         """See :attr:`tolerance`."""
