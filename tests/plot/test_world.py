@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.path import Path as Outline
 
+from headcount.plot import _world as world
 from headcount.plot._world import EARTH, Projection, graticule, ground
 
 CITIES = {"Madrid": (-3.7, 40.4), "Mendoza": (-68.8, -32.9), "Alice Springs": (133.9, -23.7)}
@@ -70,3 +73,9 @@ def test_meridians_are_named() -> None:
         m.name for m in graticule(Projection(0, 0, whole=False), np.array([[-20.0, -15.0], [20.0, 15.0]]))
     }
     assert {"0°", "15°W", "15°E", "15°N", "15°S"} <= names
+
+
+def test_the_ground_is_small() -> None:
+    """Land and borders of the whole world, which every installation carries, take less than 150 kB."""
+    asset = Path(world.__file__).parent / "assets" / "world.npz.xz"
+    assert asset.stat().st_size <= 150_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         weights=pd.DataFrame({"feature": WICKED[:2], "weight": [1.0, 2.0]}),
     )  # fmt: skip
     crowd = chain(side=12, steps=2)
+    long = chain(steps=60)
+    long = relabelled(long, list(long.cells), list(pd.date_range("2024-01-25", periods=60, freq="D")))
+    one = (long.nodes["cell"] == 4) & (long.nodes["time"] == long.times[30])
+    long = dataclasses.replace(long, nodes=long.nodes.assign(mean=long.nodes["mean"].where(~one, 1e4)))
     mean = RESULT.nodes["mean"]
     exact = RESULT.nodes.assign(sd=0.0, lower=mean, median=mean, upper=mean)
     far = crowd.coordinates.assign(x=crowd.coordinates["x"].where(crowd.coordinates["cell"] > 0, 300.0))
@@ -51,6 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "rate": chain(attributes=attributes(counts_per_individual=0.4), check=checked(RESULT)),
         "areas": dataclasses.replace(RESULT, shapes=squares(RESULT)),
         "exact": dataclasses.replace(RESULT, nodes=exact),
+        "outlier": long,
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
     }
@@ -215,6 +221,61 @@ def test_hovering_a_cell_shows_its_numbers(browser: Browser, pages: dict[str, Pa
     assert shown.startswith("cell 4\n")
     assert f"{written(row['mean'])} individuals" in shown
     assert f"90 %: {written(row['lower'])} – {written(row['upper'])}" in shown
+
+
+def test_the_fullest_cells_are_named(browser: Browser, pages: dict[str, Path]) -> None:
+    """The cell with the largest count of the shown time has its name on the map."""
+    browser.open(pages["map"])
+    browser.run("const s = document.getElementById('time'); s.value = 3; s.dispatchEvent(new Event('input'))")
+    here = RESULT.nodes[RESULT.nodes["time"] == 3]
+    fullest = str(here.loc[here["mean"].idxmax(), "cell"])
+    assert fullest in browser.run(
+        "return [...document.querySelectorAll('.names text')].map((t) => t.textContent)"
+    )
+
+
+def test_the_legend_is_drawn_to_scale(browser: Browser, pages: dict[str, Path]) -> None:
+    """The area of a sample disc per individual is that of the map's discs, and arrows have samples with their numbers."""
+    browser.open(pages["map"])
+    samples = browser.run(
+        "return [...document.querySelectorAll('#legend svg')].map((s) => ({r: [...s.querySelectorAll('circle')].map((c) => "
+        "+c.getAttribute('r')), arrows: s.querySelectorAll('path.arrow').length, "
+        "texts: [...s.querySelectorAll('text')].map((t) => t.textContent)}))"
+    )
+    discs = next(sample for sample in samples if sample["r"])
+    first = int(browser.run("return document.getElementById('time').value"))
+    here = RESULT.nodes[RESULT.nodes["time"] == first]
+    cell, most = int(here.loc[here["mean"].idxmax(), "cell"]), float(here["mean"].max())
+    radius = browser.run(
+        f"return +document.querySelector('circle.disc[data-cell=\"{cell}\"]').getAttribute('r')"
+    )
+    for r, text in zip(discs["r"], discs["texts"], strict=True):
+        assert r**2 / number(text) == pytest.approx(radius**2 / most, rel=0.03)
+    arrows = next(sample for sample in samples if sample["arrows"])
+    assert len(arrows["texts"]) == arrows["arrows"] >= 1
+
+
+def test_long_times_have_a_strip_with_days(browser: Browser, pages: dict[str, Path]) -> None:
+    """Over the slider lie the totals; each of sixty days has a tick, months are named where they begin, and no two names touch."""
+    browser.open(pages["outlier"])
+    assert browser.run("return document.querySelectorAll('#strip .tick').length") == 60
+    named = browser.run(
+        "return [...document.querySelectorAll('#strip text')].map((t) => "
+        "({text: t.textContent, left: t.getBoundingClientRect().left, right: t.getBoundingClientRect().right}))"
+    )
+    assert [tick["text"] for tick in named] == ["25 Jan", "1 Feb", "1 Mar"]
+    assert all(one["right"] <= other["left"] for one, other in pairwise(named))
+    assert browser.run("return document.querySelectorAll('#strip .total').length") >= 1
+
+
+def test_one_outlier_does_not_wash_out_the_rest(browser: Browser, pages: dict[str, Path]) -> None:
+    """With one count of ten thousand among tens, the other cells still differ in colour."""
+    browser.open(pages["outlier"])
+    pick(browser, "colour", "change")
+    colours = browser.run(
+        "return [...document.querySelectorAll('circle.disc')].map((d) => getComputedStyle(d).fill)"
+    )
+    assert len(set(colours)) >= 4
 
 
 def test_rings_are_drawn_where_there_is_a_range(browser: Browser, pages: dict[str, Path]) -> None:

@@ -63,7 +63,7 @@ function tickName(t) {
   if (dates === null) return { text: cut(data.times[t], 12), begins: false };
   const { year, month, day, hour } = dates[t], before = t > 0 ? dates[t - 1] : null;
   const begins = before === null || (hours ? before.day !== day : before.month !== month);
-  return { text: hours ? (begins ? `${day} ${MONTHS[month]}` : hour) : begins && (before === null || before.year !== year) ? `${day} ${MONTHS[month]} ${year}` : `${day} ${MONTHS[month]}`, begins };
+  return { text: hours ? (begins ? `${day} ${MONTHS[month]}` : hour) : before !== null && before.year !== year ? `${day} ${MONTHS[month]} ${year}` : `${day} ${MONTHS[month]}`, begins };
 }
 
 // A cell as people say it: its name, or its number with the word.

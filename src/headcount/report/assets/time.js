@@ -1,4 +1,4 @@
-// The player: a slider under a strip of totals, with ticks where days, months or numbers begin.
+// The player: a slider under a strip of totals, with ticks at all times there is room for, longer and named where days, months or numbers begin.
 
 // Totals over what was counted: what was counted there (scaled to individuals), what is inferred there; and how many move on.
 const totals = data.times.map((_, t) => {
@@ -17,14 +17,16 @@ function drawStrip() {
   if (drawnTimes.length) parts.push(drawn("path", { class: "total", d: `M${drawnTimes.map(([v, t]) => `${x(t).toFixed(1)},${y(v).toFixed(1)}`).join("L")}` }));
   totals.forEach((v, t) => { if (v.counted !== null) parts.push(drawn("circle", { class: "counted", cx: x(t).toFixed(1), cy: y(v.counted).toFixed(1), r: data.times.length > 120 ? 1.2 : 2.2 })); });
   let free = -100;
-  const room = dates !== null ? 58 : 40, begins = data.times.map((_, t) => tickName(t).begins);
+  const begins = data.times.map((_, t) => tickName(t).begins);
   const use = dates !== null && begins.filter(Boolean).length >= 3 ? (t) => begins[t] : () => true;
   data.times.forEach((_, t) => {
+    if (use(t) || x(1) - x(0) >= 4) parts.push(drawn("line", { class: "tick", x1: x(t), x2: x(t), y1: floor, y2: floor + (use(t) ? 4 : 2) }));
     if (!use(t)) return;
-    parts.push(drawn("line", { class: "tick", x1: x(t), x2: x(t), y1: floor, y2: floor + 3 }));
-    if (x(t) - free < room) return;
-    free = x(t);
-    parts.push(drawn("text", { x: x(t).toFixed(1), y: high - 3, "text-anchor": t === 0 ? "start" : x(t) > wide - 30 ? "end" : "middle" }, tickName(t).text));
+    const text = tickName(t).text, length = 6.5 * text.length, anchor = t === 0 ? "start" : x(t) > wide - 30 ? "end" : "middle";
+    const begin = x(t) - length * { start: 0, middle: 0.5, end: 1 }[anchor];
+    if (begin < free + 8) return;
+    free = begin + length;
+    parts.push(drawn("text", { x: x(t).toFixed(1), y: high - 3, "text-anchor": anchor }, text));
   });
   parts.push(drawn("line", { class: "now", id: "now", x1: x(state.time), x2: x(state.time), y1: 2, y2: floor }));
   box.replaceChildren(drawn("svg", { width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, "aria-hidden": "true" }, ...parts));
