@@ -147,7 +147,7 @@ def test_wrong_rates_are_refused_in_words(options: dict, message: str) -> None:
 
 
 def test_what_an_open_chain_cannot_do_yet_is_refused_in_words() -> None:
-    """A population beside expected numbers, tracks, routes and fits."""
+    """A population beside expected numbers, tracks and routes."""
     chain = hc.OpenChain([30, 20], [[0.8, 0.2], [0.3, 0.7]], arrivals=2, survival=0.9, length=3)
     y = hc.Poisson([[20, 14], [18, 17], [15, 22]])
     with pytest.raises(hc.ProblemError, match="leave the population out"):
@@ -158,8 +158,6 @@ def test_what_an_open_chain_cannot_do_yet_is_refused_in_words() -> None:
         hc.Problem(chain, observations=[y, hc.Tracks({"id": [1], "time": [0], "cell": [0]})])
     with pytest.raises(hc.ProblemError, match="first numbers are Poisson"):
         hc.Problem(chain, observations=y, dispersion=hc.Company(rho=0.1, initial=0.1))
-    with pytest.raises(ValueError, match="OpenChain"):
-        hc.fit(hc.TabularChain(), hc.Problem(chain, observations=y))
     found = hc.infer(hc.Problem(chain, observations=y))
     with pytest.raises(hc.ModelError, match="OpenChain"):
         found.routes(3, rng=1)

@@ -274,13 +274,11 @@ def test_what_does_not_fit_is_refused(options, says):
 
 
 def test_groups_that_do_not_exist():
-    """An unknown group is refused with the names that exist; a plain problem has none; fit takes no groups."""
+    """An unknown group is refused with the names that exist; a plain problem has none."""
     with pytest.raises(ValueError, match="'up', 'down'"):
         hc.infer(problem()).group("left")
     with pytest.raises(ValueError, match="has none"):
         hc.infer(hc.Problem(UP, 5, hc.Poisson(SEEN))).group("up")
-    with pytest.raises(ProblemError, match="one group of individuals"):
-        hc.fit(hc.TabularChain(), problem())
     with pytest.raises(ValueError, match="MarkovChain"):
         hc.Group(hc.Tree([0.5, 0.5], {"b": ("a", np.eye(2))}, root="a"), 3)
 

@@ -137,11 +137,18 @@ class OpenChain(MarkovChain):
     def scaled(self, number: float, *, arrivals: float = 1.0) -> OpenChain:
         """The same chain with ``number`` individuals expected at the first time, and ``arrivals`` times as many arriving."""
         total = self.first.sum()
+        first = self.first * (number / total) if total > 0 else self.first
+        return self.changed(first=first, arrivals=arrivals * self.arrivals)
+
+    def changed(
+        self, *, first: Any = None, transitions: Any = None, arrivals: Any = None, survival: Any = None
+    ) -> OpenChain:
+        """The same chain with some of its numbers changed."""
         return OpenChain(
-            self.first * (number / total) if total > 0 else self.first,
-            self.transitions,
-            arrivals=arrivals * self.arrivals,
-            survival=self.survival,
+            self.first if first is None else first,
+            self.transitions if transitions is None else transitions,
+            arrivals=self.arrivals if arrivals is None else arrivals,
+            survival=self.survival if survival is None else survival,
             times=self.times,
             cells=self.states,
         )

@@ -15,10 +15,19 @@ from headcount.learn._parametrisation import (
     Parametrisation,
     TabularChain,
 )
+from headcount.learn._populations import (
+    ByGroup,
+    Known,
+    LearnArrivals,
+    LearnDetection,
+    LearnSizes,
+    LearnSurvival,
+)
 from headcount.learn._result import Fit, FitNotConvergedError, compare
 from headcount.learn._steps import Periodic
 
 __all__ = [
+    "ByGroup",
     "Component",
     "Direction",
     "Family",
@@ -26,8 +35,13 @@ __all__ = [
     "FitNotConvergedError",
     "Forecast",
     "Information",
+    "Known",
+    "LearnArrivals",
+    "LearnDetection",
     "LearnInitial",
     "LearnRate",
+    "LearnSizes",
+    "LearnSurvival",
     "LogLinear",
     "LogisticChain",
     "Natural",

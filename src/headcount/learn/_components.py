@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from headcount._types import Array, Index, Mask, Scope, Texts
-from headcount.individual import DiscreteModel, JunctionTree, LogLinearTransitions, MarkovChain, Model
+from headcount.individual import (
+    DiscreteModel,
+    JunctionTree,
+    LogLinearTransitions,
+    MarkovChain,
+    Model,
+    OpenChain,
+)
 from headcount.learn._family import Component, Natural, Tables
 from headcount.learn._pooling import Pooling
 from headcount.observe import Observation, Poisson, Problem
@@ -112,6 +119,8 @@ def with_transitions(template: MarkovChain, initial: Any, matrices: Any = None) 
     if matrices is None:
         own = template.transitions
         matrices = own[0] if len({id(m) for m in own}) == 1 else own  # the one of all steps stays one object
+    if isinstance(template, OpenChain):
+        return template.changed(first=template.first.sum() * np.asarray(initial), transitions=matrices)
     return MarkovChain(initial, matrices, times=template.times, cells=template.states)
 
 
@@ -160,14 +169,62 @@ class Weights(Moves, _Ridge):
         return isinstance(other, Weights) and other.transitions.like(self.transitions)
 
 
-@dataclass(frozen=True)
-class Rate(Component):
-    """The observation rate λ = e^x: y ~ Poisson(λ r n), r the rates given with the data.
+@dataclass(frozen=True, eq=False)
+class LogRates(Component):
+    """Rates λ = e^x of Poisson numbers: l(x) = Σ Y x − e^x B, Y what was counted, B what λ = 1 expects. n is (Y, B), shape (2, K)."""
 
-    l(x) = Y x − e^x B,  Y the total of all counts, B = Σ r E[n]: λ̂ = Y/B.  n is the pair (Y, B).
-    """
+    names: tuple[str, ...]
+    unit: Array
+    """The number that λ = 1 stands for: natural values are multiples of it, shape (K,)."""
+
+    def start(self) -> Array:
+        """λ = 1: the numbers as given."""
+        return np.zeros(len(self.names))
+
+    def value(self, x: Array, n: Array) -> float:
+        """Y x − e^x B."""
+        return float(n[0] @ x - np.exp(x) @ n[1])
+
+    def gradient(self, x: Array, n: Array) -> Array:
+        """Y − e^x B."""
+        return np.asarray(n[0] - np.exp(x) * n[1])
+
+    def information(self, x: Array, n: Array) -> Array:
+        """e^x B."""
+        return np.diag(np.exp(x) * n[1])
+
+    def closed_form(self, x: Array, n: Array) -> Array:
+        """log(Y/B)."""
+        del x
+        with np.errstate(divide="ignore"):
+            return np.maximum(np.log(n[0] / n[1]), -LARGEST_LOG_ODDS)
+
+    def natural(self, x: Array) -> Natural:
+        """λ times its unit."""
+        rate = self.unit * np.exp(x)
+        return Natural(self.names, rate, lambda: np.diag(rate), ("log",) * len(x))
+
+    def working(self, values: Mapping[str, float], x: Array) -> Array:
+        """log λ."""
+        made = x.copy()
+        for name, value in values.items():
+            k = self.natural(x).names.index(name)
+            made[k] = _log_of(name, value) - np.log(self.unit[k])
+        return made
+
+    def alike(self, other: Component) -> bool:
+        """The same rates."""
+        return (
+            type(other) is type(self) and other.names == self.names and np.array_equal(self.unit, other.unit)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Rate(LogRates):
+    """The observation rate: y ~ Poisson(λ r n), r the rates given with the data; Y the total of all counts, B = Σ r E[n]."""
 
     names: tuple[str, ...] = ("log rate",)
+    unit: Array = field(default_factory=lambda: np.ones(1))
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """(Y, Σ r n) over the Poisson counts."""
@@ -181,7 +238,7 @@ class Rate(Component):
             if isinstance(site.noise, Poisson):
                 total += float(site.noise.counts.sum())
                 exposed += float(np.sum(site.noise.rate * site.margin(dense(tables(site.scope)).ravel())))
-        return np.array([total, exposed])
+        return np.array([[total], [exposed]])
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
         """Poisson counts seen at λ times the rates given."""
@@ -192,39 +249,9 @@ class Rate(Component):
 
         return problem.with_noise(faster)
 
-    def start(self) -> Array:
-        """λ = 1: the rates as given."""
-        return np.zeros(1)
-
-    def value(self, x: Array, n: Array) -> float:
-        """Y x − e^x B."""
-        return float(n[0] * x[0] - np.exp(x[0]) * n[1])
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """Y − e^x B."""
-        return np.array([n[0] - np.exp(x[0]) * n[1]])
-
-    def information(self, x: Array, n: Array) -> Array:
-        """e^x B."""
-        return np.array([[np.exp(x[0]) * n[1]]])
-
-    def closed_form(self, x: Array, n: Array) -> Array:
-        """log(Y/B)."""
-        del x
-        return np.log(n[:1] / n[1:])
-
     def natural(self, x: Array) -> Natural:
         """λ itself."""
-        rate = np.exp(x)
-        return Natural(("rate",), rate, lambda: rate[:, None], ("log",))
-
-    def working(self, values: Mapping[str, float], x: Array) -> Array:
-        """log λ."""
-        return np.array([_log_of("rate", values["rate"])]) if "rate" in values else x
-
-    def alike(self, other: Component) -> bool:
-        """Any two rates are the same parameter."""
-        return isinstance(other, Rate)
+        return replace(super().natural(x), names=("rate",))
 
 
 def _log_of(name: str, value: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,15 @@ import numpy as np
 from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
-from headcount.individual import follow
-from headcount.learn._family import Family
+from headcount.individual import OpenChain, follow
+from headcount.learn._family import Counted, Family
 from headcount.learn._files import saved
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
+from headcount.observe._open import full_dispersion
 from headcount.population import unit_tables
 from headcount.posterior import Outcome
+from headcount.posterior._parts import full_mean
 from headcount.tables import Scope, dense
 
 WARM_START = ("g", "tau", "eta", "phi_counts")
@@ -73,18 +76,15 @@ class EStep:
         except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
             return Expected(failure=str(error) or type(error).__name__)
         negative = 0.0
-        followed = _followed(posterior.problem)
 
-        def tables(scope: Scope) -> Array:
+        def kept(table: Any) -> Array:
             nonlocal negative
-            table = dense(posterior.beliefs.mean(scope))
-            below = np.minimum(table, 0.0)
+            made = dense(table)
+            below = np.minimum(made, 0.0)
             negative -= float(below.sum())
-            return table - below + (0.0 if followed is None else dense(followed(scope)))
+            return np.asarray(made - below)
 
-        asked = posterior.problem
-        units = unit_tables(asked.dispersion, asked.model.rooted(), asked.typical_population, tables)
-        statistics = self.family.statistics(tables, self.problem, units)
+        statistics = self.family.statistics(*_counted(posterior, kept, self.problem))
         evidence, outcome = posterior.log_evidence, posterior.outcome
         finite = all(np.isfinite(s).all() for s in statistics)
         return Expected(
@@ -97,6 +97,41 @@ class EStep:
             tables=_all_tables(posterior) if self.keep_tables else {},
             posterior=posterior,
         )
+
+
+def _counted(
+    posterior: Posterior, kept: Callable[[Any], Array], problem: Problem
+) -> tuple[Counted, Problem, Counted]:
+    """Expected counts of a posterior's problem, the problem, and the counts in independent units."""
+    asked, beliefs = posterior.problem, posterior.beliefs
+    followed = _followed(asked)
+
+    def tables(scope: Scope) -> Array:
+        return kept(beliefs.mean(scope)) + (0.0 if followed is None else dense(followed(scope)))
+
+    size, model, together = asked.typical_population, asked.model, asked.dispersion
+    units = unit_tables(together, model.rooted(), size, tables)
+    if isinstance(model, OpenChain):
+        whole = partial(_kept_full, kept, beliefs)
+        apart = unit_tables(full_dispersion(model, together), model.full.rooted(), size, whole)
+        return Counted(tables, whole), problem, Counted(units, apart)
+    if asked.groups is None:
+        return Counted(tables), problem, Counted(units)
+
+    def group(name: Any, which: int) -> Counted:
+        own = posterior.group(name)
+        both = _counted(own, kept, own.problem)
+        return both[0] if which == 0 else both[2]
+
+    return (
+        Counted(tables, group=partial(group, which=0)),
+        problem,
+        Counted(units, group=partial(group, which=1)),
+    )
+
+
+def _kept_full(kept: Callable[[Any], Array], beliefs: Any, scope: Scope) -> Array:
+    return kept(full_mean(beliefs, scope))
 
 
 def _all_tables(posterior: Posterior) -> dict[Scope, Array]:

@@ -27,7 +27,21 @@ from headcount.individual import Model
 from headcount.observe import Problem
 
 Tables = Callable[[Scope], Any]
-"""Count tables, observed or expected, by scope."""
+"""Count tables, observed or expected, by scope. Those of an E-step are `Counted`."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Expected counts of one problem."""
+
+    mean: Tables
+    full: Tables | None = None
+    """Of an open population: its tables with the hidden states."""
+    group: Callable[[Any], Counted] | None = None
+    """Of a problem with groups: the tables of one of them, by its name."""
+
+    def __call__(self, scope: Scope) -> Any:
+        return self.mean(scope)
 
 
 @dataclass(frozen=True)

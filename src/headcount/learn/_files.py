@@ -24,7 +24,7 @@ from scipy import sparse
 
 from headcount._atomic import replacing
 from headcount.engines import Status
-from headcount.individual import DiscreteModel, MarkovChain, Model
+from headcount.individual import DiscreteModel, MarkovChain, Model, OpenChain
 from headcount.observe import Observation, Problem
 from headcount.population import Company, DispersionEstimate, Flocks
 
@@ -103,6 +103,12 @@ def _template(initial: Any, states: Mapping[Any, tuple[Any, ...]]) -> MarkovChai
     return MarkovChain(initial, matrices, times=tuple(states), cells=states)
 
 
+def _open_chain(first: Any, transitions: Any, arrivals: Any, survival: Any, states: Any) -> OpenChain:
+    return OpenChain(
+        first, transitions, arrivals=arrivals, survival=survival, times=tuple(states), cells=states
+    )
+
+
 def _object_array(shape: Sequence[int], values: Sequence[Any]) -> Any:
     made = np.empty(len(values), dtype=object)
     made[:] = values
@@ -144,6 +150,13 @@ _KINDS: dict[str, tuple[type, Callable[[Pack, Any], Any], Callable[[Pack, Any], 
         Mapping,
         lambda pack, v: [[pack(k), pack(part)] for k, part in v.items()],
         lambda unpack, held: {unpack(k): unpack(part) for k, part in held},
+    ),
+    "open chain": (
+        OpenChain,
+        lambda pack, c: [
+            pack(part) for part in (c.first, list(c.transitions), c.arrivals, c.survival, dict(c.states))
+        ],
+        lambda unpack, held: _open_chain(*(unpack(part) for part in held)),
     ),
     "chain": (MarkovChain, _chain, lambda unpack, held: _template(*(unpack(part) for part in held))),
     "model": (

@@ -15,7 +15,6 @@ from headcount._compile import many_solves
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, TiltedEP
 from headcount.engines._infer import as_engine
-from headcount.individual import OpenChain
 from headcount.learn._climb import Climber, ClimbState, trace_row
 from headcount.learn._complete import fit_known, known_tables
 from headcount.learn._components import MOST_DENSE, Initial, Rate
@@ -34,10 +33,11 @@ from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._information import Information, prior_note
 from headcount.learn._integrate import integrated
 from headcount.learn._parametrisation import Parametrisation, bind, settle
+from headcount.learn._populations import Detection
 from headcount.learn._result import Fit, FitNotConvergedError, last_node
 from headcount.learn._search import CLOSE_ENOUGH, searched, with_priors
 from headcount.learn._starts import begin, choose_engine, rival_notes
-from headcount.observe import Problem, ProblemError
+from headcount.observe import Problem
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 
 CHECKPOINT_KIND = "headcount checkpoint"
@@ -329,14 +329,13 @@ def _paired(
 ) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
     """One parametrisation per problem."""
     problems = _each(problem, Problem, "problem", "a Problem, or a sequence of them")
-    if any(isinstance(p.model, OpenChain) for p in problems):
-        raise ProblemError(
-            "arrivals, survival and moves of an OpenChain are not learned: give them, and compare values by infer(problem).log_evidence"
-        )
     kinds = "LogisticChain, TabularChain, LogLinear or LearnRate"
     settings = _each(parametrisation, Parametrisation, "parametrisation", kinds)
     settled = settle(settings, [p.model for p in problems])
-    return settled * len(problems) if len(settled) == 1 else settled, problems
+    each = settled * len(problems) if len(settled) == 1 else settled
+    if len(each) != len(problems):
+        return each, problems  # which bind says in words
+    return tuple(one.for_problem(p) for one, p in zip(each, problems, strict=True)), problems
 
 
 def _each(given: Any, kind: type, what: str, expected: str) -> tuple[Any, ...]:
@@ -404,9 +403,15 @@ def _begun(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
 
 def _size_notes(families: Sequence[Family], problems: Sequence[Problem]) -> tuple[str, ...]:
     """What counts cannot tell of unknown numbers of individuals."""
-    if any(f.find(Rate) is not None and not p.size_known for f, p in zip(families, problems, strict=True)):
+    pairs = list(zip(families, problems, strict=True))
+    if any(f.find(Rate) is not None and not p.size_known for f, p in pairs):
         return (
             "the rate and the number of individuals are told apart only by what was said of the number: counts give their product",
+        )
+    if any(f.find(Detection) is not None and not p.size_known for f, p in pairs):
+        return (
+            "detection and the number of individuals are told apart by counts of the same individuals again and again: read the standard "
+            "errors, and say what is known of the number (About) where they are large",
         )
     return ()
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
+from headcount.individual import OpenChain
 from headcount.learn._climb import Climb, Climber, Optimum, em_residual, first_state, usable
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import Family
@@ -123,8 +124,8 @@ def _around(expect: Expectation, point: Evaluation, information: Information | N
     made = []
     for k, posterior in enumerate(posteriors):
         family, problem = expect.families[k], expect.problems[k]
-        if not problem.size_known:
-            problem = problem.with_population(max(1, round(posterior.population.mean)))
+        if not isinstance(problem.model, OpenChain):
+            problem = posterior.at_found_sizes(problem)
         info = {"parameters": why_not or "learned, their uncertainty included"}
         outcome = replace(
             posterior.outcome,
@@ -258,7 +259,8 @@ def _tangent(family: Family, problem: Problem, x: Array) -> Array:
 
 def _expected(problem: Problem, at: Array | None = None) -> tuple[Array, Array]:
     """Expected entries under the model, and what the noise makes of them (or of those given)."""
-    model, population = problem.model, problem.population
+    model = problem.model
+    population = problem.population if problem.size_known else problem.population.mean
     n = np.concatenate([population * s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
     given = n if at is None else at
     mean = np.zeros(len(n))

@@ -34,6 +34,11 @@ FLAT = 2.0
 class Parametrisation(ABC):
     """Settings of a family of models; `bind` makes the family for one problem's variables and states."""
 
+    @property
+    def takes_groups(self) -> bool:
+        """Whether it learns from a problem with groups."""
+        return False
+
     @abstractmethod
     def bind(self, model: Model) -> Family:
         """The family on this model's variables and states; what is not learned is taken from the model."""
@@ -41,6 +46,11 @@ class Parametrisation(ABC):
     def settled(self, models: Sequence[Model]) -> Parametrisation:
         """The same with everything decided that depends on all problems together: which classes of steps there are."""
         del models
+        return self
+
+    def for_problem(self, problem: Problem) -> Parametrisation:
+        """The same with what it needs of one problem beside its model: laws of sizes, the models of groups."""
+        del problem
         return self
 
     def check(self, problem: Problem) -> list[str]:
@@ -507,6 +517,11 @@ class Also(Parametrisation):
 
     parametrisation: Parametrisation
 
+    @property
+    def takes_groups(self) -> bool:
+        """As the other."""
+        return self.parametrisation.takes_groups
+
     @abstractmethod
     def component(self, model: Model) -> Component:
         """What is learned in addition."""
@@ -519,6 +534,10 @@ class Also(Parametrisation):
     def settled(self, models: Sequence[Model]) -> Parametrisation:
         """See `Parametrisation`."""
         return replace(self, parametrisation=self.parametrisation.settled(models))
+
+    def for_problem(self, problem: Problem) -> Parametrisation:
+        """See `Parametrisation`."""
+        return replace(self, parametrisation=self.parametrisation.for_problem(problem))
 
     def check(self, problem: Problem) -> list[str]:
         """See `Parametrisation`."""
@@ -628,10 +647,10 @@ def _not_shared(names: Sequence[tuple[str, ...]]) -> list[str]:
 def _not_learned(one: Parametrisation, problem: Problem) -> list[str]:
     """What no parametrisation, or not this one, learns from a problem."""
     found = []
-    if problem.groups is not None:
+    if problem.groups is not None and not one.takes_groups:
         found.append(
-            "fit takes one group of individuals only: learn every group's model from data of its own (tracks, say), then "
-            "infer with Problem(groups=...)"
+            "one model for all individuals is not learned from a problem with groups: name a parametrisation per group, "
+            "ByGroup({name: ...}), or learn what is not the moves (LearnSizes, LearnDetection)"
         )
     if isinstance(problem.dispersion, Company) and isinstance(innermost(one), LogLinear):
         found.append(

@@ -301,6 +301,8 @@ class Problem:
     def with_model(self, model: Model) -> Problem:
         """The same counts under another model of the same variables and states."""
         _check_model(model, Faults(ProblemError))
+        if self.groups is not None and model is self.model:
+            return self
         if self.groups is not None:
             raise ProblemError(
                 "a problem of several groups has a model per group: make a Problem(groups=...) anew"

@@ -272,6 +272,11 @@ class IntegratedBeliefs(DerivedBeliefs):
         first = self.model.variables[:1]
         return found.widened(float(np.square(self.response(first).sum(axis=0)).sum()))
 
+    @property
+    def group_sizes(self) -> Mapping[int, Sizes]:  # type: ignore[override]
+        """As at the estimate."""
+        return self.base.group_sizes
+
 
 @dataclass(frozen=True)
 class MixtureBeliefs(Beliefs):

@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from headcount.errors import ModelError, shown
 from headcount.individual import OpenChain
 from headcount.observe._groups import View
 from headcount.observe._open import OpenView
-from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs, UnitBeliefs
+from headcount.posterior._derived import GroupBeliefs, IntegratedBeliefs, MixtureBeliefs, UnitBeliefs
 from headcount.posterior._interval import sd_of, tails
 from headcount.posterior._sizes import NobodyBeliefs
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     import pandas as pd
 
+    from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.posterior._beliefs import Beliefs
@@ -112,8 +116,30 @@ def _seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
         return replace(beliefs, parts=[_seen_as(part, chain, what) for part in beliefs.parts])
     if isinstance(beliefs, UnitBeliefs):
         return replace(beliefs, base=_seen_as(beliefs.base, chain, what))
+    if isinstance(beliefs, IntegratedBeliefs):  # at the estimate
+        return _seen_as(beliefs.base, chain, what)
     if isinstance(beliefs, NobodyBeliefs):
         return GroupBeliefs(replace(beliefs, model=chain.full), OpenView(chain, what), None, {})
     assert isinstance(beliefs, GroupBeliefs)
     assert isinstance(beliefs.view, OpenView)
     return replace(beliefs, view=replace(beliefs.view, what=what))
+
+
+def full_mean(beliefs: Beliefs, scope: Scope) -> Array:
+    """Expected counts of an open population's table with its hidden states; zeros of nobody."""
+    if isinstance(beliefs, MixtureBeliefs):
+        parts = [np.asarray(full_mean(part, scope)) for part in beliefs.parts]
+        shape = max(part.shape for part in parts)
+        return np.asarray(
+            sum(w * (p if p.shape == shape else 0.0) for w, p in zip(beliefs.weights, parts, strict=True))
+        )
+    if isinstance(beliefs, UnitBeliefs):
+        return np.asarray(beliefs.size * full_mean(beliefs.base, scope))
+    if isinstance(beliefs, NobodyBeliefs):
+        return beliefs.mean(scope)
+    assert isinstance(beliefs, GroupBeliefs)
+    table = np.asarray(dense(beliefs.base.mean(scope)))
+    assert isinstance(beliefs.view, OpenView)
+    return table[
+        tuple(slice(n + 2) for n in beliefs.view.model.size(scope))
+    ]  # without candidates that are absent

@@ -243,13 +243,18 @@ class Posterior:
         from headcount.posterior._fit_check import fit_check
 
         learned, problem = self.outcome.learned, self.problem
+        problem = self.at_found_sizes(problem)
+        if isinstance(problem.model, OpenChain):
+            problem = problem.core
+        return fit_check(problem, learned=None if learned is None else learned())
+
+    def at_found_sizes(self, problem: Problem) -> Problem:
+        """A problem like this posterior's with the sizes that were found in place of those that are not known."""
         while not problem.size_known:
             found = self.beliefs.group_sizes.get(problem.free_member)
             size = self.population.mean if found is None else problem.next_size.others + found.mean
             problem = problem.with_population(max(1, round(size)))
-        if isinstance(problem.model, OpenChain):
-            problem = problem.core
-        return fit_check(problem, learned=None if learned is None else learned())
+        return problem
 
     @cached_property
     def population(self) -> PopulationEstimate:

@@ -1,0 +1,606 @@
+"""What is learned of a population beside its moves: its size, who arrives, who stays, who is seen, and the moves of every group.
+
+Given all individuals, sizes, arrivals and survivors are independent of where people move, and their log-likelihoods are those of
+Poisson, negative binomial and binomial numbers with expected counts in place of counts (Fisher's identity).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import expit, logit
+
+from headcount._types import Array, Index
+from headcount.individual import MarkovChain, Model, ModelError, OpenChain
+from headcount.learn._components import LogRates, Matrices, Moves, Weights, with_transitions
+from headcount.learn._family import Component, Family, Natural, Tables
+from headcount.learn._files import saved
+from headcount.learn._objective import Block
+from headcount.learn._parametrisation import Also, Parametrisation
+from headcount.observe import Binomial, Observation, Problem
+from headcount.population import About, NegativeBinomialSize, PoissonSize, SizeLaw
+from headcount.tables import dense
+
+LARGEST_LOG = 30.0
+"""Bound of logarithms and log-odds: e^30 is beyond any count of individuals, and its inverse stands for zero."""
+FIRST_STAY = 0.02
+"""Distance of a first survival or detection from 0 and 1: at the ends nothing would pull it away."""
+START_RIDGE = 1e-2
+"""Prior precision that keeps weights finite while they are fitted to a group's given moves."""
+
+By = Literal["cell", "step", "both"]
+
+
+def _classes(by: By | None, steps: int, cells: int) -> Index:
+    """Which number holds for every step and cell, shape (steps, cells)."""
+    made = {
+        None: np.zeros((steps, cells)),
+        "cell": np.tile(np.arange(cells), (steps, 1)),
+        "step": np.repeat(np.arange(steps)[:, None], cells, axis=1),
+        "both": np.arange(steps * cells).reshape(steps, cells),
+    }
+    if by not in made:
+        raise ModelError(f'by is {by!r}: give None (one number), "cell", "step" or "both"')
+    return made[by].astype(np.intp)
+
+
+def _names(
+    what: str, by: By | None, cells: tuple[Hashable, ...], times: tuple[Hashable, ...]
+) -> tuple[str, ...]:
+    """Names of the numbers, in the order of their classes."""
+    made: dict[By | None, list[str]] = {
+        None: [what],
+        "cell": [f"{what}[{c}]" for c in cells],
+        "step": [f"{what}@{t}" for t in times],
+        "both": [f"{what}[{c}]@{t}" for t in times for c in cells],
+    }
+    return tuple(made[by])
+
+
+def _open(model: Model, what: str) -> OpenChain:
+    if not isinstance(model, OpenChain):
+        raise ModelError(
+            f"{what} are learned of an OpenChain, the problem's model is a {type(model).__name__}"
+        )
+    return model
+
+
+def _added(values: Array, classes: Index, count: int) -> Array:
+    """Sums by class."""
+    flat = np.asarray(values, dtype=float).ravel()
+    return np.asarray(np.bincount(classes.ravel(), weights=flat, minlength=count), dtype=float)
+
+
+def _full(tables: Tables) -> Tables:
+    """Tables with the hidden states of an open population."""
+    found = getattr(tables, "full", None)
+    if found is None:
+        raise ModelError(
+            "arrivals and survival are learned from a Problem with an OpenChain, not from tables of counts"
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals(LogRates):
+    """Expected arrivals e^x times those given, by class of step and cell."""
+
+    chain: OpenChain = field(kw_only=True)
+    classes: Index = field(kw_only=True)
+    """Shape (T − 1, L)."""
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Who arrived, and who was expected to."""
+        del tables, problem
+        cells, full = len(self.chain.cells), _full(units)
+        come = [dense(full(step))[cells, :cells] for step in itertools.pairwise(self.chain.times)]
+        count = len(self.names)
+        return np.stack([_added(np.array(v), self.classes, count) for v in (come, self.chain.arrivals)])
+
+    def in_model(self, x: Array, model: Model) -> OpenChain:
+        """The chain with these arrivals."""
+        return _open(model, "arrivals").changed(arrivals=self.chain.arrivals * np.exp(x)[self.classes])
+
+
+@dataclass(frozen=True, eq=False)
+class First(LogRates):
+    """Expected numbers at the first time, e^x times those given: one factor, or one per cell."""
+
+    chain: OpenChain = field(kw_only=True)
+    classes: Index = field(kw_only=True)
+    """Shape (1, L)."""
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Who was there, and who was expected to."""
+        del tables, problem
+        there = dense(_full(units)(self.chain.times[:1]))[: len(self.chain.cells)]
+        count = len(self.names)
+        return np.stack([_added(v, self.classes, count) for v in (there, self.chain.first)])
+
+    def in_model(self, x: Array, model: Model) -> OpenChain:
+        """The chain with these numbers."""
+        return _open(model, "first numbers").changed(first=self.chain.first * np.exp(x)[self.classes[0]])
+
+
+@dataclass(frozen=True, eq=False)
+class LogOdds(Component):
+    """Probabilities p = 1/(1 + e^−x) of one of two outcomes: l(x) = Σ S log p + D log(1 − p). n is (S, D), shape (2, K)."""
+
+    names: tuple[str, ...]
+    first: Array
+    """Probabilities to begin with, shape (K,)."""
+
+    def start(self) -> Array:
+        """As given, off the ends."""
+        return np.asarray(logit(np.clip(self.first, FIRST_STAY, 1.0 - FIRST_STAY)))
+
+    def value(self, x: Array, n: Array) -> float:
+        """S log p + D log(1 − p)."""
+        return float(-n[0] @ np.logaddexp(0.0, -x) - n[1] @ np.logaddexp(0.0, x))
+
+    def gradient(self, x: Array, n: Array) -> Array:
+        """S − (S + D) p."""
+        return np.asarray(n[0] - (n[0] + n[1]) * expit(x))
+
+    def information(self, x: Array, n: Array) -> Array:
+        """(S + D) p (1 − p)."""
+        p = expit(x)
+        return np.diag((n[0] + n[1]) * p * (1.0 - p))
+
+    def closed_form(self, x: Array, n: Array) -> Array:
+        """log S/D; as it is where nobody was at risk."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.clip(np.log(n[0]) - np.log(n[1]), -LARGEST_LOG, LARGEST_LOG)
+        return np.where(n.sum(axis=0) > 0, found, x)
+
+    def natural(self, x: Array) -> Natural:
+        """The probabilities."""
+        p = np.asarray(expit(x))
+        return Natural(self.names, p, lambda: np.diag(p * (1.0 - p)), ("logit",) * len(x))
+
+    def working(self, values: Mapping[str, float], x: Array) -> Array:
+        """Their log-odds."""
+        made = x.copy()
+        for name, value in values.items():
+            if not 0 < value < 1:
+                raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
+            made[self.names.index(name)] = float(logit(value))
+        return made
+
+    def alike(self, other: Component) -> bool:
+        """The same probabilities."""
+        return type(other) is type(self) and other.names == self.names
+
+
+@dataclass(frozen=True, eq=False)
+class Survival(LogOdds):
+    """The probability to stay for a step, by class of step and cell."""
+
+    chain: OpenChain = field(kw_only=True)
+    classes: Index = field(kw_only=True)
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Who stayed, and who left."""
+        del tables, problem
+        cells, full = len(self.chain.cells), _full(units)
+        steps = [dense(full(step))[:cells] for step in itertools.pairwise(self.chain.times)]
+        stayed, left = (
+            np.array([s[:, :cells].sum(axis=1) for s in steps]),
+            np.array([s[:, -1] for s in steps]),
+        )
+        return np.stack([_added(v, self.classes, len(self.names)) for v in (stayed, left)])
+
+    def in_model(self, x: Array, model: Model) -> OpenChain:
+        """The chain with this survival."""
+        return _open(model, "survival probabilities").changed(survival=np.asarray(expit(x))[self.classes])
+
+
+@dataclass(frozen=True, eq=False)
+class Detection(LogOdds):
+    """The probability that an individual is counted, of all binomial counts."""
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Who was counted, and who was not."""
+        del units
+        if problem is None:
+            raise ValueError("a detection is learned from observations: complete counts say nothing about it")
+        seen, there = 0.0, 0.0
+        for site in problem.sites:
+            if isinstance(site.noise, Binomial):
+                seen += float(site.noise.counts.sum())
+                there += float(site.margin(dense(tables(site.scope)).ravel()).sum())
+        return np.array([[seen], [max(there - seen, 0.0)]])
+
+    def in_problem(self, x: Array, problem: Problem) -> Problem:
+        """Binomial counts with this probability."""
+        p = float(expit(x[0]))
+
+        def seen(noise: Observation) -> Observation:
+            if not isinstance(noise, Binomial):
+                return noise
+            return noise.replaced({"detection": np.full(np.shape(noise.detection), p)})
+
+        return problem.with_noise(seen)
+
+
+@dataclass(frozen=True, eq=False)
+class SizeMeans(Component):
+    r"""Means m = m₀ e^x of the laws of sizes: of N, or of groups whose size is not known.
+
+    Poisson: l(x) = N x − m.  Negative binomial of size r: l(x) = N x − (N + r) log(m + r).  n is (Σ N, problems), shape (2, K).
+    """
+
+    names: tuple[str, ...]
+    given: Array
+    """m₀, shape (K,)."""
+    size: Array
+    """r; infinite where the law is Poisson."""
+    groups: tuple[Hashable, ...]
+    """Whose sizes; empty: the whole population's."""
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """How many there are."""
+        del units
+        if problem is None:
+            raise ValueError("the law of a size is learned from a Problem, not from tables of counts")
+        first = problem.model.variables[:1]
+        parts = [tables.group(name) for name in self.groups] or [tables]  # type: ignore[attr-defined]
+        return np.array([[float(dense(part(first)).sum()), 1.0] for part in parts]).T
+
+    def in_problem(self, x: Array, problem: Problem) -> Problem:
+        """The problem with these means."""
+        laws = [
+            PoissonSize(m) if np.isinf(r) else NegativeBinomialSize(m, r)
+            for m, r in zip((self.given * np.exp(x)).tolist(), self.size.tolist(), strict=True)
+        ]
+        if not self.groups:
+            return problem.with_population(laws[0])
+        made = dict(problem.groups or {})
+        made |= {name: replace(made[name], size=law) for name, law in zip(self.groups, laws, strict=True)}
+        return problem.with_groups(made)
+
+    def start(self) -> Array:
+        """As given."""
+        return np.zeros(len(self.names))
+
+    def value(self, x: Array, n: Array) -> float:
+        """See the class."""
+        m, poisson = self.given * np.exp(x), np.isinf(self.size)
+        r = np.where(poisson, 1.0, self.size)
+        each = np.where(poisson, n[1] * m, (n[0] + n[1] * r) * np.log(m + r))
+        return float(n[0] @ x - each.sum())
+
+    def gradient(self, x: Array, n: Array) -> Array:
+        """N − m (Poisson); (N − m) r/(m + r)."""
+        return (n[0] - n[1] * self.given * np.exp(x)) * self._share(x)
+
+    def information(self, x: Array, n: Array) -> Array:
+        """m; (N + r) m r/(m + r)²."""
+        m, share = self.given * np.exp(x), self._share(x)
+        r = np.where(np.isinf(self.size), 1.0, self.size)
+        return np.diag(np.where(np.isinf(self.size), n[1] * m, (n[0] + n[1] * r) * m / (m + r) * share))
+
+    def _share(self, x: Array) -> Array:
+        """r/(m + r), 1 for Poisson."""
+        m = self.given * np.exp(x)
+        return np.where(np.isinf(self.size), 1.0, 1.0 / (1.0 + m / self.size))
+
+    def closed_form(self, x: Array, n: Array) -> Array:
+        """The mean of the sizes."""
+        del x
+        return np.clip(np.log(np.maximum(n[0], 1e-300) / (n[1] * self.given)), -LARGEST_LOG, LARGEST_LOG)
+
+    def natural(self, x: Array) -> Natural:
+        """The means."""
+        m = self.given * np.exp(x)
+        return Natural(self.names, m, lambda: np.diag(m), ("log",) * len(x))
+
+    def working(self, values: Mapping[str, float], x: Array) -> Array:
+        """Their logarithms, less those of the means given."""
+        made = x.copy()
+        for name, value in values.items():
+            k = self.names.index(name)
+            if not value > 0:
+                raise ValueError(f"{name} is {value!r}: give a number above 0")
+            made[k] = np.log(value / self.given[k])
+        return made
+
+    def alike(self, other: Component) -> bool:
+        """The same laws."""
+        return isinstance(other, SizeMeans) and all(
+            np.array_equal(a, b) for a, b in ((self.given, other.given), (self.size, other.size))
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OfGroup(Component):
+    """A component of one group's model."""
+
+    group: Hashable
+    inner: Component
+    model: MarkovChain
+    """The group's model as it was given: where the search begins."""
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The inner names after that of the group."""
+        return tuple(f"{self.group}: {name}" for name in self.inner.names)
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Any:
+        """That of the group's own tables."""
+        own = tables.group(self.group), units.group(self.group)  # type: ignore[attr-defined]
+        return self.inner.statistic(*own, problem)
+
+    def in_problem(self, x: Array, problem: Problem) -> Problem:
+        """The problem with this group's model changed."""
+        groups = dict(problem.groups or {})
+        model: Any = self.inner.in_model(x, groups[self.group].model)
+        return problem.with_groups(groups | {self.group: replace(groups[self.group], model=model)})
+
+    def start(self) -> Array:
+        """The parameters nearest to the group's model as it was given: alike groups would never part."""
+        inner = self.inner
+        if not isinstance(inner, Moves) or len(inner.times) < 2:
+            return inner.start()
+        table = inner.flows(list(self.model.transitions))
+        if isinstance(inner, Weights):
+            held = replace(inner, ridge=inner.ridge + START_RIDGE)
+            return Block([(held, table)]).maximise(inner.start())
+        assert isinstance(inner, Matrices)
+        return np.clip(inner.log_odds(np.where(inner.free, table, 0.0)), -LARGEST_START, LARGEST_START)
+
+    def value(self, x: Array, n: Any) -> float:
+        """As within the group."""
+        return self.inner.value(x, n)
+
+    def gradient(self, x: Array, n: Any) -> Array:
+        """As within the group."""
+        return self.inner.gradient(x, n)
+
+    def information(self, x: Array, n: Any) -> Array:
+        """As within the group."""
+        return self.inner.information(x, n)
+
+    def scale(self, x: Array, n: Any) -> Array:
+        """As within the group."""
+        return self.inner.scale(x, n)
+
+    def log_prior(self, x: Array) -> float:
+        """As within the group."""
+        return self.inner.log_prior(x)
+
+    def prior_gradient(self, x: Array) -> Array:
+        """As within the group."""
+        return self.inner.prior_gradient(x)
+
+    def prior_information(self, x: Array) -> Array:
+        """As within the group."""
+        return self.inner.prior_information(x)
+
+    def closed_form(self, x: Array, n: Any) -> Array | None:
+        """As within the group."""
+        return self.inner.closed_form(x, n)
+
+    def reach(self, x: Array) -> Array:
+        """As within the group."""
+        return self.inner.reach(x)
+
+    def natural(self, x: Array) -> Natural:
+        """The inner ones after the name of the group."""
+        found = self.inner.natural(x)
+        return replace(found, names=tuple(f"{self.group}: {name}" for name in found.names))
+
+    def working(self, values: Mapping[str, float], x: Array) -> Array:
+        """As within the group."""
+        head = f"{self.group}: "
+        return self.inner.working({name.removeprefix(head): v for name, v in values.items()}, x)
+
+    def alike(self, other: Component) -> bool:
+        """The same component of the same group."""
+        return isinstance(other, OfGroup) and other.group == self.group and self.inner.alike(other.inner)
+
+
+LARGEST_START = 4.0
+"""Largest log-odds that a search begins with: probabilities of 2 % can still grow."""
+
+
+@saved
+@dataclass(frozen=True, eq=False)
+class Known(Parametrisation):
+    """Nothing of the model's own is learned: it is as the problem gives it."""
+
+    transitions: Any = field(default=None, repr=False)
+    """Of the problem, which a fit puts here for its file."""
+
+    @property
+    def takes_groups(self) -> bool:
+        """It does."""
+        return True
+
+    def bind(self, model: Model) -> Family:
+        """See `Parametrisation`."""
+        if self.transitions is not None and isinstance(model, MarkovChain):
+            model = with_transitions(model, model.initial if model.initial_known else None, self.transitions)
+        return Family(model, ())
+
+    def for_problem(self, problem: Problem) -> Parametrisation:
+        """See `Parametrisation`."""
+        if problem.groups is not None or not isinstance(problem.model, MarkovChain):
+            return self
+        own = problem.model.transitions
+        return replace(self, transitions=own[0] if len({id(m) for m in own}) == 1 else list(own))
+
+
+@saved
+@dataclass(frozen=True, eq=False)
+class LearnArrivals(Also):
+    """Another parametrisation, and the arrivals of an `OpenChain`.
+
+    Parameters
+    ----------
+    parametrisation
+        What else is learned: how those who stay move. Left out: nothing.
+    by
+        One number per ``"cell"``, per ``"step"`` or per both; None: one. Each multiplies the arrivals that the chain was given, so that
+        it learns their number and keeps their pattern; where none were given none are learned.
+    """
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+    by: By | None = None
+
+    def component(self, model: Model) -> Arrivals:
+        """See `Also`."""
+        chain = _open(model, "arrivals")
+        classes = _classes(self.by, *chain.arrivals.shape)
+        names = _names("arrivals", self.by, chain.cells, chain.times[1:])
+        expected = _added(chain.arrivals, classes, len(names))
+        if not (expected > 0).all():
+            raise ModelError(
+                "arrivals are learned as a multiple of those given, and some are 0: give the chain a first guess, arrivals=1 say"
+            )
+        each = expected / _added(np.ones(classes.shape), classes, len(names))
+        return Arrivals(names, each, chain=chain, classes=classes)
+
+
+@saved
+@dataclass(frozen=True, eq=False)
+class LearnSurvival(Also):
+    """Another parametrisation, and the survival of an `OpenChain`: one probability, or one per ``"cell"``, ``"step"`` or both."""
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+    by: By | None = None
+
+    def component(self, model: Model) -> Survival:
+        """See `Also`."""
+        chain = _open(model, "survival probabilities")
+        classes = _classes(self.by, *chain.survival.shape)
+        names = _names("survival", self.by, chain.cells, chain.times[:-1])
+        first = _added(chain.survival, classes, len(names)) / _added(
+            np.ones(classes.shape), classes, len(names)
+        )
+        return Survival(names, first, chain=chain, classes=classes)
+
+
+@saved
+@dataclass(frozen=True, eq=False)
+class LearnDetection(Also):
+    """Another parametrisation, and the probability with which individuals are counted, one for all `Binomial` observations."""
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+    first: float = 0.5
+    """Where the search begins; a fit puts here what the observations were given."""
+
+    def component(self, model: Model) -> Detection:
+        """See `Also`."""
+        del model
+        return Detection(("detection",), np.array([self.first]))
+
+    def for_problem(self, problem: Problem) -> Parametrisation:
+        """See `Parametrisation`."""
+        given = [np.asarray(s.noise.detection) for s in problem.sites if isinstance(s.noise, Binomial)]
+        first = float(np.mean(np.concatenate(given))) if given else self.first
+        return replace(self, parametrisation=self.parametrisation.for_problem(problem), first=first)
+
+    def check(self, problem: Problem) -> list[str]:
+        """A detection needs binomial counts."""
+        found = super().check(problem)
+        if not any(isinstance(s.noise, Binomial) for s in problem.sites):
+            found.append("there is no Binomial observation to learn a detection from")
+        return found
+
+
+@saved
+@dataclass(frozen=True, eq=False)
+class LearnSizes(Also):
+    """Another parametrisation, and the means of the laws of sizes.
+
+    Of a population `About` some number: the mean of that law, a Poisson's or a negative binomial's, whose relative scatter is kept. Of
+    groups: the mean of each group whose size has such a law (their shares are the means over their sum). Of an `OpenChain`: the expected
+    number at the first time, one factor or one per ``"cell"``.
+    """
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+    by: By | None = None
+    laws: Mapping[Hashable, tuple[float, float]] = field(default_factory=dict, repr=False)
+    """Mean and size r of every law, which a fit puts here; by group, None for the whole population."""
+
+    def component(self, model: Model) -> Component:
+        """See `Also`."""
+        if isinstance(model, OpenChain):
+            classes = _classes(self.by, 1, len(model.cells))
+            names = _names("first", self.by, model.cells, model.times[:1])
+            expected = _added(model.first, classes, len(names))
+            if self.by not in (None, "cell") or not (expected > 0).all():
+                raise ModelError(
+                    'first numbers are learned as a multiple of those given, by None or "cell": give a guess > 0'
+                )
+            return First(names, expected, chain=model, classes=classes)
+        if not self.laws:
+            raise ModelError(
+                "no size has a law whose mean could be learned: give population=About(mean, sd=...)"
+            )
+        groups = tuple(name for name in self.laws if name is not None)
+        mean, size = np.array(list(self.laws.values())).T
+        names = tuple(f"size[{name}]" for name in groups) or ("size",)
+        return SizeMeans(names, mean, size, groups)
+
+    def for_problem(self, problem: Problem) -> Parametrisation:
+        """See `Parametrisation`."""
+        sizes: Mapping[Any, Any] = (
+            {None: problem.population}
+            if problem.groups is None
+            else {name: group.size for name, group in problem.groups.items()}
+        )
+        laws = {name: _mean_and_size(size) for name, size in sizes.items() if isinstance(size, SizeLaw)}
+        known = {name: pair for name, pair in laws.items() if pair is not None}
+        return replace(self, parametrisation=self.parametrisation.for_problem(problem), laws=known)
+
+
+def _mean_and_size(law: SizeLaw) -> tuple[float, float] | None:
+    """Mean and r of a Poisson (infinite) or negative binomial law; None of others, which have no mean to learn."""
+    inner = law.law if isinstance(law, About) else law
+    if isinstance(inner, PoissonSize):
+        return inner.mean, np.inf
+    return (inner.mean, inner.size) if isinstance(inner, NegativeBinomialSize) else None
+
+
+@saved
+@dataclass(frozen=True, eq=False)
+class ByGroup(Parametrisation):
+    """The moves of several groups of which only the sum is counted, each learned by a parametrisation of its own.
+
+    Parameters
+    ----------
+    parametrisations
+        ``{name of the group: parametrisation}``; groups that are not named keep the model that they were given. Parameters are named
+        ``"migrants: stay"``. The search begins at the models given: groups that begin alike stay alike.
+    """
+
+    parametrisations: Mapping[Hashable, Parametrisation]
+    models: Mapping[Hashable, Any] = field(default_factory=dict, repr=False)
+    """The groups' models, which a fit puts here."""
+
+    @property
+    def takes_groups(self) -> bool:
+        """It does."""
+        return True
+
+    def bind(self, model: Model) -> Family:
+        """See `Parametrisation`."""
+        unknown = [name for name in self.parametrisations if name not in self.models]
+        if unknown:
+            raise ModelError(f"ByGroup names {unknown}: the problem's groups are {list(self.models)}")
+        made = [
+            OfGroup(name, component, self.models[name])
+            for name, one in self.parametrisations.items()
+            for component in one.bind(self.models[name]).components
+        ]
+        return Family(model, tuple(made))
+
+    def for_problem(self, problem: Problem) -> Parametrisation:
+        """See `Parametrisation`."""
+        return replace(self, models={name: group.model for name, group in (problem.groups or {}).items()})
