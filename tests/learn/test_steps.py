@@ -183,3 +183,53 @@ def test_weights_by_class_are_read_by_class() -> None:
     assert float(fit.weights.sel({"class": 22, "feature": "stay"})) == pytest.approx(
         values["stay"] + values["stay@22"]
     )
+
+
+def drifting() -> tuple[np.ndarray, np.ndarray, hc.MarkovChain, object]:
+    """Weights of staying that drift from 0 to 2 over twelve steps, and flows made with them."""
+    drift = np.linspace(0.0, 2.0, 12)
+    steps = [np.exp(w * np.eye(3)) / np.exp(w * np.eye(3)).sum(axis=1, keepdims=True) for w in drift]
+    chain = hc.MarkovChain([0.5, 0.3, 0.2], steps)
+    world = hc.simulate.population(chain, 600, rng=1)
+    return drift, world.flows, chain, world.tables
+
+
+def test_differences_of_weights_have_a_ridge():
+    """The maximum of Σ n log P − ½ ridge Σ (w_t − w_{t−1})², found directly; constant weights where the ridge is large."""
+    from scipy.optimize import minimize
+
+    _, flows, chain, tables = drifting()
+
+    def loss(w: np.ndarray, ridge: float) -> float:
+        norm = np.log(np.exp(w) + 2.0)
+        stay = np.trace(flows, axis1=1, axis2=2)
+        return float(
+            -(stay * w - flows.sum(axis=(1, 2)) * norm).sum() + 0.5 * ridge * np.square(np.diff(w)).sum()
+        )
+
+    for ridge in (5.0, 1e7):
+        found = hc.learn.fit_complete(
+            hc.LogisticChain(np.eye(3)[None], names=["stay"], basis=hc.learn.Smooth(ridge)), chain, tables
+        )
+        best = minimize(loss, np.zeros(12), args=(ridge,), options={"gtol": 1e-8})
+        np.testing.assert_allclose(found.weights.values[:, 0], best.x, atol=2e-3)
+    assert np.ptp(found.weights.values) < 1e-3
+
+
+def test_the_ridge_on_differences_is_learned():
+    """From flows, and from counts: weights follow the drift nearer than free ones do, and the spread of a difference is reported."""
+    drift, _, chain, tables = drifting()
+
+    def error(basis: object) -> float:
+        settings = hc.LogisticChain(np.eye(3)[None], names=["stay"], basis=basis)
+        return float(
+            np.square(hc.learn.fit_complete(settings, chain, tables).weights.values[:, 0] - drift).mean()
+        )
+
+    assert error(hc.learn.Smooth()) < 0.7 * error(hc.learn.Smooth(0.0))
+    found = hc.learn.fit_complete(
+        hc.LogisticChain(np.eye(3)[None], names=["stay"], basis=hc.learn.Smooth()), chain, tables
+    )
+    assert 0.03 < found.shrinkage["stay"] < 0.6
+    with pytest.raises(hc.ModelError, match="learned"):
+        hc.learn.Smooth(-1.0)

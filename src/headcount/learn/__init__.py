@@ -24,7 +24,7 @@ from headcount.learn._populations import (
     LearnSurvival,
 )
 from headcount.learn._result import Fit, FitNotConvergedError, compare
-from headcount.learn._steps import Periodic
+from headcount.learn._steps import Periodic, Smooth
 
 __all__ = [
     "ByGroup",
@@ -47,6 +47,7 @@ __all__ = [
     "Natural",
     "Parametrisation",
     "Periodic",
+    "Smooth",
     "TabularChain",
     "compare",
     "features",

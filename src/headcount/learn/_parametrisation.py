@@ -19,7 +19,7 @@ from headcount.learn._components import Initial, Matrices, Moves, Potentials, Ra
 from headcount.learn._family import Component, Family
 from headcount.learn._files import saved
 from headcount.learn._pooling import Pooling
-from headcount.learn._steps import basis_values, class_index, classes_of
+from headcount.learn._steps import Smooth, basis_values, class_index, classes_of
 from headcount.observe import Poisson, Problem, ProblemError
 from headcount.population import About, Company
 
@@ -76,7 +76,7 @@ class _Weight(NamedTuple):
     name: str
     centre: float
     deviation: bool = False
-    """Whether it is a class's deviation from the common weight, whose spread is learned."""
+    """Whether it is a class's deviation from the common weight, or a difference between two steps, whose spread is learned."""
 
 
 @saved
@@ -113,7 +113,8 @@ class LogisticChain(Parametrisation):
         With ``by``: whether the classes' weights are drawn towards common ones, w_c = w + δ_c with δ_c ~ N(0, sd²), one sd per
         feature, learned (`Fit.shrinkage`).
     basis
-        b(t) of weights that vary with time, w_t = Σ_m b_m(t) W_m: `headcount.learn.Periodic`, or an array ``(T − 1, M)``.
+        b(t) of weights that vary with time, w_t = Σ_m b_m(t) W_m: `headcount.learn.Periodic`, `headcount.learn.Smooth` (weights that
+        drift, with a ridge on their differences), or an array ``(T − 1, M)``.
     varying
         Names of the features whose weights vary ``by`` class or with the ``basis``; None: all.
 
@@ -218,8 +219,11 @@ class LogisticChain(Parametrisation):
         """The ridge of every weight, and the groups of weights that share a learned one."""
         place = np.array([w.feature for w in layout])
         apart = np.array([w.deviation for w in layout])
-        ridge = np.where(apart, FIRST_RIDGE, _of_features(self.ridge, self.names, free)[place])
-        groups = {name: np.flatnonzero(apart & (place == k)) for k, name in enumerate(free)}
+        given = self.basis.ridge if isinstance(self.basis, Smooth) else "learned"
+        apart_ridge = FIRST_RIDGE if isinstance(given, str) else float(given)
+        ridge = np.where(apart, apart_ridge, _of_features(self.ridge, self.names, free)[place])
+        learned = apart & isinstance(given, str)
+        groups = {name: np.flatnonzero(learned & (place == k)) for k, name in enumerate(free)}
         if isinstance(self.ridge, str):
             groups["all weights"] = np.flatnonzero(~apart)
         return ridge, {name: part for name, part in groups.items() if len(part)}
@@ -235,7 +239,13 @@ class LogisticChain(Parametrisation):
                 made.append(_Weight(len(functions), k, name, centre))
             if moves:
                 own = centre if self.by is not None and not pooled else 0.0
-                made += [_Weight(m, k, name + text, own, pooled) for m, text in enumerate(functions)]
+                smooth = isinstance(self.basis, Smooth)
+                made += [
+                    _Weight(
+                        m, k, name + text, centre if smooth and m == 0 else own, pooled or (smooth and m > 0)
+                    )
+                    for m, text in enumerate(functions)
+                ]
         return made
 
     def _functions(self, times: Sequence[Hashable]) -> tuple[Array, Index, list[str]]:

@@ -202,6 +202,38 @@ class Periodic:
         return np.hstack([np.ones((len(before), 1)), waves])
 
 
+@saved
+@dataclass(frozen=True)
+class Smooth:
+    """Weights that drift: w_t = w + d_1 + … + d_t, with a ridge on the differences d.
+
+    Parameters
+    ----------
+    ridge
+        Strength of the prior −½ ridge Σ d², a number ≥ 0; ``"learned"``: one per feature, from the data (`Fit.shrinkage`). Large ones
+        keep weights constant; the standard deviation of a difference is 1/√ridge.
+
+    Examples
+    --------
+    >>> Smooth().values([0, 1, 2, 3]).tolist()
+    [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+
+    ridge: float | str = "learned"
+
+    def __post_init__(self) -> None:
+        if self.ridge != "learned":
+            finite_number(self.ridge, "ridge", least=0.0, expected='a number ≥ 0, or "learned"')
+
+    def values(self, times: Sequence[Hashable]) -> Array:
+        """One column for the first weight, and one per difference, shape (T − 1, T − 1)."""
+        return np.tri(len(times) - 1)
+
+    def names(self, times: Sequence[Hashable]) -> tuple[str, ...]:
+        """One per column."""
+        return ("1", *(f"change@{t}" for t in list(times)[1:-1]))
+
+
 _SECONDS = {"day": 86_400.0, "week": 7 * 86_400.0, "year": 365.2425 * 86_400.0}
 
 
@@ -209,6 +241,8 @@ def basis_values(basis: Any, times: Sequence[Hashable]) -> tuple[Array, tuple[st
     """A basis at every step, shape (T − 1, M), and its functions' names."""
     if isinstance(basis, Periodic):
         return basis.values(times), basis.names
+    if isinstance(basis, Smooth):
+        return basis.values(times), basis.names(times)
     values = numbers(basis, "basis", expected="Periodic(period), or one row of numbers per step")
     if values.ndim != 2 or len(values) != len(times) - 1 or not np.isfinite(values).all():
         raise ModelError(
