@@ -33,6 +33,8 @@ CLAIMS = {
     "learned": "benchmarks.learned",
     "bikes": "benchmarks.bikes",
     "sizes": "benchmarks.sizes",
+    "flights": "benchmarks.flights",
+    "docks": "benchmarks.docks",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

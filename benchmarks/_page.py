@@ -29,6 +29,8 @@ TITLES = {
     "learning": "Learning",
     "learned": "Intervals after a fit",
     "starts": "Several maxima",
+    "flights": "Flights: from totals to routes",
+    "docks": "Docks: an open population beside the standard model",
 }
 
 HEAD = """# Benchmarks

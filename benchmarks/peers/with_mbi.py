@@ -6,6 +6,7 @@ nearest to the chain among those that fit best. So it can be given exact totals,
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -22,7 +23,9 @@ ITERATIONS = 2000
 
 
 def solve(problem: Arrays) -> tuple[Arrays, dict[str, Any]]:
-    """Counts and flows that fit the given node totals."""
+    """Counts and flows that fit the given node totals; or tables that fit noisy ones."""
+    if "pairs" in problem:
+        return fit_tables(problem)
     initial, steps = problem["initial"], problem["transitions"]
     population, margins = float(problem["population"]), problem["observed"]
     cells, count = len(initial), len(margins)
@@ -50,6 +53,24 @@ def solve(problem: Arrays) -> tuple[Arrays, dict[str, Any]]:
 
     answer, times = twice(work)
     return answer, {**times, "iterations": ITERATIONS}
+
+
+def fit_tables(problem: Arrays) -> tuple[Arrays, dict[str, Any]]:
+    """All two-way tables under the law of most entropy that fits the noisy ones, mirror descent as it comes."""
+    sizes = [int(n) for n in problem["sizes"]]
+    names = [f"v{k}" for k in range(len(sizes))]
+    pairs = [(names[a], names[b]) for a, b in problem["pairs"]]
+    parts = np.split(problem["noisy"], np.cumsum([sizes[a] * sizes[b] for a, b in problem["pairs"]])[:-1])
+    domain, sd = Domain(names, sizes), float(problem["sd"])
+    measured = [LinearMeasurement(y, pair, stddev=sd) for y, pair in zip(parts, pairs, strict=True)]
+
+    def work() -> Arrays:
+        model = MirrorDescent().estimate(domain, measured, known_total=float(problem["population"]))
+        return {
+            f"{a}-{b}": np.asarray(model.project((names[a], names[b])).values) for a, b in problem["wanted"]
+        }
+
+    return twice(work, time.process_time)
 
 
 class _Total:
