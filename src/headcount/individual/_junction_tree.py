@@ -349,7 +349,10 @@ def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Array]]) -> Cal
     """
     domains = tree.domains
     beta = [np.zeros(domain.shape) for domain in domains]
-    for scope, theta in factors:
+    merged: dict[Scope, Array] = {}
+    for scope, theta in factors:  # small tables are added before they are spread over large ones
+        merged[scope] = merged[scope] + theta if scope in merged else theta
+    for scope, theta in merged.items():
         home = tree.covering(scope)
         if home is None:
             raise ModelError(

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from headcount._types import Array, Index, Mask, Scope, Texts
 from headcount.individual import (
@@ -30,8 +31,9 @@ RIDGE_RANGE = (1e-6, 1e8)
 MOST_DENSE = 300
 """Weights of a log-linear model up to which their K × K information is made. With K = 2331 a step without it takes 0.1 s, and took
 several seconds with it; where the two cost the same was not measured."""
-MOST_CERTAIN = 1e-12
-"""Share of its second moment below which a feature's variance is rounding error."""
+LEAST_KNOWN = 0.01
+"""Information, in individuals, that every one of many weights is credited with when steps are scaled. Weights of configurations that are
+expected to have fewer change no count; divided by their true information, errors of the E-step (10⁻⁸ N) sent them off by 10²⁰."""
 LARGEST_LOG_ODDS = 700.0
 """e^−700 stands for a probability of zero: float64 underflows beyond."""
 
@@ -309,7 +311,9 @@ class Potentials(_Ridge):
         """The model with these weights; that of the last ones is kept, because value, gradient and curvature ask for it in turn."""
         key = x.tobytes()
         if key not in self._last:
-            parts = ((s, np.tensordot(x[k], f, axes=1)) for s, (k, f) in self.features.items())
+            parts = (
+                (s, (x[k] @ f).reshape(self.features[s][1].shape[1:])) for s, (k, f) in self._rows.items()
+            )
             self._last.clear()
             self._last[key] = DiscreteModel(
                 self.states, [*self.offset.items(), *parts], junction_tree=self._tree
@@ -319,9 +323,14 @@ class Potentials(_Ridge):
     def totals(self, mean: Mapping[Scope, Array], power: int = 1) -> Array:
         """Σ_scopes f·n, from one table per scope; with ``power``, of f to that power."""
         total = np.zeros(len(self.names))
-        for scope, (k, f) in self.features.items():
-            total[k] += f.reshape(len(f), -1) ** power @ mean[scope].ravel()
+        for scope, (k, f) in self._rows.items():
+            total[k] += (f if power == 1 else f**power) @ mean[scope].ravel()
         return total
+
+    @cached_property
+    def _rows(self) -> dict[Scope, tuple[Index, Any]]:
+        """The features with their tables as rows: as sparse matrices, because most tables are those of one configuration."""
+        return {s: (k, sparse.csr_array(f.reshape(len(f), -1))) for s, (k, f) in self.features.items()}
 
     def value(self, x: Array, n: Array) -> float:
         """w·F − N A(w)."""
@@ -347,11 +356,9 @@ class Potentials(_Ridge):
         model = self.model(x)
         means = {s: model.marginal(s) for s in self.features}
         square, spread = self.totals(means, power=2), np.zeros(len(v))
-        for scope, (k, f) in self.features.items():
-            spread[k] += (f.reshape(len(f), -1) @ means[scope].ravel()) ** 2
-        known = n[-1] * (square - spread)
-        whole = known + self.ridge
-        return np.divide(v, whole, out=np.zeros_like(v), where=known > MOST_CERTAIN * n[-1] * square)
+        for scope, (k, f) in self._rows.items():
+            spread[k] += (f @ means[scope].ravel()) ** 2
+        return v / (n[-1] * (square - spread) + self.ridge + LEAST_KNOWN)
 
     def scale(self, x: Array, n: Array) -> Array:
         """N E_w F²."""
