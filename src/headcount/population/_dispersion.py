@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import gammaincinv
 
 from headcount.checks import brief, finite_number
 from headcount.errors import ModelError
@@ -307,13 +307,22 @@ class DispersionEstimate:
 
     @property
     def lower(self) -> float:
-        """Lower end of the interval, symmetric in psi."""
-        return self.value_at(self.psi - float(ndtri(0.5 + self.level / 2)) * self.psi_error)
+        """Lower end of the interval."""
+        return self.value_at(self.psi - self._stretch(0.5 + self.level / 2))
 
     @property
     def upper(self) -> float:
-        """Upper end of the interval, symmetric in psi."""
-        return self.value_at(self.psi + float(ndtri(0.5 + self.level / 2)) * self.psi_error)
+        """Upper end of the interval."""
+        return self.value_at(self.psi - self._stretch(0.5 - self.level / 2))
+
+    def _stretch(self, p: float) -> float:
+        r"""log of the p-quantile of :math:`\hat\phi/\phi \sim \chi^2_m/m`, the law of a mean of m squares.
+
+        :math:`m = 2/s^2` are the degrees of freedom by the evidence's curvature. With few of them the interval is longer than
+        :math:`\pm z s`, and longer above than below: by 1.47 and .80 at m = 5, where z s is 1.04.
+        """
+        half = self.psi_error**-2
+        return float(np.log(gammaincinv(half, p) / half))
 
     def at_level(self, level: float) -> DispersionEstimate:
         """The same with an interval of another level."""
