@@ -212,6 +212,39 @@ def test_a_fit_learns_parameters_and_dispersion(tmp_path):
     assert hc.Fit.load(tmp_path / "fit").dispersion == made.dispersion
 
 
+def test_classes_of_steps_have_their_own():
+    """Rows that vary fifty times more at odd steps: each class's interval (99.9 %) holds its rho, the answer has both, evidence rises."""
+    model = hc.MarkovChain(CHAIN.initial, MOVES, length=21)
+    true = Company(rho={t: 0.1 if t % 2 == 0 else 0.002 for t in range(1, 21)})
+    world = simulate.population(model, 2000, dispersion=true, observe=simulate.exact(), rng=5)
+    problem = hc.Problem(model, 2000, [hc.Exact(world.observed)])
+    post = hc.infer(problem, "Laplace", dispersion="estimate:rho:2")
+    found = post.dispersion_estimate.at_level(0.999)
+    even, odd = found.classes
+    assert (even.name, odd.name) == ("rho [0]", "rho [1]")
+    assert even.lower < 0.002 < even.upper < odd.lower < 0.1 < odd.upper
+    own, *others = (found.tried[name] for name in ("rho by class", *(set(found.tried) - {"rho by class"})))
+    assert own > max(others) + 5.0
+    assert post.problem.dispersion == found.used
+    assert found.used.rows(2, 1)[0] > odd.value
+    assert found.facts["classes"]["1"]["value"] == odd.value
+
+
+def test_a_fit_has_classes_of_steps_in_its_table_and_file(tmp_path):
+    """One row for all steps and one per class; read again it is the same; a forecast would need the future's classes."""
+    short = hc.MarkovChain(CHAIN.initial, MOVES, length=5)
+    seen = simulate.population(
+        short, 500, dispersion=Company(rho=0.1), observe=simulate.exact(), rng=5
+    ).observed
+    family, wish = hc.LogisticChain(np.eye(3)[None], names=["stay"]), ToEstimate("rho", by=[0, 1, 0, 1])
+    made = hc.fit(family, hc.Problem(short, 500, [hc.Exact(seen)]), "Laplace", dispersion=wish, strict=False)
+    assert made.table()["parameter"].tolist()[-3:] == ["rho", "rho [0]", "rho [1]"]
+    made.save(tmp_path / "fit")
+    assert hc.Fit.load(tmp_path / "fit").dispersion == made.dispersion
+    with pytest.raises(ValueError, match="future ones have none"):
+        made.forecast(1)
+
+
 def test_what_cannot_be_estimated_is_said(tmp_path):
     """No data, an engine without evidence, a single time, a checkpoint, an engine that was handed the wish itself."""
     counts = np.full((10, 3), 30.0)
@@ -229,6 +262,10 @@ def test_what_cannot_be_estimated_is_said(tmp_path):
     one = hc.MarkovChain([0.5, 0.5], np.eye(2), length=1)
     with pytest.raises(hc.ProblemError, match="rho is a property of steps"):
         hc.infer(hc.Problem(one, 90, [hc.Poisson([[40.0, 50.0]])], dispersion="estimate:rho"))
+    with pytest.raises(hc.ModelError, match="estimate company or rho by class"):
+        ToEstimate("flocks", by="hour")
+    with pytest.raises(hc.ModelError, match="by=hour needs times that are dates"):
+        hc.infer(asked, dispersion="estimate::hour")
     with pytest.raises(hc.ProblemError, match="some problems ask for an estimated dispersion"):
         hc.fit(hc.TabularChain(), [asked, asked.with_dispersion(Flocks(2))])
 

@@ -120,6 +120,8 @@ def test_parsed_values():
     assert parse_dispersion("rho:.01") == Company(rho=0.01)
     assert parse_dispersion("estimate") == ToEstimate()
     assert parse_dispersion("estimate:rho") == ToEstimate("rho")
+    assert parse_dispersion("estimate:rho:hour") == ToEstimate("rho", by="hour")
+    assert parse_dispersion("estimate::24") == ToEstimate(by=24)
 
 
 @pytest.mark.parametrize(

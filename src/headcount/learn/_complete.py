@@ -155,7 +155,7 @@ def fit_known(
             [t.table(pair) for pair in itertools.pairwise(m.times)]
             for m, t in zip(chains, tables, strict=True)
         ]
-        dispersion = from_flows(chains, flows, asked.form)
+        dispersion = from_flows(chains, flows, asked)
         evidence += dispersion.gain
         notes.insert(0, str(dispersion))
     return replace(

@@ -23,9 +23,11 @@ from headcount.learn._dispersion import (
     SETTLED,
     Evidence,
     asks_for_estimate,
+    by_class,
     estimated,
     learned_share,
     moving_together,
+    on,
 )
 from headcount.learn._expect import Expectation, run_here, running
 from headcount.learn._family import Family, true_values
@@ -281,7 +283,7 @@ def _dispersed(
     quick = replace(options, standard_errors=None, strict=False, parameters="plug-in")
 
     def learned(dispersion: Dispersion | None, start: Any, how: _Options) -> Fit:
-        moving = tuple(p.with_dispersion(dispersion) for p in problems)
+        moving = tuple(on(p, dispersion) for p in problems)
         return _fitted(settings, moving, replace(how, start=start))
 
     bind(settings, problems)
@@ -293,17 +295,16 @@ def _dispersed(
     for _ in range(MOST_ROUNDS):
         known = [f.apply(made.working, p) for f, p in zip(made.families, problems, strict=True)]
         before = found
-        form, at = (asked.form, None) if found is None else (found.form, found.psi)
+        wish, at = (asked, None) if found is None else (replace(asked, form=found.form), found.psi)
         evidence = Evidence(known, run, 0)
-        found = estimated(
-            known, evidence, form=form, start=at, parameters=taken, initial_learned=initial_learned
-        )
+        found = estimated(known, evidence, wish, start=at, parameters=taken, initial_learned=initial_learned)
         close = before is not None and abs(found.psi - before.psi) <= SETTLED * found.psi_error
         if close:
             break
         made = learned(found.dispersion, made.working, replace(quick, refine=False))
         taken = learned_share(made.information, known, found) if made.information is not None else 0.0
     assert found is not None
+    found = by_class(found, asked.by, known, evidence, parameters=taken)
     made = learned(found.used, made.working, options)
     said = () if close else (f"the dispersion had not settled after {MOST_ROUNDS} rounds",)
     return replace(

@@ -35,7 +35,7 @@ from headcount.engines._auto import SAMPLING_SEED, Auto
 from headcount.engines._infer import as_engine, chosen
 from headcount.individual import MarkovChain, ModelError
 from headcount.learn._components import Initial, with_transitions
-from headcount.learn._dispersion import Evidence, asks_for_estimate, estimated, moving_together
+from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, estimated, moving_together
 from headcount.learn._family import Family, Part
 from headcount.learn._parametrisation import LearnInitial
 from headcount.observe import Observation, Problem, Site
@@ -126,7 +126,8 @@ def _estimated_dispersion(
             f"{run.name} gives no evidence to estimate a dispersion by: use TiltedEP (the default) or Laplace"
         )
     if not unknown:
-        return estimated([plain], Evidence([plain], run, seed=0), form=asked.form)
+        evidence = Evidence([plain], run, seed=0)
+        return by_class(estimated([plain], evidence, asked), asked.by, [plain], evidence)
     family = LearnInitial().bind(plain.model)
     (initial,) = family.components
     assert isinstance(initial, Initial)
@@ -137,7 +138,7 @@ def _estimated_dispersion(
         return initial_response(posterior, family, x).log_evidence
 
     evidence = Evidence([known], run, seed=0, refine=over_initial)
-    return estimated([known], evidence, form=asked.form, initial_learned=True)
+    return by_class(estimated([known], evidence, asked, initial_learned=True), asked.by, [known], evidence)
 
 
 def infer_initial(

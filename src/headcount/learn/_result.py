@@ -294,9 +294,9 @@ class Fit:
                 "only a Markov chain whose last counts were inferred can be forecast; on a large map solved without matrices their "
                 "covariance is not kept: infer with the future times in the chain and NaN for their counts"
             )
-        if isinstance(last.dispersion, Company) and isinstance(last.dispersion.phi, Mapping):
+        if isinstance(last.dispersion, Company) and last.dispersion.by_step:
             raise ValueError(
-                "phi is given for past times, and future ones have none: fit with one phi for all times, or rho"
+                "the dispersion is given for past times, and future ones have none: fit with one for all times"
             )
         ahead = _ahead(steps, features, times)
         known = template.times
@@ -328,9 +328,17 @@ class Fit:
         if self.dispersion is None:
             return table
         found = self.dispersion.at_level(level)
-        row = {"parameter": found.name, "estimate": found.value, "standard_error": found.standard_error}
-        row |= {"lower": found.lower, "upper": found.upper}
-        return pd.concat([table, pd.DataFrame([row])[table.columns]], ignore_index=True)
+        rows = [
+            {
+                "parameter": one.name,
+                "estimate": one.value,
+                "standard_error": one.standard_error,
+                "lower": one.lower,
+                "upper": one.upper,
+            }
+            for one in (found, *found.classes)
+        ]
+        return pd.concat([table, pd.DataFrame(rows)[table.columns]], ignore_index=True)
 
     def save(self, path: str | Path) -> None:
         """Write everything but the posteriors (save those by themselves), atomically and without pickle."""

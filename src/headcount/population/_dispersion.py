@@ -15,14 +15,14 @@ step: relative errors then stop shrinking with N. :math:`\hat n_i` is the count 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaincinv
 
-from headcount.checks import brief, finite_number
+from headcount.checks import brief, finite_number, is_sequence
 from headcount.errors import ModelError
 
 if TYPE_CHECKING:
@@ -144,6 +144,19 @@ class Company:
         values = given.values() if isinstance(given, Mapping) else [given]
         return self.initial in (None, alone) and all(np.all(np.equal(value, alone)) for value in values)
 
+    @property
+    def by_step(self) -> bool:
+        """Whether steps are given by name."""
+        return isinstance(self.phi, Mapping) or isinstance(self.rho, Mapping)
+
+    def among(self, nodes: Collection[Hashable]) -> Company:
+        """The same for some of the steps."""
+        if not self.by_step:
+            return self
+        name, given = ("phi", self.phi) if self.rho is None else ("rho", self.rho)
+        kept: dict[str, Any] = {name: {node: value for node, value in given.items() if node in nodes}}
+        return Company(**kept, initial=self.initial)
+
     def root_phi(self, population: float) -> float:
         """phi of the first counts."""
         if self.initial is None:
@@ -206,13 +219,23 @@ class ToEstimate:
     ----------
     form
         ``"flocks"``, ``"company"`` (one phi) or ``"rho"``; None tries all that the model has, and takes the one with most evidence.
+    by
+        One phi or rho per class of steps: ``"hour"`` and the other names of the calendar, a list of them, the period of a cycle, or
+        one label per step (as `TabularChain` takes it).
     """
 
     form: str | None = None
+    by: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.form is not None and self.form not in FORMS:
             raise ModelError(f"form is {brief(self.form)}: give one of {', '.join(FORMS)}, or None for all")
+        if self.by is not None and self.form == "flocks":
+            raise ModelError(
+                "by is given, and flocks stay together at all steps: estimate company or rho by class"
+            )
+        if is_sequence(self.by):
+            object.__setattr__(self, "by", tuple(self.by))
 
     @property
     def is_none(self) -> bool:
@@ -222,7 +245,8 @@ class ToEstimate:
     @property
     def text(self) -> str:
         """As the command line takes it."""
-        return "estimate" if self.form is None else f"estimate:{self.form}"
+        parts = ["estimate", self.form or "", "" if self.by is None else str(self.by)]
+        return ":".join(parts).rstrip(":")
 
 
 MOST_ALLOWED = 1.0
@@ -252,6 +276,12 @@ class DispersionEstimate:
         The evidence of every form that was tried, by its text.
     level
         Of the interval.
+    label
+        The class of steps that it is of; None where it is of all. Its gain is against independent moves at these steps.
+    classes
+        The estimates by class of steps, where these were asked for; the others are then those of all steps together.
+    steps
+        The class of the step that leads to a time.
     """
 
     form: str
@@ -263,6 +293,9 @@ class DispersionEstimate:
     gain: float = float("nan")
     tried: Mapping[str, float] = field(default_factory=dict)
     level: float = 0.9
+    label: Any = None
+    classes: tuple[DispersionEstimate, ...] = ()
+    steps: Mapping[Any, Any] = field(default_factory=dict)
 
     def value_at(self, psi: float) -> float:
         """A flock's size, phi or rho."""
@@ -279,12 +312,21 @@ class DispersionEstimate:
     @property
     def name(self) -> str:
         """What was estimated."""
-        return {"flocks": "flock size", "company": "phi", "rho": "rho"}[self.form]
+        name = {"flocks": "flock size", "company": "phi", "rho": "rho"}[self.form]
+        return name if self.label is None else f"{name} [{self.label}]"
+
+    def _at_steps(self, psi: Callable[[DispersionEstimate], float]) -> Flocks | Company:
+        """The dispersion at psi; by step, where classes of steps have their own."""
+        if not self.classes:
+            return self.at(psi(self))
+        values = {one.label: one.value_at(psi(one)) for one in self.classes}
+        by_step = {time: values[label] for time, label in self.steps.items()}
+        return Company(rho=by_step) if self.form == "rho" else Company(phi=by_step)
 
     @property
     def dispersion(self) -> Flocks | Company:
         """The one with the most evidence."""
-        return self.at(self.psi)
+        return self._at_steps(lambda one: one.psi)
 
     @property
     def used(self) -> Flocks | Company:
@@ -293,7 +335,7 @@ class DispersionEstimate:
         90 % intervals are then as wide as those of Student's t with 2/s² degrees of freedom, because the spread was estimated, too:
         (t/z)² is 3.15, 1.50 and 1.21 at 2, 5 and 10 degrees of freedom, and e^s² is 2.72, 1.49 and 1.22.
         """
-        return self.at(self.psi + min(self.psi_error**2, MOST_ALLOWED))
+        return self._at_steps(lambda one: one.psi + min(one.psi_error**2, MOST_ALLOWED))
 
     @property
     def value(self) -> float:
@@ -326,19 +368,27 @@ class DispersionEstimate:
 
     def at_level(self, level: float) -> DispersionEstimate:
         """The same with an interval of another level."""
-        return replace(self, level=level)
+        return replace(self, level=level, classes=tuple(one.at_level(level) for one in self.classes))
 
     def __str__(self) -> str:
         return (
             f"{self.name} {self.value:.3g} (standard error {self.standard_error:.2g}, {100 * self.level:.3g} % interval {self.lower:.3g} "
             f"to {self.upper:.3g}), estimated from the data; evidence {self.gain:+.1f} nats against independent individuals"
+            + "".join(
+                f"; {one.name} {one.value:.3g} ({one.lower:.3g} to {one.upper:.3g})" for one in self.classes
+            )
         )
 
     @property
     def facts(self) -> dict[str, Any]:
         """The same as plain values."""
         names = ("name", "value", "standard_error", "lower", "upper", "level", "gain")
-        return {n: getattr(self, n) for n in names} | {"used": self.used.text, "tried": dict(self.tried)}
+        facts = {n: getattr(self, n) for n in names} | {"used": self.used.text, "tried": dict(self.tried)}
+        if self.classes:
+            facts["classes"] = {
+                str(one.label): {n: getattr(one, n) for n in names[1:5]} for one in self.classes
+            }
+        return facts
 
 
 def _by_node(value: Any, name: str, read: Callable[[Any, str], Any]) -> Any:
@@ -420,6 +470,7 @@ def unit_tables(
 def parse_dispersion(text: str) -> Dispersion:
     """``flocks:5``, ``company:4`` (or ``company:phi=4``), ``rho:0.01`` (or ``company:rho=0.01``), ``estimate``, ``estimate:rho``.
 
+    ``estimate:rho:hour`` and ``estimate:company:24`` estimate one per hour of the day and per place in a cycle of 24 steps.
     ``company:rho=0.01,initial=0.001`` says how the first counts scatter, too.
 
     Raises
@@ -431,7 +482,8 @@ def parse_dispersion(text: str) -> Dispersion:
     wanted = f"{text!r} is not a dispersion: give estimate, flocks:5, company:4 or rho:0.01"
     try:
         if kind == "estimate":
-            return ToEstimate(rest or None)
+            form, _, by = rest.partition(":")
+            return ToEstimate(form or None, by=int(by) if by.isdigit() else by or None)
         if kind == "flocks":
             return Flocks(float(rest))
         if kind in {"phi", "rho"}:
