@@ -9,7 +9,7 @@ from scipy.special import gammaln
 from tests.structure.cases import Where
 
 from headcount.individual import MarkovChain, ModelError, RootedTree, tilted
-from headcount.population import Company, Flocks, ToEstimate, parse_dispersion
+from headcount.population import Company, DispersionEstimate, Flocks, ToEstimate, parse_dispersion
 from headcount.structure import TreeStructure
 
 N = 4
@@ -155,6 +155,27 @@ def test_values_that_cannot_be_are_refused(make):
     """Sizes below one, factors not above zero, correlations outside [0, 1)."""
     with pytest.raises(ModelError):
         make()
+
+
+def test_rho_by_step():
+    """Steps that are not named have none; a part of the steps keeps its own."""
+    company = Company(rho={1: 0.5, 2: [0.1, 0.2]})
+    counts = np.array([3.0, 11.0])
+    assert company.party(1, counts).tolist() == [2.0, 6.0]
+    assert company.party(2, counts).tolist() == [1.2, 3.0]
+    assert company.party(3, counts).tolist() == [1.0, 1.0]
+    assert company.among((0, 1)) == Company(rho={1: 0.5})
+    assert Company(rho={1: 0.0}).is_none
+    with pytest.raises(ModelError, match=r"rho\[1\]"):
+        Company(rho={1: 1.5})
+
+
+@pytest.mark.parametrize("squares", [3, 8, 400])
+def test_the_interval_of_a_mean_of_few_squares_holds_its_expectation(squares, rng):
+    """phi estimated as a mean of m squares, standard error √(2/m) of its logarithm: 90 % of the intervals hold phi, m however small."""
+    found = rng.chisquare(squares, 4000) / squares
+    made = [DispersionEstimate("company", np.log(x), np.sqrt(2 / squares), -9.0, 9.0) for x in found]
+    assert np.mean([one.lower <= 1.0 <= one.upper for one in made]) == pytest.approx(0.9, abs=0.02)
 
 
 def test_one_is_nothing():

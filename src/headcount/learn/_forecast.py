@@ -3,6 +3,9 @@
 E n_{t+1}   = Pᵀ E n_t
 cov n_{t+1} = Pᵀ cov(n_t) P + Σ_i E[φ_i n_t(i)] (diag p_i − p_i p_iᵀ)   (exact, by total variance; φ = 1 for independent individuals)
             + (∂E n_{t+1}/∂x) C (∂E n_{t+1}/∂x)ᵀ                        (parameters, to first order)
+
+The slope ∂/∂x is that of the future's matrices, the last counts held: that other parameters would also give other last counts is left out
+(it takes two E-steps per parameter; `Fit.posterior` of a chain that has the future times includes it).
 """
 
 from __future__ import annotations
