@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_PEOPLE = 5
 """Individuals up to which pairs are redrawn: among more, a pair is seldom what holds a chain back."""
 MOST_AT_ONCE = 4
-"""Pairs redrawn at a time. Of 120 random problems with N ≤ 5 four did not mix without; with four, none did not."""
+"""Pairs redrawn at a time. Of 148 random problems with N ≤ 5, 6 did not mix (R-hat above 1.05) without pairs and 2 with four."""
 PAIR_STATES = 100_000
 """Pairs of states, over all nodes, that may be weighed at a time (about 10 ms): longer chains and wider maps get fewer pairs."""
 
