@@ -68,6 +68,10 @@ def test_arrivals_and_survivors_are_those_of_the_exact_sum() -> None:
     for t in range(3):
         np.testing.assert_allclose(found.node(t).mean, exact.node(t).mean, atol=0.03)
     assert found.population.mean == pytest.approx(exact.population.mean, abs=0.05)
+    drawn = hc.infer(problem, hc.engines.PathGibbs(sweeps=4000), rng=1)  # paths that are born and die
+    assert drawn.population.mean == pytest.approx(exact.population.mean, abs=0.1)
+    np.testing.assert_allclose(drawn.arrivals()["mean"], exact.arrivals()["mean"], atol=0.08)
+    np.testing.assert_allclose(drawn.survivors()["mean"], exact.survivors()["mean"], atol=0.08)
 
 
 def test_comings_and_goings_add_up() -> None:

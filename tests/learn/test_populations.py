@@ -31,6 +31,18 @@ CASES = {
         LearnDetection(LearnSizes(LearnSurvival(LearnArrivals(by="both")))),
         hc.Problem(OPEN, observations=hc.Binomial([[2.0], [1.0]], detection=0.5)),
     ),
+    "open, in flocks": (
+        LearnSizes(LearnSurvival(LearnArrivals())),
+        hc.Problem(OPEN, observations=hc.Poisson([[3.0], [2.0]]), dispersion=hc.Flocks(2)),
+    ),
+    "moves of a group in flocks": (
+        ByGroup({"u": hc.TabularChain()}),
+        hc.Problem(
+            groups={n: hc.Group(g.model, 2 * g.size) for n, g in PAIR.items()},
+            observations=SEEN,
+            dispersion=hc.Flocks(2),
+        ),
+    ),
     "moves of a group": (
         ByGroup({"u": hc.TabularChain()}),
         hc.Problem(groups=PAIR, observations=SEEN),

@@ -22,7 +22,7 @@ from headcount.learn._files import saved
 from headcount.learn._objective import Block
 from headcount.learn._parametrisation import Also, Parametrisation
 from headcount.observe import Binomial, Observation, Problem
-from headcount.population import About, NegativeBinomialSize, PoissonSize, SizeLaw
+from headcount.population import About, Flocks, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense
 
 LARGEST_LOG = 30.0
@@ -85,6 +85,12 @@ def _full(tables: Tables) -> Tables:
     return found
 
 
+def _flock(problem: Problem | None) -> float:
+    """How many come as one: a Poisson number of flocks of c has the mean a/c."""
+    together = None if problem is None else problem.dispersion
+    return together.size if isinstance(together, Flocks) else 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class Arrivals(LogRates):
     """Expected arrivals e^x times those given, by class of step and cell."""
@@ -94,12 +100,13 @@ class Arrivals(LogRates):
     """Shape (T − 1, L)."""
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """Who arrived, and who was expected to."""
-        del tables, problem
+        """Who arrived, and who was expected to, in units that arrive together."""
+        del tables
         cells, full = len(self.chain.cells), _full(units)
         come = [dense(full(step))[cells, :cells] for step in itertools.pairwise(self.chain.times)]
         count = len(self.names)
-        return np.stack([_added(np.array(v), self.classes, count) for v in (come, self.chain.arrivals)])
+        expected = self.chain.arrivals / _flock(problem)
+        return np.stack([_added(np.array(v), self.classes, count) for v in (come, expected)])
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with these arrivals."""
@@ -115,11 +122,11 @@ class First(LogRates):
     """Shape (1, L)."""
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """Who was there, and who was expected to."""
-        del tables, problem
+        """Who was there, and who was expected to be, in units that move together."""
+        del tables
         there = dense(_full(units)(self.chain.times[:1]))[: len(self.chain.cells)]
         count = len(self.names)
-        return np.stack([_added(v, self.classes, count) for v in (there, self.chain.first)])
+        return np.stack([_added(v, self.classes, count) for v in (there, self.chain.first / _flock(problem))])
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with these numbers."""
