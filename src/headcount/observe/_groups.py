@@ -138,26 +138,34 @@ class Stack:
         first = self.members[0].tree
         share = np.array([member.size / self.population for member in self.members])
         initial = np.concatenate([s * m.tree.initial for s, m in zip(share, self.members, strict=True)])
-        small = max(int(start[-1]) for start in self.starts) <= MOST_DENSE
-        made: dict[tuple[int, ...], object] = {}  # equal steps stay one object
+        names, parent, steps, labels = first.variables, first.parent, self._steps(), self._labels()
+        if self.sizes_first:
+            names, parent, initial = (SIZES, *names), np.append(-1, parent + 1), share
+            steps = [self._joined([m.tree.initial[None] for m in self.members]), *steps]
+            labels = {SIZES: tuple(m.name for m in self.members), **labels}
+        tree = RootedTree(names, parent, initial, (None, *steps))
+        return (MarkovChain if tree.is_chain else Tree).from_rooted(tree, labels)
+
+    def _steps(self) -> list[Any]:
+        """Block-diagonal transitions; equal steps stay one object."""
+        made: dict[tuple[int, ...], Any] = {}
         steps = []
-        for node in range(1, len(first.sizes)):
+        for node in range(1, len(self.members[0].tree.sizes)):
             blocks = [member.tree.transitions[node] for member in self.members]
             key = tuple(map(id, blocks))
             if key not in made:
-                joined = csr_array(sparse.block_diag(blocks, format="csr"))
-                made[key] = joined.toarray() if small else joined
+                made[key] = self._joined(blocks)
             steps.append(made[key])
-        names, parent = first.variables, first.parent
-        if self.sizes_first:
-            names, parent, initial = (SIZES, *names), np.append(-1, parent + 1), share
-            begin = sparse.block_diag([m.tree.initial[None] for m in self.members], format="csr")
-            steps.insert(0, begin.toarray() if small else csr_array(begin))
-        tree = RootedTree(names, parent, initial, (None, *steps))
-        labels: dict[Hashable, tuple[Hashable, ...]] = {}
-        if self.sizes_first:
-            labels[SIZES] = tuple(m.name for m in self.members)
-        labels |= {
+        return steps
+
+    def _joined(self, blocks: Sequence[Any]) -> Any:
+        """One block-diagonal matrix, dense where it is small."""
+        joined = csr_array(sparse.block_diag(blocks, format="csr"))
+        return joined.toarray() if max(int(start[-1]) for start in self.starts) <= MOST_DENSE else joined
+
+    def _labels(self) -> dict[Hashable, tuple[Hashable, ...]]:
+        """(group, cell) of every state, by time."""
+        return {
             v: tuple(
                 (m.name, self.states[v][c] if c >= 0 else (HIDDEN, k))
                 for m in self.members
@@ -165,7 +173,6 @@ class Stack:
             )
             for v, node in self.index.items()
         }
-        return (MarkovChain if tree.is_chain else Tree).from_rooted(tree, labels)
 
     @cached_property
     def log_sizes(self) -> float:
@@ -260,22 +267,27 @@ def _flat(along: Sequence[Index], shape: tuple[int, ...]) -> Index:
     return np.ravel_multi_index(tuple(np.broadcast_arrays(*np.ix_(*along))), shape).ravel()
 
 
+def _note_misfits(models: Mapping[Hashable, MarkovChain], faults: Faults) -> None:
+    """Times that differ, and initial distributions of some groups only."""
+    times = next(iter(models.values())).times
+    for name, model in models.items():
+        if model.times != times:
+            faults.add(
+                "groups", f"{name!r} has the times {shown(model.times)}, the first group {shown(times)}"
+            )
+    if len({model.initial_known for model in models.values()}) > 1:
+        faults.add(
+            "groups", "some groups have an initial distribution and some have not: give it to all or to none"
+        )
+
+
 def members_of(
     groups: Mapping[Hashable, Group], sizes: Sequence[int], dispersion: Any, faults: Faults
 ) -> Stack | None:
     """The groups of a problem as a stack; None, with the faults noted, if they do not fit together."""
     models = [group.model for group in groups.values()]
-    times = models[0].times
-    for name, model in zip(groups, models, strict=True):
-        if model.times != times:
-            faults.add(
-                "groups", f"{name!r} has the times {shown(model.times)}, the first group {shown(times)}"
-            )
-    known = {model.initial_known for model in models}
-    if len(known) > 1:
-        faults.add(
-            "groups", "some groups have an initial distribution and some have not: give it to all or to none"
-        )
+    times, known = models[0].times, {model.initial_known for model in models}
+    _note_misfits(dict(zip(groups, models, strict=True)), faults)
     if faults:
         return None
     states = {t: tuple(dict.fromkeys(c for model in models for c in model.states[t])) for t in times}

@@ -465,14 +465,11 @@ def _as_tuples(given: Any, faults: Faults) -> tuple[tuple[Observation, ...], tup
 
 def _stacked(groups: Any, others: tuple[Any, ...], dispersion: Any, faults: Faults) -> Stack:
     """The groups as one chain; nothing else can be checked without them."""
-    if (
-        not isinstance(groups, Mapping)
-        or not groups
-        or not all(isinstance(g, Group) for g in groups.values())
-    ):
+    kinds = list(groups.values()) if isinstance(groups, Mapping) else []
+    if not kinds or not all(isinstance(g, Group) for g in kinds):
         faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
         faults.raise_any()
-    if dispersion is not None and any(group.weight != 1 for group in groups.values()):
+    if dispersion is not None and any(group.weight != 1 for group in kinds):
         faults.add(
             "dispersion", "stands beside groups with a weight, which are flocks already: give one of them"
         )
