@@ -18,6 +18,7 @@ Sparse steps are passed over by compiled loops, dense ones (and all of them on a
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -259,9 +260,8 @@ class PriorOperator:
         .. math:: \beta_u \mathrel{+}= c_u r_c\circ B\beta_c, \qquad
                   \gamma_c = r_c\mu_u\circ(b_u + t_u - a_c) + c_u r_c\circ B^\top\gamma_u .
         """
-        count, kernels, chain = len(self.sizes), self.law.kernels, self._chain
-        own = [self.slice(v) for v in range(count)]
-        at = [slice(int(self.side_at[v]), int(self.side_at[v + 1])) for v in range(count)]
+        count, kernels, (own, at) = len(self.sizes), self.law.kernels, self._places
+        chain, from_above, onto = self._scales
         from_seen, onto_seen = self._seen_sums(held)
         start = values if from_seen is None else self._with_children(values, from_seen)
         scaled = self.columns[:, None] * start
@@ -277,14 +277,14 @@ class PriorOperator:
         mean = self.mu[own[0]] @ up[own[0]]
         total = up.copy() if onto_seen is None else up + onto_seen
         total[own[0]] = self.root(up[own[0]], mean)
-        gamma = (self.rows * self.mu[self._above])[:, None] * (total[self._above] - a)
+        gamma = from_above * (total[self._above] - a)
         moved = [scaled[:0]] * count
         for v in range(1, count):
             u = int(self.parents[v])
             pushed = gamma[at[v]] if u == 0 else multiply_add(gamma[at[v]], chain[at[v]], moved[u])
             moved[v] = kernels[v].T @ pushed
         below = own[0].stop
-        total[below:] += (self.columns * self.over_mu)[below:, None] * np.concatenate(moved)
+        total[below:] += onto[below:] * np.concatenate(moved)
         return Passes(up, total[self._above] - a if keep else a, total, mean, held)
 
     @cached_property
@@ -295,9 +295,17 @@ class PriorOperator:
         return self.xp.asarray(np.concatenate([np.arange(*self.node[[u, u + 1]]) for u in self.parents[1:]]))
 
     @cached_property
-    def _chain(self) -> Array:
-        """c of the parent's states times r of the step from them, as a column; zero where no one is."""
-        return np.where(self.mu[self._above] > 0, self.columns[self._above] * self.rows, 0.0)[:, None]
+    def _places(self) -> tuple[list[Any], list[Any]]:
+        """Slices of all nodes among the entries, and of all steps' origins."""
+        ends = self.side_at.tolist()
+        return [self.slice(v) for v in range(len(self.sizes))], [slice(*pair) for pair in pairwise(ends)]
+
+    @cached_property
+    def _scales(self) -> tuple[Array, Array, Array]:
+        """As columns: c_u r_c and r_c μ_u of all steps' origins (zero where no one is), and c / μ of all entries."""
+        mu = self.mu[self._above]
+        chain = np.where(mu > 0, self.columns[self._above] * self.rows, 0.0)
+        return chain[:, None], (self.rows * mu)[:, None], (self.columns * self.over_mu)[:, None]
 
     def _with_children(self, values: Array, side: Array) -> Array:
         """Values of all entries, and what each child adds to its parent's."""

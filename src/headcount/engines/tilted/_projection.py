@@ -16,7 +16,7 @@ import numpy as np
 
 from headcount._device import Device, host, namespace
 from headcount._linalg import row_dots
-from headcount.engines.tilted._whole_law import Context, log_choose, whole_law
+from headcount.engines.tilted._whole_law import Context, in_threads, log_choose, whole_law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,9 +108,17 @@ def make_grid(
         weight[rows, last] += np.where(left < step, np.log(0.5 + (left + 0.5) / step), 0.0)
     else:  # a line starts at zero: half weight there, and never zero itself where log ℓ is −inf
         weight[:, 0] -= np.log(2.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_prob = np.ascontiguousarray(noise.log_prob(np.minimum(points, population).T).T + weight)
-    coefficient = log_choose(points, low, population) if lattice else None
+    log_prob = np.empty_like(points)
+    coefficient = np.empty_like(points) if lattice else None
+
+    def fill(part: slice) -> None:
+        of_part = noise.take(np.arange(part.start, part.stop))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_prob[part] = of_part.log_prob(np.minimum(points[part], population).T).T + weight[part]
+        if coefficient is not None:
+            coefficient[part] = log_choose(points[part], low[part], population)
+
+    in_threads(fill, len(points))
     there = None
     if device is not None:
         there = tuple(

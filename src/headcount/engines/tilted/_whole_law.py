@@ -30,6 +30,8 @@ from scipy.special import gammaln
 from headcount._compile import worth
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from headcount._types import Array, Index
@@ -55,8 +57,8 @@ HALVINGS = 20
 """Times that one is halved, at most."""
 CLOSE = 1e-8
 """Error of mean and variance, in units of the sd and the variance, at which a fit ends."""
-FITTED_AT_ONCE, FITTING_THREADS = 2048, 8
-"""Laws per thread, at least (about a millisecond of compiled code, ten times what a thread costs), and threads at most."""
+COUNTS_PER_THREAD, MOST_THREADS = 2048, 8
+"""Counts per thread, at least (about a millisecond of a fit, ten times what a thread costs), and threads at most."""
 NUMPY_SECONDS = 5e-6
 """Time of one law's fit in NumPy (measured: 1.5 ms for 320, 4 ms for 720)."""
 
@@ -109,6 +111,17 @@ class Law(NamedTuple):
         return self.constant + moved / self.dispersion
 
 
+def in_threads(work: Callable[[slice], None], count: int) -> None:
+    """Do the work on so many counts, many of them in parts that threads share."""
+    threads = max(min(os.cpu_count() or 1, MOST_THREADS, count // COUNTS_PER_THREAD), 1)
+    if threads == 1:
+        work(slice(0, count))
+        return
+    ends = np.linspace(0, count, threads + 1).astype(int).tolist()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, (slice(*pair) for pair in pairwise(ends))))
+
+
 def whole_law(context: Context, *, reach: float = 7.5) -> Law:
     """Fit c to every entry, on a window that carries it."""
     from headcount.engines.tilted._whole_law_kernels import fit_laws
@@ -123,14 +136,7 @@ def whole_law(context: Context, *, reach: float = 7.5) -> Law:
         settings = (VARIANCE_MARGIN, BINOMIAL_START_BELOW, STEEPEST_START, _log_factorials())
         fit_laws(*given, *settings, *(x[part] for x in found))
 
-    threads = min(os.cpu_count() or 1, FITTING_THREADS, max(len(mean) // FITTED_AT_ONCE, 1))
-    ends = np.linspace(0, len(mean), threads + 1).astype(int).tolist()
-    parts = [slice(*pair) for pair in pairwise(ends)]
-    if threads == 1:
-        fit(parts[0])
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fit, parts))
+    in_threads(fit, len(mean))
     return Law(mean, variance, a, b, constant, reference, phi)
 
 
