@@ -6,7 +6,7 @@ time, so that a busy machine does not count, as multiples of the imports in the 
 Why NumPy and not a faster compiler: numba took 9 s for the kernels of the default engine, and 6.6 s with LLVM's optimisation switched
 off (measured once, when this was decided); a built extension would ask every user for a C compiler; a compiler in a second thread
 would let answers depend on when it finishes. So every kernel of the default engine has the same formulas in NumPy, used where
-compiled code is not on disk and NumPy is done before a compiler would be; quantiles, sums over grids and L-BFGS are NumPy's for good.
+compiled code is not on disk and NumPy is done before a compiler would be; quantiles and L-BFGS are NumPy's for good.
 Whole-number draws (written by `headcount infer` and `Posterior.save`) and the path sampler walk over single individuals: they compile.
 """
 

@@ -26,6 +26,8 @@ from headcount.population._elimination import (
     eliminate_columns,
     eliminate_in_numpy,
     elimination_order,
+    fill_elimination_order,
+    negative_weights,
     resistances_between,
     resistances_in_numpy,
 )
@@ -87,11 +89,17 @@ class LaplacianFactor:
             self._factor_there(weights)
             return
         weights = _checked_weights(weights)
-        self.order, self._part, self.rank = elimination_order(weights)
-        columns = -weights.take(self.order[: self.rank], axis=0).take(self.order, axis=1)
-        eliminate = (
-            eliminate_columns if worth(eliminate_columns, NUMPY_SECONDS * self.rank) else eliminate_in_numpy
-        )
+        if worth(eliminate_columns, NUMPY_SECONDS * len(weights)):
+            eliminate: Any = eliminate_columns
+            weights = np.ascontiguousarray(weights)
+            self.order, self._part, *room = (np.empty(len(weights), np.intp) for _ in range(4))
+            self.rank = int(fill_elimination_order(weights, self.order, self._part, *room))
+            columns = np.empty((self.rank, len(weights)))
+            negative_weights(weights, self.order, columns, self.rank)
+        else:
+            eliminate = eliminate_in_numpy
+            self.order, self._part, self.rank = elimination_order(weights)
+            columns = -weights.take(self.order[: self.rank], axis=0).take(self.order, axis=1)
         lower = columns.T
         for start in range(0, self.rank, BLOCK):
             stop = min(start + BLOCK, self.rank)

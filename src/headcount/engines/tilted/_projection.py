@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount._device import Device, host, namespace
+from headcount._compile import worth
+from headcount._device import Device, host, namespace, on_host
 from headcount._linalg import row_dots
 from headcount.engines.tilted._whole_law import Context, in_threads, log_choose, whole_law
 
@@ -50,6 +51,8 @@ LEAST_SD = 0.1
 ROUNDING = 1e-15
 """Changes of a mean or variance below this share of the population are rounding: both are differences of numbers as large as N, and
 five of their last digits add up. At N = 1e12 that is a thousandth of an individual."""
+NUMPY_SECONDS = 1e-8
+"""Time of one point in NumPy (measured: 1.6 ms for 2880 entries of 70 points; compiled, which leaves out what is below e^(-80), half)."""
 CACHED = 16_384
 """Points that are summed at once: two arrays of them stay in a processor's cache (256 kB)."""
 CERTAIN = 1e-7
@@ -178,7 +181,12 @@ def tilted_sums(
     log c(k) = C + B s + A s², s = k − mean, ``law`` = (A, B, C), plus the binomial coefficient where ``whole``; ``log_prob`` has the
     weights of summation in it. So many points as ``most`` are summed at once.
     """
+    from headcount.engines.tilted._whole_law_kernels import fill_tilted_sums
+
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
+    if on_host(points) and worth(fill_tilted_sums, NUMPY_SECONDS * points.size):
+        fill_tilted_sums(points, log_prob, coefficient, whole, law, mean, g, log_z, first, second)
+        return log_z, first, second
     rows = max(most // points.shape[1], 1)
     for start in range(0, len(mean), rows):
         some = slice(start, start + rows)

@@ -1,4 +1,4 @@
-"""The laws of ``_whole_law``, entry by entry, compiled.
+"""The laws of ``_whole_law`` and the sums of ``_projection``, entry by entry, compiled.
 
 They are many short sums: in NumPy dozens of passes over all points of all entries, here one pass over what each entry needs.
 """
@@ -189,3 +189,28 @@ def _match(base, s, count, step, variance, first_a, first_b, most, p, q):
         b, top, m0 = b + by_b, new_top, new_m0
         p, q = q, p
     return first_a, first_b, first_total, -1.0
+
+
+@kernel
+def fill_tilted_sums(points, log_prob, coefficient, whole, law, mean, g, log_z, first, second):
+    """Fill in what ``_projection.tilted_sums`` returns."""
+    count = points.shape[1]
+    w = np.empty(count)
+    for i in range(points.shape[0]):
+        top = -np.inf
+        for k in range(count):
+            s = points[i, k] - mean[i]
+            w[k] = log_prob[i, k] - g[i] * points[i, k] + law[2, i] + s * (law[1, i] + s * law[0, i])
+            if whole[i]:
+                w[k] += coefficient[i, k]
+            top = max(top, w[k])
+        m0 = m1 = m2 = 0.0
+        for k in range(count):
+            if w[k] > top - 80.0:  # the rest would not change the last digit
+                p, s = np.exp(w[k] - top), points[i, k] - mean[i]
+                m0 += p
+                m1 += p * s
+                m2 += p * s * s
+        log_z[i] = np.log(m0) + top
+        first[i] = m1 / m0
+        second[i] = m2 / m0 - first[i] * first[i]
