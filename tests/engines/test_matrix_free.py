@@ -14,16 +14,23 @@ from headcount.engines import MAP, ClosedForm, Laplace, TiltedEP, plan, select
 from headcount.individual import ModelError
 from headcount.structure import MatrixFreeStructure, Solver, TreeStructure, structure_for
 
-CASES = {"many": (6, 1080, 1.0), "few": (6, 36, 1.0), "small map": (4, 480, 1.0), "sharp": (4, 480, 10.0)}
+CASES = {
+    "many": (6, 1080, 1.0),
+    "few": (6, 36, 1.0),
+    "small map": (4, 480, 1.0),
+    "sharp": (4, 480, 10.0),
+    "flocks": (4, 1920, 1.0),
+}
 
 
 @cache
 def world(name):
-    """Migrating birds, counted with Poisson noise."""
+    """Migrating birds, in flocks of 4 if so named, counted with Poisson noise."""
     side, population, rate = CASES[name]
-    made = hc.simulate.birds(side=side, weights=(1, 2, 2, 2), population=population, steps=20, rng=1)
-    seen = np.random.default_rng(2).poisson(rate * np.asarray(made.counts))
-    return hc.Problem(made.model, population, hc.Poisson(seen, rate=rate))
+    size = 4 if name == "flocks" else 1
+    made = hc.simulate.birds(side=side, weights=(1, 2, 2, 2), population=population // size, steps=20, rng=1)
+    seen = np.random.default_rng(2).poisson(rate * size * np.asarray(made.counts))
+    return hc.Problem(made.model, population, hc.Poisson(seen, rate=rate), dispersion=hc.Flocks(size))
 
 
 @cache
@@ -234,11 +241,14 @@ def test_whatever_is_seen(kind):
 
 
 def test_what_it_cannot_serve_is_refused_in_words():
-    """Graphs that are no trees and individuals that move together are refused when asked for by name; so are wrong settings."""
+    """Graphs that are no trees and company step by step are refused when asked for by name; so are wrong settings."""
     pairs = [(("a", "b"), np.zeros((2, 2))), (("b", "c"), np.zeros((2, 2))), (("a", "c"), np.zeros((2, 2)))]
     triangle = hc.DiscreteModel(dict.fromkeys("abc", 2), pairs)
     with pytest.raises(ModelError, match="needs a chain or a tree"):
         hc.infer(hc.Problem(triangle, 10, hc.Poisson([4.0, 6.0], on="a")), TiltedEP(structure="matrix-free"))
+    company = world("small map").with_dispersion(hc.Company(rho=0.1))
+    with pytest.raises(ModelError, match="move in company step by step"):
+        hc.infer(company, TiltedEP(structure="matrix-free"))
     with pytest.raises(ValueError, match="draws must be"):
         TiltedEP(draws=3)
     with pytest.raises(ValueError, match="mc_error must be"):

@@ -224,9 +224,12 @@ def factored(
 
     A state from which the potentials forbid every continuation has a row of zeros: no one is ever there.
     """
-    if tree.phi is None:
+    c = tree.common_phi
+    if c is not None:
         try:
-            log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
+            log_scale, weights, messages, kernels = _collect(
+                tree, _times(potentials, c), _times(edge_potentials, c)
+            )
         except _UnderflowError:
             pass
         else:
@@ -239,7 +242,7 @@ def factored(
                 flow = beliefs[tree.parents[v]] * rows[v]
                 beliefs.append(weights[v] * (kernels[v].T @ flow))
             made = FactoredTree(tree, initial, kernels, rows, weights, beliefs)
-            return log_scale + math.log(total), made
+            return (log_scale + math.log(total)) / c, made
     gain, first, transitions = tilted(tree, potentials, edge_potentials=edge_potentials)
     return gain, FactoredTree.of(tree.with_law(first, transitions))
 
@@ -263,8 +266,10 @@ def _dispersed(
 
 
 def _times(potentials: Any, c: float) -> Any:
-    if potentials is None or isinstance(potentials, np.ndarray):
-        return potentials if potentials is None else c * potentials
+    if potentials is None or c == 1.0:
+        return potentials
+    if isinstance(potentials, np.ndarray):
+        return c * potentials
     return [None if g is None else c * g for g in potentials]
 
 

@@ -119,8 +119,11 @@ def refusal(tree: RootedTree | None) -> str | None:
     """Why the matrix-free structure cannot serve, in words; None where it can."""
     if tree is None:
         return "it needs a chain or a tree"
-    if tree.phi is not None:
-        return "it takes independent individuals, and these move together"
+    if tree.common_phi is None:
+        return (
+            "prior variances without matrices are known where root and steps scatter alike (independent individuals, flocks for life), "
+            "and these move in company step by step"
+        )
     return None
 
 
@@ -274,6 +277,8 @@ class MatrixFreeStructure(Structure):
         why = refusal(self.tree)
         if why is not None:
             raise ModelError(f"the matrix-free structure cannot serve this problem: {why}; use TreeStructure")
+        # Flocks of c: all covariances are c times larger, as are those of c times as many individuals.
+        self.population *= self.tree.common_phi or 1.0
         sensors = None if recall is None else recall.sensors
         if sensors is None:
             sensors = Sensors(PriorOperator(law, self.population), self.tree, self.sites, self.known)
