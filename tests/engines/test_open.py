@@ -192,3 +192,17 @@ def test_company_of_those_who_come_and_go(together: object) -> None:
     np.testing.assert_allclose(found.node(2).sd, counts.std(axis=0), rtol=0.1)
     np.testing.assert_allclose(found.arrivals()["sd"][-2:], arrivals.std(axis=0), rtol=0.1)
     assert found.population.sd == pytest.approx(np.std([w.population for w in worlds]), rel=0.1)
+
+
+def test_flocks_of_unknown_number_may_be_seen_with_detection():
+    """Two cells without moves, flocks of two, y ~ Bin(n, 0.6): the search for sizes may begin below the smallest n that can give y."""
+    seen, first = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([2.0, 1.0])
+    chain = hc.OpenChain(first, np.eye(2), arrivals=0.5, survival=0.8, length=2)
+    asked = hc.Problem(chain, None, hc.Binomial(seen, detection=0.6), dispersion=hc.Flocks(2))
+    m = np.arange(25)
+    steps = np.array([np.convolve(binom.pmf(m, a, 0.8), poisson.pmf(m, 0.25))[: len(m)] for a in m])
+    exact = 0.0
+    for y, mean in zip(seen.T, first / 2, strict=True):
+        law = poisson.pmf(m, mean) * binom.pmf(y[0], 2 * m, 0.6)
+        exact += np.log(law @ steps @ binom.pmf(y[1], 2 * m, 0.6))
+    assert hc.infer(asked, hc.engines.Enumerate()).log_evidence == pytest.approx(exact, abs=1e-9)

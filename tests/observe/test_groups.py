@@ -368,9 +368,13 @@ def test_a_group_may_count_several_times():
     assert found.sample(4, rng=1, integer=True)[(0, 1)].shape == (4, 2, 2)
     with pytest.raises(ValueError, match="independent individuals only"):
         hc.infer(asked, Enumerate())
-    unsure = hc.Problem(groups=groups | {"down": hc.Group(DOWN, hc.Between(0, 3))}, observations=hc.Poisson(SEEN))
+    unsure = hc.Problem(
+        groups=groups | {"down": hc.Group(DOWN, hc.Between(0, 3))}, observations=hc.Poisson(SEEN)
+    )
     with pytest.raises(ValueError, match=r"move together \(a group has a weight\) only where their number"):
-        hc.infer(unsure, PathGibbs(), rng=1)  # candidates are singles: it would count families as if they parted
+        hc.infer(
+            unsure, PathGibbs(), rng=1
+        )  # candidates are singles: it would count families as if they parted
     with pytest.raises(hc.ModelError, match="weight of 1"):
         hc.Group(UP, hc.Unknown(), weight=2)
     with pytest.raises(ProblemError, match="flocks already"):

@@ -258,7 +258,9 @@ def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
             groups.append(Inverse(entries[bent], noise.take(bent)))
         else:
             surrogate |= not noise.log_concave
-            shape, more = _shape(noise, entries, np.maximum(at[entries], 1e-300), fixed)
+            # Below its domain a noise has neither a value nor a slope: its tangent is taken at the end.
+            inside = np.maximum(at[entries], np.maximum(noise.domain_low, 1e-300))
+            shape, more = _shape(noise, entries, inside, fixed)
             shapes.append(shape)
             constant += more
     if shapes:
