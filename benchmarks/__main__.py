@@ -35,6 +35,7 @@ CLAIMS = {
     "sizes": "benchmarks.sizes",
     "flights": "benchmarks.flights",
     "docks": "benchmarks.docks",
+    "health": "benchmarks.health",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

@@ -31,6 +31,7 @@ TITLES = {
     "starts": "Several maxima",
     "flights": "Flights: from totals to routes",
     "docks": "Docks: an open population beside the standard model",
+    "health": "Health: noisy tables beside mbi",
 }
 
 HEAD = """# Benchmarks
