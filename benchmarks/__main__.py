@@ -18,6 +18,7 @@ CLAIMS = {
     "coldstart": "benchmarks.coldstart",
     "scaling": "benchmarks.scaling",
     "large": "benchmarks.large",
+    "large_fit": "benchmarks.large_fit",
     "gpu": "benchmarks.gpu",
     "many": "benchmarks.many",
     "samplers": "benchmarks.samplers",

@@ -23,6 +23,7 @@ TITLES = {
     "peers": "Beside other packages",
     "scaling": "Scaling",
     "large": "Large maps",
+    "large_fit": "Learning on a large map",
     "gpu": "On a graphics card",
     "many": "Many problems",
     "limits": "Against the machine's limits",

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
@@ -25,6 +26,7 @@ from headcount.observe import Problem
 from headcount.observe._open import full_dispersion
 from headcount.population import unit_tables
 from headcount.posterior import Outcome
+from headcount.posterior._beliefs import listed_mean
 from headcount.posterior._parts import full_mean
 from headcount.tables import Scope, dense
 
@@ -77,12 +79,12 @@ class EStep:
             return Expected(failure=str(error) or type(error).__name__)
         negative = 0.0
 
-        def kept(table: Any) -> Array:
+        def kept(table: Any) -> Any:
             nonlocal negative
-            made = dense(table)
-            below = np.minimum(made, 0.0)
+            made = table if issparse(table) else dense(table)
+            below = made.minimum(0.0) if issparse(made) else np.minimum(made, 0.0)
             negative -= float(below.sum())
-            return np.asarray(made - below)
+            return made - below
 
         statistics = self.family.statistics(*_counted(posterior, kept, self.problem))
         evidence, outcome = posterior.log_evidence, posterior.outcome
@@ -106,8 +108,12 @@ def _counted(
     asked, beliefs = posterior.problem, posterior.beliefs
     followed = _followed(asked)
 
-    def tables(scope: Scope) -> Array:
-        return kept(beliefs.mean(scope)) + (0.0 if followed is None else dense(followed(scope)))
+    def tables(scope: Scope) -> Any:
+        """Expected counts; of sparse steps, where nobody was followed, the possible moves only."""
+        if followed is not None:
+            return kept(beliefs.mean(scope)) + dense(followed(scope))
+        listed = listed_mean(beliefs, scope)
+        return kept(beliefs.mean(scope) if listed is None else listed)
 
     size, model, together = asked.typical_population, asked.model, asked.dispersion
     units = unit_tables(together, model.rooted(), size, tables)

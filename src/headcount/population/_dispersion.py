@@ -24,6 +24,7 @@ from scipy.special import gammaincinv
 
 from headcount.checks import brief, finite_number, is_sequence
 from headcount.errors import ModelError
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -461,7 +462,7 @@ def unit_tables(
 
     def units(scope: Any) -> Any:
         place = tree.place(scope)
-        table = np.asarray(place.turn(tables(scope)))
+        table = np.asarray(place.turn(dense(tables(scope))))
         return place.turn(table / phi[place.node][:, None]) if place.edge else table / phi[place.node]
 
     return units

@@ -9,11 +9,11 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from headcount.individual import MarkovChain
 from headcount.places import COORDINATES
-from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
+from headcount.posterior._beliefs import GaussianBeliefs, listed_mean
 from headcount.posterior._posterior import Summary
 
 if TYPE_CHECKING:
@@ -92,46 +92,30 @@ def _block(posterior: Posterior, scope: Scope, level: float) -> Block:
 
 
 def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> Block | None:
-    """The moves that exist, where transitions are sparse and the engine has no spread or lists it by moves; None elsewhere.
-
-    A table of 10⁴ × 10⁴ cells would take 800 MB; its moves between neighbours take one.
-    """
+    """The moves that exist, where transitions are sparse and the engine has no spread or lists it by moves; None elsewhere."""
     beliefs = posterior.beliefs
-    if len(scope) != 2 or not isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
+    table = listed_mean(beliefs, scope)
+    if table is None:
         return None
-    tree = beliefs.model.rooted()
-    matrix = None if tree is None else tree.transitions[tree.index[scope[1]]]
-    if tree is None or not issparse(matrix) or tree.variables[tree.parents[tree.index[scope[1]]]] != scope[0]:
-        return None
-    table = csr_array(matrix)
-    table.sort_indices()
     origin = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
-    mean = beliefs.population * beliefs.model.marginal(scope[:1])[origin] * table.data
+    index, mean = origin * table.shape[1] + table.indices, table.data
+    values: dict[str, NDArray[Any]]
     if isinstance(beliefs, GaussianBeliefs):
-        return _drawn_flows(posterior, beliefs, scope, mean, level)
-    kept = mean > 0
-    values: dict[str, NDArray[Any]] = dict.fromkeys(SUMMARY, np.full(int(kept.sum()), np.nan))
-    values |= {"mean": mean[kept], "reliable": np.zeros(int(kept.sum()), bool)}
-    return Block((origin * table.shape[1] + table.indices)[kept], values, listed=True)
-
-
-def _drawn_flows(
-    posterior: Posterior, beliefs: GaussianBeliefs, scope: Scope, centre: Array, level: float
-) -> Block | None:
-    """All moves with their sds and the error of these, where the engine keeps them as a list; None elsewhere."""
-    moves = beliefs.field.moves(scope)
-    if moves is None:
-        return None
-    prior = posterior.problem.model
-    tree = prior.rooted()
-    assert tree is not None
-    table = csr_array(tree.transitions[tree.index[scope[1]]])
-    mu = np.repeat(prior.marginal(scope[:1]), np.diff(table.indptr)) * table.data
-    mean = centre if beliefs.settled else centre + moves.mean
-    summary = posterior.summary_of(mean, moves.variance, mu, level, scope=scope)
-    values = {**summary._asdict(), MC_ERROR: moves.mc_error}
-    kept = mu > 0
-    return Block(moves.entries[kept], {name: value[kept] for name, value in values.items()}, listed=True)
+        moves = beliefs.field.moves(scope)
+        if moves is None:
+            return None
+        prior = posterior.problem.model
+        tree = prior.rooted()
+        assert tree is not None
+        chances = csr_array(tree.transitions[tree.index[scope[1]]])
+        mu = np.repeat(prior.marginal(scope[:1]), np.diff(chances.indptr)) * chances.data
+        summary = posterior.summary_of(mean, moves.variance, mu, level, scope=scope)
+        kept, values = mu > 0, {**summary._asdict(), MC_ERROR: moves.mc_error}
+    else:
+        kept = mean > 0
+        nothing = np.full(len(mean), np.nan)
+        values = dict.fromkeys(SUMMARY, nothing) | {"mean": mean, "reliable": np.zeros(len(mean), bool)}
+    return Block(index[kept], {name: value[kept] for name, value in values.items()}, listed=True)
 
 
 def _observed(posterior: Posterior, scope: Scope) -> Array:
