@@ -43,12 +43,12 @@ def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     marked = tree.copy()
     marked.attrs = {**tree.attrs, CHECKSUMS: json.dumps(checksums(tree))}
     # Made in memory: HDF5 ends the process with a segmentation fault when the disk is full under a small file.
-    with _away_from_the_cluster():
+    with away_from_the_cluster():
         content = marked.to_netcdf(engine="h5netcdf", encoding=encoding)
     Path(path).write_bytes(content)
 
 
-def _away_from_the_cluster() -> AbstractContextManager[Any]:
+def away_from_the_cluster() -> AbstractContextManager[Any]:
     """While a Dask client is open xarray locks files on its scheduler, which cannot be done for one in memory."""
     dask = sys.modules.get("dask")
     return nullcontext() if dask is None else dask.config.set(scheduler="synchronous")

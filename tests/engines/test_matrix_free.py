@@ -302,3 +302,27 @@ def test_large_sparse_maps_get_intervals_by_default():
     assert plan(problem, TiltedEP(structure="tree"), rate=1e10).seconds > 600
     exact = hc.Problem(model, 20 * cells, hc.Exact(np.full((1, cells), 20.0)[0], on=0))
     assert "Monte-Carlo error" in select(exact).reason
+
+
+@pytest.mark.filterwarnings("default")
+def test_draws_spread_over_a_cluster_are_the_same():
+    """Draws made by two workers of a real cluster, by client and by address, give the sds, errors and evidence of those made here."""
+    distributed = pytest.importorskip("distributed")
+    few = hc.infer(world("small map"), TiltedEP(structure="matrix-free", final_draws=32))
+    here = few.more_draws(80)
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        there = few.more_draws(80, client=client)
+        ran = client.run(lambda: "headcount.structure._matrix_free" in __import__("sys").modules)
+        named = few.more_draws(80, client=cluster.scheduler_address)
+    assert all(ran.values())
+    edge = tuple(few.problem.model.variables[:2])
+    for post in (there, named):
+        assert post.beliefs.field.draws == 112
+        assert post.log_evidence == pytest.approx(here.log_evidence, abs=1e-9)
+        for what in ("variance", "mc_error"):
+            for scope in (*((v,) for v in few.problem.model.variables), edge):
+                mine, theirs = (getattr(p.beliefs, what)(scope) for p in (here, post))
+                np.testing.assert_allclose(mine, theirs, rtol=1e-10)
+    with pytest.raises(ValueError, match="no scheduler answers"):
+        few.more_draws(8, client="tcp://127.0.0.1:9")

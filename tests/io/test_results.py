@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
+from scipy import sparse
 
 import headcount as hc
+from headcount import memory
 from headcount.engines import Posterior
 from headcount.io import (
     TableError,
@@ -21,6 +24,7 @@ from headcount.io import (
     write_results,
     write_world,
 )
+from headcount.posterior._frames import to_frame
 
 BIRDS = Path(__file__).parents[2] / "examples" / "birds"
 
@@ -181,3 +185,67 @@ def test_the_shipped_birds_are_what_the_simulator_makes(tmp_path: Path) -> None:
     for made in sorted(path for path in tmp_path.iterdir() if path.name != "manifest.json"):
         shipped, fresh = pd.read_csv(BIRDS / made.name), pd.read_csv(made)
         pd.testing.assert_frame_equal(shipped, fresh, rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def walk():
+    """A sparse walk whose sds come from draws."""
+    cells = 30
+    near = sparse.diags_array([0.2, 0.6, 0.2], offsets=[-1, 0, 1], shape=(cells, cells), format="lil")
+    near[0, 0] = near[-1, -1] = 0.8
+    model = hc.MarkovChain(np.full(cells, 1 / cells), sparse.csr_array(near), length=5)
+    counts = np.random.default_rng(1).poisson(20.0, size=(5, cells)).astype(float)
+    return hc.infer(
+        hc.Problem(model, 20 * cells, hc.Poisson(counts)), hc.engines.TiltedEP(structure="matrix-free")
+    )
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_what_does_not_fit_in_memory_is_written_in_parts(walk, tmp_path, monkeypatch, format):
+    """With little memory, flows are written step by step and draws part by part, as many as were asked for; the NetCDF has the largest flows."""
+    from headcount.posterior import _result
+
+    whole = walk.to_frame("flows")
+    monkeypatch.setattr("headcount.io._write.LARGEST_KEPT", 50)
+    taken = []
+    monkeypatch.setattr(
+        _result, "to_frame", lambda post, what, **rest: taken.append(what) or to_frame(post, what, **rest)
+    )
+    with memory.limited("100KB"):
+        with pytest.raises(memory.TooLargeError):
+            walk.sample(40, rng=0)
+        result, files = write_results(walk, tmp_path / "r", format=format, draws=40)
+    assert taken == ["nodes"], "the table of flows was made whole"
+    read = pd.read_csv if format == "csv" else pd.read_parquet
+    written = read(tmp_path / "r" / f"flows.{format}")
+    for name in ("time", "origin", "dest", "mean", "sd", "mc_error", "lower"):
+        np.testing.assert_allclose(written[name], whole[name], rtol=1e-9)
+    if format == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        assert parquet.ParquetFile(tmp_path / "r" / "flows.parquet").num_row_groups == 4
+    again = load_result(tmp_path / "r")
+    assert again.attributes["flows_in_all"] == len(whole)
+    assert sorted(again.flows["mean"]) == pytest.approx(sorted(whole["mean"].nlargest(50)))
+    assert (tmp_path / "r" / "draws.nc") in files
+    with xr.open_dataset(tmp_path / "r" / "draws.nc", group="posterior", engine="h5netcdf") as drawn:
+        assert drawn["count"].dims == ("chain", "draw", "time", "cell")
+        assert drawn.sizes["draw"] == 40 > drawn.attrs["draws_per_part"]
+        assert len(np.unique(drawn["count"].values[0, :, 0, 0])) == 40
+        assert drawn["draw"].values.tolist() == list(range(40))
+        assert (drawn["count"].sum("cell") - 600 < 1e-3).all()
+
+
+def test_draws_in_parts_of_other_engines(tmp_path, walk):
+    """Engines with tables draw whole numbers; a part's draws depend on the seed and its number only; wrong numbers are refused."""
+    model = hc.MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), length=3)
+    post = hc.infer(hc.Problem(model, 50, hc.Poisson([[20.0, 31], [25, 25], [24, 27]])), "TiltedEP")
+    for name, count in (("a", 25), ("b", 20)):
+        post.save_draws(tmp_path / name, count, seed=3, chunk=10)
+    a, b = (xr.load_dataset(tmp_path / n, group="posterior", engine="h5netcdf")["count"] for n in "ab")
+    assert (a[:, :20].values == b.values).all()
+    assert (a == a.round()).all()
+    assert (a.sum("cell") == 50).all()
+    with pytest.raises(ValueError, match="whole number"):
+        walk.save_draws(tmp_path / "c", 0)
+    with pytest.raises(ValueError, match="gives no draws"):
+        hc.infer(walk.problem, "MAP").save_draws(tmp_path / "c", 5)

@@ -10,6 +10,8 @@ from scipy import sparse
 import headcount as hc
 from headcount.individual import LogLinearTransitions, MarkovChain, ModelError
 from headcount.learn import LogisticChain, Periodic, TabularChain, fit_complete
+from headcount.learn._expect import EStep
+from headcount.learn._objective import Objective
 from headcount.learn._steps import CALENDAR, class_index, classes_of, step_labels
 from learn.cases import lookup
 
@@ -137,6 +139,31 @@ def test_sparse_maps_are_learned_from() -> None:
     other = hc.fit(LogisticChain(features, names=names, mask=mask), problem, hc.engines.MAP())
     np.testing.assert_allclose(one.working, other.working, atol=1e-4)
     assert sparse.issparse(one.model.transitions[0])
+
+
+@pytest.mark.parametrize("engine", [hc.engines.MAP(), hc.engines.TiltedEP(structure="matrix-free")])
+def test_sparse_maps_are_learned_from_their_moves(engine, monkeypatch) -> None:
+    """An E-step on a sparse map makes no table of all pairs of cells, and its gradient is that of such tables."""
+    cells = 5
+    near = np.abs(np.subtract.outer(np.arange(cells), np.arange(cells))) <= 1
+    thin = sparse.csr_array((np.eye(cells)[near], np.nonzero(near)), shape=near.shape)
+    model = LogLinearTransitions([thin]).chain([1.0], np.full(cells, 1 / cells), length=4)
+    problem = hc.Problem(model, 90, hc.Poisson(np.arange(4.0 * cells).reshape(4, cells)))
+    family, x = LogisticChain([thin]).bind(model), np.array([0.4])
+    post = hc.infer(family.apply(x, problem), engine)
+    tables = [post.beliefs.mean(pair) for pair in itertools.pairwise(model.variables)]
+    wanted = LogLinearTransitions(np.eye(cells)[None], np.where(near, 0.0, -np.inf)).gradient(
+        x, np.array(tables)
+    )
+    whole = MarkovChain.marginal
+
+    def nodes_only(self, scope):
+        assert len(scope) == 1, "a table of all pairs was asked for"
+        return whole(self, scope)
+
+    monkeypatch.setattr(MarkovChain, "marginal", nodes_only)
+    found = EStep(family, problem, engine, x, None, 0).run()
+    np.testing.assert_allclose(Objective([family], [found.statistics]).gradient(x), wanted, rtol=1e-4)
 
 
 def test_a_cycle_is_learned_from_totals_and_goes_on() -> None:

@@ -243,6 +243,27 @@ def test_samples_have_the_posterior_moments(name):
     np.testing.assert_allclose(*inner, atol=1e-5 * N)
 
 
+@pytest.mark.parametrize("name", ["chain", "sparse chain"])
+def test_nodes_are_drawn_alone(name):
+    """Joint draws of nodes, without tables of pairs, have the smoother's means and covariances; one negative precision widens its count."""
+    free, exact, tau, nu = both(name)
+    field, expected = free.field(tau, nu), exact.field(tau, nu)
+    drawn = field.sample_nodes(3000, rng=np.random.default_rng(3))
+    first, second = free.tree.variables[:2]
+    split = free.tree.sizes[0]
+    covariance = expected.covariance((first,), (second,))
+    found = np.cov(drawn.T)[:split, split : split + free.tree.sizes[1]]
+    variance, other = expected.variance((first,)), expected.variance((second,))
+    error = np.sqrt((np.outer(variance, other) + covariance**2) / 3000)
+    assert (np.abs(found - covariance) <= 5 * error + 1e-7).all()
+    off = np.abs(drawn[:, :split].mean(axis=0) - expected.mean((first,)))
+    assert (off <= 5 * np.sqrt(variance / 3000) + 1e-7).all()
+    tau[0][0] = -1e-3
+    widened = free.field(tau, nu)
+    ratio = widened.sample_nodes(3000, rng=np.random.default_rng(3)).var(axis=0)[:split]
+    np.testing.assert_allclose(ratio, widened.variance((first,)), rtol=0.25, atol=1e-7)
+
+
 def test_the_same_draws_every_time():
     """A solve is a function of its arguments: the same bits again, other ones under another seed."""
     free, _, tau, nu = both("chain", Sampling(sweep=16))

@@ -11,7 +11,7 @@ from headcount.io._result import Result, load_result
 from headcount.io._source import TableError
 from headcount.io._tables import NOISES, read_counts
 from headcount.io._world import write_world
-from headcount.io._write import put_results, result_names, write_results, write_table
+from headcount.io._write import put_results, result_names, write_flows, write_results, write_table
 from headcount.posterior._routes import route_lines
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "route_lines",
     "write_flows_omx",
     "write_omx",
+    "write_flows",
     "write_results",
     "write_table",
     "write_world",

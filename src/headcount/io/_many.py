@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headcount._atomic import check_folder
+from headcount._cluster import connected
 from headcount._compile import many_solves
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines._infer import as_engine
@@ -20,7 +21,6 @@ from headcount.io._result import load_result
 from headcount.io._source import TableError
 from headcount.io._write import FORMATS, put_results, result_names
 from headcount.learn import infer
-from headcount.learn._expect import connected
 from headcount.posterior._dataset import draw_groups
 from headcount.posterior._result import Result
 

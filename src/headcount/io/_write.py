@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headcount import memory
 from headcount._atomic import MANIFEST, filling, replacing
 from headcount._netcdf import write_tree
 from headcount.io._omx import write_flows_omx
 from headcount.io._result import POSTERIOR_FILE
-from headcount.posterior._dataset import draw_groups, tree_of
-from headcount.posterior._frames import MC_ERROR, SUMMARY
+from headcount.posterior._dataset import draw_bytes, draw_groups, save_draws, tree_of
+from headcount.posterior._frames import MC_ERROR, SUMMARY, flow_frames, possible_flows
 from headcount.posterior._result import Result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     import pandas as pd
 
@@ -28,6 +32,12 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "parquet")
 ROW_GROUP = 1_000_000
 """Rows of a Parquet table that are written, and can be read, together: about 60 MB of a table of flows."""
+FLOW_BYTES = 500
+"""Bytes of memory per row of a table of flows that is written whole: eleven numbers of 8 bytes in the table, its copy with the level, the
+arrays of the NetCDF file, the bytes whose checksum is taken, and the file, which is made in memory."""
+LARGEST_KEPT = 100_000
+"""Flows kept for NetCDF, page, summary and lines where the whole table is too large: more than a page shows."""
+DRAWS_FILE = "draws.nc"
 SMALLEST_FLOW = 0.5
 """Expected individuals below which a move gets no line; the tables have them all."""
 _DIGITS = "%.10g"
@@ -58,6 +68,9 @@ def write_results(
     Every file is made in a temporary folder and all are put in place at the end, so that an error or a full disk leaves what was
     there before. ``manifest.json`` holds their checksums; a kill while they are put in place leaves a folder that `load_result` refuses.
 
+    A table of flows that does not fit in memory is written step by step; the NetCDF file, and what is made of it, has the `LARGEST_KEPT`
+    largest flows then, and its attribute ``flows_in_all`` says how many there are.
+
     Parameters
     ----------
     level
@@ -76,6 +89,7 @@ def write_results(
         Put an apostrophe before texts in CSV that a spreadsheet would run as a formula (``=``, ``+``, ``-``, ``@`` in front).
     draws, draw_flows
         How many joint draws the NetCDF holds (100, or as many as memory allows, unless given), and whether flows are among them.
+        A number that is given and does not fit in memory is written to ``draws.nc``, in parts (see `Posterior.save_draws`).
     force
         Overwrite files that an earlier run did not write, or that were changed since; they are refused otherwise.
 
@@ -87,7 +101,14 @@ def write_results(
     if format not in FORMATS:
         message = f"format must be one of {', '.join(FORMATS)}, got {format!r}"
         raise ValueError(message)
-    made = Result.of(posterior, level=level)
+    later: dict[str, Callable[[Path], None]] = {}
+    too_many = FLOW_BYTES * possible_flows(posterior.problem.model) > memory.limit()
+    if too_many and posterior.problem.groups is None:
+        later[f"flows.{format}"] = partial(write_flows, posterior, level=level, safe_csv=safe_csv)
+    if draws and posterior.beliefs.has_draws and draw_bytes(posterior, draws) > memory.limit():
+        later[DRAWS_FILE] = partial(save_draws, posterior, draws=draws)
+    most = LARGEST_KEPT if f"flows.{format}" in later else None
+    made = Result.of(posterior, level=level, most_flows=most)
     result = replace(
         made,
         attributes={**made.attributes, **(attributes or {})},
@@ -95,11 +116,12 @@ def write_results(
         ascent=ascent,
         shapes=shapes,
     )
-    groups = draw_groups(posterior, draws=draws, flows=draw_flows)
+    groups = draw_groups(posterior, draws=0 if DRAWS_FILE in later else draws, flows=draw_flows)
     return put_results(
         result,
         folder,
         draws=groups,
+        later=later,
         format=format,
         omx=omx,
         min_flow=min_flow,
@@ -113,18 +135,24 @@ def put_results(
     folder: str | os.PathLike[str],
     *,
     draws: Mapping[str, Any],
+    later: Mapping[str, Callable[[Path], None]] | None = None,
     format: str = "csv",
     omx: bool = False,
     min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
     force: bool = False,
 ) -> tuple[Result, list[Path]]:
-    """As `write_results`, of a result that may come from another process, and its draws as `draw_groups` makes them."""
+    """As `write_results`, of a result that may come from another process, and its draws as `draw_groups` makes them.
+
+    ``later`` are files with functions of their path that write them, in the place of a table or in addition.
+    """
     place = Path(folder)
     result = replace(result, path=place / POSTERIOR_FILE)
     tree = tree_of(result, draws=draws)
     with filling(place, force=force) as stage:
         write_tree(tree, stage / POSTERIOR_FILE)
+        for name, write in (later or {}).items():
+            write(stage / name)
         _write_tables(result, stage, format=format, omx=omx, safe_csv=safe_csv, min_flow=min_flow)
         written = {path.name for path in stage.iterdir()}
     names = [
@@ -132,7 +160,7 @@ def put_results(
         for n in result_names(format=format, omx=True, places=True, fitted=True, is_open=True, grouped=True)
         if n in written
     ]
-    return result, [place / name for name in (*names, MANIFEST)]
+    return result, [place / name for name in (*names, *sorted(written - set(names)), MANIFEST)]
 
 
 def _write_tables(
@@ -143,8 +171,9 @@ def _write_tables(
     whole = {name: table.assign(level=result.level) for name, table in tables.items()}
     rest = {name: getattr(result, name) for name in ("weights", "ascent", "arrivals", "departures")}
     for name, table in {**whole, **rest, **group_tables(result)}.items():
-        if table is not None:
-            put_table(table, folder / f"{name}.{format}", safe=safe_csv)
+        path = folder / f"{name}.{format}"
+        if table is not None and not path.exists():  # it may have been written step by step
+            put_table(table, path, safe=safe_csv)
     _write_json(summary(result), folder / "summary.json")
     if result.coordinates is not None and result.is_chain:
         write_lines(flow_lines(result, smallest=min_flow), folder / "flows.geojson")
@@ -187,7 +216,7 @@ def summary(result: Result) -> dict[str, Any]:
         "times" if result.is_chain else "variables": len(result.times),
         "cells" if result.is_chain else "states": len(result.cells),
         "observed": int(result.nodes["observed"].notna().sum()),
-        "flows": len(flows),
+        "flows": result.attributes.get("flows_in_all", len(flows)),
         "reliable_nodes": _share(result.nodes),
         "reliable_flows": _share(flows),
         "largest_flows": json.loads(
@@ -204,6 +233,47 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str], *, safe_csv: 
         put_table(frame, temporary, Path(path).suffix, safe=safe_csv)
 
 
+def write_flows(
+    posterior: Posterior, path: str | os.PathLike[str], *, level: float = 0.9, safe_csv: bool = False
+) -> None:
+    """The table of flows as CSV or Parquet (by the path's ending), step by step: the whole is never in memory.
+
+    Parquet has row groups of at most `ROW_GROUP` rows. The columns are those of `write_results`.
+    """
+    frames = (frame.assign(level=level) for frame in flow_frames(posterior, level=level))
+    with replacing(path) as temporary:
+        if Path(path).suffix.lower() in {".parquet", ".pq"}:
+            _put_row_groups(frames, temporary)
+            return
+        with temporary.open("wb") as file:
+            for k, frame in enumerate(frames):
+                file.write(_csv(_safe(frame) if safe_csv else frame, header=k == 0))
+
+
+def _put_row_groups(frames: Iterable[pd.DataFrame], path: Path) -> None:
+    """Tables with the same columns, one below the other, as Parquet."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(_NO_PARQUET) from None
+    with ExitStack() as stack:
+        writer: Any = None
+        for frame in frames:
+            table = pa.Table.from_pandas(frame, schema=None if writer is None else writer.schema, preserve_index=False)
+            if writer is None:
+                writer = stack.enter_context(parquet.ParquetWriter(path, table.schema))
+            writer.write_table(table, row_group_size=ROW_GROUP)
+
+
+_NO_PARQUET = "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
+
+
+def _csv(frame: pd.DataFrame, *, header: bool = True) -> bytes:
+    text = frame.to_csv(index=False, float_format=_DIGITS, lineterminator="\n", header=header)
+    return text.encode("utf-8", errors="surrogateescape")
+
+
 def put_table(frame: pd.DataFrame, path: Path, suffix: str | None = None, *, safe: bool = False) -> None:
     """Write a table to `path` in the format of a `suffix`, its own unless given."""
     ending = (path.suffix if suffix is None else suffix).lower()
@@ -211,11 +281,9 @@ def put_table(frame: pd.DataFrame, path: Path, suffix: str | None = None, *, saf
         try:
             frame.to_parquet(path, index=False, row_group_size=ROW_GROUP)
         except ImportError:
-            message = "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
-            raise ValueError(message) from None
+            raise ValueError(_NO_PARQUET) from None
         return
-    text = (_safe(frame) if safe else frame).to_csv(index=False, float_format=_DIGITS, lineterminator="\n")
-    content = text.encode("utf-8", errors="surrogateescape")
+    content = _csv(_safe(frame) if safe else frame)
     if ending == ".gz":
         content = gzip.compress(
             content, mtime=0

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from headcount._cluster import connected
 from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
@@ -352,21 +353,3 @@ def running(problems: Sequence[Problem], *, client: Any, workers: int | None) ->
         widest = max(len(s) for p in problems for s in p.model.states.values())
         with threadpool_limits(limits=1 if widest < _ONE_THREAD_BELOW else None):
             yield run_here
-
-
-@contextmanager
-def connected(client: Any) -> Iterator[Any]:
-    """A Dask client: the given one, or one for an address, closed at the end."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError("running on a cluster needs Dask: pip install 'headcount[cluster]'") from None
-    if not isinstance(client, str):
-        yield client
-        return
-    try:
-        made = Client(client, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"client is {client!r}, and no scheduler answers there: {error}") from None
-    with made:
-        yield made

@@ -267,9 +267,9 @@ class GaussianBeliefs(Beliefs):
         """Of a structure that draws; None of the others."""
         return self.field.mc_error(scope)
 
-    def more_draws(self, draws: int) -> GaussianBeliefs:
+    def more_draws(self, draws: int, client: Any = None) -> GaussianBeliefs:
         """The same beliefs after so many final draws more; those there are stay."""
-        before, found = self.field.log_z, self.field.more_draws(draws)
+        before, found = self.field.log_z, self.field.more_draws(draws, client)
         after = found.log_z
         evidence, diagnostics = self.log_evidence, dict(self.diagnostics)
         if evidence is not None and before is not None and after is not None and not np.isnan(after[0]):
@@ -288,6 +288,23 @@ class GaussianBeliefs(Beliefs):
             return whole_draws(self, size, rng=rng)
         draws = self.field.sample(size, rng=rng)
         return {c: d + self.population * self.model.marginal(c) for c, d in draws.items()}
+
+    @property
+    def draws_nodes(self) -> bool:
+        """Whether `sample_nodes` answers: where tables of all pairs may not fit in memory."""
+        return self.field.log_z is not None
+
+    def sample_nodes(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
+        """Joint draws of all nodes' counts, real numbers, without tables of pairs."""
+        drawn = self.field.sample_nodes(size, rng=rng)
+        tree = self.model.rooted()
+        assert drawn is not None
+        assert tree is not None
+        parts = np.split(drawn, np.cumsum(tree.sizes)[:-1], axis=1)
+        return {
+            (v,): d + self.population * self.model.marginal((v,))
+            for v, d in zip(tree.variables, parts, strict=True)
+        }
 
     @cached_property
     def promises(self) -> Promises:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount import memory
 from headcount._atomic import replacing
-from headcount._netcdf import write_tree
+from headcount._netcdf import away_from_the_cluster, write_tree
+from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, margin
 from headcount.posterior._frames import (
     COORDINATES,
@@ -27,6 +29,7 @@ from headcount.posterior._frames import (
     is_plain_chain,
     label_array,
     places_under,
+    possible_flows,
 )
 from headcount.posterior._predictive import (
     drawn_entries,
@@ -55,6 +58,8 @@ DRAWS = 100
 """Joint draws kept in a file, where they are cheap."""
 FEWEST_DRAWS = 10
 """Where memory allows no more than this, none are kept: a handful says nothing about a spread."""
+MOST_AT_ONCE = 64
+"""Draws per part of a file that is written in parts, where memory allows more."""
 DRAWN_ENTRIES = 4_000_000
 """Most table entries drawn for a file, of which the node counts are kept: a limit of 32 MB of memory."""
 
@@ -321,6 +326,72 @@ def draw_groups(
         "posterior": xr.Dataset(_draw_arrays(model, values), attrs=note),
         **_data_groups(posterior, tables),
     }
+
+
+def draw_bytes(posterior: Posterior, draws: int) -> int:
+    """Memory that so many joint draws of all tables take at once: prior, posterior and what is between."""
+    model = posterior.problem.model
+    entries = sum(math.prod(model.size(tuple(clique))) for clique in model.junction_tree.cliques)
+    return 3 * 8 * draws * entries
+
+
+def save_draws(
+    posterior: Posterior, path: str | os.PathLike[str], draws: int, *, seed: int = 0, chunk: int | None = None
+) -> None:
+    """Joint draws of all node counts as NetCDF (ArviZ's group ``posterior``), appended along ``draw`` part by part.
+
+    Parameters
+    ----------
+    draws
+        How many.
+    seed
+        Part k is drawn with the seed (seed, k).
+    chunk
+        Draws per part; None: as many as a quarter of the memory limit holds, 64 at most (more are no faster).
+    """
+    import h5netcdf
+    import xarray as xr
+
+    for name, value in (("draws", draws), ("chunk", 1 if chunk is None else chunk)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
+    model, beliefs = posterior.problem.model, posterior.beliefs
+    if not beliefs.has_draws:
+        raise ValueError(f"{posterior.engine} gives no draws: use TiltedEP, or PathGibbs with keep")
+    size = chunk or max(min(MOST_AT_ONCE, memory.limit() // (4 * _bytes_per_draw(posterior))), 1)
+    starts = range(0, draws, size)
+    with replacing(path) as temporary, away_from_the_cluster():
+        for k, start in enumerate(starts):
+            values = _drawn_nodes(posterior, min(size, draws - start), np.random.default_rng([seed, k]))
+            arrays = _draw_arrays(model, values)
+            if k == 0:
+                made = xr.Dataset(arrays, attrs={"draws": draws, "draws_seed": seed, "draws_per_part": size})
+                made.to_netcdf(temporary, group="posterior", engine="h5netcdf", unlimited_dims=["draw"])
+                continue
+            with h5netcdf.File(temporary, "a") as file:
+                group = file["posterior"]
+                group.resize_dimension("draw", start + len(next(iter(values.values()))))
+                group["draw"][start:] = np.arange(start, group.dimensions["draw"].size)
+                for name, array in arrays.items():
+                    group[name][:, start:] = array.values
+
+
+def _bytes_per_draw(posterior: Posterior) -> int:
+    """Memory of one draw: by moves where nodes are drawn alone, of all tables elsewhere."""
+    model, beliefs = posterior.problem.model, posterior.beliefs
+    if isinstance(beliefs, GaussianBeliefs) and beliefs.draws_nodes:
+        entries = sum(math.prod(model.size((v,))) for v in model.variables)
+        return 8 * (12 * entries + 3 * possible_flows(model) // max(len(model.variables) - 1, 1))
+    return draw_bytes(posterior, 1)
+
+
+def _drawn_nodes(posterior: Posterior, size: int, rng: np.random.Generator) -> dict[Scope, Array]:
+    """Joint draws of all nodes: whole numbers from whole tables, real ones where only nodes are drawn."""
+    beliefs, variables = posterior.beliefs, posterior.problem.model.variables
+    if isinstance(beliefs, GaussianBeliefs) and beliefs.draws_nodes:
+        return beliefs.sample_nodes(size, rng=rng)
+    tables = beliefs.sample(size, rng=rng, integer=posterior.promises.non_negative)
+    return {(v,): margin(tables, (v,)) for v in variables}
 
 
 def _data_groups(posterior: Posterior, tables: dict[Scope, Array] | None) -> dict[str, xr.Dataset]:

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from headcount.individual import MarkovChain
 from headcount.places import COORDINATES
@@ -45,13 +45,18 @@ def to_frame(
 
     ``stored`` gives labels as a file can hold them (see :func:`label_array`).
     """
-    import pandas as pd
-
     if what not in {"nodes", "flows"}:
         message = f"what must be 'nodes' or 'flows', got {what!r}"
         raise ValueError(message)
+    scopes = list(_scopes(posterior.problem.model, what))
+    return _frame(posterior, what, scopes, level, stored=stored)
+
+
+def _frame(posterior: Posterior, what: str, scopes: list[Scope], level: float, *, stored: bool) -> pd.DataFrame:
+    """`to_frame` of some of the tables."""
+    import pandas as pd
+
     model = posterior.problem.model
-    scopes = list(_scopes(model, what))
     blocks = [_block(posterior, scope, level) for scope in scopes]
     columns = _labels(model, what, scopes, [block.index for block in blocks], stored=stored)
     if what == "nodes":
@@ -64,6 +69,37 @@ def to_frame(
     frame = pd.DataFrame(columns)
     frame.attrs = {"level": level, "listed": any(block.listed for block in blocks)}
     return frame
+
+
+def flow_frames(posterior: Posterior, *, level: float = 0.9) -> Iterator[pd.DataFrame]:
+    """The table of flows as files hold it, step by step: the whole may not fit in memory."""
+    for scope in _scopes(posterior.problem.model, "flows"):
+        yield _frame(posterior, "flows", [scope], level, stored=True)
+
+
+def largest_flows(posterior: Posterior, most: int, *, level: float = 0.9) -> pd.DataFrame:
+    """The rows of the table of flows with the largest means, in its order."""
+    import pandas as pd
+
+    kept: list[pd.DataFrame] = []
+    rows = 0
+    for frame in flow_frames(posterior, level=level):
+        attrs = frame.attrs
+        frame.index += rows
+        rows += len(frame)
+        kept = [pd.concat([*kept, frame]).nlargest(most, "mean")]
+    made = kept[0].sort_index().reset_index(drop=True)
+    made.attrs = attrs
+    return made
+
+
+def possible_flows(model: Model) -> int:
+    """Rows that the table of flows has at most."""
+    tree = model.rooted()
+    steps = [] if tree is None or not isinstance(model, MarkovChain) else tree.transitions[1:]
+    if any(issparse(step) for step in steps):
+        return sum(int(step.nnz if issparse(step) else step.size) for step in steps)
+    return sum(math.prod(model.size(scope)) for scope in _scopes(model, "flows"))
 
 
 @dataclass(frozen=True)

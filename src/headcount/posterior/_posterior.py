@@ -269,10 +269,12 @@ class Posterior:
             sizes, known=False, point=not self.beliefs.has_spread, note=self.diagnostics.get("size_note", "")
         )
 
-    def more_draws(self, draws: int) -> Posterior:
+    def more_draws(self, draws: int, *, client: Any = None) -> Posterior:
         """The same posterior with so many draws more behind its sds and evidence, without inferring again.
 
         For runs without matrices, whose sds carry Monte-Carlo error: d times the draws divide it by √d. Everything else stays.
+        With ``client`` (a Dask client, or a scheduler's address) they are made on its workers, block by block; only sums
+        travel back, and the answer is the same as here.
 
         Examples
         --------
@@ -295,9 +297,8 @@ class Posterior:
                 f"the sds of this run by {self.engine} carry no error of draws: only a run without matrices "
                 '(TiltedEP(structure="matrix-free")) can be given more'
             )
-        return Posterior(
-            self.problem, self._engine, replace(self.outcome, beliefs=beliefs.more_draws(int(draws)))
-        )
+        more = beliefs.more_draws(int(draws), client)
+        return Posterior(self.problem, self._engine, replace(self.outcome, beliefs=more))
 
     def arrivals(self, *, level: float = 0.9) -> pd.DataFrame:
         """Individuals of an `OpenChain` that came, by the time and cell where they were first.
@@ -598,6 +599,17 @@ class Posterior:
         from headcount.posterior._dataset import to_xarray
 
         return to_xarray(self, level=level, draws=draws, draw_flows=draw_flows)
+
+    def save_draws(self, path: Any, draws: int, *, seed: int = 0, chunk: int | None = None) -> None:
+        """Joint draws of all node counts as NetCDF, appended part by part: for draws that do not fit in memory.
+
+        ``arviz.from_netcdf`` opens it: ``count`` of the group ``posterior`` has the dims ``chain, draw, time, cell``. ``chunk`` draws are in
+        memory at once (None: as many as the memory limit allows); part k has the seed (seed, k). Maps without matrices draw real
+        numbers, without tables of all pairs of cells; other engines whole numbers, as `sample` does.
+        """
+        from headcount.posterior._dataset import save_draws
+
+        save_draws(self, path, draws, seed=seed, chunk=chunk)
 
     def save(
         self, path: Any, *, level: float = 0.9, draws: int | None = None, draw_flows: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headcount.posterior._frames import label_array, place_frame, to_frame
+from headcount.posterior._frames import label_array, largest_flows, place_frame, possible_flows, to_frame
 from headcount.posterior._parts import stored_open_frame
 from headcount.posterior._provenance import provenance
 
@@ -127,10 +127,15 @@ class Result:
         return self.nodes[self.nodes.columns[1]].unique().tolist()
 
     @classmethod
-    def of(cls, posterior: Posterior, *, level: float = 0.9) -> Result:
-        """The result of a posterior in memory, as ``load_result`` would read it back."""
+    def of(cls, posterior: Posterior, *, level: float = 0.9, most_flows: int | None = None) -> Result:
+        """The result of a posterior in memory, as ``load_result`` would read it back; with ``most_flows``, of the largest flows only."""
         import pandas as pd
 
+        if most_flows is None:
+            flows, cut = to_frame(posterior, "flows", level=level, stored=True), {}
+        else:
+            flows = largest_flows(posterior, most_flows, level=level)
+            cut = {"flows_in_all": possible_flows(posterior.problem.model)}
         places = place_frame(posterior)
         degrees = places is not None and places.attrs["names"] == ("lon", "lat")
         found = posterior.population
@@ -138,9 +143,9 @@ class Result:
         groups = zip(label_array(names).tolist(), names, strict=True)
         return cls(
             to_frame(posterior, "nodes", level=level, stored=True),
-            to_frame(posterior, "flows", level=level, stored=True),
+            flows,
             posterior.trace if posterior.outcome.trace else pd.DataFrame(columns=["iteration"]),
-            provenance(posterior, level=level) | {"geographic": degrees},
+            provenance(posterior, level=level) | {"geographic": degrees} | cut,
             places,
             check=checked_counts(posterior),
             arrivals=stored_open_frame(posterior, "arrivals", level=level),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -114,9 +114,9 @@ class Field(ABC):
         del scope
         return None
 
-    def more_draws(self, draws: int) -> Field:
+    def more_draws(self, draws: int, client: Any = None) -> Field:
         """The same posterior with so many draws more behind its variances; itself where these carry no Monte-Carlo error."""
-        del draws
+        del draws, client
         return self
 
     def moves(self, scope: Scope) -> MovesOf | None:
@@ -135,6 +135,11 @@ class Field(ABC):
     @abstractmethod
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Posterior covariance between two tables, flattened."""
+
+    def sample_nodes(self, size: int, *, rng: np.random.Generator) -> Array | None:
+        """Joint draws of the deviations of all nodes, ``(size, entries)``, nodes end to end; None where only whole tables are drawn."""
+        del size, rng
+        return None
 
     @abstractmethod
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:

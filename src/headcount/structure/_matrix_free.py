@@ -18,15 +18,16 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from headcount import memory
+from headcount._cluster import connected
 from headcount._device import host, issparse, on_host
 from headcount._linalg import threads_for
 from headcount.checks import instance
@@ -286,6 +287,11 @@ class MatrixFreeStructure(Structure):
             recall.sensors = sensors
         self.sensors = sensors
         self.prior = PriorOperator(law, self.population, sensors.edges)
+
+    def __reduce__(self) -> Any:
+        """By its arguments: the operators are made again where it arrives, and what earlier solves left stays behind."""
+        arguments = (self.prior.law, self.population, self.sites, self.known)
+        return partial(MatrixFreeStructure, *arguments, sampling=self.sampling), ()
 
     @cached_property
     def prior_variance(self) -> Array:
@@ -553,10 +559,45 @@ class Tally:
         self.flows = {v: FlowSums(structure, v) for v in range(1, len(prior.sizes))}
         self.logs: list[Array] = []
 
-    def add(self, draws: int) -> None:
-        """So many draws more."""
-        for block in self.structure.blocks(self.tau, self.blocks, draws, self.structure.block):
-            self._add(block)
+    def add(self, draws: int, client: Any = None) -> None:
+        """So many draws more; on a cluster one task per block, of which only the sums travel back, added in the blocks' order."""
+        if client is None:
+            for block in self.structure.blocks(self.tau, self.blocks, draws, self.structure.block):
+                self._add(block)
+            return
+        width, first = self.structure.block, self.blocks
+        sizes = [min(width, draws - start) for start in range(0, draws, width)]
+        with connected(client) as cluster:
+            start = cluster.scatter(self._without_draws(), broadcast=True, hash=False)
+            parts = [
+                cluster.submit(_sums_of_block, start, first + k, n, pure=False) for k, n in enumerate(sizes)
+            ]
+            for part in parts:
+                self._absorb(part.result())
+
+    def copy(self) -> Tally:
+        """The same sums, to which more can be added without changing these."""
+        return deepcopy(self, {id(self.structure): self.structure})
+
+    def _without_draws(self) -> Tally:
+        """No draws yet, and flows' variances found in the way that is decided here."""
+        made = Tally(self.structure, self.tau)
+        for v, flows in self.flows.items():
+            made.flows[v].by_pulls = flows.by_pulls
+        return made
+
+    def _absorb(self, other: Tally) -> None:
+        """The sums of a tally of other draws."""
+        self.squares.absorb(other.squares)
+        self.of_rows.absorb(other.of_rows)
+        self.logs += other.logs
+        for v, flows in self.flows.items():
+            theirs = other.flows[v]
+            flows.sums = (
+                [a + b for a, b in zip(flows.sums, theirs.sums, strict=True)] if flows.sums else theirs.sums
+            )
+            flows.draws += theirs.draws
+        self.draws, self.blocks = self.draws + other.draws, self.blocks + other.blocks
 
     def _add(self, block: Block) -> None:
         structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
@@ -591,6 +632,20 @@ class Tally:
         log_z = structure.log_z(self.tau, nu, seen_mean, rows_variance, logs)
         variance = _corrected(variance, host(self.own @ np.minimum(self.tau, 0.0)))
         return Survey(structure._settled(variance, host(structure.prior_variance)), error, log_z)
+
+
+def _sums_of_block(start: Tally, number: int, size: int) -> Tally:
+    """One block of draws, on a worker; what travels back has no structure."""
+    made = start.copy()
+    made.blocks = number
+    with threads_for(max(made.structure.tree.sizes)):
+        made.add(size)
+    made.blocks -= number
+    nothing: Any = None
+    made.structure = made.own = made.tau = nothing
+    for flows in made.flows.values():
+        flows.structure = nothing
+    return made
 
 
 class MatrixFreeField(Field):
@@ -633,14 +688,19 @@ class MatrixFreeField(Field):
         assert self._tally is not None
         return self._tally.draws
 
-    def more_draws(self, draws: int) -> MatrixFreeField:
+    def more_draws(self, draws: int, client: Any = None) -> MatrixFreeField:
         """See :class:`Field`; the draws there are stay, and this field stays as it is."""
+        if client is not None and self.structure.tree.device is not None:
+            raise ModelError(
+                "this run is on a graphics card, whose arrays do not travel to a cluster: leave out client, or "
+                'infer with device="cpu"'
+            )
         assert self.survey is not None
         assert self._tally is not None
         made = MatrixFreeField(self.structure, self.tau, self.nu, self.value)
-        made._tally = deepcopy(self._tally, {id(self.structure): self.structure})
+        made._tally = self._tally.copy()
         with threads_for(max(self.structure.tree.sizes)):
-            made._tally.add(draws)
+            made._tally.add(draws, client)
         return made
 
     @property
@@ -709,7 +769,7 @@ class MatrixFreeField(Field):
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
         """See :class:`Field`; normal draws, all tables dense."""
-        structure, tree, prior = self.structure, self.structure.tree, self.structure.prior
+        tree, prior = self.structure.tree, self.structure.prior
         if (self.tau < 0).any():
             raise ModelError(
                 'sites with a negative precision cannot be drawn without matrices: use TiltedEP(structure="tree")'
@@ -718,24 +778,44 @@ class MatrixFreeField(Field):
         memory.require(3 * 8 * size * entries, f"{size} draws of all tables", remedy="ask for fewer draws")
         if not on_host(self.tau):
             return self._at_home().sample(size, rng=rng)
-        free, flows = self._normal_draws(size, rng)
-        system = structure.system(self.tau)
-        over = np.where(system.fixed, 0.0, 1.0 / np.sqrt(system.d))[:, None]
-        right = system.scale[:, None] * (system.rows @ free) + over * rng.standard_normal(
-            (len(self.tau), size)
-        )
-        with threads_for(max(tree.sizes)):
-            solved = conjugate(system, right, Stop(relative=1e-6)).x
-            found = prior.passes(system.rows.T @ (system.scale[:, None] * solved))
+        flows: list[Array] = []
+        free, found = self._pulled_draws(size, rng, flows)
         if len(tree.sizes) == 1:
             return {tree.variables: (free - prior.values(found)).T + self._mean}
         drawn: dict[Scope, Array] = {}
         for v in range(1, len(tree.sizes)):
             u = tree.parents[v]
             edge = (tree.variables[u], tree.variables[v])
-            table = self._pulled(v, found)
-            drawn[edge] = flows[v] - table + self.mean(edge)
+            moved = np.zeros((size, tree.sizes[u] * tree.sizes[v]))
+            moved[:, prior.flat_index(v)] = flows[v].T
+            drawn[edge] = moved.reshape(size, tree.sizes[u], -1) - self._pulled(v, found) + self.mean(edge)
         return drawn
+
+    def sample_nodes(self, size: int, *, rng: np.random.Generator) -> Array:
+        """See :class:`Field`; O(possible moves) numbers per draw. Negative precisions as in variances: each widens its own count alone."""
+        if not on_host(self.tau):
+            return self._at_home().sample_nodes(size, rng=rng)
+        prior, survey = self.structure.prior, self.survey
+        assert self._tally is not None
+        wider = np.sqrt(1.0 - (self._tally.own @ np.minimum(self.tau, 0.0)) * survey.variance)
+        free, found = self._pulled_draws(size, rng)
+        drawn = self._mean[:, None] + wider[:, None] * (free - prior.values(found))
+        return np.asarray(drawn[: prior.entries].T)
+
+    def _pulled_draws(
+        self, size: int, rng: np.random.Generator, flows: list[Array] | None = None
+    ) -> tuple[Array, Passes]:
+        """Normal draws of the prior, (size of K, size), and the passes whose values lead from them to the posterior's deviations."""
+        free = self._normal_draws(size, rng, flows)
+        system = self.structure.system(self.tau)
+        over = np.sqrt(np.where(system.fixed, 0.0, 1.0 / system.d))[:, None]
+        noise = over * rng.standard_normal((len(self.tau), size))
+        with threads_for(max(self.structure.tree.sizes)):
+            solved = conjugate(
+                system, system.scale[:, None] * (system.rows @ free) + noise, Stop(relative=1e-6)
+            )
+            weights = system.scale[:, None] * solved.x
+            return free, self.structure.prior.passes(system.rows.T @ weights)
 
     def _at_home(self) -> MatrixFreeField:
         """The same posterior in NumPy's arrays."""
@@ -756,26 +836,28 @@ class MatrixFreeField(Field):
         expected.reshape(-1)[prior.flat_index(v)] = prior.table(v).reshape(-1)
         return np.asarray(expected * pull)
 
-    def _normal_draws(self, size: int, rng: np.random.Generator) -> tuple[Array, list[Array]]:
-        """Prior draws of the long vector (size of K, size), and of all tables (size, L_u, L_v)."""
+    def _normal_draws(
+        self, size: int, rng: np.random.Generator, flows: list[Array] | None = None
+    ) -> Array:
+        """Prior draws of the long vector, (size of K, size); those of every step's possible moves, (moves, size), are put into ``flows``."""
         prior = self.structure.prior
         nodes: list[Array] = []
-        flows: list[Array] = []
-        moves: list[Array] = []
+        seen: list[Array] = []
         for v, u in enumerate(prior.law.tree.parents):
-            step = prior.step(v)
-            chances = np.zeros((len(step.expected), prior.sizes[v]))
-            if v == 0:
-                chances[0] = prior.mu[prior.slice(0)]
-            else:
-                chances.reshape(-1)[prior.flat_index(v)] = prior.chances(v).reshape(-1)
-            above = np.zeros((size, 1)) if v == 0 else nodes[u]
-            w = rng.standard_normal((size, *chances.shape)) * np.sqrt(step.expected[:, None] * chances)
-            flows.append(w + chances * (above - w.sum(axis=2))[:, :, None])
-            nodes.append(flows[-1].sum(axis=1))
+            flat = np.arange(prior.sizes[0]) if v == 0 else prior.flat_index(v)
+            origin, dest = np.divmod(flat, prior.sizes[v])
+            chances = prior.mu[prior.slice(0)] if v == 0 else prior.chances(v).reshape(-1)
+            expected = prior.step(v).expected
+            above = np.zeros((1, size)) if v == 0 else nodes[u]
+            moved = rng.standard_normal((len(flat), size))
+            moved *= np.sqrt(expected[origin] * chances)[:, None]
+            moved += chances[:, None] * (above - _added(origin, moved, len(expected)))[origin]
+            nodes.append(_added(dest, moved, prior.sizes[v]))
             part = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
-            moves.append(flows[-1][:, prior.seen.origin[part], prior.seen.dest[part]])
-        return np.concatenate([x.T for x in (*nodes, *moves)]), flows
+            seen.append(moved[prior.seen.place[part]])
+            if flows is not None:
+                flows.append(moved)
+        return np.concatenate([*nodes, *seen])
 
     def _flow_mean(self, v: int) -> Array:
         """Mean deviation of the possible moves into v."""
@@ -821,3 +903,10 @@ def _corrected(variance: Array, tau: Array) -> Array:
 
 def _joined(values: Sequence[Array]) -> Array:
     return np.concatenate([np.zeros(0), *(np.asarray(v, dtype=float) for v in values)])
+
+
+def _added(where: np.ndarray, values: Array, size: int) -> Array:
+    """Rows of values, added up by the places they belong to: (size, columns)."""
+    count = len(where)
+    made = sparse.csr_array((np.ones(count), (where, np.arange(count))), shape=(size, count)) @ values
+    return np.asarray(made)

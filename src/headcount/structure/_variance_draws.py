@@ -133,6 +133,11 @@ class Squares:
         for row, part in enumerate((moved, free - k * noise, t * moved + noise, t * free + noise)):
             self.sums[row] += (part * part).sum(axis=1)
 
+    def absorb(self, other: Squares) -> None:
+        """The sums of other draws of the same counts."""
+        self.sums += other.sums
+        self.draws += other.draws
+
     def typical_error(self) -> float:
         """Relative error of a typical sd: from the median of V/V_loc, which few draws know although they know no single one."""
         drawn, local, _, _ = host(self.sums)
