@@ -202,7 +202,7 @@ def walk():
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 def test_what_does_not_fit_in_memory_is_written_in_parts(walk, tmp_path, monkeypatch, format):
-    """With little memory, flows are written step by step and draws part by part, as many as were asked for; the NetCDF has the largest flows."""
+    """With little memory, flows are written step by step and draws part by part, all of them; the NetCDF has the largest flows."""
     from headcount.posterior import _result
 
     whole = walk.to_frame("flows")
@@ -214,7 +214,7 @@ def test_what_does_not_fit_in_memory_is_written_in_parts(walk, tmp_path, monkeyp
     with memory.limited("100KB"):
         with pytest.raises(memory.TooLargeError):
             walk.sample(40, rng=0)
-        result, files = write_results(walk, tmp_path / "r", format=format, draws=40)
+        _, files = write_results(walk, tmp_path / "r", format=format, draws=40)
     assert taken == ["nodes"], "the table of flows was made whole"
     read = pd.read_csv if format == "csv" else pd.read_parquet
     written = read(tmp_path / "r" / f"flows.{format}")

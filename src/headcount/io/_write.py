@@ -260,7 +260,9 @@ def _put_row_groups(frames: Iterable[pd.DataFrame], path: Path) -> None:
     with ExitStack() as stack:
         writer: Any = None
         for frame in frames:
-            table = pa.Table.from_pandas(frame, schema=None if writer is None else writer.schema, preserve_index=False)
+            table = pa.Table.from_pandas(
+                frame, schema=None if writer is None else writer.schema, preserve_index=False
+            )
             if writer is None:
                 writer = stack.enter_context(parquet.ParquetWriter(path, table.schema))
             writer.write_table(table, row_group_size=ROW_GROUP)

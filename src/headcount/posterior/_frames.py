@@ -52,7 +52,9 @@ def to_frame(
     return _frame(posterior, what, scopes, level, stored=stored)
 
 
-def _frame(posterior: Posterior, what: str, scopes: list[Scope], level: float, *, stored: bool) -> pd.DataFrame:
+def _frame(
+    posterior: Posterior, what: str, scopes: list[Scope], level: float, *, stored: bool
+) -> pd.DataFrame:
     """`to_frame` of some of the tables."""
     import pandas as pd
 

@@ -603,8 +603,8 @@ class Posterior:
     def save_draws(self, path: Any, draws: int, *, seed: int = 0, chunk: int | None = None) -> None:
         """Joint draws of all node counts as NetCDF, appended part by part: for draws that do not fit in memory.
 
-        ``arviz.from_netcdf`` opens it: ``count`` of the group ``posterior`` has the dims ``chain, draw, time, cell``. ``chunk`` draws are in
-        memory at once (None: as many as the memory limit allows); part k has the seed (seed, k). Maps without matrices draw real
+        ``arviz.from_netcdf`` opens it: ``count`` of the group ``posterior`` has the dims ``chain, draw, time, cell``. ``chunk`` draws are
+        in memory at once (None: as many as the memory limit allows); part k has the seed (seed, k). Maps without matrices draw real
         numbers, without tables of all pairs of cells; other engines whole numbers, as `sample` does.
         """
         from headcount.posterior._dataset import save_draws

@@ -136,6 +136,11 @@ class Field(ABC):
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Posterior covariance between two tables, flattened."""
 
+    def site_covariance(self, rows: np.ndarray) -> Array | None:
+        """Posterior covariance of some entries of the sites (their positions, all sites end to end); None where `covariance` serves."""
+        del rows
+        return None
+
     def sample_nodes(self, size: int, *, rng: np.random.Generator) -> Array | None:
         """Joint draws of the deviations of all nodes, ``(size, entries)``, nodes end to end; None where only whole tables are drawn."""
         del size, rng

@@ -747,7 +747,7 @@ class MatrixFreeField(Field):
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """See :class:`Field`; exact, one solve per entry of ``b``. Single nodes only."""
-        structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
+        structure, prior = self.structure, self.structure.prior
         places = [structure.tree.place(scope) for scope in (a, b)]
         if any(place.edge for place in places):
             raise ModelError(
@@ -755,16 +755,25 @@ class MatrixFreeField(Field):
                 'ask for nodes, or use TiltedEP(structure="tree")'
             )
         rows, columns = (prior.slice(place.node) for place in places)
-        found = np.empty((rows.stop - rows.start, columns.stop - columns.start))
+        every = sparse.eye_array(prior.size, format="csr")
+        return self._covariance(every[rows], every[columns])
+
+    def site_covariance(self, rows: np.ndarray) -> Array:
+        """See :class:`Field`; exact, one solve per row."""
+        seen = sparse.csr_array(host(self.structure.sensors.rows))[rows]
+        return self._covariance(seen, seen)
+
+    def _covariance(self, left: sparse.csr_array, right: sparse.csr_array) -> Array:
+        """Between weighted sums of the long vector's entries, given as rows."""
+        structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
+        found = np.empty((left.shape[0], right.shape[0]))
         with threads_for(max(structure.tree.sizes)):
-            for start in range(columns.start, columns.stop, structure.block):
-                stop = min(start + structure.block, columns.stop)
-                unit = prior.xp.zeros((prior.size, stop - start))
-                unit[start:stop] = prior.xp.eye(stop - start)
+            for start in range(0, right.shape[0], structure.block):
+                part = slice(start, min(start + structure.block, right.shape[0]))
+                unit = prior.xp.asarray(right[part].toarray().T)
                 image = seen @ prior.times(unit)
-                unit += seen.T @ structure.weights(self.tau, -self.tau[:, None] * image, -image)
-                part = prior.times(unit)
-                found[:, start - columns.start : stop - columns.start] = host(part[rows])
+                unit = unit + seen.T @ structure.weights(self.tau, -self.tau[:, None] * image, -image)
+                found[:, part] = left @ host(prior.times(unit))
         return found
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
@@ -836,10 +845,8 @@ class MatrixFreeField(Field):
         expected.reshape(-1)[prior.flat_index(v)] = prior.table(v).reshape(-1)
         return np.asarray(expected * pull)
 
-    def _normal_draws(
-        self, size: int, rng: np.random.Generator, flows: list[Array] | None = None
-    ) -> Array:
-        """Prior draws of the long vector, (size of K, size); those of every step's possible moves, (moves, size), are put into ``flows``."""
+    def _normal_draws(self, size: int, rng: np.random.Generator, flows: list[Array] | None = None) -> Array:
+        """Prior draws of the long vector, (size of K, size); those of each step's possible moves, (moves, size), are put into ``flows``."""
         prior = self.structure.prior
         nodes: list[Array] = []
         seen: list[Array] = []

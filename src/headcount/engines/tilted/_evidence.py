@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -35,10 +35,11 @@ from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, So
 from headcount.structure._field import itself
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from headcount._types import Array
     from headcount.engines.tilted._centre import Centre
+    from headcount.observe._site import Site
     from headcount.structure import Field, Structure
 
 ROUNDING = 1e-6
@@ -89,8 +90,8 @@ class GaussianEngine(Engine):
 
 def field_and_evidence(
     centre: Centre, tau: Array, nu: Array, rest: float, log_z: float | None = None
-) -> tuple[Callable[[], Field], float | None, dict[str, float]]:
-    """The posterior (made when asked for), its log evidence as a probability, and the evidence's Monte-Carlo error for the diagnostics.
+) -> tuple[Callable[[], Field], float | None, dict[str, Any]]:
+    """The posterior (made when asked for), its log evidence as a probability, and for the diagnostics its error, or why there is none.
 
     The evidence is ``rest`` and log Z: that given, the structure's own, or without matrices that of the final draws. Beside exact counts
     that is a density: unit masses take its place, or no number does. Nor is one given where whole numbers would have a probability above
@@ -107,10 +108,21 @@ def field_and_evidence(
     else:
         probable = structure.solve(*sites).log_z if log_z is None else log_z, 0.0
     found = None if probable is None else _probability(centre, rest + probable[0])
+    said: dict[str, Any] = {"log_evidence_note": _NO_EVIDENCE} if found is None else {}
     if drawn is None:
-        return partial(structure.field, *sites), found, {}  # partial, not lambda: a posterior can be pickled
+        return (
+            partial(structure.field, *sites),
+            found,
+            said,
+        )  # partial, not lambda: a posterior can be pickled
     error = math.nan if found is None or probable is None else probable[1]
-    return partial(itself, drawn), found, {"log_evidence_mc_error": error}
+    return partial(itself, drawn), found, said | {"log_evidence_mc_error": error}
+
+
+_NO_EVIDENCE = (
+    "there is no evidence: beside exact counts it is given where they are independent cells, or up to 1 500 cells, flows and sums, "
+    "and where the Gaussian gives them a probability below one"
+)
 
 
 def _probability(centre: Centre, evidence: float) -> float | None:
@@ -132,8 +144,7 @@ MISFIT = 1e-4
 def _log_z_of_masses(centre: Centre, tau: Array, nu: Array) -> tuple[float, float] | None:
     """log Z of the structure with exact counts as unit masses, and its Monte-Carlo error; None where no number can be trusted.
 
-    That is where without the constraints there is no Gaussian, where there are too many exact flows or sums, and beside exact flows
-    without matrices, whose covariances are not known.
+    That is where without the constraints there is no Gaussian, and where there are too many exact flows or sums.
     """
     sites = centre.roles.tilts.problem.sites
     exact = [k for k, site in enumerate(sites) if site.noise.exact]
@@ -141,11 +152,11 @@ def _log_z_of_masses(centre: Centre, tau: Array, nu: Array) -> tuple[float, floa
         return None
     split = centre.roles.tilts.split
     try:
-        if sum(len(sites[k]) for k in exact) > MOST_ROWS or max(sites[k].size for k in exact) > MOST_ROWS:
+        # Without matrices only the covariance of what is seen is made, not that of whole tables.
+        widest = 0 if centre.structure.monte_carlo else max(sites[k].size for k in exact)
+        if max(sum(len(sites[k]) for k in exact), widest) > MOST_ROWS:
             return _all_at_once(centre, exact, tau, nu)
         structure = centre.structure_given(Known({}, centre.readings))
-        if structure.monte_carlo and any(len(sites[k].scope) > 1 for k in exact):
-            return None
         rest, error = _of(structure, split(tau), split(nu))
         one_by_one = _one_by_one(centre, exact, structure.field(split(tau), split(nu)))
     except (NotPositiveDefinite, FloatingPointError):
@@ -163,12 +174,10 @@ def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
     """Σ_k log of the unit mass of each exact count, given those before it."""
     tilts = centre.roles.tilts
     sites = [tilts.problem.sites[k] for k in exact]
-    ends = np.cumsum([0, *(len(site) for site in sites)])
-    covariance = np.zeros((ends[-1], ends[-1]))
-    for i, a in enumerate(sites):
-        for j, b in enumerate(sites[: i + 1]):  # the lower triangle
-            block = a.margin(b.margin(field.covariance(a.scope, b.scope)).T).T
-            covariance[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
+    rows = np.concatenate([np.arange(tilts.offsets[k], tilts.offsets[k + 1]) for k in exact])
+    covariance = field.site_covariance(rows)
+    if covariance is None:
+        covariance = _by_tables(sites, field)
     centred = [centre.expected[tilts.offsets[k] : tilts.offsets[k + 1]] for k in exact]
     seen = [np.asarray(site.noise.counts, dtype=float) for site in sites]
     means = [site.margin(field.mean(site.scope).reshape(-1)) for site in sites]
@@ -181,6 +190,17 @@ def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
         return None
     wide = PRECISION * np.diagonal(lower) ** 2
     return float(-0.5 * (np.log1p(wide) + white**2 * wide / (1 + wide)).sum())
+
+
+def _by_tables(sites: Sequence[Site], field: Field) -> Array:
+    """The lower triangle of the sites' covariance, from that of whole tables."""
+    ends = np.cumsum([0, *(len(site) for site in sites)])
+    covariance = np.zeros((ends[-1], ends[-1]))
+    for i, a in enumerate(sites):
+        for j, b in enumerate(sites[: i + 1]):
+            block = a.margin(b.margin(field.covariance(a.scope, b.scope)).T).T
+            covariance[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
+    return covariance
 
 
 def _all_at_once(centre: Centre, exact: list[int], tau: Array, nu: Array) -> tuple[float, float] | None:
