@@ -40,12 +40,13 @@ AFTER = {
 
 None of them was measured at these sizes; what is known of them:
 
-* **BirdFlow** fits one table of all pairs of active cells per week, so parameters and memory grow with the fourth power of the inverse cell size.
-  The documentation of `preprocess_species` in [BirdFlowR](https://github.com/birdflow-science/BirdFlowR/blob/HEAD/R/preprocess_species.R) reports that
-  557 million parameters worked and 610 million failed on a GPU with 24 GB, 23 million per GB. With all cells active in 52 weeks that is 3 300
-  cells on such a GPU; 10 000 cells would be 5 100 million parameters, 220 GB. What it gives is one fitted Markov chain, without intervals of counts.
-* **dynamax** (Gaussian smoothing) holds one covariance matrix of all cells per time: 800 MB at 10 000 cells, 42 GB in 52 weeks, and a factorisation of L³ for each.
-  Measured above up to 100 cells.
+* **BirdFlow** fits one table of all pairs of active cells per week, so parameters and memory grow with the fourth power of the inverse
+  cell size. The documentation of `preprocess_species` in
+  [BirdFlowR](https://github.com/birdflow-science/BirdFlowR/blob/HEAD/R/preprocess_species.R) reports that 557 million parameters worked
+  and 610 million failed on a GPU with 24 GB, 23 million per GB. With all cells active in 52 weeks that is 3 300 cells on such a GPU; 10
+  000 cells would be 5 100 million parameters, 220 GB. What it gives is one fitted Markov chain, without intervals of counts.
+* **dynamax** (Gaussian smoothing) holds one covariance matrix of all cells per time: 800 MB at 10 000 cells, 42 GB in 52 weeks, and a
+  factorisation of L³ for each. Measured above up to 100 cells.
 * **mbi, pycbp, POT, ott-jax** (exact totals) give points without intervals from dense tables of pairs, 800 MB per step at 10 000 cells.
   Measured above up to 36 cells and 20 times, and 400 cells and two times.
 * **cvxpy** took 241 s for 36 cells and 20 times, **NumPyro** (NUTS) some 500 times our time for 16 cells (both measured above).
