@@ -82,7 +82,7 @@ class EStep:
 
         def kept(table: Any) -> Any:
             nonlocal negative
-            made = table if issparse(table) else dense(table)
+            made: Any = table if issparse(table) else dense(table)
             below = made.minimum(0.0) if issparse(made) else np.minimum(made, 0.0)
             negative -= float(below.sum())
             return made - below
