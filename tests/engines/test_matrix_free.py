@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import cache
 from itertools import pairwise
 
@@ -331,3 +332,13 @@ def test_draws_spread_over_a_cluster_are_the_same():
                 np.testing.assert_allclose(mine, theirs, rtol=1e-10)
     with pytest.raises(ValueError, match="no scheduler answers"):
         few.more_draws(8, client="tcp://127.0.0.1:9")
+
+
+def test_a_structure_that_travels_is_the_same():
+    """A structure that was pickled, as on its way to a worker, has the same variances; the factor of flocks is not applied twice."""
+    problem = world("small map")
+    for moving in (problem, problem.with_dispersion(hc.Flocks(3))):
+        field = hc.infer(moving, TiltedEP(structure="matrix-free", final_draws=32)).beliefs.field
+        made = pickle.loads(pickle.dumps(field.structure))
+        assert made.population == field.structure.population
+        np.testing.assert_array_equal(made.prior_variance, field.structure.prior_variance)

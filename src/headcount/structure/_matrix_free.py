@@ -279,6 +279,7 @@ class MatrixFreeStructure(Structure):
         if why is not None:
             raise ModelError(f"the matrix-free structure cannot serve this problem: {why}; use TreeStructure")
         # Flocks of c: all covariances are c times larger, as are those of c times as many individuals.
+        self.individuals = self.population
         self.population *= self.tree.common_phi or 1.0
         sensors = None if recall is None else recall.sensors
         if sensors is None:
@@ -290,7 +291,7 @@ class MatrixFreeStructure(Structure):
 
     def __reduce__(self) -> Any:
         """By its arguments: the operators are made again where it arrives, and what earlier solves left stays behind."""
-        arguments = (self.prior.law, self.population, self.sites, self.known)
+        arguments = (self.prior.law, self.individuals, self.sites, self.known)
         return partial(MatrixFreeStructure, *arguments, sampling=self.sampling), ()
 
     @cached_property
@@ -830,7 +831,7 @@ class MatrixFreeField(Field):
         """The same posterior in NumPy's arrays."""
         here = self.structure
         made = MatrixFreeStructure(
-            here.prior.law.at_home(), here.population, here.sites, here.known, sampling=here.sampling
+            here.prior.law.at_home(), here.individuals, here.sites, here.known, sampling=here.sampling
         )
         return MatrixFreeField(made, host(self.tau), host(self.nu), host(self.value))
 
