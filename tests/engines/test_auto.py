@@ -7,7 +7,7 @@ import pytest
 
 import headcount as hc
 from headcount import memory
-from headcount.engines import MAP, ClosedForm, Enumerate, PathGibbs, TiltedEP, select
+from headcount.engines import MAP, ClosedForm, Enumerate, PathGibbs, Status, TiltedEP, select
 from headcount.engines._cost import memory_of
 from headcount.memory import TooLargeError
 
@@ -177,3 +177,18 @@ def test_one_individual_is_a_hidden_markov_chain() -> None:
         np.testing.assert_allclose(post.node(k).mean, both / both.sum(), atol=1e-9)
     assert post.status is hc.engines.Status.EXACT
     assert post.log_evidence == pytest.approx(total, abs=1e-6)
+
+
+def test_few_flocks_are_counted_as_few_individuals_are() -> None:
+    """Three flocks of two are listed: the Gaussian is off by .15 nats there."""
+    chain = hc.MarkovChain([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], length=3)
+    seen = hc.Poisson([[4, 3], [3, 3], [1, 4]])
+    few = hc.Problem(chain, 6, seen, dispersion=hc.Flocks(2))
+    found, exact = hc.infer(few), hc.infer(few, "Enumerate")
+    assert found.status is Status.EXACT
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-12)
+    assert "whole flocks" in select(few).reason
+    assert select(hc.Problem(chain, 7, seen, dispersion=hc.Flocks(2))).engine.name == "TiltedEP"
+    kinds = {"a": hc.Group(chain, 4), "b": hc.Group(chain, 2)}
+    both = hc.infer(hc.Problem(groups=kinds, observations=seen, dispersion=hc.Flocks(2)))
+    assert both.log_evidence == pytest.approx(exact.log_evidence, abs=1e-9)

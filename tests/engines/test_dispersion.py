@@ -321,10 +321,11 @@ def test_large_maps_of_company_get_the_most_probable_counts(monkeypatch):
 
 
 def test_no_list_of_independent_individuals_is_chosen():
-    """Tiny populations are listed when independent, and not when they move together."""
-    plain = problem("chain", "poisson", 2)
+    """Tiny populations are listed when independent, and not in company that is no whole number of flocks."""
+    plain = problem("chain", "poisson", 3)
     assert select(plain).engine.name == "Enumerate"
-    assert select(plain.with_dispersion(hc.Flocks(2))).engine.name == "TiltedEP"
+    for together in (hc.Flocks(2), hc.Company(rho=0.1)):
+        assert select(plain.with_dispersion(together)).engine.name == "TiltedEP"
 
 
 def test_a_problem_refuses_a_dispersion_that_does_not_fit():

@@ -11,6 +11,7 @@ import numpy as np
 from headcount import memory
 from headcount.engines._cost import memory_of, without_matrices
 from headcount.engines._engine import Engine
+from headcount.engines._units import in_units
 from headcount.engines.exact._count_states import count_states_fit
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.exact._few_individuals import QUICK, few_individuals_fit
@@ -19,7 +20,9 @@ from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
-from headcount.individual import ModelError
+from headcount.individual import MarkovChain, ModelError
+from headcount.observe import ProblemError
+from headcount.population import Flocks
 from headcount.posterior import Outcome
 
 if TYPE_CHECKING:
@@ -78,9 +81,26 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
                 TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean"
             )
         return Choice(choice.engine, f"{choice.reason}; at several sizes of the population, weighed")
+    few = _few_flocks(problem) if sampling else None  # a fit's gradient is that of individuals
+    if few is not None:
+        return few
     problem = problem.core
     exact = _too_large(problem) or _exact(problem)
     return exact or (_sampled(problem) if sampling else None) or Choice(*_gaussian(problem))
+
+
+def _few_flocks(problem: Problem) -> Choice | None:
+    """What as many independent individuals as there are flocks would get, where these can be listed or sampled; None elsewhere."""
+    model = problem.model
+    known = not isinstance(model, MarkovChain) or model.initial_known
+    if not (isinstance(problem.dispersion, Flocks) and problem.disperses and known):
+        return None
+    try:
+        units = in_units(problem).core
+    except ProblemError:  # no whole number of flocks
+        return None
+    made = _exact(units) or _sampled(units)
+    return made and Choice(made.engine, f"{made.reason}; whole flocks are counted")
 
 
 def _too_large(problem: Problem) -> Choice | None:

@@ -49,8 +49,8 @@ MOST_PARAMETERS = 500
 a climb 10 to 100 in all. Matrices of 21 cells (420 parameters) are among them: without, 90 % intervals of their flows cover 26 %."""
 TOLERANCE, TOLERANCE_OF_MANY = 1e-4, 0.1
 """Standard errors from the maximum at which a search ends, with few and with many parameters. The distance is that of all of them
-together: with 300 parameters 0.1 is less than 0.006 standard errors each. (468 weights of noisy tables: the evidence is then 0.2 nats
-below its maximum, and counts change by less than 10⁻⁴ of the population on the way there.)"""
+together: with 300 parameters 0.1 is less than 0.006 standard errors each. (468 weights of noisy tables: the evidence is then 0.15 nats
+below the best that was found.)"""
 MORE_FOR_MANY = 3
 """Times as many iterations with more than `MOST_DENSE` parameters: there the curvature is learned on the way, not made."""
 DEFAULT_BUDGET = {"ascent": 100, "em": 500}
