@@ -26,7 +26,7 @@ from headcount.engines import (
     select,
 )
 from headcount.engines._cost import memory_of
-from headcount.individual import MarkovChain, Tree
+from headcount.individual import MarkovChain, ModelError, Tree
 from headcount.population import compositions
 
 N = 4000
@@ -302,14 +302,14 @@ def test_flocks_that_do_not_divide_are_refused():
 
 
 def test_the_matrix_free_structure_says_so():
-    """Asked for by name it is refused; by default matrices are formed."""
-    asked = problem("chain", "poisson", 40).with_dispersion(hc.Flocks(2))
-    with pytest.raises(ValueError, match="these move together"):
+    """Company is refused where it is asked for by name; by default matrices are formed."""
+    asked = problem("chain", "poisson", 40).with_dispersion(hc.Company(rho=0.05))
+    with pytest.raises(ModelError, match="these move in company"):
         hc.infer(asked, TiltedEP(structure="matrix-free"))
 
 
 def test_large_maps_of_company_get_the_most_probable_counts(monkeypatch):
-    """Where matrices do not fit, individuals that move alone get the matrix-free structure, and those in company MAP."""
+    """Where matrices do not fit, individuals that move alone or in flocks get the matrix-free structure, and those in company MAP."""
     cells = 400
     step = sparse.csr_array(0.9 * np.eye(cells) + 0.1 * np.roll(np.eye(cells), 1, axis=1))
     model = MarkovChain(np.full(cells, 1 / cells), step, length=3)
@@ -317,7 +317,8 @@ def test_large_maps_of_company_get_the_most_probable_counts(monkeypatch):
     alone, together = (memory_of(asked, engine) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
     monkeypatch.setattr("headcount.memory.limit", lambda: (alone + together) // 2)
     assert select(asked).engine.structure == "matrix-free"
-    assert select(asked.with_dispersion(hc.Flocks(2))).engine.name == "MAP"
+    assert select(asked.with_dispersion(hc.Flocks(2))).engine.structure == "matrix-free"
+    assert select(asked.with_dispersion(hc.Company(rho=0.05))).engine.name == "MAP"
 
 
 def test_no_list_of_independent_individuals_is_chosen():

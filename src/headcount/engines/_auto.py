@@ -114,8 +114,8 @@ def _too_large(problem: Problem) -> Choice | None:
         small = memory_of(problem, free)
     except ModelError:
         small = need
-    # Without matrices individuals move alone.
-    if small < need and small <= allowed and not problem.disperses:
+    alike = not problem.disperses or isinstance(problem.dispersion, Flocks)  # what is known without matrices
+    if small < need and small <= allowed and alike:
         numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
         return Choice(free, f"covariances would take {numbers}: {WITHOUT_MATRICES}")
     memory.require(
