@@ -7,12 +7,12 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 32900,
-    "files in src": 221,
-    "modules reachable from TiltedEP": 110,
-    "blocks rated C or worse": 123,
+    "code lines in src": 34900,
+    "files in src": 213,
+    "modules reachable from TiltedEP": 49,
+    "blocks rated C or worse": 101,
     "blocks rated D or worse": 0,
-    "files from CSV to nodes.csv": 90,
+    "files from CSV to nodes.csv": 86,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 
