@@ -68,6 +68,7 @@ EVEN = np.array([[0.7, 0.2, 0.1], [0.15, 0.7, 0.15], [0.1, 0.3, 0.6]])
 UNEVEN = np.array([[0.9, 0.08, 0.02], [0.05, 0.9, 0.05], [0.3, 0.3, 0.4]])
 SMALL_TABLES = (
     Tables(UNEVEN, 3.0, 100, 10_000, asked=True),
+    Tables(UNEVEN, 3.0, 1_000, 100_000, asked=True),
     Tables(EVEN, 1.0, 1_000, 100_000, asked=True),
     Tables(EVEN, 1.0, 100, 10_000, asked=False),
 )
@@ -102,7 +103,8 @@ class Held:
 def run(*, quick: bool) -> Report:
     worlds = 3 if quick else WORLDS
     tasks = [(case, n, noise, worlds) for n in POPULATIONS for case in CASES for noise in NOISES]
-    rows, checks, everything = [], [], Held()
+    rows, everything = [], Held()
+    leads: dict[str, list[float]] = {"flocks": [], "rho": []}
     with ProcessPoolExecutor(WORKERS) as pool:
         pooled = [pool.submit(small_tables, kind, 20 if quick else PROBLEMS) for kind in SMALL_TABLES]
         for (case, population, noise, _), found in zip(tasks, pool.map(_coverage, tasks), strict=True):
@@ -110,22 +112,22 @@ def run(*, quick: bool) -> Report:
             for name in what:
                 shares = [found.share(f"{name}, {way}") for way in WAYS]
                 rows.append([case.text, population, noise, name, *shares, _lead(found)])
-            checks += _checks(f"{case.text}, N = {population:,}, {noise}", found, what, worlds)
+            leads["flocks" if isinstance(case, hc.Flocks) else "rho"].append(_lead(found))
             everything.join(found)
         tables = [one.result() for one in pooled]
-    for name in ("cells", "flows", "totals"):
-        for way in WAYS[:2]:
-            share = everything.share(f"{name}, {way}")
-            checks.append(
-                Check(
-                    f"all cases: coverage of {name} with the {way} dispersion",
-                    share,
-                    at_least=0.85,
-                    at_most=0.95,
-                )
-            )
+    # Of all cases together: a few worlds cannot judge one of them.
+    checks = [
+        Check(f"coverage of {name} with the {way} dispersion", share, at_least=0.85, at_most=0.95)
+        for name in ("cells", "flows", "totals")
+        for way in WAYS[:2]
+        for share in [everything.share(f"{name}, {way}")]
+    ]
     inside = float(np.mean(everything.inside))
-    checks.append(Check("all cases: estimates whose 90 % interval holds the truth", inside, at_least=0.85))
+    checks.append(Check("estimates whose 90 % interval holds the truth", inside, at_least=0.85))
+    checks += [
+        Check(f"{form}: lead of the true form's evidence", float(np.mean(lead)), at_least=0.0, unit="nats")
+        for form, lead in leads.items()
+    ]
     columns = ["moving together", "N", "counts", "intervals of", *WAYS, "lead of the true form, nats"]
     note = (
         f"{worlds} worlds each, six times, four cells: the standard error of a share of one row is about "
@@ -151,29 +153,6 @@ def _lead(found: Held) -> float:
 
 def _coverage(task: tuple[Any, int, str, int]) -> Held:
     return coverage(*task)
-
-
-def _checks(label: str, found: Held, what: tuple[str, ...], worlds: int) -> list[Check]:
-    slack = 3 * float(np.sqrt(0.09 / (DEGREES * worlds)))
-    bounds = {"at_least": min(0.85, 0.9 - slack), "at_most": max(0.95, 0.9 + slack)}
-    made = [
-        Check(
-            f"{label}: coverage of {name} with the {way} dispersion", found.share(f"{name}, {way}"), **bounds
-        )
-        for name in what
-        for way in ("true", "estimated")
-    ]
-    # A 90 % interval's share among so many worlds, three standard errors below.
-    least = 0.9 - 3 * float(np.sqrt(0.09 / worlds))
-    made.append(
-        Check(
-            f"{label}: estimates whose 90 % interval holds the truth",
-            float(np.mean(found.inside)),
-            at_least=least,
-        )
-    )
-    made.append(Check(f"{label}: lead of the true form's evidence", _lead(found), at_least=0.0, unit="nats"))
-    return made
 
 
 def coverage(case: Any, population: int, noise: str, worlds: int) -> Held:
@@ -265,7 +244,9 @@ def small_tables(kind: Tables, problems: int) -> tuple[list[list[Any]], list[Che
             f"tables of {kind.text}: misplaced share, rho learned over rho = 0",
             rows[2][3] / without,
             at_most=0.8,
+            note=f"{best / without:.3f} with matrix and rho known",
         ),
+        Check(f"tables of {kind.text}: misplaced share, learned over known", rows[2][3] / best, at_most=1.05),
         Check(
             f"tables of {kind.text}: coverage of flows, rho learned", rows[2][4], at_least=0.85, at_most=0.95
         ),
