@@ -214,8 +214,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "wrong sign in the gradient of a learned rate",
         "src/headcount/learn/_components.py",
-        "np.array([n[0] - np.exp(x[0]) * n[1]])",
-        "np.array([n[0] + np.exp(x[0]) * n[1]])",
+        "np.asarray(n[0] - np.exp(x) * n[1])",
+        "np.asarray(n[0] + np.exp(x) * n[1])",
         ("tests/learn/test_components.py",),
     ),
     Mutation(

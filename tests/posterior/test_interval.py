@@ -63,6 +63,14 @@ def test_less_spread_than_whole_numbers_can_have():
     np.testing.assert_array_equal(found, [[2, 3, 0, 50], [2, 3, 0, 50], [3, 3, 0, 50]])
 
 
+@pytest.mark.parametrize("people", [1.0, 2.0, 50.0])
+def test_everybody_in_one_cell(people):
+    """A mean of N, or above it by rounding, with a variance of rounding: N and nothing else."""
+    mean = np.array([people, people * (1 + 1e-15), people])
+    found = whole_quantiles(mean, np.array([1e-17, 1e-17, 0.0]), people, (0.05, 0.5, 0.95))
+    assert (np.array(found) == people).all()
+
+
 def test_zero_is_inside_where_it_is_probable():
     """A count of mean 0.3 is zero with probability near 0.74: lower end and median are 0, not 1e-146."""
     lower, median, upper = whole_quantiles(np.array([0.3]), np.array([0.3]), 480, (0.05, 0.5, 0.95))

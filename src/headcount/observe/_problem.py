@@ -86,7 +86,7 @@ class Problem:
         population: int | SizeLaw | None = None,
         observations: Observation | Tracks | Iterable[Observation | Tracks] = (),
         *,
-        groups: Mapping[Hashable, Group] | None = None,
+        groups: Mapping[Any, Group] | None = None,
         dispersion: Dispersion | str | None = None,
     ) -> None:
         faults = Faults(ProblemError)

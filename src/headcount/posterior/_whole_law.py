@@ -29,6 +29,8 @@ also converges on all of 20 000 random moments, four times this does not."""
 CLOSE = 1e-5
 """Error of mean and variance, in units of the sd and the variance, at which the fit ends: far below what moves a quantile."""
 
+SMALLEST = 1e-300
+"""Least b of a Pólya law: with a mean of N and a variance of rounding, b is 0 and p(N)/p(N − 1) no number."""
 CHUNK = 1 << 15
 """Points of one array: a few arrays of so many stay in a processor's cache."""
 
@@ -37,8 +39,9 @@ def fill_quantiles(mean: Array, variance: Array, population: float, probabilitie
     """Fill ``out[q, i]``, the smallest k with P(n_i ≤ k) ≥ ``probabilities[q]``."""
     out[:] = 0.0
     live = np.flatnonzero(mean > 1.0 - probabilities.max())  # of the others P(n ≥ 1) ≤ m says that k is 0
-    m, v = mean[live], variance[live]
-    sd, wide = np.sqrt(v), v > m * (1.0 - m / population)
+    m, v = np.minimum(mean[live], population), variance[live]
+    # One individual is here or not: there is no wider law.
+    sd, wide = np.sqrt(v), (v > m * (1.0 - m / population)) & (population > 1)
     tail = SMALL_TAIL + np.where(wide, np.minimum(POLYA_TAIL * v / m, LONGEST_TAIL), 0.0)
     low = np.maximum(np.floor(m - REACH * sd), 0.0)
     count = (np.minimum(np.ceil(m + REACH * sd + tail), population) - low).astype(np.intp) + 1
@@ -76,7 +79,7 @@ def _polya(m: Array, v: Array, n: float, k: Array, inside: Mask) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.minimum(v / (m * (1.0 - m / n)), 0.999 * n)
         weight = (n - ratio) / (ratio - 1.0)
-        a, b = (weight * m / n)[:, None], (weight * (1.0 - m / n))[:, None]
+        a, b = (weight * m / n)[:, None], np.maximum(weight * (1.0 - m / n), SMALLEST)[:, None]
         ratios = (n - k) * (k + a) / ((k + 1.0) * (n - k - 1.0 + b))
     return _scaled(_from_ratios(ratios), inside)
 
