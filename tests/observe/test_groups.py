@@ -371,7 +371,7 @@ def test_a_group_may_count_several_times():
     unsure = hc.Problem(
         groups=groups | {"down": hc.Group(DOWN, hc.Between(0, 3))}, observations=hc.Poisson(SEEN)
     )
-    with pytest.raises(ValueError, match=r"move together \(a group has a weight\) only where their number"):
+    with pytest.raises(ValueError, match=r"groups with a weight\) only where their number"):
         hc.infer(
             unsure, PathGibbs(), rng=1
         )  # candidates are singles: it would count families as if they parted

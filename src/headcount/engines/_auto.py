@@ -73,9 +73,8 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
     if not problem.size_known:
-        choice = select(
-            problem.with_population(problem.typical_population), sampling=False
-        )  # sizes are weighed by the evidence
+        # Sizes are weighed by the evidence, which a sampler does not give.
+        choice = select(problem.with_population(problem.typical_population), sampling=False)
         if choice.engine.takes_sizes is None:
             choice = Choice(
                 TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean"

@@ -185,18 +185,15 @@ def device_memory_of(problem: Problem, engine: Engine) -> int:
 def memory_of(problem: Problem, engine: Engine) -> int:
     """Bytes an engine takes at the peak of inference, about; of the computer's own memory, where it runs on a device."""
     found, run = sizes(problem), _as_any(engine)
+    seen = sum(len(site) for site in problem.sites)
+    counts = COUNT_HELD * seen + GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
     if getattr(run, "device", "cpu") != "cpu":
-        seen = sum(len(site) for site in problem.sites)
-        grids = GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
-        return BYTES * (COUNT_HELD * seen + grids + HELD_PER_CELL * _cells(problem))
+        return BYTES * (counts + HELD_PER_CELL * _cells(problem))
     if without_matrices(problem, engine):
-        cells, seen = _cells(problem), sum(len(site) for site in problem.sites)
+        cells = _cells(problem)
         width = min(block_width(cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
-        grids = GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
-        held = COLUMNS * cells * width + MOVES_HELD * found.tables + COUNT_HELD * seen + grids
-        return BYTES * held
+        return BYTES * (COLUMNS * cells * width + MOVES_HELD * found.tables + counts)
     if run.name in SWEEPS:
-        seen = sum(len(site) for site in problem.sites)
         return BYTES * (HELD_MATRICES[run.name] * found.squares + GRID.get(run.name, 0) * seen)
     if run.name in ITERATIONS:
         widest = max(len(states) for states in problem.model.states.values())

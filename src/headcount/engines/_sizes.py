@@ -74,13 +74,12 @@ def over_sizes(engine: Engine, problem: Problem, run: Run) -> Outcome:
             f"{engine.name} takes a known number of individuals only, and the population is {problem.population!r}: use TiltedEP "
             "(the default), MAP, Laplace, ClosedForm, Enumerate or PathGibbs, or give a number"
         )
-    weighed = (
-        problem.stack is not None and problem.stack.company is not None
-    )  # groups whose members are flocks
-    if (problem.disperses or weighed) and not engine.takes_dispersion:
+    # Groups whose members are flocks move together as well.
+    together = problem.disperses or (problem.stack is not None and problem.stack.company is not None)
+    if together and not engine.takes_dispersion:
         raise ValueError(
-            f"{engine.name} takes individuals that move together{' (a group has a weight)' if weighed else ''} only where their number "
-            "is known: use TiltedEP, or give a number"
+            f"{engine.name} takes individuals that move together (a dispersion, or groups with a weight) only where their number is "
+            "known: use TiltedEP"
         )
     began = time.perf_counter()
     sized = Sized(problem, run)
