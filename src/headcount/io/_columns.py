@@ -137,6 +137,20 @@ class Reader:
             Whether the columns without a role hold numbers too.
         """
         names = [str(c) for c in source.frame.columns]
+        found = self._columns(source, required, optional)
+        if not found.keys() >= set(required):
+            return None
+        role_of = {column: role for role, column in found.items()}
+        columns = [c for c in (names if rest else role_of) if role_of.get(c) not in _LABELS]
+        return replace(source, columns=found, numbers=_file_numbers(source, columns, self), dates=self.dates)
+
+    def roles(self, source: Source, roles: Sequence[str]) -> set[str]:
+        """Those of the roles for which the table has a column."""
+        return set(self._columns(source, [], roles))
+
+    def _columns(self, source: Source, required: Sequence[str], optional: Sequence[str]) -> dict[str, str]:
+        """``{role: column}``; a required role without a column is a problem."""
+        names = [str(c) for c in source.frame.columns]
         found: dict[str, str] = {}
         for role in (*required, *optional):
             column, fault = self._column(role, names, set(found.values()), required=role in required)
@@ -144,30 +158,26 @@ class Reader:
                 found[role] = column
             elif role in required:
                 source.problem(fault, [1])
-        if not found.keys() >= set(required):
-            return None
-        others = [name for name in names if name not in found.values()] if rest else []
-        columns = [column for role, column in found.items() if role not in _LABELS] + others
-        return replace(source, columns=found, numbers=_file_numbers(source, columns, self), dates=self.dates)
+        return found
 
     def _column(
         self, role: str, names: Sequence[str], taken: set[str], *, required: bool
     ) -> tuple[str | None, str]:
         """The column of a role: the caller's, or the one that a spelling names; None and why where there is none, or several."""
-        given = self.columns or {}
+        given = dict(self.columns or ())
         if given.get(role) in names:
             self._placed.add(role)
             return given[role], ""
-        if role in given and role not in self._placed:
+        if role in given.keys() - self._placed:
             return None, f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
         free = [name for name in names if name not in taken | set(given.values())]
         options = _spelled(role, free)
-        if not options:
-            return None, _missing(role, names, free)
-        if len(options) == 1 or _folded(options[0]) == role or not required:
-            return options[0], ""
-        text = f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})"
-        return None, text
+        if required and len(options) > 1 and _folded(options[0]) != role:
+            return (
+                None,
+                f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})",
+            )
+        return (options[0], "") if options else (None, _missing(role, names, free))
 
     def long(self, source: Source, row: str, column: str, value: str) -> Source | None:
         """A wide table as one row per entry: ``row`` and ``column`` are the roles of its rows and of its further columns.
@@ -187,8 +197,7 @@ class Reader:
 
     def long_counts(self, source: Source) -> Source | None:
         """Wide counts as ``time, cell, count``: rows are times and further columns cells, or the other way round."""
-        found = self.find(source, [], ("time", "cell"))
-        roles = set() if found is None else set(found.columns)
+        roles = self.roles(source, ("time", "cell"))
         if roles == {"time", "cell"}:
             text = (
                 "it has a column for time and one for cell: a wide table has one of them, and one column per entry of the other; leave "

@@ -206,13 +206,10 @@ def infer_many(
     """
     tasks = _tasks(problems, engine, rng, (level, draws, draw_flows))
     folders = _folders(out, list(tasks))
-    found = {name: _finished(task, folders.get(name)) for name, task in tasks.items()}
-    answers = {name: answer for name, answer in found.items() if answer is not None}
-    left = {name: tasks[name] for name, answer in found.items() if answer is None}
-    _check_folders([folders[name] for name in left if name in folders], force=force)
-    with Progress("problems", len(tasks), show=progress) as bar, _running(client, workers) as run:
-        for _ in answers:
-            bar.advance()
+    answers = {name: answer for name, folder in folders.items() if (answer := _finished(tasks[name], folder))}
+    left = {name: task for name, task in tasks.items() if name not in answers}
+    _check_folders([folder for name, folder in folders.items() if name in left], force=force)
+    with Progress("problems", len(left), show=progress) as bar, _running(client, workers) as run:
         for name, answer in run(left):
             answers[name] = _kept(answer, tasks[name], folders.get(name), partial(write, force=force))
             bar.advance(text=f"{name}: {answer.failure or 'done'}"[:60])
@@ -272,9 +269,9 @@ def folder_name(name: Name) -> str:
     return text if text.strip(".") else text.replace(".", "%2E") or "%"
 
 
-def _finished(task: Task, folder: Path | None) -> Answer | None:
+def _finished(task: Task, folder: Path) -> Answer | None:
     """The stored answer to a task, where an earlier run wrote it whole; None elsewhere."""
-    if folder is None or not folder.exists():
+    if not folder.exists():
         return None
     try:
         result = load_result(folder)

@@ -109,7 +109,7 @@ def _observation(
     count = read_counted(source, "count", whole=kind.model.whole)
     where = _entries(source, model, scope)
     columns = read_parameters(source, required=True)
-    given = noise_parameters(kind, parameters, columns, source.name, reader.findings)
+    given = noise_parameters(kind, parameters or {}, columns, source.name, reader.findings)
     if where is None or "noise" in reader.findings:
         return None
     shape = model.size(tuple(scope))

@@ -19,7 +19,7 @@ from headcount.errors import FaultsError
 from headcount.individual import MarkovChain
 from headcount.io._columns import Reader, label_text, ordered, plain_labels, read_labels
 from headcount.io._moves import Made, move_table, transition_matrices, transitions_of
-from headcount.io._source import Findings, Source, TableError
+from headcount.io._source import Findings, Source, TableError, listed
 from headcount.io._tables import (
     CountTable,
     InitialTable,
@@ -473,15 +473,15 @@ def _flow_observation(
     kind = noise_kind(noise, findings)
     table = flow_table(flows, reader, whole=counts_whole(kind))
     numbers = table_parameters(kind, parameters, None, findings)
-    if kind is None or table is None or table.dest is None:
+    if kind is None or table is None:
         return []
+    assert table.dest is not None
     cell_positions(table.source, table.cell, axes.cells, "origin")
     cell_positions(table.source, table.dest, axes.cells, "destination")
     if axes.times is None:
         return []
     texts, labels = axes.times.texts, axes.times.labels
-    known = f"{texts[0]} … {texts[-2] if len(texts) > 1 else '(none)'}"
-    text = f"flows leave at a time that is not one of {known}: the time of a flow is that of its departure"
+    text = f"unknown time: the time of a flow is that of its departure, one of {listed(texts)} but the last, {texts[-1]}: correct it"
     table.source.refuse(~np.isin(table.time, np.array(texts[:-1], dtype=object)), text)
     if findings:
         return []
@@ -529,11 +529,9 @@ def _built(
     Where tables are faulty it is built all the same, as far as that can be done, so that its own faults are in the same report:
     transitions that could not be read are then uniform, and the initial law is unknown.
     """
-    size = len(axes.cells)
-    unknown = made is None and not 0 < size <= _STAND_IN_CELLS
-    if seen is None or kind is None or population is None or unknown or "noise" in findings:
+    matrices = _uniform(len(axes.cells)) if made is None else made.matrices
+    if seen is None or kind is None or population is None or matrices is None or "noise" in findings:
         return None
-    matrices = np.full((size, size), 1 / size) if made is None else made.matrices
     chain = findings.build(axes.chain, law, matrices)
     assert axes.times is not None
     cube = labelled_counts(seen.values, axes.times.labels, axes.labels, axes.cells, axes.places)
@@ -541,6 +539,11 @@ def _built(
     if chain is None or counts is None:
         return None
     return findings.build(_problem, chain, population, (counts, *beside), initial)
+
+
+def _uniform(cells: int) -> Array | None:
+    """Transitions in place of those that could not be read; None where there are too many cells, or none."""
+    return np.full((cells, cells), 1 / cells) if 0 < cells <= _STAND_IN_CELLS else None
 
 
 def _problem(

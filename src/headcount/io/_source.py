@@ -373,18 +373,26 @@ def _to_header(name: str, text: str, findings: Findings) -> tuple[str, int, str]
     """
     skipped, said = 0, None
     while True:
-        line, newline, below = text.partition("\n")
-        entry = line.strip().strip('"')
-        stated = re.fullmatch(r"sep=(.|\\t)", entry, re.IGNORECASE)
+        line, _, below = text.partition("\n")
+        stated = re.fullmatch(r"sep=(.|\\t)", line.strip().strip('"'), re.IGNORECASE)
         if stated is not None and said is None:
             said = stated[1].replace("\\t", "\t")
-        elif not line.startswith("#") and (not newline or entry.strip(_MARKS)):
-            if not newline or _entries(line) != 1 or not _title_above(below):
-                break
-            findings.note(f"{name}: {entry.strip(_MARKS)!r}, above the header, is read as a title")
+        elif not text or not _above_header(name, line, below, findings):
+            break
         text, skipped = below, skipped + 1
     plain = re.sub(r'"[^"]*"', "", line)
     return text, skipped, said or max(_SEPARATORS, key=plain.count)
+
+
+def _above_header(name: str, line: str, below: str, findings: Findings) -> bool:
+    """Whether a line stands above the header: a comment, an empty line, or a title, which is noted."""
+    entry = line.strip().strip('"').strip(_MARKS)
+    if line.startswith("#") or not entry:
+        return True
+    title = _entries(line) == 1 and _title_above(below)
+    if title:
+        findings.note(f"{name}: {entry!r}, above the header, is read as a title")
+    return title
 
 
 def _entries(line: str) -> int:

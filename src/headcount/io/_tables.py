@@ -179,8 +179,7 @@ def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> 
     opened = reader.open(given)
     if opened is None:
         return None
-    stated = reader.find(opened, [], ["probability", "to"])
-    named = {} if stated is None else stated.columns
+    named = reader.roles(opened, ["probability", "to"])
     role = "flow" if normalise and "probability" not in named else "probability"
     wide = reader.wide and "to" not in named
     if wide:
@@ -414,13 +413,13 @@ def counts_whole(kind: NoiseKind | None) -> bool:
 
 def noise_parameters(
     kind: NoiseKind,
-    given: Mapping[str, float | None] | None,
+    given: Mapping[str, float | None],
     columns: Mapping[str, Array],
     file: str,
     findings: Findings,
 ) -> dict[str, Any]:
     """``{parameter: number, or the column of it}``, from options or from the columns of a file, never both."""
-    options = {k: v for k, v in (given or {}).items() if v is not None}
+    options = {k: v for k, v in given.items() if v is not None}
     unused = sorted(set(columns) - set(kind.takes))
     if unused:
         findings.note(f"{file}: the column {unused[0]!r} is not used by {kind.name} noise")
@@ -446,7 +445,7 @@ def table_parameters(
     if kind is None:
         return {}
     columns, file = ({}, "") if table is None else (table.parameters, table.source.name)
-    return noise_parameters(kind, given, columns, file, findings)
+    return noise_parameters(kind, given or {}, columns, file, findings)
 
 
 def _checked_size(parameter: str, value: Any, findings: Findings) -> Any:

@@ -44,21 +44,26 @@ def time_texts(texts: Sequence[str], source: Source) -> list[str]:
     """
     texts = list(map(_without_zeros, texts))
     given = list(filter(None, texts))
-    if given and all(map(_COMPACT.match, given)):
-        source.findings.note(f"{source.name}: times such as {given[0]} are read as dates, year, month, day")
-        return [_COMPACT.sub(r"\1-\2-\3", t) for t in texts]
     if all(map(DECIMAL.match, given)):
-        return texts
-    read = {t: parse_date(t) for t in given}
-    dates = {t: date for t, date in read.items() if date is not None}
-    if len(dates) == len(read):
+        return _compact_dates(texts, given, source)
+    dates = {t: date for t in given if (date := parse_date(t)) is not None}
+    other = [t for t in given if t not in dates]
+    if not other:
         return _date_texts(dates, texts, source)
     if _pairs(dates):
         text = (
             "not all times are dates, so that day and month cannot be told apart: write dates as 2024-05-31"
         )
-        source.problem(text, values=[t for t in read if t not in dates])
+        source.problem(text, values=other)
     return texts
+
+
+def _compact_dates(texts: list[str], given: Sequence[str], source: Source) -> list[str]:
+    """Numbers such as 20240531 as dates, where all are; other numbers as they are."""
+    if not given or not all(map(_COMPACT.match, given)):
+        return texts
+    source.findings.note(f"{source.name}: times such as {given[0]} are read as dates, year, month, day")
+    return [_COMPACT.sub(r"\1-\2-\3", t) for t in texts]
 
 
 def _pairs(dates: Mapping[str, WrittenDate]) -> dict[str, tuple[int, int]]:
@@ -91,19 +96,26 @@ def _date_texts(dates: Mapping[str, WrittenDate], texts: Sequence[str], source: 
 def _day_first(dates: Mapping[str, WrittenDate], source: Source) -> bool:
     """Whether the day comes before the month, from all dates of a column: a number above 12 is a day."""
     pairs = _pairs(dates)
-    day, month = (next((t for t, pair in pairs.items() if pair[k] > 12), None) for k in (0, 1))
-    if day and month:
-        text = f"day and month cannot be told apart: {day!r} has the day first, {month!r} the month: write dates as 2024-05-31"
+    shown = {  # the first date that shows each order
+        first: t
+        for t, pair in reversed(pairs.items())
+        for first, number in zip(("day", "month"), pair, strict=True)
+        if number > 12
+    }
+    if len(shown) == 2:
+        text = (
+            f"day and month cannot be told apart: {shown['day']!r} has the day first, {shown['month']!r} the month: write dates as "
+            "2024-05-31"
+        )
         source.problem(text)
         return True
     if source.dates is not None or not pairs:
         return source.dates != "month-first"
-    example = day or month
-    if example is None:
+    if not shown:
         return _undecided(dates, pairs, source)
-    first = "day" if example == day else "month"
+    ((first, example),) = shown.items()
     source.findings.note(f"{source.name}: dates have the {first} first, as {example!r} shows")
-    return example == day
+    return first == "day"
 
 
 def _undecided(dates: Mapping[str, WrittenDate], pairs: Iterable[str], source: Source) -> bool:
