@@ -245,7 +245,7 @@ def test_the_bar_shows_evidence_and_step(
 
 def test_many_weights_need_no_matrix_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log-linear fit that knows the diagonal of the information only ends at the same weights as one that knows it all."""
-    from headcount.learn import _components
+    from headcount.learn import _log_linear
 
     rng = np.random.default_rng(4)
     pairs = (("a", "b"), ("b", "c"))
@@ -258,17 +258,17 @@ def test_many_weights_need_no_matrix_of_all_pairs(monkeypatch: pytest.MonkeyPatc
     setting = LogLinear.saturated(model, ridge=0.1)
     problem = hc.Problem(model, 500, noisy)
     dense = hc.fit(setting, problem, "MAP", standard_errors=False, tolerance=1e-3)
-    monkeypatch.setattr(_components, "MOST_DENSE", 0)
-    monkeypatch.setattr(_components.Potentials, "information", None)
+    monkeypatch.setattr(_log_linear, "MOST_DENSE", 0)
+    monkeypatch.setattr(_log_linear.Potentials, "information", None)
     sparse = hc.fit(setting, problem, "MAP", standard_errors=False, tolerance=1e-3)
     np.testing.assert_allclose(sparse.working, dense.working, atol=2e-3)
 
 
 def test_weights_that_nobody_is_expected_to_show_do_not_run_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of 10⁻⁵ individuals in the gradient moves no weight by more than a thousandth, however improbable its configuration."""
-    from headcount.learn import _components
+    from headcount.learn import _log_linear
 
-    monkeypatch.setattr(_components, "MOST_DENSE", 0)
+    monkeypatch.setattr(_log_linear, "MOST_DENSE", 0)
     model = DiscreteModel({"a": 3, "b": 3}, {("a", "b"): np.zeros((3, 3))})
     (potentials,) = LogLinear.saturated(model).bind(model).components
     x = np.zeros(len(potentials.names))

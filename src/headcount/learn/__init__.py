@@ -1,5 +1,6 @@
 """Learning: parameters from counts, with standard errors."""
 
+from headcount.learn._chains import LearnInitial, LogisticChain, TabularChain
 from headcount.learn._complete import fit_complete
 from headcount.learn._family import Component, Family, Natural
 from headcount.learn._feature_table import features
@@ -7,19 +8,14 @@ from headcount.learn._fit import fit
 from headcount.learn._forecast import Forecast
 from headcount.learn._information import Direction, Information
 from headcount.learn._initial import infer, infer_initial
-from headcount.learn._parametrisation import (
-    LearnInitial,
-    LearnRate,
-    LogisticChain,
-    LogLinear,
-    Parametrisation,
-    TabularChain,
-)
+from headcount.learn._log_linear import LogLinear
+from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._populations import (
     ByGroup,
     Known,
     LearnArrivals,
     LearnDetection,
+    LearnRate,
     LearnSizes,
     LearnSurvival,
 )

@@ -10,12 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from headcount._types import Array, Index, Mask, Scope, Texts
 from headcount.individual import (
-    DiscreteModel,
-    JunctionTree,
     LogLinearTransitions,
     MarkovChain,
     Model,
@@ -24,22 +21,16 @@ from headcount.individual import (
 from headcount.learn._family import Component, Natural, Tables
 from headcount.learn._pooling import Pooling
 from headcount.observe import Observation, Poisson, Problem
-from headcount.tables import Domain, dense
+from headcount.tables import dense
 
 RIDGE_RANGE = (1e-6, 1e8)
 """Within which a ridge is learned: standard deviations of a weight from 10⁻⁴ (no difference) to 10³ (no prior)."""
-MOST_DENSE = 300
-"""Weights of a log-linear model up to which their K × K information is made. With K = 2331 a step without it takes 0.1 s, and took
-several seconds with it; where the two cost the same was not measured."""
-LEAST_KNOWN = 0.01
-"""Information, in individuals, that every one of many weights is credited with when steps are scaled. Weights of configurations that are
-expected to have fewer change no count; divided by their true information, errors of the E-step (10⁻⁸ N) sent them off by 10²⁰."""
 LARGEST_LOG_ODDS = 700.0
 """e^−700 stands for a probability of zero: float64 underflows beyond."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Ridge(Component):
+class Ridge(Component):
     """Weights w with the prior −½ Σ ridge (w − centre)²."""
 
     names: tuple[str, ...]
@@ -127,7 +118,7 @@ def with_transitions(template: MarkovChain, initial: Any, matrices: Any = None) 
 
 
 @dataclass(frozen=True, eq=False)
-class Weights(Moves, _Ridge):
+class Weights(Moves, Ridge):
     """w of P_t(i, j) ∝ exp(w_t·f_t(i, j)), learned from flows n_t(i, j): l(w) = Σ n log P (see `LogLinearTransitions`)."""
 
     transitions: LogLinearTransitions
@@ -260,149 +251,6 @@ def _log_of(name: str, value: float) -> float:
     if not (np.isfinite(value) and value > 0):
         raise ValueError(f"{name} is {value!r}: give a finite number > 0")
     return float(np.log(value))
-
-
-@dataclass(frozen=True, eq=False)
-class Potentials(_Ridge):
-    """w of p(x) ∝ exp(o(x) + Σ_k w_k F_k(x)), F_k(x) = Σ_scopes f_k(x_scope), on any junction tree.
-
-    l(w) = w·E[F total] − N A(w),   ∂l/∂w = E[F total] − N E_w F,   information = N cov_w F
-
-    n is the vector (E[F total], N).
-
-    Attributes
-    ----------
-    states
-        The labels of every variable.
-    features
-        ``{scope: (K, *table)}``.
-    offset
-        ``{scope: log table}``, added as it is; −inf is a structural zero.
-    """
-
-    states: Mapping[Any, tuple[Any, ...]]
-    features: Mapping[Scope, tuple[Index, Array]]
-    """By scope: which weights act on it, and their tables, shape (weights, …)."""
-    offset: Mapping[Scope, Array]
-
-    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """Total features and N."""
-        del tables, problem
-        found = {s: np.asarray(dense(units(s)), dtype=float) for s in self.features}
-        population = float(next(iter(found.values())).sum())
-        return np.append(self.totals(found), population)
-
-    def in_model(self, x: Array, model: Model) -> DiscreteModel:
-        """The log-linear model, whatever the other one was."""
-        del model
-        return self.model(x)
-
-    @cached_property
-    def _tree(self) -> JunctionTree:
-        scopes = {**self.offset, **self.features}
-        tables = {s: np.zeros([len(self.states[v]) for v in s]) for s in scopes}
-        return DiscreteModel(self.states, tables).junction_tree
-
-    @cached_property
-    def _last(self) -> dict[bytes, DiscreteModel]:
-        return {}
-
-    def model(self, x: Array) -> DiscreteModel:
-        """The model with these weights; that of the last ones is kept, because value, gradient and curvature ask for it in turn."""
-        key = x.tobytes()
-        if key not in self._last:
-            parts = (
-                (s, (x[k] @ f).reshape(self.features[s][1].shape[1:])) for s, (k, f) in self._rows.items()
-            )
-            self._last.clear()
-            self._last[key] = DiscreteModel(
-                self.states, [*self.offset.items(), *parts], junction_tree=self._tree
-            )
-        return self._last[key]
-
-    def totals(self, mean: Mapping[Scope, Array], power: int = 1) -> Array:
-        """Σ_scopes f·n, from one table per scope; with ``power``, of f to that power."""
-        total = np.zeros(len(self.names))
-        for scope, (k, f) in self._rows.items():
-            total[k] += (f if power == 1 else f**power) @ mean[scope].ravel()
-        return total
-
-    @cached_property
-    def _rows(self) -> dict[Scope, tuple[Index, Any]]:
-        """The features with their tables as rows: as sparse matrices, because most tables are those of one configuration."""
-        return {s: (k, sparse.csr_array(f.reshape(len(f), -1))) for s, (k, f) in self.features.items()}
-
-    def value(self, x: Array, n: Array) -> float:
-        """w·F − N A(w)."""
-        return float(x @ n[:-1] - n[-1] * self.model(x).log_partition)
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """F − N E_w F."""
-        return n[:-1] - n[-1] * self._mean(self.model(x))
-
-    def information(self, x: Array, n: Array) -> Array:
-        """N cov_w F."""
-        count = len(self.names)
-        whole = {}
-        for scope, (k, f) in self.features.items():
-            whole[scope] = np.zeros((count, *f.shape[1:]))
-            whole[scope][k] = f
-        return n[-1] * feature_covariance(self.model(x), whole, count)
-
-    def closed_solve(self, x: Array, n: Array, v: Array) -> Array | None:
-        """For many weights, by the diagonal N Σ_scopes var_w f alone: the search's memory learns the rest."""
-        if len(self.names) <= MOST_DENSE:
-            return None
-        model = self.model(x)
-        means = {s: model.marginal(s) for s in self.features}
-        square, spread = self.totals(means, power=2), np.zeros(len(v))
-        for scope, (k, f) in self._rows.items():
-            spread[k] += (f @ means[scope].ravel()) ** 2
-        return v / (n[-1] * (square - spread) + self.ridge + LEAST_KNOWN)
-
-    def scale(self, x: Array, n: Array) -> Array:
-        """N E_w F²."""
-        return np.diagonal(self.information(x, n)) + n[-1] * self._mean(self.model(x)) ** 2
-
-    def reach(self, x: Array) -> Array:
-        """|w| times the range of f."""
-        widest = np.zeros(len(x))
-        for k, f in self.features.values():
-            widest[k] = np.maximum(widest[k], np.ptp(f.reshape(len(f), -1), axis=1))
-        return np.abs(x) * widest
-
-    def _mean(self, model: Model) -> Array:
-        return self.totals({s: model.marginal(s) for s in self.features})
-
-
-def feature_covariance(model: Model, features: Mapping[Scope, Array], count: int) -> Array:
-    """cov F, shape (K, K), by one pass up the junction tree.
-
-    Going up let h_C = f_C + Σ_children E[h_child | x_S]; by the law of total variance, clique after clique from the root,
-
-        cov F = Σ_C E cov(h_C | x_S(C)),     S(C) the separator above C (empty at the root).
-    """
-    tree = model.junction_tree
-    domains = [Domain(c, model.size(c)) for c in tree.cliques]
-    held = [np.zeros((count, *d.shape)) for d in domains]
-    for scope, table in features.items():
-        home = tree.covering(scope)
-        if home is None:
-            raise ValueError(f"the feature scope {scope!r} lies in no clique of the model")
-        held[home] += domains[home].expand(table, scope)
-    above = {child: (parent, separator) for parent, child, separator in tree.edges}
-    total = np.zeros((count, count))
-    for child in [*(b for _, b, _ in reversed(tree.edges)), 0]:
-        parent, separator = above.get(child, (None, ()))
-        domain = domains[child]
-        mu, h = model.marginal(domain.scope), held[child]
-        below = domain.project(mu, separator)
-        message = domain.project(mu * h, separator) / np.where(below > 0, below, 1.0)
-        flat = domain.flat(h - domain.expand(message, separator))
-        total += (flat * mu.ravel()) @ flat.T
-        if parent is not None:
-            held[parent] = held[parent] + domains[parent].expand(message, separator)
-    return total
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from headcount.engines import Auto, Engine, Posterior, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.learn._climb import Climber, ClimbState, trace_row
 from headcount.learn._complete import fit_known, known_tables
-from headcount.learn._components import MOST_DENSE, Initial, Rate
+from headcount.learn._components import Initial, Rate
 from headcount.learn._dispersion import (
     MOST_ROUNDS,
     SETTLED,
@@ -32,11 +32,13 @@ from headcount.learn._dispersion import (
 from headcount.learn._expect import Expectation, run_here, running
 from headcount.learn._family import Family, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
+from headcount.learn._forecast import last_node
 from headcount.learn._information import Information, prior_note
 from headcount.learn._integrate import integrated
+from headcount.learn._log_linear import MOST_DENSE
 from headcount.learn._parametrisation import Parametrisation, bind, settle
 from headcount.learn._populations import Detection
-from headcount.learn._result import Fit, FitNotConvergedError, last_node
+from headcount.learn._result import Fit, FitNotConvergedError
 from headcount.learn._search import CLOSE_ENOUGH, searched, with_priors
 from headcount.learn._starts import begin, choose_engine, rival_notes
 from headcount.observe import Problem

@@ -10,16 +10,23 @@ The slope ∂/∂x is that of the future's matrices, the last counts held: that 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount._types import Array
+from headcount.engines import Posterior
+from headcount.individual import MarkovChain
+from headcount.learn._chains import LogisticChain, TabularChain
+from headcount.learn._components import Moves
 from headcount.learn._files import saved
+from headcount.learn._parametrisation import Parametrisation, innermost
 from headcount.population import Dispersion, step_moments
 from headcount.posterior._interval import count_quantile
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,3 +144,97 @@ def forecast(
         known = np.where(np.isfinite(parameters), parameters, 0.0)
         variances += np.einsum("khl,kj,jhl->hl", np.array(slopes), known, np.array(slopes))
     return means, variances
+
+
+MOST_SOLVES = 400
+"""Cells up to which the covariance of the last counts is kept without matrices: a second or two of solves."""
+
+
+def last_node(posterior: Posterior) -> LastCounts | None:
+    """Mean and covariance of a chain's last counts; the covariance is zero from an engine that gives none.
+
+    None on large maps without matrices, where it takes one solve per cell.
+    """
+    model = posterior.problem.model
+    if not isinstance(model, MarkovChain):
+        return None
+    scope = (model.times[-1],)
+    if posterior.beliefs.mc_error(scope) is not None and len(model.states[scope[0]]) > MOST_SOLVES:
+        return None
+    mean = np.asarray(posterior.beliefs.mean(scope), dtype=float)
+    certain = posterior.beliefs.variance(scope) is None
+    covariance = np.zeros((len(mean), len(mean))) if certain else posterior.beliefs.covariance(scope, scope)
+    people, together = int(posterior.population.values[-1]), posterior.problem.dispersion
+    return LastCounts(mean, np.asarray(covariance, dtype=float), people, together)
+
+
+def _future_mask(past: Any, given: Any) -> Any:
+    """The mask of future steps: as given, else the past's where that is the same at all steps."""
+    if given is not None or past is None or np.ndim(past) < 3:
+        return past if given is None else given
+    tables = np.asarray(past, dtype=float)
+    if not (tables == tables[0]).all():
+        raise ValueError(
+            "which moves are possible changed from step to step: give the mask of the future, mask=(L, L) or (H, L, L)"
+        )
+    return tables[0]
+
+
+def future(
+    setting: Parametrisation,
+    template: MarkovChain,
+    times: tuple[Hashable, ...],
+    features: Any,
+    mask: Any,
+) -> Callable[[Array], list[Any]]:
+    """The matrices of the steps between these times (the last of the past first), by parameters."""
+    inner = innermost(setting)
+    if features is not None or mask is not None:
+        if not isinstance(inner, LogisticChain):
+            raise ValueError("only a LogisticChain has features")
+        features = inner.features if features is None else features
+        inner = replace(inner, features=features, mask=_future_mask(inner.mask, mask))
+    elif isinstance(inner, LogisticChain) and inner._linear.features_by_step:  # type: ignore[attr-defined]
+        raise ValueError(
+            "the transitions change with time: give the features of the future, features=(H, K, L, L)"
+        )
+    elif isinstance(inner, TabularChain) and not inner.homogeneous:
+        raise ValueError(
+            "the transitions change with time, one matrix per step: none is known for the future"
+        )
+    cells = len(template.cells)
+    blank = MarkovChain(None, np.full((cells, cells), 1 / cells), times=times, cells=template.cells)
+    moves = inner.bind(blank).find(Moves)  # type: ignore[type-abstract]
+    assert moves is not None
+
+    def matrices(x: Array) -> list[Any]:
+        made = moves.component.matrices(x[moves.where])
+        return [dense(m) for m in made] if isinstance(made, list) else [dense(made)] * (len(times) - 1)
+
+    return matrices
+
+
+def ahead(steps: int | None, features: Any, times: Sequence[Hashable] | None) -> int:
+    """How many steps a forecast goes."""
+    by_step = getattr(features, "ndim", 0) == 4 or (features is not None and np.ndim(features) == 4)
+    if by_step:
+        return len(features)
+    if steps is None and times is not None:
+        return len(times)
+    if steps is None or steps < 1:
+        if features is not None:
+            raise ValueError("features of one step are given: say how many steps")
+        raise ValueError(f"steps is {steps!r}: give a whole number ≥ 1")
+    return steps
+
+
+def following(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
+    """Names of the times after the last: counted on where they are evenly spaced numbers or dates."""
+    last = known[-1]
+    spaced = (int, float, np.integer, np.floating, np.datetime64, dt.date)
+    if len(known) > 1 and isinstance(last, spaced) and isinstance(known[-2], spaced):
+        gap = last - known[-2]  # type: ignore[operator]
+        return tuple(last + (k + 1) * gap for k in range(steps))  # type: ignore[operator]
+    if isinstance(last, (int, np.integer)):
+        return tuple(int(last) + k + 1 for k in range(steps))
+    return tuple(f"+{k + 1}" for k in range(steps))

@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
-from headcount.individual import OpenChain
+from headcount.individual import MarkovChain, OpenChain
 from headcount.learn._climb import Climb, Climber, Optimum, em_residual, first_state, usable
+from headcount.learn._components import Initial
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._family import Family
+from headcount.learn._family import Family, Part
 from headcount.learn._information import Information, observed_information
-from headcount.learn._initial import initial_response
 from headcount.learn._starts import RIVAL, same_maximum
 from headcount.observe import Problem
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
@@ -43,6 +45,8 @@ RANDOM_COLUMNS = 50
 """Most parameters integrated over with a random engine: each adds the Monte-Carlo error of its means to the variance."""
 TANGENT_STEP = 1e-4
 """Step of differences of expected counts: its square and float64's precision over it are both below 1e-7."""
+SMALLEST_SHARE = 1e-9
+"""Floor of the information about π as a share of that of complete counts, against rounding."""
 
 
 def integrated(
@@ -267,3 +271,94 @@ def _expected(problem: Problem, at: Array | None = None) -> tuple[Array, Array]:
     for index, law in problem.noises:
         mean[index] = law.moments(given[index])[0]
     return n, mean
+
+
+class InitialResponse(NamedTuple):
+    """What a learned initial distribution adds to a posterior at its estimate."""
+
+    parameters: Sequence[int] = ()
+    """Positions of its log-odds among all parameters where their uncertainty is found here (or cannot be), not by E-steps."""
+    response: Callable[[Scope], Array] | None = None
+    """Change of a table's mean per standard deviation of the log-odds, given all other parameters, shape (entries, K)."""
+    log_evidence: float | None = None
+    """Integrated over the initial distribution where its uncertainty is included."""
+
+
+def initial_response(posterior: Posterior, family: Family, x: Array) -> InitialResponse:
+    """The uncertainty of an initial distribution learned under the flat prior, from the covariances of the posterior."""
+    initial = family.find(Initial)
+    evidence = posterior.beliefs.log_evidence
+    if initial is None:
+        return InitialResponse(log_evidence=evidence)
+    info = posterior.outcome.info
+    template = family.template
+    if isinstance(template, MarkovChain) and template.initial_known:
+        info["initial"] = "learned from all counts without a prior"
+        return InitialResponse(log_evidence=evidence)
+    where = initial.where
+    info["initial"] = "learned from all counts under a flat prior"
+    if not posterior.beliefs.has_spread:
+        return InitialResponse(where.tolist(), log_evidence=evidence)
+    if "log_evidence_mc_error" in posterior.diagnostics:
+        # Solved without matrices: there are no covariances of flows with the first counts.
+        info["initial"] += ", its uncertainty not included"
+        return InitialResponse(where.tolist(), log_evidence=evidence)
+    info["initial"] += ", its uncertainty included"
+    return _by_covariances(posterior, initial, x[initial.where])
+
+
+def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> InitialResponse:
+    r"""The response cov(n_A, n₀) J^(−1/2), and the evidence integrated over log π.
+
+    With θ = log π and n₀ the first counts, log p(n | π) is linear in θ, so that
+
+    .. math::
+
+        J = (N + L)(\operatorname{diag} π − ππᵀ) − \operatorname{cov}(n_0 | y, π̂)          \qquad\text{(observed information of θ)}
+
+        \operatorname{cov}(n_A, n_B | y) = \operatorname{cov}(n_A, n_B | y, π̂)
+            + \operatorname{cov}(n_A, n_0 | y, π̂)\, J^{-1} \operatorname{cov}(n_0, n_B | y, π̂)
+
+    (the law of total covariance). For a Gaussian posterior this removes the prior that n₀ ~ Multinomial(N, π̂) would have brought, so
+    no count is used twice: as data and as the initial distribution.
+    """
+    rows = initial.component
+    first = (posterior.problem.model.variables[0],)
+    free = rows.place[1]
+    phi = posterior.problem.root_phi  # log p(n | π) is linear in log π with the slope n₀/φ₀
+    units = posterior.population.mean / phi
+    complete = rows.information(x, np.full(rows.free.shape, units / rows.free.sum()))
+    complete += rows.prior_information(x)
+    shares = posterior.problem.model.marginal(first)
+    varying = None if posterior.problem.size_known else shares
+    with_score = partial(
+        _with_score, posterior.beliefs, first, varying
+    )  # partial, not a closure: it can be pickled
+    hidden = with_score(first)
+    if not posterior.problem.size_known:
+        hidden = hidden - np.outer(shares, hidden.sum(axis=0))
+    hidden = hidden[np.ix_(free, free)] / phi**2
+    lower = np.linalg.cholesky(complete)
+    half = np.linalg.solve(lower, np.linalg.solve(lower, 0.5 * (hidden + hidden.T)).T)
+    share, vectors = np.linalg.eigh(np.eye(len(free)) - 0.5 * (half + half.T))
+    share = np.maximum(share, SMALLEST_SHARE)
+    root = np.linalg.solve(lower.T, vectors / np.sqrt(share))  # root rootᵀ = J⁻¹
+    evidence = posterior.beliefs.log_evidence
+    if evidence is not None:
+        log_det = 2 * float(np.log(np.diagonal(lower)).sum()) + float(np.log(share).sum())
+        prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))
+        # What the evidence rises to at its maximum, where the distribution was learned under another dispersion.
+        slope = rows.gradient(x, posterior.beliefs.mean(first)[None] / phi) + rows.prior_gradient(x)
+        evidence += 0.5 * float(np.sum((root.T @ slope) ** 2))
+        evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
+    return InitialResponse(initial.where.tolist(), partial(_response, with_score, free, root / phi), evidence)
+
+
+def _with_score(beliefs: Any, first: Scope, varying: Array | None, scope: Scope) -> Array:
+    """cov(n_A, n₀ − Nπ); the second is the score of log π, and N may vary too: π is then `varying`."""
+    found = np.asarray(beliefs.covariance(scope, first))
+    return found if varying is None else found - found.sum(axis=1, keepdims=True) * varying
+
+
+def _response(with_score: Callable[[Scope], Array], free: Any, root: Array, scope: Scope) -> Array:
+    return with_score(scope)[:, free] @ root

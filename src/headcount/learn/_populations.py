@@ -16,12 +16,12 @@ from scipy.special import expit, logit
 
 from headcount._types import Array, Index
 from headcount.individual import MarkovChain, Model, ModelError, OpenChain
-from headcount.learn._components import LogRates, Matrices, Moves, Weights, with_transitions
+from headcount.learn._components import LogRates, Matrices, Moves, Rate, Weights, with_transitions
 from headcount.learn._family import Component, Family, Natural, Tables
 from headcount.learn._files import saved
 from headcount.learn._objective import Block
 from headcount.learn._parametrisation import Also, Parametrisation
-from headcount.observe import Binomial, Observation, Problem
+from headcount.observe import Binomial, Observation, Poisson, Problem
 from headcount.population import About, Flocks, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense
 
@@ -490,6 +490,35 @@ class LearnSurvival(Also):
             np.ones(classes.shape), classes, len(names)
         )
         return Survival(names, first, chain=chain, classes=classes)
+
+
+@saved
+@dataclass(frozen=True, eq=False)
+class LearnRate(Also):
+    """Another parametrisation, and the rate λ of its Poisson observations: y ~ Poisson(λ r n).
+
+    One λ multiplies all rates r that the observations were given.
+    """
+
+    def component(self, model: Model) -> Rate:
+        """See `Also`."""
+        del model
+        return Rate()
+
+    def check(self, problem: Problem) -> list[str]:
+        """A rate needs Poisson counts without background."""
+        found = [s for s in problem.sites if isinstance(s.noise, Poisson)]
+        problems = super().check(problem)
+        if not found:
+            problems.append("there is no Poisson observation to learn a rate from")
+        if any(np.any(np.asarray(s.noise.background) > 0) for s in found):  # type: ignore[attr-defined]
+            problems.append("a rate is learned only where background = 0; give the rate, or leave it out")
+        if not problem.size_known and not isinstance(problem.population, About):
+            problems.append(
+                "Poisson counts tell only the product of the rate and the number of individuals, and neither is known: give one of them, "
+                "or population=About(mean, sd=...)"
+            )
+        return problems
 
 
 @saved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,22 +14,16 @@ from headcount._html import card
 from headcount._types import Array
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
+from headcount.learn._chains import LogisticChain, TabularChain
 from headcount.learn._climb import Optimum
 from headcount.learn._components import Moves, Weights
 from headcount.learn._family import Family, Natural, interval, standard_errors
 from headcount.learn._files import read, saved, write
-from headcount.learn._forecast import Forecast, LastCounts, axis_labels, forecast
+from headcount.learn._forecast import Forecast, LastCounts, ahead, axis_labels, following, forecast, future
 from headcount.learn._information import Direction, Information
-from headcount.learn._parametrisation import (
-    LogisticChain,
-    Parametrisation,
-    TabularChain,
-    innermost,
-    with_innermost,
-)
+from headcount.learn._parametrisation import Parametrisation, innermost, with_innermost
 from headcount.observe import Problem
 from headcount.population import Company, DispersionEstimate
-from headcount.tables import dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,10 +47,6 @@ class FitNotConvergedError(RuntimeError):
             f"{tolerance:.3g}). Raise max_iterations, or look at .fit.trace and .fit.notes: {'; '.join(made.notes) or 'none'}. "
             "To take the estimate all the same, call fit(..., strict=False)."
         )
-
-
-MOST_SOLVES = 400
-"""Cells up to which the covariance of the last counts is kept without matrices: a second or two of solves."""
 
 
 @saved
@@ -298,10 +287,10 @@ class Fit:
             raise ValueError(
                 "the dispersion is given for past times, and future ones have none: fit with one for all times"
             )
-        ahead = _ahead(steps, features, times)
+        count = ahead(steps, features, times)
         known = template.times
-        later = tuple(times) if times is not None else _later(known, ahead)
-        make = _future(self.parametrisations[sequence], template, (known[-1], *later), features, mask)
+        later = tuple(times) if times is not None else following(known, count)
+        make = future(self.parametrisations[sequence], template, (known[-1], *later), features, mask)
         spread = self.information.covariance if parameters and self.information is not None else None
         values, variances = forecast(last, make, self.working, spread)
         return Forecast(
@@ -363,96 +352,6 @@ def _single(found: Sequence[Any], what: str) -> Any:
     if len(found) != 1:
         raise ValueError(f"there are {len(found)} {what}: use .{what}")
     return found[0]
-
-
-def last_node(posterior: Posterior) -> LastCounts | None:
-    """Mean and covariance of a chain's last counts; the covariance is zero from an engine that gives none.
-
-    None on large maps without matrices, where it takes one solve per cell.
-    """
-    model = posterior.problem.model
-    if not isinstance(model, MarkovChain):
-        return None
-    scope = (model.times[-1],)
-    if posterior.beliefs.mc_error(scope) is not None and len(model.states[scope[0]]) > MOST_SOLVES:
-        return None
-    mean = np.asarray(posterior.beliefs.mean(scope), dtype=float)
-    certain = posterior.beliefs.variance(scope) is None
-    covariance = np.zeros((len(mean), len(mean))) if certain else posterior.beliefs.covariance(scope, scope)
-    people, together = int(posterior.population.values[-1]), posterior.problem.dispersion
-    return LastCounts(mean, np.asarray(covariance, dtype=float), people, together)
-
-
-def _future_mask(past: Any, given: Any) -> Any:
-    """The mask of future steps: as given, else the past's where that is the same at all steps."""
-    if given is not None or past is None or np.ndim(past) < 3:
-        return past if given is None else given
-    tables = np.asarray(past, dtype=float)
-    if not (tables == tables[0]).all():
-        raise ValueError(
-            "which moves are possible changed from step to step: give the mask of the future, mask=(L, L) or (H, L, L)"
-        )
-    return tables[0]
-
-
-def _future(
-    setting: Parametrisation,
-    template: MarkovChain,
-    times: tuple[Hashable, ...],
-    features: Any,
-    mask: Any,
-) -> Callable[[Array], list[Any]]:
-    """The matrices of the steps between these times (the last of the past first), by parameters."""
-    inner = innermost(setting)
-    if features is not None or mask is not None:
-        if not isinstance(inner, LogisticChain):
-            raise ValueError("only a LogisticChain has features")
-        features = inner.features if features is None else features
-        inner = replace(inner, features=features, mask=_future_mask(inner.mask, mask))
-    elif isinstance(inner, LogisticChain) and inner._linear.features_by_step:  # type: ignore[attr-defined]
-        raise ValueError(
-            "the transitions change with time: give the features of the future, features=(H, K, L, L)"
-        )
-    elif isinstance(inner, TabularChain) and not inner.homogeneous:
-        raise ValueError(
-            "the transitions change with time, one matrix per step: none is known for the future"
-        )
-    cells = len(template.cells)
-    blank = MarkovChain(None, np.full((cells, cells), 1 / cells), times=times, cells=template.cells)
-    moves = inner.bind(blank).find(Moves)  # type: ignore[type-abstract]
-    assert moves is not None
-
-    def matrices(x: Array) -> list[Any]:
-        made = moves.component.matrices(x[moves.where])
-        return [dense(m) for m in made] if isinstance(made, list) else [dense(made)] * (len(times) - 1)
-
-    return matrices
-
-
-def _ahead(steps: int | None, features: Any, times: Sequence[Hashable] | None) -> int:
-    """How many steps a forecast goes."""
-    by_step = getattr(features, "ndim", 0) == 4 or (features is not None and np.ndim(features) == 4)
-    if by_step:
-        return len(features)
-    if steps is None and times is not None:
-        return len(times)
-    if steps is None or steps < 1:
-        if features is not None:
-            raise ValueError("features of one step are given: say how many steps")
-        raise ValueError(f"steps is {steps!r}: give a whole number ≥ 1")
-    return steps
-
-
-def _later(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
-    """Names of the times after the last: counted on where they are evenly spaced numbers or dates."""
-    last = known[-1]
-    spaced = (int, float, np.integer, np.floating, np.datetime64, dt.date)
-    if len(known) > 1 and isinstance(last, spaced) and isinstance(known[-2], spaced):
-        gap = last - known[-2]  # type: ignore[operator]
-        return tuple(last + (k + 1) * gap for k in range(steps))  # type: ignore[operator]
-    if isinstance(last, (int, np.integer)):
-        return tuple(int(last) + k + 1 for k in range(steps))
-    return tuple(f"+{k + 1}" for k in range(steps))
 
 
 def compare(fits: Mapping[str, Fit] | Sequence[Fit]) -> pd.DataFrame:
