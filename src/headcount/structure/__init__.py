@@ -1,11 +1,20 @@
 """Gaussian solvers, one per shape of graph: given Gaussian sites on what is observed, the moments."""
 
-from headcount.structure._base import Field, Known, Moments, Structure
-from headcount.structure._choose import AFFORDABLE_ON_DEVICE, Solver, kind_of, structure_for
+from headcount.structure._base import (
+    Field,
+    Known,
+    Moments,
+    NotPositiveDefinite,
+    Recall,
+    Sampling,
+    Solver,
+    Structure,
+)
+from headcount.structure._choose import AFFORDABLE_ON_DEVICE, kind_of, structure_for
 from headcount.structure._dense import DenseStructure
-from headcount.structure._gaussian_tree import Contradiction, GaussianTree, NotPositiveDefinite
+from headcount.structure._gaussian_tree import Contradiction, GaussianTree
 from headcount.structure._junction import JunctionStructure
-from headcount.structure._matrix_free import MatrixFreeStructure, Recall, Sampling
+from headcount.structure._matrix_free import MatrixFreeStructure
 from headcount.structure._tree import TreeStructure
 
 __all__ = [

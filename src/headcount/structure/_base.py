@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,20 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from headcount._linalg import Array
+    from headcount.individual import RootedTree
     from headcount.tables import Domain, Scope
+
+
+T = TypeVar("T")
+
+
+class NotPositiveDefinite(ArithmeticError):
+    """The sites' precisions are so negative that no Gaussian exists; the caller should damp its step."""
+
+
+def itself(value: T) -> T:
+    """Its argument: ``partial(itself, rows)`` makes rows that are already there, and can be pickled, unlike a lambda."""
+    return value
 
 
 class SiteLike(Protocol):
@@ -151,6 +164,40 @@ class Field(ABC):
         """Joint draws of deviations of all cliques, ``(size, *table)``."""
 
 
+class Sampling(NamedTuple):
+    """How many draws, and which ones; None draws what the error asks for."""
+
+    sweep: int | None = None
+    """Draws in the sweeps of an engine."""
+    final: int | None = None
+    """Draws at the end."""
+    seed: int = 0
+    error: float = 0.05
+    """Relative error of sds (rms) at which the final draws stop."""
+
+
+@dataclass
+class Recall:
+    """What one sweep of an engine leaves to the next: solutions to start from, the number of draws, and where the sites look.
+
+    Results depend on it only within the tolerance of the solver.
+    """
+
+    draws: int | None = None
+    mean: Array | None = None
+    blocks: dict[int, Array] = field(default_factory=dict)
+    sensors: Any = None
+
+
+class Solver(NamedTuple):
+    """Which structure a chain or tree gets, and the draws of the one without matrices."""
+
+    structure: Literal["auto", "tree", "matrix-free"] = "tree"
+    sampling: Sampling = Sampling()
+    recall: Recall | None = None
+    """What sweeps of one run leave to one another; each run has its own."""
+
+
 class Structure(ABC):
     """The Gaussian law of a population around one centre, for one shape of graph.
 
@@ -166,6 +213,24 @@ class Structure(ABC):
 
     monte_carlo: ClassVar[bool] = False
     """Whether variances and log Z carry Monte-Carlo error, which the field then states."""
+    kinds: ClassVar[dict[str, type[Structure]]] = {}
+    """The structures that :func:`structure_for` chooses from: ``class TreeStructure(Structure, kind="tree")`` puts itself here."""
+
+    def __init_subclass__(cls, *, kind: str | None = None) -> None:
+        if kind is not None:
+            Structure.kinds[kind] = cls
+
+    @classmethod
+    def refusal(cls, tree: RootedTree | None) -> str | None:
+        """Why it cannot serve, in words; None where it can."""
+        del tree
+        return None
+
+    @classmethod
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> Structure:
+        """The structure of a law, given N, the sites and what is known; it takes of the other settings what concerns it."""
+        del solver, flock
+        return cls(law, *known)  # type: ignore[call-arg]  # every structure's first arguments
 
     @abstractmethod
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:

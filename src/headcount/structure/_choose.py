@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from headcount.checks import instance
 from headcount.individual import FactoredTree, Model, ModelError, RootedTree
-from headcount.structure._junction import JunctionStructure
-from headcount.structure._matrix_free import MatrixFreeStructure, Recall, Sampling, refusal
-from headcount.structure._tree import TreeStructure
+from headcount.structure._base import Solver, Structure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headcount.structure._base import Known, SiteLike, Structure
+    from headcount.structure._base import Known, SiteLike
 
 Kind = Literal["tree", "matrix-free"]
 AFFORDABLE = 2e10
@@ -24,15 +22,6 @@ AFFORDABLE_ON_DEVICE = 1.5e12
 WORTH = 130
 """Products of L × L matrices that cost as much as the matrix-free solver's passes: it forms 12 sweeps of 33 columns and 192 at the end,
 about 20 iterations of two passes each, 4 operations per entry, where the tree takes 12 sweeps of 30 operations per L³."""
-
-
-class Solver(NamedTuple):
-    """Which structure a chain or tree gets, and the draws of the one without matrices."""
-
-    structure: Literal["auto", "tree", "matrix-free"] = "tree"
-    sampling: Sampling = Sampling()
-    recall: Recall | None = None
-    """What sweeps of one run leave to one another; each run has its own."""
 
 
 def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = None) -> Kind:
@@ -45,7 +34,7 @@ def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = 
     """
     if wanted == "tree":
         return "tree"
-    why = refusal(tree)
+    why = Structure.kinds["matrix-free"].refusal(tree)
     if wanted == "matrix-free":
         if why is not None:
             raise ModelError(
@@ -98,16 +87,10 @@ def structure_for(
     instance(law, (RootedTree, FactoredTree, Model), "law", expected="a Model or a RootedTree")
     wanted = Solver() if solver is None else solver
     if isinstance(law, FactoredTree):
-        return MatrixFreeStructure(
-            law, population, sites, known, sampling=wanted.sampling, recall=wanted.recall
+        return Structure.kinds["matrix-free"].chosen(
+            law, population, sites, known, solver=wanted, flock=flock
         )
     tree = law if isinstance(law, RootedTree) else law.rooted()
     kind = kind_of(tree, wanted.structure)
-    if tree is None:
-        assert not isinstance(law, RootedTree)
-        return JunctionStructure(law, population, sites, known, flock=flock)
-    if kind == "matrix-free":
-        return MatrixFreeStructure(
-            tree, population, sites, known, sampling=wanted.sampling, recall=wanted.recall
-        )
-    return TreeStructure(tree, population, sites, known)
+    chosen = Structure.kinds["junction tree" if tree is None else kind].chosen
+    return chosen(law if tree is None else tree, population, sites, known, solver=wanted, flock=flock)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headcount._device import host, namespace, on_host
-from headcount.structure._gaussian_tree import NotPositiveDefinite
+from headcount.structure._base import NotPositiveDefinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from headcount.structure._base import (
     Field,
     Known,
     Moments,
+    NotPositiveDefinite,
     Structure,
     checked_arguments,
     margin_rows,
@@ -27,7 +28,6 @@ from headcount.structure._gaussian_tree import (
     CONTRADICTION,
     LOG_2PI,
     Contradiction,
-    NotPositiveDefinite,
     independent_rows,
 )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,18 +29,11 @@ if TYPE_CHECKING:
     from headcount.structure._tree import Step
     from headcount.tables import Domain, Scope
 
-T = TypeVar("T")
-
 NULL_SPACE = 1e-11
 """Eigenvalues of K scaled to unit diagonal below this, relative to the largest, are its null space: rounding leaves about 1e-15
 times the number of entries of a table."""
 NO_FREEDOM = 1e-13
 """A variance given the features below this, relative to the expected count, is rounding of two equal terms."""
-
-
-def itself(value: T) -> T:
-    """Its argument: ``partial(itself, rows)`` makes rows that are already there, and can be pickled, unlike a lambda."""
-    return value
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ from headcount._linalg import (
     symmetric_product,
     threads_for,
 )
+from headcount.structure._base import NotPositiveDefinite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,10 +54,6 @@ if TYPE_CHECKING:
     from headcount._linalg import Array
     from headcount._types import Index
     from headcount.structure._base import Known
-
-
-class NotPositiveDefinite(ArithmeticError):
-    """The sites' precisions are so negative that no Gaussian exists; the caller should damp its step."""
 
 
 @dataclass(frozen=True)

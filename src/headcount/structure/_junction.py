@@ -13,7 +13,7 @@ compressed by a QR: exact, whatever its rank.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,19 +21,27 @@ from headcount._linalg import fortran
 from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.population._laplacian import inverse_or_zero
-from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, site_rows
-from headcount.structure._field import CliqueView, TreeField, itself
+from headcount.structure._base import (
+    Known,
+    Moments,
+    Structure,
+    checked_arguments,
+    itself,
+    margin_rows,
+    site_rows,
+)
+from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._gaussian_tree import Node, PlacedSites, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
-    from headcount.structure._base import Field, SiteLike
+    from headcount.structure._base import Field, SiteLike, Solver
     from headcount.tables import Domain, Scope
 
 
-class JunctionStructure(Structure):
+class JunctionStructure(Structure, kind="junction tree"):
     """The Gaussian law of a (tilted) discrete model's counts on its junction tree.
 
     Parameters
@@ -68,6 +76,12 @@ class JunctionStructure(Structure):
             nodes.append(self._add(v, placements, blocks))
         self.placed = PlacedSites(tuple(placements[k] for k in range(len(self.sites))), self.known)
         self.gaussian = self.placed.settle(nodes, scale=self.population)
+
+    @classmethod
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> JunctionStructure:
+        """See :class:`Structure`."""
+        del solver
+        return cls(law, *known, flock=flock)
 
     def _add(self, v: int, placements: dict[int, Placement], blocks: dict[int, slice]) -> Node:
         """The node of one clique, and its view; fills in where its sites and its children's separators are."""

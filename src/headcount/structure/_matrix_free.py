@@ -17,7 +17,6 @@ alone, :math:`V/(1+\tau V)`, as if they did not influence one another. They are 
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,9 +32,18 @@ from headcount._linalg import threads_for
 from headcount.checks import instance
 from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.structure import _draws_in_arrays
-from headcount.structure._base import Field, Known, Moments, MovesOf, Structure, checked_arguments
+from headcount.structure._base import (
+    Field,
+    Known,
+    Moments,
+    MovesOf,
+    NotPositiveDefinite,
+    Recall,
+    Sampling,
+    Structure,
+    checked_arguments,
+)
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
-from headcount.structure._gaussian_tree import NotPositiveDefinite
 from headcount.structure._prior_operator import Passes, PriorOperator, rows_of
 from headcount.structure._variance_draws import (
     NARROWEST,
@@ -53,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headcount._linalg import Array
-    from headcount.structure._base import SiteLike
+    from headcount.structure._base import SiteLike, Solver
     from headcount.tables import Scope
 
 SOLVED = Stop(absolute=1e-10)
@@ -86,46 +94,9 @@ LEAST_FINAL = 32
 """Final draws: enough for the estimate of log Z and of its error."""
 
 
-class Sampling(NamedTuple):
-    """How many draws, and which ones; None draws what the error asks for."""
-
-    sweep: int | None = None
-    """Draws in the sweeps of an engine."""
-    final: int | None = None
-    """Draws at the end."""
-    seed: int = 0
-    error: float = 0.05
-    """Relative error of sds (rms) at which the final draws stop."""
-
-    @property
-    def most(self) -> int:
-        """Final draws that reach the error without any control variate, 1/(2 error²), in whole blocks: 192 for 5 %."""
-        return int(max(np.floor(0.5 / self.error**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
-
-
-@dataclass
-class Recall:
-    """What one sweep of an engine leaves to the next: solutions to start from, and the number of draws.
-
-    Results depend on it only within the tolerance of the solver.
-    """
-
-    draws: int | None = None
-    mean: Array | None = None
-    blocks: dict[int, Array] = field(default_factory=dict)
-    sensors: Sensors | None = None
-
-
-def refusal(tree: RootedTree | None) -> str | None:
-    """Why the matrix-free structure cannot serve, in words; None where it can."""
-    if tree is None:
-        return "it needs a chain or a tree"
-    if tree.common_phi is None:
-        return (
-            "prior variances without matrices are known where root and steps scatter alike (independent individuals, flocks for life), "
-            "and these move in company step by step"
-        )
-    return None
+def most_final(error: float) -> int:
+    """Final draws that reach a relative error of sds without any control variate, 1/(2 error²), in whole blocks: 192 for 5 %."""
+    return int(max(np.floor(0.5 / error**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
 
 
 class Sensors:
@@ -237,7 +208,7 @@ def _site_rows(
     return sparse.csr_array((weight, (row, column)), shape=(len(site), width))
 
 
-class MatrixFreeStructure(Structure):
+class MatrixFreeStructure(Structure, kind="matrix-free"):
     """The Gaussian law of a rooted tree's counts, as an operator.
 
     Parameters
@@ -275,7 +246,7 @@ class MatrixFreeStructure(Structure):
         self.tree, self.recall = law.tree, recall
         self.sampling = Sampling() if sampling is None else sampling
         self.population, self.sites, self.known = checked_arguments(population, sites, known)
-        why = refusal(self.tree)
+        why = self.refusal(self.tree)
         if why is not None:
             raise ModelError(f"the matrix-free structure cannot serve this problem: {why}; use TreeStructure")
         # Flocks of c: all covariances are c times larger, as are those of c times as many individuals.
@@ -288,6 +259,24 @@ class MatrixFreeStructure(Structure):
             recall.sensors = sensors
         self.sensors = sensors
         self.prior = PriorOperator(law, self.population, sensors.edges)
+
+    @classmethod
+    def refusal(cls, tree: RootedTree | None) -> str | None:
+        """See :class:`Structure`."""
+        if tree is None:
+            return "it needs a chain or a tree"
+        if tree.common_phi is None:
+            return (
+                "prior variances without matrices are known where root and steps scatter alike (independent individuals, flocks for "
+                "life), and these move in company step by step"
+            )
+        return None
+
+    @classmethod
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> MatrixFreeStructure:
+        """See :class:`Structure`."""
+        del flock
+        return cls(law, *known, sampling=solver.sampling, recall=solver.recall)
 
     def __reduce__(self) -> Any:
         """By its arguments: the operators are made again where it arrives, and what earlier solves left stays behind."""
@@ -621,7 +610,7 @@ class Tally:
         )
         errors = (self.squares.variances()[1], *(self.flows[v].variances()[1] for v in looked))
         worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
-        needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), sampling.most)
+        needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), most_final(sampling.error))
         return needed - self.draws if needed > NEARLY * self.draws else 0
 
     def survey(self, nu: Array, seen_mean: Array) -> Survey:

@@ -32,9 +32,18 @@ from headcount.checks import instance
 from headcount.individual import RootedTree
 from headcount.population import EdgeConditional
 from headcount.population._laplacian import inverse_or_zero
-from headcount.structure._base import Known, Moments, Structure, checked_arguments, margin_rows, selection
-from headcount.structure._field import CliqueView, TreeField, itself
-from headcount.structure._gaussian_tree import GaussianTree, Node, NotPositiveDefinite, PlacedSites, Placement
+from headcount.structure._base import (
+    Known,
+    Moments,
+    NotPositiveDefinite,
+    Structure,
+    checked_arguments,
+    itself,
+    margin_rows,
+    selection,
+)
+from headcount.structure._field import CliqueView, TreeField
+from headcount.structure._gaussian_tree import GaussianTree, Node, PlacedSites, Placement
 from headcount.structure._small import pays, solve_small
 from headcount.tables import Domain, dense
 
@@ -159,7 +168,7 @@ class Layout:
     """By node: rows on the flat (parent, child) table."""
 
 
-class TreeStructure(Structure):
+class TreeStructure(Structure, kind="tree"):
     """The Gaussian law of a (tilted) rooted tree's counts.
 
     Parameters

@@ -32,7 +32,7 @@ from headcount._device import DEVICES
 from headcount.engines._engine import Engine
 from headcount.engines._settings import Rule, number, one_of, or_none, whole
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
-from headcount.structure._field import itself
+from headcount.structure._base import itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
