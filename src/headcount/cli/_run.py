@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headcount.cli._app import Options, Output
     from headcount.engines import Engine
-    from headcount.engines._plan import Plan
+    from headcount.engines._infer import Plan
     from headcount.io import Case, Result
     from headcount.learn import Fit
     from headcount.observe import Problem
@@ -409,8 +409,7 @@ def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
 
 def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
     """The engine, named or selected (once), and what its run will take."""
-    from headcount.engines._infer import chosen
-    from headcount.engines._plan import plan
+    from headcount.engines._infer import chosen, plan
 
     named = named_engine(options)
     choice = chosen(problem, named)

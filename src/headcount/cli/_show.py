@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from headcount.engines._plan import Plan
+    from headcount.engines._infer import Plan
     from headcount.io import Many, Result
     from headcount.learn import Fit
 

@@ -2,8 +2,7 @@
 
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._engine import DirectEngine, Engine, IterativeEngine
-from headcount.engines._infer import infer
-from headcount.engines._plan import Plan, plan
+from headcount.engines._infer import Plan, infer, plan
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.map._map import MAP
 from headcount.engines.published._edge_ep import EdgeEP

@@ -1,25 +1,76 @@
-"""What an engine is, and the one loop that drives every iterative engine."""
+"""What an engine is, what its settings may be, and the one loop that drives every iterative engine.
+
+An engine declares one :class:`Rule` per setting in its class variable ``rules``; all are checked when it is made, and everything that is
+wrong is reported at once.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from abc import ABC, abstractmethod
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from headcount.engines._progress import Progress
-from headcount.engines._settings import Rule, check_settings
 from headcount.posterior._beliefs import Outcome, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headcount.observe import Problem
     from headcount.posterior._beliefs import Beliefs
 
     Start = Mapping[str, Any] | None
+
+
+class Rule(NamedTuple):
+    """What a setting may be."""
+
+    expected: str
+    """In words, after "must be"."""
+    holds: Callable[[Any], bool]
+
+
+def number(*, above: float = 0.0, most: float = math.inf) -> Rule:
+    """A finite real number in (above, most]."""
+    words = f"a number above {above:g}" + ("" if math.isinf(most) else f" and at most {most:g}")
+
+    def holds(value: Any) -> bool:
+        real = isinstance(value, Real) and not isinstance(value, bool)
+        return real and math.isfinite(value) and above < value <= most
+
+    return Rule(words, holds)
+
+
+def whole(*, least: int = 1) -> Rule:
+    """A whole number, at least ``least``."""
+    return Rule(
+        f"a whole number, at least {least}",
+        lambda value: (
+            isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least
+        ),
+    )
+
+
+def flag() -> Rule:
+    """True or False."""
+    return Rule("True or False", lambda value: isinstance(value, bool))
+
+
+def one_of(*choices: str) -> Rule:
+    """One of some words."""
+    return Rule(
+        f"one of {', '.join(map(repr, choices))}",
+        lambda value: isinstance(value, str) and value in choices,
+    )
+
+
+def or_none(rule: Rule) -> Rule:
+    """The same, or None."""
+    return Rule(f"{rule.expected}, or None", lambda value: value is None or rule.holds(value))
 
 
 class Engine(ABC):
@@ -43,7 +94,13 @@ class Engine(ABC):
     most probable one, or about candidates who may be absent; None: not at all."""
 
     def __post_init__(self) -> None:
-        check_settings(self, self.rules)
+        wrong = [
+            f"{name} must be {rule.expected}, got {getattr(self, name)!r}"
+            for name, rule in self.rules.items()
+            if not rule.holds(getattr(self, name))
+        ]
+        if wrong:
+            raise ValueError(f"{type(self).__name__}: {'; '.join(wrong)}")
 
     def run(
         self,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headcount.engines._engine import DirectEngine
-from headcount.engines._settings import Rule, whole
+from headcount.engines._engine import DirectEngine, Rule, whole
 from headcount.engines.exact._count_states import count_state_beliefs, count_states_fit
 from headcount.engines.exact._exact_beliefs import ExactBeliefs, law_of_counts, log_likelihood, log_sum
 from headcount.engines.exact._few_individuals import few_individuals_beliefs, few_individuals_fit

@@ -10,11 +10,9 @@ import numpy as np
 
 from headcount._compile import worth
 from headcount._device import DEVICES, find_device
-from headcount.engines._engine import IterativeEngine
-from headcount.engines._settings import number, one_of, whole
+from headcount.engines._engine import IterativeEngine, number, one_of, whole
 from headcount.engines._tilting import Tilts
-from headcount.engines.map._dual import Dual, Group, PoissonShape, dual_of
-from headcount.engines.map._kernels import poisson_dual
+from headcount.engines.map._dual import Dual, Group, PoissonShape, dual_of, poisson_dual
 from headcount.engines.map._lbfgs import Point, Search, advance, blocked
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
 

@@ -51,8 +51,7 @@ from headcount._linalg import (
     product,
     threads_for,
 )
-from headcount.engines._engine import IterativeEngine
-from headcount.engines._settings import number, whole
+from headcount.engines._engine import IterativeEngine, number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.engines.tilted._laplace import first_sites, gaussian_at

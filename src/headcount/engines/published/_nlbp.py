@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from headcount.engines._engine import IterativeEngine
-from headcount.engines._settings import flag, number, whole
+from headcount.engines._engine import IterativeEngine, flag, number, whole
 from headcount.engines._tilting import Tilts
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
 

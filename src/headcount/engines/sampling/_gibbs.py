@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines._settings import Rule, whole
+from headcount.engines._engine import Rule, whole
 from headcount.engines.sampling._arrays import Hop, SamplingArrays, Sums, TableState
 from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount import memory
-from headcount.engines._settings import Rule, flag, or_none, whole
+from headcount.engines._engine import Rule, flag, or_none, whole
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
 from headcount.engines.sampling._pairs import pairs_of, redraw_pair
 from headcount.engines.sampling._raking import rake

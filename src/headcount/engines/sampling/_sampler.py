@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines._engine import IterativeEngine
-from headcount.engines._settings import Rule, number, whole
+from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines.sampling._arrays import SamplingArrays, Sums, sampling_arrays
 from headcount.engines.sampling._statistics import BatchMoments, merged, r_hat
 from headcount.observe import ProblemError

@@ -29,8 +29,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from headcount._device import DEVICES
-from headcount.engines._engine import Engine
-from headcount.engines._settings import Rule, number, one_of, or_none, whole
+from headcount.engines._engine import Engine, Rule, number, one_of, or_none, whole
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
 from headcount.structure._base import itself
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount._device import find_device
-from headcount.engines._engine import IterativeEngine
-from headcount.engines._settings import number, whole
+from headcount.engines._engine import IterativeEngine, number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidence

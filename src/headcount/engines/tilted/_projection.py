@@ -17,7 +17,7 @@ import numpy as np
 from headcount._compile import worth
 from headcount._device import Device, host, namespace, on_host
 from headcount._linalg import row_dots
-from headcount.engines.tilted._whole_law import Context, in_threads, log_choose, whole_law
+from headcount.engines.tilted._whole_law import Context, fill_tilted_sums, in_threads, log_choose, whole_law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -181,8 +181,6 @@ def tilted_sums(
     log c(k) = C + B s + A s², s = k − mean, ``law`` = (A, B, C), plus the binomial coefficient where ``whole``; ``log_prob`` has the
     weights of summation in it. So many points as ``most`` are summed at once.
     """
-    from headcount.engines.tilted._whole_law_kernels import fill_tilted_sums
-
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
     if on_host(points) and worth(fill_tilted_sums, NUMPY_SECONDS * points.size):
         fill_tilted_sums(points, log_prob, coefficient, whole, law, mean, g, log_z, first, second)

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from headcount._device import find_device
-from headcount.engines._engine import IterativeEngine, iterate
-from headcount.engines._settings import number, one_of, whole
+from headcount.engines._engine import IterativeEngine, iterate, number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, held
