@@ -175,3 +175,16 @@ def test_what_cannot_be_learned_is_refused_in_words(settings, problem, says):
     """The message says what to give instead."""
     with pytest.raises(ValueError, match=says):
         hc.fit(settings, problem)
+
+
+def test_a_groups_prior_is_learned():
+    """A ridge that is learned is learned within a group as it is alone, and named after the group."""
+    features = np.eye(2)[None]
+    moves = hc.LogisticChain(features, names=["stay"], ridge="learned")
+    settings = (ByGroup({"u": moves}).for_problem(hc.Problem(groups=PAIR, observations=SEEN)),)
+    (family,) = bind(settings, [hc.Problem(groups=PAIR, observations=SEEN)])
+    alone = moves.bind(UP)
+    n = alone.statistics(lambda scope: 100 * UP.marginal(scope), None)
+    x = np.array([1.5])
+    assert family.names == ("u: stay",)
+    assert family.shrunk(x, n)[1] == {"u: all weights": alone.shrunk(x, n)[1]["all weights"]}

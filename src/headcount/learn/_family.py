@@ -13,8 +13,8 @@ components; everything else (E-steps, climbs, standard errors, files, forecasts)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -187,16 +187,38 @@ class Part(Generic[C]):
 
 
 @dataclass(frozen=True, eq=False)
+class InGroup:
+    """The group whose model a component belongs to, in a problem with groups."""
+
+    name: Hashable
+    start: Callable[[], Array]
+    """Makes the parameters at which a search begins: those nearest to the group's model as it was given. Groups that begin alike
+    would stay alike."""
+
+    def model(self, component: Component, x: Array, problem: Problem) -> Problem:
+        """The problem with this group's model changed."""
+        groups = dict(problem.groups or {})
+        model: Any = component.in_model(x, groups[self.name].model)
+        return problem.with_groups(groups | {self.name: replace(groups[self.name], model=model)})
+
+
+@dataclass(frozen=True, eq=False)
 class Family:
     """Models by parameters: x ↦ p_x, one slice of x per component; what is not learned is the template's."""
 
     template: Model
     components: tuple[Component, ...]
+    groups: Mapping[int, InGroup] = field(default_factory=dict)
+    """By position among the components: whose they are. The others belong to the template or to the problem."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The parameters' names."""
-        return tuple(name for c in self.components for name in c.names)
+        return tuple(name for k, c in enumerate(self.components) for name in self.named(k, c.names))
+
+    def named(self, k: int, names: Iterable[str]) -> tuple[str, ...]:
+        """Names within the k-th component as the whole family has them: after that of its group."""
+        return tuple(f"{self.groups[k].name}: {name}" if k in self.groups else name for name in names)
 
     def split(self, x: Array) -> list[Array]:
         """x by component."""
@@ -204,37 +226,47 @@ class Family:
         return np.split(np.asarray(x, dtype=float), ends[:-1]) if len(ends) else []
 
     def find(self, kind: type[C]) -> Part[C] | None:
-        """The component of a kind, if there is one."""
-        for component, where in zip(
-            self.components, self.split(np.arange(len(self.names), dtype=float)), strict=True
-        ):
-            if isinstance(component, kind):
+        """The component of a kind, if there is one; those of groups are not looked at."""
+        for k, where in enumerate(self.split(np.arange(len(self.names), dtype=float))):
+            component = self.components[k]
+            if k not in self.groups and isinstance(component, kind):
                 return Part(component, where.astype(np.intp))
         return None
 
     def start(self) -> Array:
         """The neutral start."""
-        return np.concatenate([np.zeros(0), *(c.start() for c in self.components)])
+        starts = [
+            self.groups[k].start() if k in self.groups else c.start() for k, c in enumerate(self.components)
+        ]
+        return np.concatenate([np.zeros(0), *starts])
 
     def model(self, x: Array) -> Model:
         """p_x."""
         made = self.template
-        for component, part in zip(self.components, self.split(x), strict=True):
-            made = component.in_model(part, made)
+        for k, part in enumerate(self.split(x)):
+            if k not in self.groups:
+                made = self.components[k].in_model(part, made)
         return made
 
     def apply(self, x: Array, problem: Problem) -> Problem:
         """The same data under p_x."""
         made = problem.with_model(self.model(x))
-        for component, part in zip(self.components, self.split(x), strict=True):
-            made = component.in_problem(part, made)
+        for k, part in enumerate(self.split(x)):
+            component, owner = self.components[k], self.groups.get(k)
+            made = component.in_problem(part, made) if owner is None else owner.model(component, part, made)
         return made
 
     def statistics(
         self, tables: Tables, problem: Problem | None, units: Tables | None = None
     ) -> tuple[Array, ...]:
         """The table that each component learns from, in their order."""
-        return tuple(c.statistic(tables, units or tables, problem) for c in self.components)
+        made = []
+        for k, component in enumerate(self.components):
+            both: list[Any] = [tables, units or tables]
+            if k in self.groups:
+                both = [part.group(self.groups[k].name) for part in both]
+            made.append(component.statistic(both[0], both[1], problem))
+        return tuple(made)
 
     def shrunk(self, x: Array, statistics: tuple[Any, ...]) -> tuple[Family, dict[str, float]] | None:
         """The same family with priors learned from the statistics, and their strengths; None where all priors are given."""
@@ -244,7 +276,7 @@ class Family:
             found = made[k].shrunk(part, n)
             if found is not None:
                 made[k] = found[0]
-                strengths |= found[1]
+                strengths |= zip(self.named(k, found[1]), found[1].values(), strict=True)
         return (replace(self, components=tuple(made)), strengths) if strengths else None
 
     def with_priors(self, priors: Sequence[Mapping[str, Any]]) -> Family:
@@ -254,7 +286,7 @@ class Family:
 
     def alike(self, other: Family) -> bool:
         """Whether the other family's statistics can be added to this one's."""
-        return len(self.components) == len(other.components) and all(
+        return self.names == other.names and all(
             a.alike(b) for a, b in zip(self.components, other.components, strict=True)
         )
 
@@ -262,7 +294,7 @@ class Family:
         """All components' natural parameters side by side."""
         parts = [c.natural(piece) for c, piece in zip(self.components, self.split(x), strict=True)]
         return Natural(
-            tuple(n for p in parts for n in p.names),
+            tuple(n for k, p in enumerate(parts) for n in self.named(k, p.names)),
             np.concatenate([p.values for p in parts]),
             lambda: block_diag(*(p.jacobian for p in parts)),
             tuple(k for p in parts for k in p.link),
@@ -276,14 +308,18 @@ class Family:
         if unknown:
             known = dict.fromkeys([*natural, *self.names])
             raise ValueError(f"start names {unknown}: the parameters are {', '.join(known)}")
-        parts = self.split(x)
         made = []
-        for component, part in zip(self.components, parts, strict=True):
+        for k, part in enumerate(self.split(x)):
+            component = self.components[k]
             own = component.natural(part).names
-            named = {n: float(v) for n, v in values.items() if n in own}
+            named = {
+                n: float(values[full])
+                for n, full in zip(own, self.named(k, own), strict=True)
+                if full in values
+            }
             piece = component.working(named, part)
-            for k, name in enumerate(component.names):
-                piece[k] = float(values.get(name, piece[k]))
+            for i, name in enumerate(self.named(k, component.names)):
+                piece[i] = float(values.get(name, piece[i]))
             made.append(piece)
         return np.concatenate([np.zeros(0), *made])
 
@@ -330,7 +366,7 @@ def true_values(family: Family, given: Any) -> Array:
     values = np.asarray(given, dtype=float)
     if values.size == len(natural.names):
         return values.ravel()
-    parts = [c.natural_from(values) for c in family.components[:1]]
+    parts = [] if family.groups else [c.natural_from(values) for c in family.components[:1]]
     if parts and parts[0] is not None:
         return np.concatenate([parts[0], np.full(len(natural.names) - len(parts[0]), np.nan)])
     raise ValueError(

@@ -131,11 +131,11 @@ class Objective:
         """Probabilities under which fewer than ``least`` individuals are expected, with the direction of x that moves each alone."""
         found = []
         start = 0
-        for block, part in self._blocks(x):
+        for k, (block, part) in enumerate(self._blocks(x)):
             for label, direction in block.prior.vanishing(part, sum(n for _, n in block.terms), least):
                 padded = np.zeros(len(x))
                 padded[start : start + len(part)] = direction
-                found.append((label, padded))
+                found.append((self.families[0].named(k, [label])[0], padded))
             start += len(part)
         return found
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import expit, logit
 
-from headcount._types import Array, Index
+from headcount._types import Array, Index, Mask
 from headcount.individual import MarkovChain, Model, ModelError, OpenChain
 from headcount.learn._components import LogRates, Matrices, Moves, Rate, Weights, with_transitions
-from headcount.learn._family import Component, Family, Natural, Tables
+from headcount.learn._family import Component, Family, InGroup, Natural, Tables
 from headcount.learn._files import saved
 from headcount.learn._objective import Block
 from headcount.learn._parametrisation import Also, Parametrisation
@@ -31,6 +32,8 @@ FIRST_STAY = 0.02
 """Distance of a first survival or detection from 0 and 1: at the ends nothing would pull it away."""
 START_RIDGE = 1e-2
 """Prior precision that keeps weights finite while they are fitted to a group's given moves."""
+LARGEST_START = 4.0
+"""Largest log-odds that a search begins with: probabilities of 2 % can still grow."""
 
 By = Literal["cell", "step", "both"]
 
@@ -92,45 +95,33 @@ def _flock(problem: Problem | None) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrivals(LogRates):
-    """Expected arrivals e^x times those given, by class of step and cell."""
+class Comers(LogRates):
+    """Expected numbers of those who come, e^x times those given: at the first time, or arriving later, by class of step and cell."""
 
     chain: OpenChain = field(kw_only=True)
+    part: Literal["first", "arrivals"] = field(kw_only=True)
     classes: Index = field(kw_only=True)
-    """Shape (T − 1, L)."""
+    """The place in x of every number that the chain was given: shape (L,) of the first, (T − 1, L) of arrivals."""
+
+    @property
+    def given(self) -> Array:
+        """Expected numbers as the chain was given them."""
+        return self.chain.first if self.part == "first" else self.chain.arrivals
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """Who arrived, and who was expected to, in units that arrive together."""
+        """Who came, and who was expected to, in units that come together."""
         del tables
-        cells, full = len(self.chain.cells), _full(units)
-        come = [dense(full(step))[cells, :cells] for step in itertools.pairwise(self.chain.times)]
-        count = len(self.names)
-        expected = self.chain.arrivals / _flock(problem)
-        return np.stack([_added(np.array(v), self.classes, count) for v in (come, expected)])
-
-    def in_model(self, x: Array, model: Model) -> OpenChain:
-        """The chain with these arrivals."""
-        return _open(model, "arrivals").changed(arrivals=self.chain.arrivals * np.exp(x)[self.classes])
-
-
-@dataclass(frozen=True, eq=False)
-class First(LogRates):
-    """Expected numbers at the first time, e^x times those given: one factor, or one per cell."""
-
-    chain: OpenChain = field(kw_only=True)
-    classes: Index = field(kw_only=True)
-    """Shape (1, L)."""
-
-    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """Who was there, and who was expected to be, in units that move together."""
-        del tables
-        there = dense(_full(units)(self.chain.times[:1]))[: len(self.chain.cells)]
-        count = len(self.names)
-        return np.stack([_added(v, self.classes, count) for v in (there, self.chain.first / _flock(problem))])
+        cells, full, times = len(self.chain.cells), _full(units), self.chain.times
+        if self.part == "first":
+            come = dense(full(times[:1]))[:cells]
+        else:
+            come = np.array([dense(full(step))[cells, :cells] for step in itertools.pairwise(times)])
+        expected = self.given / _flock(problem)
+        return np.stack([_added(v, self.classes, len(self.names)) for v in (come, expected)])
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with these numbers."""
-        return _open(model, "first numbers").changed(first=self.chain.first * np.exp(x)[self.classes[0]])
+        return _open(model, "arrivals").changed(**{self.part: self.given * np.exp(x)[self.classes]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,34 +226,32 @@ class Detection(LogOdds):
 
 
 @dataclass(frozen=True, eq=False)
-class SizeMeans(Component):
-    r"""Means m = m₀ e^x of the laws of sizes: of N, or of groups whose size is not known.
+class SizeMeans(LogRates):
+    r"""Means m = m₀ e^x of the laws of sizes: of N, or of groups whose size is not known; ``unit`` is m₀.
 
-    Poisson: l(x) = N x − m.  Negative binomial of size r: l(x) = N x − (N + r) log(m + r).  n is (Σ N, problems), shape (2, K).
+    Poisson: l(x) = N x − m, as of any rate.  Negative binomial of size r: l(x) = N x − (N + r) log(m + r).
+    n is (Σ N, m₀ times the number of problems), shape (2, K).
     """
 
-    names: tuple[str, ...]
-    given: Array
-    """m₀, shape (K,)."""
     size: Array
-    """r; infinite where the law is Poisson."""
+    """r; infinite where the law is Poisson, shape (K,)."""
     groups: tuple[Hashable, ...]
     """Whose sizes; empty: the whole population's."""
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """How many there are."""
+        """How many there are, and how many are expected at x = 0."""
         del units
         if problem is None:
             raise ValueError("the law of a size is learned from a Problem, not from tables of counts")
         first = problem.model.variables[:1]
         parts = [tables.group(name) for name in self.groups] or [tables]  # type: ignore[attr-defined]
-        return np.array([[float(dense(part(first)).sum()), 1.0] for part in parts]).T
+        return np.array([[float(dense(part(first)).sum()) for part in parts], self.unit])
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
         """The problem with these means."""
         laws = [
             PoissonSize(m) if np.isinf(r) else NegativeBinomialSize(m, r)
-            for m, r in zip((self.given * np.exp(x)).tolist(), self.size.tolist(), strict=True)
+            for m, r in zip((self.unit * np.exp(x)).tolist(), self.size.tolist(), strict=True)
         ]
         if not self.groups:
             return problem.with_population(laws[0])
@@ -270,149 +259,38 @@ class SizeMeans(Component):
         made |= {name: replace(made[name], size=law) for name, law in zip(self.groups, laws, strict=True)}
         return problem.with_groups(made)
 
-    def start(self) -> Array:
-        """As given."""
-        return np.zeros(len(self.names))
+    def _negative_binomial(self, x: Array, n: Array) -> tuple[Mask, Array, Array, Array]:
+        """Which laws are negative binomial, and their m, r and Σ (N + r) over problems."""
+        own = np.isfinite(self.size)
+        m, r = self.unit[own] * np.exp(x[own]), self.size[own]
+        return own, m, r, n[0, own] + r * n[1, own] / self.unit[own]
 
     def value(self, x: Array, n: Array) -> float:
         """See the class."""
-        m, poisson = self.given * np.exp(x), np.isinf(self.size)
-        r = np.where(poisson, 1.0, self.size)
-        each = np.where(poisson, n[1] * m, (n[0] + n[1] * r) * np.log(m + r))
-        return float(n[0] @ x - each.sum())
+        own, m, r, total = self._negative_binomial(x, n)
+        return super().value(x, n * ~own) + float(n[0, own] @ x[own] - total @ np.log(m + r))
 
     def gradient(self, x: Array, n: Array) -> Array:
         """N − m (Poisson); (N − m) r/(m + r)."""
-        return (n[0] - n[1] * self.given * np.exp(x)) * self._share(x)
+        own, m, r, _ = self._negative_binomial(x, n)
+        gradient = super().gradient(x, n)
+        gradient[own] *= r / (m + r)
+        return gradient
 
     def information(self, x: Array, n: Array) -> Array:
         """m; (N + r) m r/(m + r)²."""
-        m, share = self.given * np.exp(x), self._share(x)
-        r = np.where(np.isinf(self.size), 1.0, self.size)
-        return np.diag(np.where(np.isinf(self.size), n[1] * m, (n[0] + n[1] * r) * m / (m + r) * share))
-
-    def _share(self, x: Array) -> Array:
-        """r/(m + r), 1 for Poisson."""
-        m = self.given * np.exp(x)
-        return np.where(np.isinf(self.size), 1.0, 1.0 / (1.0 + m / self.size))
+        own, m, r, total = self._negative_binomial(x, n)
+        found = super().information(x, n)
+        found[own, own] = total * m * r / (m + r) ** 2
+        return found
 
     def closed_form(self, x: Array, n: Array) -> Array:
-        """The mean of the sizes."""
-        del x
-        return np.clip(np.log(np.maximum(n[0], 1e-300) / (n[1] * self.given)), -LARGEST_LOG, LARGEST_LOG)
-
-    def natural(self, x: Array) -> Natural:
-        """The means."""
-        m = self.given * np.exp(x)
-        return Natural(self.names, m, lambda: np.diag(m), ("log",) * len(x))
-
-    def working(self, values: Mapping[str, float], x: Array) -> Array:
-        """Their logarithms, less those of the means given."""
-        made = x.copy()
-        for name, value in values.items():
-            k = self.names.index(name)
-            if not value > 0:
-                raise ValueError(f"{name} is {value!r}: give a number above 0")
-            made[k] = np.log(value / self.given[k])
-        return made
+        """log(N/m₀), bounded below: a law needs a mean above zero."""
+        return np.maximum(super().closed_form(x, n), -LARGEST_LOG)
 
     def alike(self, other: Component) -> bool:
         """The same laws."""
-        return isinstance(other, SizeMeans) and all(
-            np.array_equal(a, b) for a, b in ((self.given, other.given), (self.size, other.size))
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class OfGroup(Component):
-    """A component of one group's model."""
-
-    group: Hashable
-    inner: Component
-    model: MarkovChain
-    """The group's model as it was given: where the search begins."""
-
-    @property
-    def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The inner names after that of the group."""
-        return tuple(f"{self.group}: {name}" for name in self.inner.names)
-
-    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Any:
-        """That of the group's own tables."""
-        own = tables.group(self.group), units.group(self.group)  # type: ignore[attr-defined]
-        return self.inner.statistic(*own, problem)
-
-    def in_problem(self, x: Array, problem: Problem) -> Problem:
-        """The problem with this group's model changed."""
-        groups = dict(problem.groups or {})
-        model: Any = self.inner.in_model(x, groups[self.group].model)
-        return problem.with_groups(groups | {self.group: replace(groups[self.group], model=model)})
-
-    def start(self) -> Array:
-        """The parameters nearest to the group's model as it was given: alike groups would never part."""
-        inner = self.inner
-        if not isinstance(inner, Moves) or len(inner.times) < 2:
-            return inner.start()
-        table = inner.flows(list(self.model.transitions))
-        if isinstance(inner, Weights):
-            held = replace(inner, ridge=inner.ridge + START_RIDGE)
-            return Block([(held, table)]).maximise(inner.start())
-        assert isinstance(inner, Matrices)
-        return np.clip(inner.log_odds(np.where(inner.free, table, 0.0)), -LARGEST_START, LARGEST_START)
-
-    def value(self, x: Array, n: Any) -> float:
-        """As within the group."""
-        return self.inner.value(x, n)
-
-    def gradient(self, x: Array, n: Any) -> Array:
-        """As within the group."""
-        return self.inner.gradient(x, n)
-
-    def information(self, x: Array, n: Any) -> Array:
-        """As within the group."""
-        return self.inner.information(x, n)
-
-    def scale(self, x: Array, n: Any) -> Array:
-        """As within the group."""
-        return self.inner.scale(x, n)
-
-    def log_prior(self, x: Array) -> float:
-        """As within the group."""
-        return self.inner.log_prior(x)
-
-    def prior_gradient(self, x: Array) -> Array:
-        """As within the group."""
-        return self.inner.prior_gradient(x)
-
-    def prior_information(self, x: Array) -> Array:
-        """As within the group."""
-        return self.inner.prior_information(x)
-
-    def closed_form(self, x: Array, n: Any) -> Array | None:
-        """As within the group."""
-        return self.inner.closed_form(x, n)
-
-    def reach(self, x: Array) -> Array:
-        """As within the group."""
-        return self.inner.reach(x)
-
-    def natural(self, x: Array) -> Natural:
-        """The inner ones after the name of the group."""
-        found = self.inner.natural(x)
-        return replace(found, names=tuple(f"{self.group}: {name}" for name in found.names))
-
-    def working(self, values: Mapping[str, float], x: Array) -> Array:
-        """As within the group."""
-        head = f"{self.group}: "
-        return self.inner.working({name.removeprefix(head): v for name, v in values.items()}, x)
-
-    def alike(self, other: Component) -> bool:
-        """The same component of the same group."""
-        return isinstance(other, OfGroup) and other.group == self.group and self.inner.alike(other.inner)
-
-
-LARGEST_START = 4.0
-"""Largest log-odds that a search begins with: probabilities of 2 % can still grow."""
+        return isinstance(other, SizeMeans) and super().alike(other) and np.array_equal(self.size, other.size)
 
 
 @saved
@@ -459,7 +337,7 @@ class LearnArrivals(Also):
     parametrisation: Parametrisation = field(default_factory=Known)
     by: By | None = None
 
-    def component(self, model: Model) -> Arrivals:
+    def component(self, model: Model) -> Comers:
         """See `Also`."""
         chain = _open(model, "arrivals")
         classes = _classes(self.by, *chain.arrivals.shape)
@@ -470,7 +348,7 @@ class LearnArrivals(Also):
                 "arrivals are learned as a multiple of those given, and some are 0: give the chain a first guess, arrivals=1 say"
             )
         each = expected / _added(np.ones(classes.shape), classes, len(names))
-        return Arrivals(names, each, chain=chain, classes=classes)
+        return Comers(names, each, chain=chain, part="arrivals", classes=classes)
 
 
 @saved
@@ -567,14 +445,14 @@ class LearnSizes(Also):
     def component(self, model: Model) -> Component:
         """See `Also`."""
         if isinstance(model, OpenChain):
-            classes = _classes(self.by, 1, len(model.cells))
+            classes = _classes(self.by, 1, len(model.cells))[0]
             names = _names("first", self.by, model.cells, model.times[:1])
             expected = _added(model.first, classes, len(names))
             if self.by not in (None, "cell") or not (expected > 0).all():
                 raise ModelError(
                     'first numbers are learned as a multiple of those given, by None or "cell": give a guess > 0'
                 )
-            return First(names, expected, chain=model, classes=classes)
+            return Comers(names, expected, chain=model, part="first", classes=classes)
         if not self.laws:
             raise ModelError(
                 "no size has a law whose mean could be learned: give population=About(mean, sd=...)"
@@ -631,12 +509,27 @@ class ByGroup(Parametrisation):
         if unknown:
             raise ModelError(f"ByGroup names {unknown}: the problem's groups are {list(self.models)}")
         made = [
-            OfGroup(name, component, self.models[name])
+            (component, InGroup(name, partial(_nearest, component, self.models[name])))
             for name, one in self.parametrisations.items()
             for component in one.bind(self.models[name]).components
         ]
-        return Family(model, tuple(made))
+        return Family(
+            model, tuple(component for component, _ in made), {k: owner for k, (_, owner) in enumerate(made)}
+        )
 
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
         return replace(self, models={name: group.model for name, group in (problem.groups or {}).items()})
+
+
+def _nearest(component: Component, model: MarkovChain) -> Array:
+    """The parameters of a group's moves that come nearest to its model as it was given."""
+    if not isinstance(component, Moves) or len(component.times) < 2:
+        return component.start()
+    table = component.flows(list(model.transitions))
+    if isinstance(component, Weights):
+        held = replace(component, ridge=component.ridge + START_RIDGE)
+        return Block([(held, table)]).maximise(component.start())
+    assert isinstance(component, Matrices)
+    odds = component.log_odds(np.where(component.free, table, 0.0))
+    return np.clip(odds, -LARGEST_START, LARGEST_START)
