@@ -55,6 +55,21 @@ def test_edges_of_the_poisson():
     assert poisson_log_pmf(np.arange(3)[:, None], np.ones(4)).shape == (3, 4)
 
 
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 1), (3, 4), (2, 1, 1), ()])
+def test_small_and_large_counts_in_one_array_each_have_their_own_form(shape):
+    """The answer for an array is the answer for each of its entries, however it is broadcast."""
+    rng = np.random.default_rng(3)
+    n = rng.choice([0.0, 3.0, 255.0, 256.0, 1e6], shape)
+    mean = rng.choice([0.0, 2.0, 260.0, 1e6], (2, 3, 4))
+    gap = n - mean
+    each = [
+        float(poisson_log_pmf(*three))
+        for three in zip(*(x.ravel() for x in np.broadcast_arrays(n, mean, gap)), strict=True)
+    ]
+    for found in (poisson_log_pmf(n, mean), poisson_log_pmf(n, mean, gap)):
+        np.testing.assert_allclose(found.ravel(), each, rtol=1e-15)
+
+
 def test_pieces():
     """S(x) is continuous across its two branches, and the deviance never negative and zero at x = m only."""
     x = np.array([15.999999, 16.0, 16.000001])

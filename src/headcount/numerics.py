@@ -83,12 +83,15 @@ def poisson_log_pmf(n: ArrayLike, mean: ArrayLike, difference: ArrayLike | None 
     small = n < _TEXTBOOK_BELOW
     if small.all():
         return np.asarray(xlogy(n, mean) - mean - gammaln(n + 1))
-    big = np.where(small, _TEXTBOOK_BELOW, n)
-    constant = -_HALF_LOG_TWO_PI - 0.5 * np.log(big) - stirling_error(big)
-    positive = np.where(mean > 0, mean, 1.0)
-    gap = n - mean if difference is None else difference
-    saddle = np.where(mean > 0, constant - deviance(big, positive, gap), -np.inf)
     if not small.any():
-        return saddle
-    few = np.where(small, n, 0.0)
-    return np.where(small, xlogy(few, mean) - mean - gammaln(few + 1), saddle)
+        constant = -_HALF_LOG_TWO_PI - 0.5 * np.log(n) - stirling_error(n)
+        positive = np.where(mean > 0, mean, 1.0)
+        own = n - mean if difference is None else difference
+        return np.where(mean > 0, constant - deviance(n, positive, own), -np.inf)
+    gap = None if difference is None else np.asarray(difference)
+    made = np.empty(np.broadcast_shapes(n.shape, mean.shape, () if gap is None else gap.shape))
+    n, mean = np.broadcast_to(n, made.shape[made.ndim - n.ndim :]), np.broadcast_to(mean, made.shape)
+    gap = None if gap is None else np.broadcast_to(gap, made.shape)
+    for some in (n < _TEXTBOOK_BELOW, n >= _TEXTBOOK_BELOW):  # each count by its own form
+        made[..., some] = poisson_log_pmf(n[some], mean[..., some], None if gap is None else gap[..., some])
+    return made
