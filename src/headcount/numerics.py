@@ -92,6 +92,6 @@ def poisson_log_pmf(n: ArrayLike, mean: ArrayLike, difference: ArrayLike | None 
     made = np.empty(np.broadcast_shapes(n.shape, mean.shape, () if gap is None else gap.shape))
     n, mean = np.broadcast_to(n, made.shape[made.ndim - n.ndim :]), np.broadcast_to(mean, made.shape)
     gap = None if gap is None else np.broadcast_to(gap, made.shape)
-    for some in (n < _TEXTBOOK_BELOW, n >= _TEXTBOOK_BELOW):  # each count by its own form
+    for some in (n < _TEXTBOOK_BELOW, ~(n < _TEXTBOOK_BELOW)):  # each count by its own form
         made[..., some] = poisson_log_pmf(n[some], mean[..., some], None if gap is None else gap[..., some])
     return made

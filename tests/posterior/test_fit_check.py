@@ -44,6 +44,7 @@ def test_flocks_of_four_are_noticed_and_measured_and_single_birds_are_not(kind: 
     assert np.mean([check.dispersion for check in flocks]) == pytest.approx(4.0, abs=1.2)
     assert np.mean([check.residual_dispersion for check in alone]) == pytest.approx(1.0, abs=0.15)
     assert "too narrow by about a factor of" in flocks[0].verdict
+    assert 'dispersion="estimate"' in flocks[0].verdict
 
 
 def test_pit_is_uniform_under_the_model_and_not_under_flocks() -> None:

@@ -462,7 +462,7 @@ def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
     except NotChecked as reason:
         return FitCheck(None, f"Not checked: {reason}.", axes=axes, seconds=perf_counter() - begun)
     implied = None if ahead else _implied_population(problem)
-    agrees, verdict = _judged(found, problem.population, implied)
+    agrees, verdict = _judged(found, problem, implied)
     error, sd = found.observed - found.expected, found.sd
     return FitCheck(
         agrees,
@@ -609,8 +609,15 @@ def _implied_population(problem: Problem) -> tuple[float, float] | None:
     return problem.population + pull / weight, weight**-0.5
 
 
-def _judged(found: Found, population: int, implied: tuple[float, float] | None) -> tuple[bool, str]:
-    """Whether no test speaks, and the verdict in words."""
+REMEDY = (
+    ' Where individuals move together, or moves vary between steps, dispersion="estimate" (--dispersion estimate) learns how much, '
+    "and widens the intervals."
+)
+
+
+def _judged(found: Found, problem: Problem, implied: tuple[float, float] | None) -> tuple[bool, str]:
+    """Whether no test speaks, and the verdict in words, with a remedy where there is one."""
+    population = problem.population
     p = min(found.scatter.above, found.scatter.below)
     wide = found.dispersion if found.dispersion > 1.0 and p <= SCATTER_LEVEL else 0.0
     off = found.residual_dispersion if found.residual_p < OTHER_LEVEL else 0.0
@@ -627,7 +634,8 @@ def _judged(found: Found, population: int, implied: tuple[float, float] | None) 
             "(or another rate of counting)"
         )
     if faults:
-        return False, f"The data disagree with the model: {'; '.join(faults)}."
+        remedy = REMEDY if factor > 0.0 and problem.dispersion is None else ""
+        return False, f"The data disagree with the model: {'; '.join(faults)}.{remedy}"
     if found.dispersion < 1.0 and p < OTHER_LEVEL:
         # No fault: counts from which parameters were learned scatter less around them, and wide intervals still hold the truth.
         return True, (
