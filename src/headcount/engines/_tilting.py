@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from headcount._device import Device, host
-from headcount.individual import FactoredTree, ModelError, RootedTree
+from headcount.individual import DiscreteModel, FactoredTree, ModelError, RootedTree
 from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
 from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
 from headcount.structure._choose import Kind
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.individual import Model
+    from headcount.individual._clique_passes import Plan
     from headcount.observe import Problem, Site
 
 
@@ -116,8 +117,7 @@ class Tilts:
         """A(θ+g) − A(θ), and the probabilities μ(θ+g) of all observed entries, flat."""
         tree = self.tree
         if tree is None:
-            law, gain = self.law(g)
-            return gain, self.margins(law)
+            return self._on_cliques(g)
         nodes, edges = self._potentials(tree, g)
         if edges is None:
             gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
@@ -127,6 +127,28 @@ class Tilts:
             return gain, _join([s.margin(host(beliefs[tree.index[s.scope[0]]])) for s in self.problem.sites])
         law, gain = self._rooted(tree, nodes, edges)
         return gain, self.margins(law)
+
+    @cached_property
+    def _passes(self) -> tuple[Plan, list[Array], float] | None:
+        """Belief propagation on the cliques of a model that is no tree: its plan, the model's own potentials, and A(θ)."""
+        model, sites = self.problem.model, self.problem.sites
+        found = model.passes([s.scope for s in sites]) if isinstance(model, DiscreteModel) else None
+        return None if found is None else (*found, found[0].beliefs(found[1]).log_partition)
+
+    def _on_cliques(self, g: Array) -> tuple[float, Array]:
+        """`evaluate` of a model that is no tree."""
+        if self._passes is None or self.flock is None:
+            law, gain = self.law(g)
+            return gain, self.margins(law)
+        plan, own, before = self._passes
+        c, sites, domain = self.flock, self.problem.sites, self.problem.model.domain
+        tilts = zip(sites, self.split(g if c == 1.0 else c * g), strict=True)
+        more = plan.spread([domain(s.scope).table(s.spread(values)) for s, values in tilts])
+        found = plan.beliefs([a + b for a, b in zip(own, more, strict=True)])
+        mu = plan.margins(found.cliques)
+        return (found.log_partition - before) / c, _join(
+            [s.margin(m.ravel()) for s, m in zip(sites, mu, strict=True)]
+        )
 
     def model(self, g: Array) -> tuple[Model, float]:
         """The tilted model and A(θ+g) − A(θ)."""

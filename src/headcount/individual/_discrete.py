@@ -16,6 +16,7 @@ from headcount._types import Index
 from headcount.checks import attempt, brief, generator, instance, label, whole_number
 from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual import _convert
+from headcount.individual._clique_passes import Plan
 from headcount.individual._junction_tree import (
     NO_LAW,
     Calibration,
@@ -167,6 +168,18 @@ class DiscreteModel(_FactorModel):
             for name in self._OF_THE_FACTORS:
                 model.__dict__.pop(name, None)
         return model, model.log_partition - self.log_partition
+
+    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan, list[Array]] | None:
+        """The plan of belief propagation for further potentials on these scopes, and the model's own potentials clique by clique.
+
+        None where some scope lies in no clique.
+        """
+        tree = self.junction_tree
+        if any(tree.covering(s) is None for s in scopes):
+            return None
+        tree.require_memory(self._memory_limit)
+        own = Plan.of(tree, tuple(scope for scope, _ in self._factors))
+        return Plan.of(tree, tuple(scopes)), own.spread([table for _, table in self._factors])
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw individuals clique by clique down the junction tree, each given its separator."""

@@ -14,6 +14,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -111,6 +112,11 @@ class JunctionTree:
         """
         position = {0: 0} | {b: k for k, (_, b, _) in enumerate(self.edges, start=1)}
         return ((0, -1, ()), *((b, position[a], separator) for a, b, separator in self.edges))
+
+    @cached_property
+    def plans(self) -> dict[tuple[Scope, ...], Any]:
+        """Plans of passes by the scopes they serve (`_clique_passes`): one junction tree serves the thousand models of a fit."""
+        return {}
 
     def require_memory(self, limit: int | None = None) -> None:
         """Refuse, before anything is allocated, clique tables that take more than `limit` bytes."""
