@@ -17,7 +17,7 @@ from headcount.individual import LogLinearTransitions, MarkovChain, Model, Model
 from headcount.learn._components import Initial, Matrices, Moves, Weights, with_transitions
 from headcount.learn._family import Family
 from headcount.learn._files import saved
-from headcount.learn._parametrisation import Parametrisation, fixed_problems
+from headcount.learn._parametrisation import Parametrisation, fixed_problems, unknown_features
 from headcount.learn._pooling import Pooling
 from headcount.learn._steps import Smooth, basis_values, class_index, classes_of
 
@@ -201,22 +201,25 @@ class LogisticChain(Parametrisation):
     def _layout(self, free: Sequence[str], functions: Sequence[str]) -> list[_Weight]:
         """The weights of features that vary: one per function of time, and, with pooled classes, a common one first."""
         pooled = self.by is not None and self.pool
+        first, later = self._roles()
         made = []
         for k, name in enumerate(free):
             centre = self.prior.get(name, 0.0)
             moves = self.varying is None or name in self.varying
             if pooled or not moves:
                 made.append(_Weight(len(functions), k, name, centre))
-            if moves:
-                own = centre if self.by is not None and not pooled else 0.0
-                smooth = isinstance(self.basis, Smooth)
-                made += [
-                    _Weight(
-                        m, k, name + text, centre if smooth and m == 0 else own, pooled or (smooth and m > 0)
-                    )
-                    for m, text in enumerate(functions)
-                ]
+            for m, text in enumerate(functions if moves else ()):
+                centred, deviation = later if m else first
+                made.append(_Weight(m, k, name + text, centre if centred else 0.0, deviation))
         return made
+
+    def _roles(self) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
+        """Of the first function of time and of the others: do their weights have the prior's centre, are they `_Weight.deviation`s."""
+        if self.by is not None:
+            role = (not self.pool, self.pool)
+            return role, role
+        smooth = isinstance(self.basis, Smooth)
+        return (smooth, False), (False, smooth)
 
     def _functions(self, times: Sequence[Hashable]) -> tuple[Array, Index, list[str]]:
         """Values of the functions of time by kind of step, the kind of every step, and how the functions are called."""
@@ -319,18 +322,17 @@ class TabularChain(Parametrisation):
     ) -> Matrices:
         """The matrices of all kinds of steps, padded to one width and stacked; entries are named by time where there are ``times``."""
         tables = [self._step(k, len(steps), before, after) for k, (before, after) in enumerate(steps)]
-        names = [_move_names(before, after) for before, after in steps]
-        if times:
-            names = [_at_time(table, time) for table, time in zip(names, times, strict=False)]
-        width = max(free.shape[1] for free, _ in tables)
-        free = np.concatenate([_padded(free, width, False) for free, _ in tables])
+        at = times or [None] * len(steps)
+        names = [_move_names(before, after, t) for (before, after), t in zip(steps, at, strict=False)]
+        width = max(len(after) for _, after in steps)
+        free = _stacked([free for free, _ in tables], width, False)
         pseudo, pooling = self._prior(len(steps), free)
         return Matrices(
-            np.concatenate([_padded(t, width, "") for t in names]),
+            _stacked(names, width, ""),
             free,
-            np.concatenate([_padded(fixed, width, 0.0) for _, fixed in tables]),
+            _stacked([fixed for _, fixed in tables], width, 0.0),
             pseudo,
-            np.concatenate([np.minimum(np.arange(len(free)), free.shape[1] - 1) for free, _ in tables]),
+            np.concatenate([np.minimum(np.arange(len(before)), len(after) - 1) for before, after in steps]),
             pooling=pooling,
             times=chain.times,
             sizes=tuple(len(s) for s in chain.states.values()),
@@ -395,16 +397,16 @@ class LearnInitial(Parametrisation):
 def _varying_problems(chain: LogisticChain, names: Sequence[str]) -> list[str]:
     """What is wrong with by, basis, varying and pool."""
     problems: list[str] = []
-    if chain.by is not None and chain.basis is not None:
+    ways = sum(way is not None for way in (chain.by, chain.basis))
+    varying = () if chain.varying is None else chain.varying
+    if ways == 2:
         problems.append("by and basis are both given: give one, or the classes as columns of the basis")
-    if chain.varying is not None:
-        if isinstance(chain.varying, str) or not is_sequence(chain.varying):
-            problems.append(f"varying is {brief(chain.varying)}: give a list of feature names")
-        else:
-            unknown = [n for n in chain.varying if n not in names]
-            problems += [f"varying names {n!r}: the features are {', '.join(names)}" for n in unknown]
-        if chain.by is None and chain.basis is None:
-            problems.append("varying is given without by or basis: say how weights vary")
+    if isinstance(varying, str) or not is_sequence(varying):
+        problems.append(f"varying is {brief(varying)}: give a list of feature names")
+    else:
+        problems += unknown_features(varying, names, "varying")
+    if chain.varying is not None and not ways:
+        problems.append("varying is given without by or basis: say how weights vary")
     attempt(problems, instance, chain.pool, bool, "pool", expected="True or False")
     return problems
 
@@ -453,17 +455,16 @@ def _of_step(given: Any, step: int, steps: int) -> Any:
     return given[step]
 
 
-def _move_names(before: Sequence[Hashable], after: Sequence[Hashable]) -> Texts:
-    return np.array([[f"P[{a}→{b}]" for b in after] for a in before], dtype=object)
+def _move_names(before: Sequence[Hashable], after: Sequence[Hashable], time: Hashable | None) -> Texts:
+    """Names of a matrix's entries, with the time where there is one."""
+    end = "" if time is None else f"@{time}"
+    return np.array([[f"P[{a}→{b}]{end}" for b in after] for a in before], dtype=object)
 
 
-def _at_time(names: Texts, time: Hashable) -> Texts:
-    return np.array([[f"{text}@{time}" for text in row] for row in names], dtype=object)
-
-
-def _padded(table: Any, width: int, with_value: Any) -> Any:
-    """A table with further columns, so that tables of different widths can be stacked."""
-    return np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=with_value)
+def _stacked(tables: Sequence[Any], width: int, blank: Any) -> Any:
+    """Tables one below the other, with further columns of ``blank`` where they are narrower than ``width``."""
+    padded = [np.pad(t, ((0, 0), (0, width - t.shape[1])), constant_values=blank) for t in tables]
+    return np.concatenate(padded)
 
 
 def _chain(model: Model, what: str) -> MarkovChain:

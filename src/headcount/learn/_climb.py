@@ -270,13 +270,7 @@ def ascent_step(climb: Climb, evaluate: Evaluate, *, yielding: bool = False) -> 
     `yielding`: stay, marked as contrary, where the evidence falls along the first step tried and its gradient cannot say why.
     """
     old = climb.point
-    pairs = climb.pairs
-    way = direction(old, pairs)
-    slope = float(old.gradient @ way)
-    if not (np.isfinite(slope) and slope > 0):
-        pairs = ()
-        way = direction(old, pairs)
-        slope = float(old.gradient @ way)
+    pairs, way, slope = _uphill(old, climb.pairs)
     if not slope > 0:
         return replace(climb, stuck=True)
     length = min(1.0, LARGEST_CHANGE / max(float(np.abs(way).max(initial=0.0)), 1e-300))
@@ -288,6 +282,17 @@ def ascent_step(climb: Climb, evaluate: Evaluate, *, yielding: bool = False) -> 
             return _arrived(climb, new, pairs)
         length *= _shorter(new, way, slope)
     return replace(climb, pairs=(), stuck=not pairs)
+
+
+def _uphill(
+    point: Evaluation, pairs: tuple[tuple[Array, Array], ...]
+) -> tuple[tuple[tuple[Array, Array], ...], Array, float]:
+    """The memory, the direction B g and the slope along it; without memory where that direction does not lead up."""
+    way = direction(point, pairs)
+    slope = float(point.gradient @ way)
+    if pairs and not 0 < slope < np.inf:
+        return _uphill(point, ())
+    return pairs, way, slope
 
 
 def acceptable(old: Evaluation, new: Evaluation, way: Array, length: float, slope: float) -> bool:

@@ -17,7 +17,7 @@ from headcount.learn._dispersion import from_flows
 from headcount.learn._family import Family, Tables, relative_error, true_values
 from headcount.learn._files import data_of, fingerprint
 from headcount.learn._forecast import LastCounts
-from headcount.learn._information import complete_information
+from headcount.learn._information import Information, complete_information
 from headcount.learn._objective import PRIOR_ROUNDS, Objective, settled
 from headcount.learn._parametrisation import Parametrisation, settle
 from headcount.learn._result import Fit
@@ -68,11 +68,7 @@ def fit_complete(
         t((m.variables[0],)).sum() * max(1, len(m.variables) - 1)
         for t, m in zip(lookups, models, strict=True)
     )
-    known, endless = None, []
-    if len(x) <= MOST_PARAMETERS:
-        information = objective.information(x)
-        known = complete_information(information, families[0].names, float(moves))
-        endless = _without_maximum(families[0], x, information)
+    known, endless, notes = _told(objective, x, float(moves))
     gradient = objective.gradient(x)
     residual = float(np.sqrt(max(float(gradient @ objective.solve(x, gradient)), 0.0)))
     row: dict[str, Any] = {
@@ -88,12 +84,6 @@ def fit_complete(
     }
     if truth is not None:
         row["error"] = relative_error(families[0], x, true_values(families[0], truth))
-    notes = [f"not identified: {d}" for d in known.unidentified] if known is not None else []
-    if endless:
-        notes.append(
-            f"there is no finite maximum: {', '.join(endless)} would grow without end (some moves are always or never made); "
-            "give a ridge, or leave the feature out"
-        )
     reached = not endless and residual <= LARGEST_RESIDUAL
     return Fit(
         parametrisations=settings,
@@ -117,19 +107,21 @@ def fit_complete(
 
 def known_tables(problem: Problem) -> CountTables | None:
     """Every table of a chain's steps where all flows are observed exactly; None where anything is hidden."""
-    chain = problem.model
-    if not isinstance(chain, MarkovChain) or len(chain.times) < 2 or not _one_known_group(problem):
+    if not _one_known_chain(problem):
         return None
-    whole = [s for s in problem.sites if s.noise.exact and s.index is not None and len(s) == s.size]
-    found = {s.scope: s.noise.counts.reshape(chain.size(s.scope)) for s in whole}
-    pairs = list(itertools.pairwise(chain.times))
-    return CountTables(chain, {p: found[p] for p in pairs}) if all(p in found for p in pairs) else None
+    model = problem.model
+    exact = [s for s in problem.sites if s.noise.exact and s.index is not None and len(s) == s.size]
+    whole = {s.scope: s.noise.counts.reshape(model.size(s.scope)) for s in exact}
+    steps = list(itertools.pairwise(model.variables))
+    known = bool(steps) and set(steps) <= whole.keys()
+    return CountTables(model, {step: whole[step] for step in steps}) if known else None
 
 
-def _one_known_group(problem: Problem) -> bool:
-    """Whether counts are all there is: no unknown size, no groups, no tracks, nobody's company given."""
+def _one_known_chain(problem: Problem) -> bool:
+    """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, nobody's company given."""
     alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
-    return problem.size_known and alone and not (problem.tracks or problem.groups)
+    closed = isinstance(problem.model, MarkovChain) and problem.size_known
+    return closed and alone and not (problem.tracks or problem.groups)
 
 
 def fit_known(
@@ -166,6 +158,22 @@ def fit_known(
         data=fingerprint([data_of(p) for p in problems]),
         dispersion=dispersion,
     )
+
+
+def _told(objective: Objective, x: Array, moves: float) -> tuple[Information | None, list[str], list[str]]:
+    """What complete counts say of the parameters: the information, the weights that would grow without end, and notes of both."""
+    if len(x) > MOST_PARAMETERS:
+        return None, [], []
+    family, information = objective.families[0], objective.information(x)
+    known = complete_information(information, family.names, moves)
+    endless = _without_maximum(family, x, information)
+    notes = [f"not identified: {d}" for d in known.unidentified]
+    if endless:
+        notes.append(
+            f"there is no finite maximum: {', '.join(endless)} would grow without end (some moves are always or never made); "
+            "give a ridge, or leave the feature out"
+        )
+    return known, endless, notes
 
 
 def _maximum(objective: Objective) -> tuple[Objective, Array, dict[str, float]]:

@@ -439,8 +439,12 @@ def _level(dispersion: Flocks | Company | None) -> dict[Any, float]:
     return {step: float(np.log(value)) if value else -np.inf for step, value in values.items()}
 
 
-def learned_share(information: Information, problems: Sequence[Problem], found: DispersionEstimate) -> float:
-    """m P of the module's text: how many parameters took scatter away from the counts."""
+def learned_share(
+    information: Information | None, problems: Sequence[Problem], found: DispersionEstimate
+) -> float:
+    """m P of the module's text: how many parameters took scatter away from the counts; none where nothing is known of them."""
+    if information is None:
+        return 0.0
     free = sum(len(s) - (s.index is not None and len(s) == s.size) for p in problems for s in p.sites)
     movement = np.sqrt(2.0 * found.psi_error**-2 / max(free, 1))
     learned = len(information.complete) - len(information.unidentified)

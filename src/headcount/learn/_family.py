@@ -303,11 +303,7 @@ class Family:
     def working(self, values: Mapping[str, Any]) -> Array:
         """The neutral start with some parameters as given, by working or natural name."""
         x = self.start()
-        natural = self.natural(x).names
-        unknown = [n for n in values if n not in self.names and n not in natural]
-        if unknown:
-            known = dict.fromkeys([*natural, *self.names])
-            raise ValueError(f"start names {unknown}: the parameters are {', '.join(known)}")
+        _known_names(values, dict.fromkeys([*self.natural(x).names, *self.names]), "start")
         made = []
         for k, part in enumerate(self.split(x)):
             component = self.components[k]
@@ -322,6 +318,13 @@ class Family:
                 piece[i] = float(values.get(name, piece[i]))
             made.append(piece)
         return np.concatenate([np.zeros(0), *made])
+
+
+def _known_names(given: Iterable[str], names: Iterable[str], what: str) -> None:
+    """Refuse names that no parameter has."""
+    unknown = [n for n in given if n not in names]
+    if unknown:
+        raise ValueError(f"{what} names {unknown}: the parameters are {', '.join(names)}")
 
 
 def standard_errors(natural: Natural, covariance: Array) -> Array:
@@ -359,9 +362,7 @@ def true_values(family: Family, given: Any) -> Array:
     """True natural parameters, NaN where not given: by name, as a vector, or as a chain's transition table."""
     natural = family.natural(family.start())
     if isinstance(given, Mapping):
-        unknown = [n for n in given if n not in natural.names]
-        if unknown:
-            raise ValueError(f"truth names {unknown}: the parameters are {', '.join(natural.names)}")
+        _known_names(given, natural.names, "truth")
         return np.array([float(given.get(n, np.nan)) for n in natural.names])
     values = np.asarray(given, dtype=float)
     if values.size == len(natural.names):

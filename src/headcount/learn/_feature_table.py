@@ -84,11 +84,7 @@ def features(
     (2, 3, 3)
     """
     table = _CellTable(_as_table(cells), adjacency)
-    named = [
-        *(f"{name}_to" for name in _names(destination, "destination")),
-        *(f"{name}_from" for name in _names(origin, "origin")),
-        *(term if isinstance(term, str) else ":".join(term) for term in interactions),
-    ]
+    named = _named_terms(destination, origin, interactions)
     if formula is None:
         of_distance = "distance" if distance is True else f"{distance}(distance)"
         asked = {"stay": stay, of_distance: distance, "adjacent": adjacency is not None}
@@ -140,6 +136,15 @@ def _as_table(cells: Any) -> pd.DataFrame:
             f"cells has {shown(twice)} twice: give one row per cell" if twice else "cells has no rows"
         )
     return table
+
+
+def _named_terms(destination: Any, origin: Any, interactions: Any) -> list[str]:
+    """The terms of columns of the cells' table, and of products."""
+    return [
+        *(f"{name}_to" for name in _names(destination, "destination")),
+        *(f"{name}_from" for name in _names(origin, "origin")),
+        *(term if isinstance(term, str) else ":".join(term) for term in interactions),
+    ]
 
 
 def _names(given: str | Sequence[str], what: str) -> list[str]:
@@ -199,23 +204,27 @@ class _CellTable:
 
     def _plain(self, text: str) -> dict[str, Array]:
         size = len(self.cells)
-        if text == "stay":
-            return {text: np.eye(size)}
-        if text == "distance":
-            return {text: places_of(self.table, self.cells, "cells").distances()}
-        if text == "adjacent":
-            return {text: self._adjacent()}
+        known_moves: dict[str, Callable[[], Array]] = {
+            "stay": lambda: np.eye(size),
+            "distance": self._distances,
+            "adjacent": self._adjacent,
+        }
+        if text in known_moves:
+            return {text: known_moves[text]()}
         column, _, side = text.rpartition("_")
         if side not in {"to", "from"} or column not in self.table.columns:
             known = [c for c in self.table.columns if c != "cell"]
             raise ModelError(
                 f"there is no feature {text!r}: known are stay, distance, adjacent, and NAME_to and NAME_from of the columns {shown(known)}"
             )
-        ones = np.ones((size, size))
-        if side == "to":
-            return {f"{name}_to": ones * values for name, values in self._column(column).items()}
-        leaving = ones - np.eye(size)
-        return {f"{name}_from": leaving * values[:, None] for name, values in self._column(column).items()}
+        counts = np.ones((size, size)) if side == "to" else 1.0 - np.eye(size)
+        return {
+            f"{name}_{side}": counts * (values if side == "to" else values[:, None])
+            for name, values in self._column(column).items()
+        }
+
+    def _distances(self) -> Array:
+        return places_of(self.table, self.cells, "cells").distances()
 
     def _column(self, name: str) -> dict[str, Array]:
         """A column of numbers, or one 0/1 column per value but the first."""
@@ -235,8 +244,7 @@ class _CellTable:
                 "the feature adjacent needs adjacency: a matrix, pairs of cells, or the largest distance"
             )
         if isinstance(given, (int, float)) and not isinstance(given, bool):
-            far = places_of(self.table, self.cells, "cells").distances()
-            return ((far <= given) & ~np.eye(size, dtype=bool)).astype(float)
+            return ((self._distances() <= given) & ~np.eye(size, dtype=bool)).astype(float)
         matrix = np.asarray(given.toarray() if hasattr(given, "toarray") else given)
         if matrix.shape == (size, size) and matrix.dtype.kind in "biuf":
             return (matrix != 0).astype(float)

@@ -197,12 +197,11 @@ class _Packer:
 
     def __init__(self, known: Sequence[Any] = (), *, strict: bool = True) -> None:
         self.arrays: dict[str, Any] = {}
-        self.known, self.strict = known, strict
+        self.known, self.strict = {id(item): k for k, item in enumerate(known)}, strict
 
     def pack(self, value: Any) -> Any:
-        position = next((k for k, item in enumerate(self.known) if value is item), None)
-        if position is not None:
-            return {"known": position}
+        if id(value) in self.known:
+            return {"known": self.known[id(value)]}
         if isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
             value = value.item()
         if _is_json(value):
@@ -249,22 +248,25 @@ def _unpack(packed: Any, arrays: Mapping[str, Any], known: Sequence[Any]) -> Any
     """The value that `_Packer` packed."""
 
     def unpack(value: Any) -> Any:
-        return _unpack(value, arrays, known)
+        if isinstance(value, list):
+            return [unpack(part) for part in value]
+        if not isinstance(value, dict):
+            return value
+        ((tag, held),) = value.items()
+        if tag in own:
+            return own[tag](held)
+        if tag in _KINDS:
+            return _KINDS[tag][2](unpack, held)
+        if tag in _CODERS:
+            return _CODERS[tag][1](unpack(held))
+        return _SAVED[tag](**{name: unpack(part) for name, part in held.items()})
 
-    if isinstance(packed, list):
-        return [unpack(part) for part in packed]
-    if not isinstance(packed, dict):
-        return packed
-    ((tag, held),) = packed.items()
-    if tag in {"array", "known"}:
-        return arrays[held] if tag == "array" else known[held]
-    if tag in _KINDS:
-        return _KINDS[tag][2](unpack, held)
-    if tag in _CODERS:
-        return _CODERS[tag][1]([unpack(part) for part in held])
-    if tag == "objects":
-        return _object_array(held[0], [unpack(part) for part in held[1]])
-    return _SAVED[tag](**{name: unpack(value) for name, value in held.items()})
+    own: dict[str, Pack] = {
+        "array": arrays.__getitem__,
+        "known": known.__getitem__,
+        "objects": lambda held: _object_array(held[0], unpack(held[1])),
+    }
+    return unpack(packed)
 
 
 def fingerprint(*parts: Any) -> str:

@@ -197,6 +197,10 @@ class _Options:
         if self.parameters not in PARAMETERS:
             raise ValueError(f'parameters is {self.parameters!r}: give "integrated" or "plug-in"')
 
+    def seed(self) -> int:
+        """Of the E-steps of random engines; it takes a number from a generator that was given."""
+        return 0 if self.rng is None else int(generator(self.rng).integers(2**31))
+
     def within(self, count: int) -> tuple[int, float, bool]:
         """Iterations, tolerance, and whether to find standard errors, for this many parameters."""
         few = count <= MOST_DENSE
@@ -215,8 +219,7 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
     """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
     budget, tolerance, errors = options.within(len(families[0].names))
-    method, named, rng = options.method, options.engine, options.rng
-    seed = int(generator(rng).integers(2**31)) if rng is not None else 0
+    method, named, seed = options.method, options.engine, options.seed()
     mark = fingerprint(settings, problems, repr(named), method, options.start, seed, tolerance)
     goal = true_values(families[0], options.truth) if options.truth is not None else None
     with running(problems, client=options.client, workers=options.workers) as mapper:
@@ -304,15 +307,23 @@ def _dispersed(
         if close:
             break
         made = learned(found.dispersion, made.working, replace(quick, refine=False))
-        taken = learned_share(made.information, known, found) if made.information is not None else 0.0
+        taken = learned_share(made.information, known, found)
     assert found is not None
     found = by_class(found, asked.by, known, evidence, parameters=taken)
     made = learned(found.used, made.working, options)
-    said = () if close else (f"the dispersion had not settled after {MOST_ROUNDS} rounds",)
+    if not close:
+        made = replace(
+            made, notes=(f"the dispersion had not settled after {MOST_ROUNDS} rounds", *made.notes)
+        )
+    return _told_dispersion(made, found)
+
+
+def _told_dispersion(made: Fit, found: DispersionEstimate) -> Fit:
+    """The fit with the dispersion that was learned beside it."""
     return replace(
         made,
         dispersion=found,
-        notes=(str(found), *said, *made.notes),
+        notes=(str(found), *made.notes),
         plug_ins=_with_dispersion(lambda: made.plug_ins, found),
         integrate=None if made.integrate is None else partial(_with_dispersion, made.integrate, found),
     )

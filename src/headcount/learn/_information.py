@@ -13,7 +13,7 @@ standard deviation: ρ · individuals < 1/WIDEST².
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -51,8 +51,8 @@ STEPS_TOO_LONG = 2.0
 """Times `SECOND_STEP`, measured by the curvature just found, beyond which the differences are taken again with shorter steps."""
 MOST_DIFFERENCES = 3
 """Times that differences are taken, at most: along a curved ridge the last point's curvature is no guess of this one's."""
-SHORTER_STEPS = 3
-"""Lengths tried of a difference step where an E-step fails, each a fifth of the one before."""
+TRIALS = 3
+"""Places tried of an end: of a difference step where an E-step fails, each a fifth as far as the one before."""
 SMALLEST_NAMED = 0.1
 """Smallest share of a direction's largest coefficient that is named."""
 
@@ -257,7 +257,12 @@ def _differences(
     Where an E-step fails, the step is taken shorter; where it still fails on one side, from the other alone. A direction
     along which no step can be made has no information.
     """
-    ends, lengths = _both_ends(point, expect, white, steps)
+
+    def nearer(up: Evaluation, down: Evaluation) -> tuple[float, float]:
+        return (1.0, 1.0) if usable(up, point) and usable(down, point) else (0.2, 0.2)
+
+    ends, ways = both_ends(point, expect, white, np.asarray(steps, dtype=float), nearer)
+    lengths = ways[:, 0]
     columns, rises = np.zeros((len(white), len(lengths))), np.zeros(len(lengths))
     curvature = np.full(len(lengths), np.nan)
     for k, (up, down) in enumerate(ends):
@@ -271,22 +276,32 @@ def _differences(
     return columns, rises, curvature
 
 
-def _both_ends(
-    point: Evaluation, expect: Expectation, white: Array, steps: Array
+def both_ends(
+    point: Evaluation,
+    expect: Expectation,
+    columns: Array,
+    lengths: Array,
+    nearer: Callable[[Evaluation, Evaluation], tuple[float, float]],
+    *,
+    keep_tables: bool = False,
 ) -> tuple[list[tuple[Evaluation, Evaluation]], Array]:
-    """The evaluations a step up and down every column of W, and how long the steps are in the end."""
-    lengths = np.asarray(steps, dtype=float).copy()
-    ends: dict[int, tuple[Evaluation, Evaluation]] = {}
-    missing = list(range(len(lengths)))
-    for trial in range(SHORTER_STEPS):
-        lengths[missing] *= 1.0 if trial == 0 else 0.2
-        sides = [(k, sign) for k in missing for sign in (1, -1)]
-        found = expect.several([point.x + s * lengths[k] * white[:, k] for k, s in sides], point.starts)
-        ends |= dict(zip(missing, zip(found[::2], found[1::2], strict=True), strict=True))
-        missing = [k for k in missing if not all(usable(end, point) for end in ends[k])]
-        if not missing:
+    """The evaluations at both ends x ± length·column of every column, and the lengths in the end, shape (R, 2).
+
+    ``nearer`` says of both ends by which factor to shorten the way to each; those with a factor below 1 are evaluated again, until
+    `TRIALS` places of an end were tried.
+    """
+    ways = np.stack([lengths, lengths], axis=1)
+    ends: dict[tuple[int, int], Evaluation] = {}
+    factors = np.zeros_like(ways)
+    for trial in range(TRIALS):
+        missing = [(int(k), int(side)) for k, side in np.argwhere(factors < 1)]
+        ways *= factors if trial else 1.0
+        points = [point.x + (1 - 2 * side) * ways[k, side] * columns[:, k] for k, side in missing]
+        ends |= zip(missing, expect.several(points, point.starts, keep_tables=keep_tables), strict=True)
+        factors = np.array([nearer(ends[k, 0], ends[k, 1]) for k in range(len(ways))])
+        if (factors == 1).all():
             break
-    return [ends[k] for k in range(len(lengths))], lengths
+    return [(ends[k, 0], ends[k, 1]) for k in range(len(ways))], ways
 
 
 def _scaled(jacobian: Array, curvature: Array) -> Array:

@@ -23,7 +23,7 @@ from headcount.learn._climb import Climb, Climber, Optimum, em_residual, first_s
 from headcount.learn._components import Initial
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import Family, Part
-from headcount.learn._information import Information, observed_information
+from headcount.learn._information import Information, both_ends, observed_information
 from headcount.learn._starts import RIVAL, same_maximum
 from headcount.observe import Problem
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
@@ -33,8 +33,6 @@ EXPECTED_FALL = 0.5
 """Nats by which the evidence falls over one standard deviation if it is Gaussian."""
 DEEPEST_FALL = 1.5
 """Nats of fall beyond which an end is moved inwards: three times what is expected, so that the sd is wrong by a factor of 1.7."""
-TRIALS = 3
-"""Places tried of an end."""
 MOST_RESPONSES = 20_000_000
 """Most numbers kept of all responses of one problem: 160 MB. Beyond, the columns are mixed at random into fewer (see `_sketched`)."""
 FEWEST_COLUMNS = 8
@@ -221,33 +219,26 @@ Tables = tuple[Mapping[Scope, Array], ...]
 
 def _ends(expect: Expectation, point: Evaluation, columns: Array) -> list[tuple[Tables, Tables]]:
     """Expected counts at both ends of every column; where no end can be evaluated, those at the point itself."""
-    length = {(k, sign): 1.0 for k in range(columns.shape[1]) for sign in (1, -1)}
-    found: dict[tuple[int, int], Tables] = {}
-    missing = list(length)
-    for trial in range(TRIALS):
-        points = [point.x + sign * length[k, sign] * columns[:, k] for k, sign in missing]
-        evaluated = expect.several(points, point.starts, keep_tables=True)
-        for end, new in zip(missing, evaluated, strict=True):
-            shorter = _shorter(new, point, last=trial == TRIALS - 1)
-            if shorter is None:
-                found[end] = new.tables
-            else:
-                length[end] *= shorter
-        missing = [end for end in missing if end not in found]
-        if not missing:
-            break
-    if missing:
-        here = expect.several([point.x], point.starts, keep_tables=True)[0].tables
-        found |= dict.fromkeys(missing, here)
-    return [(found[k, 1], found[k, -1]) for k in range(columns.shape[1])]
 
+    def nearer(end: Evaluation) -> float:
+        if not usable(end, point):
+            return 0.3
+        fall = point.value - end.value
+        return float(np.sqrt(EXPECTED_FALL / fall)) if fall > DEEPEST_FALL else 1.0
 
-def _shorter(new: Evaluation, point: Evaluation, *, last: bool) -> float | None:
-    """By how much to shorten the way to an end; None where it will do."""
-    if not usable(new, point):
-        return 0.3
-    fall = point.value - new.value
-    return float(np.sqrt(EXPECTED_FALL / fall)) if fall > DEEPEST_FALL and not last else None
+    ends, _ = both_ends(
+        point,
+        expect,
+        columns,
+        np.ones(columns.shape[1]),
+        lambda up, down: (nearer(up), nearer(down)),
+        keep_tables=True,
+    )
+    if all(usable(end, point) for pair in ends for end in pair):
+        return [(up.tables, down.tables) for up, down in ends]
+    here = expect.several([point.x], point.starts, keep_tables=True)[0]
+    both = [[end if usable(end, point) else here for end in pair] for pair in ends]
+    return [(up.tables, down.tables) for up, down in both]
 
 
 def _tangent(family: Family, problem: Problem, x: Array) -> Array:

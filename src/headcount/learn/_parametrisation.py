@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headcount.checks import attempt, finite_number, instance
@@ -134,11 +134,16 @@ def _not_shared(names: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
+def unknown_features(given: Iterable[str], names: Sequence[str], what: str) -> list[str]:
+    """Names in a setting that no feature has."""
+    shown = ", ".join(map(str, names))
+    return [f"{what} names {n!r}: the features are {shown}" for n in given if n not in names]
+
+
 def fixed_problems(fixed: Mapping[str, float], names: Sequence[str], *, what: str = "fixed") -> list[str]:
     """What is wrong with weights given by name."""
     instance(fixed, Mapping, what, expected="a mapping of feature names to numbers")
-    shown = ", ".join(map(str, names))
-    problems = [f"{what} names {n!r}: the features are {shown}" for n in fixed if n not in names]
+    problems = unknown_features(fixed, names, what)
     for n, value in fixed.items():
         attempt(problems, finite_number, value, f"{what}[{n!r}]")
     return problems

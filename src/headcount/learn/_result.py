@@ -151,15 +151,13 @@ class Fit:
         inner = innermost(self.parametrisations[0])
         if not isinstance(inner, LogisticChain):
             raise ValueError(f"a {type(inner).__name__} has no weights of features: see .parameters")
-        names = tuple(inner.names or ())
+        names: Any = inner.names
         part = self.families[0].find(Weights)
         assert part is not None
         linear = part.component.transitions
-        free = iter(linear.step_weights(self.working[part.where]).T)
-        kinds = len(linear.step_weights(np.zeros(linear.weight_count)))
-        whole = np.array(
-            [np.full(kinds, inner.fixed[n]) if n in inner.fixed else next(free) for n in names]
-        ).T
+        free = linear.step_weights(self.working[part.where])
+        whole = np.tile([inner.fixed.get(n, np.nan) for n in names], (len(free), 1))
+        whole[:, [n not in inner.fixed for n in names]] = free
         if inner.by is None and inner.basis is None:
             return xr.DataArray(whole[0], dims="feature", coords={"feature": list(names)}, name="weights")
         if inner.by is not None and not linear.features_by_step:

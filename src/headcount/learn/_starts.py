@@ -170,8 +170,13 @@ def _optima(
     """The maxima, the best first. Climbs within `RIVAL` nats are polished: on a ridge they end at one and the same maximum."""
     made = [Optimum(state.start, point.x, point.value) for state, point in rivals]
     close = [pair for pair in rivals if not rivals[0][1].value - pair[1].value >= RIVAL]
-    if len(close) == 1:
-        return tuple(made)
+    return tuple(made) if len(close) == 1 else (*_polished(close, cheap, expect), *made[len(close) :])
+
+
+def _polished(
+    close: Sequence[tuple[ClimbState, Evaluation]], cheap: Expectation, expect: Expectation
+) -> list[Optimum]:
+    """The distinct maxima among climbs that go on to `POLISHED` standard errors, the best first."""
     ends: list[Climb] = []
     found: list[Optimum] = []
     for state, point in close:
@@ -181,8 +186,7 @@ def _optima(
         ends.append(end)
         own = tried(expect, end.point.x, point) or point
         found.append(Optimum(state.start, own.x, own.value))
-    found.sort(key=lambda optimum: np.nan_to_num(-optimum.evidence, nan=np.inf))
-    return (*found, *made[len(close) :])
+    return sorted(found, key=lambda optimum: np.nan_to_num(-optimum.evidence, nan=np.inf))
 
 
 def same_maximum(a: Climb, b: Climb) -> bool:
