@@ -276,6 +276,29 @@ def _tested(values: Sequence[float]) -> dict[str, float]:
     return {"value": mean, "error": error, "p": p}
 
 
+def _coverage(group: str, cases: Sequence[_Case]) -> list[dict[str, Any]]:
+    """The share of true counts in the intervals of every level, of one kind of table."""
+    shares = np.mean([case.covered for case in cases], axis=0)
+    number = sum(len(case.pit) for case in cases)
+    return [
+        {"group": group, "nominal": level, "covered": share, "cases": number}
+        for level, share in zip(LEVELS, shares, strict=True)
+    ]
+
+
+def _pit_table(cases: Sequence[_Case]) -> pd.DataFrame:
+    """One row per true count: its PIT, and where it is from."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "group": list(itertools.chain.from_iterable([c.group] * len(c.pit) for c in cases)),
+            "dataset": np.concatenate([np.full(len(c.pit), c.dataset) for c in cases]),
+            "pit": np.concatenate([c.pit for c in cases]),
+        }
+    )
+
+
 def _judged(cases: Sequence[_Case], datasets: int, failed: tuple[str, ...], error_rate: float) -> Calibration:
     """Tables, tests and words."""
     import pandas as pd
@@ -285,28 +308,16 @@ def _judged(cases: Sequence[_Case], datasets: int, failed: tuple[str, ...], erro
         raise ValueError(
             f"no count has a prior variance of {LEAST_VARIANCE} or more: there is nothing to check"
         )
-    rows, covered = [], []
-    for group in groups:
-        own = [case for case in cases if case.group == group]
-        for what, statistic in _STATISTICS.items():
-            rows.append({"group": group, "what": what, **_tested([statistic(c.pit) for c in own])})
-        shares = np.mean([c.covered for c in own], axis=0)
-        number = sum(len(c.pit) for c in own)
-        covered += [
-            {"group": group, "nominal": q, "covered": share, "cases": number}
-            for q, share in zip(LEVELS, shares, strict=True)
-        ]
-    tests, table = pd.DataFrame(rows), pd.DataFrame(covered)
-    wrong = tests[tests["p"] < error_rate / len(tests)]
-    pit = pd.DataFrame(
-        {
-            "group": list(itertools.chain.from_iterable([c.group] * len(c.pit) for c in cases)),
-            "dataset": np.concatenate([np.full(len(c.pit), c.dataset) for c in cases]),
-            "pit": np.concatenate([c.pit for c in cases]),
-        }
+    own = {group: [case for case in cases if case.group == group] for group in groups}
+    tests = pd.DataFrame(
+        {"group": group, "what": what, **_tested([statistic(case.pit) for case in found])}
+        for group, found in own.items()
+        for what, statistic in _STATISTICS.items()
     )
+    table = pd.DataFrame(itertools.chain.from_iterable(map(_coverage, groups, own.values())))
+    wrong = tests[tests["p"] < error_rate / len(tests)]
     verdict = _verdict(table, wrong, datasets, len(failed), error_rate)
-    return Calibration(wrong.empty, verdict, table, pit, tests, datasets, failed)
+    return Calibration(wrong.empty, verdict, table, _pit_table(cases), tests, datasets, failed)
 
 
 def _verdict(table: pd.DataFrame, wrong: pd.DataFrame, datasets: int, failed: int, error_rate: float) -> str:

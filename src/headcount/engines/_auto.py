@@ -108,26 +108,29 @@ def _too_large(problem: Problem) -> Choice | None:
     need, allowed = memory_of(problem, TiltedEP()), memory.limit()
     if (widest <= LARGEST_DENSE or without_matrices(problem, TiltedEP())) and need <= allowed:
         return None
+    numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
     free = TiltedEP(structure="matrix-free")
-    try:
-        small = memory_of(problem, free)
-    except ModelError:
-        small = need
     alike = not problem.disperses or isinstance(problem.dispersion, Flocks)  # what is known without matrices
-    if small < need and small <= allowed and alike:
-        numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
+    if alike and _memory_if_taken(problem, free) < min(need, allowed + 1):
         return Choice(free, f"covariances would take {numbers}: {WITHOUT_MATRICES}")
     memory.require(
         memory_of(problem, MAP()), "MAP, the smallest engine,", remedy="merge cells or take fewer times"
     )
     why = f"a variable has {widest} states: a covariance of that width does not fit ordinary memory"
     if widest <= LARGEST_DENSE:
-        numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
         why = f"covariances would take {numbers}"
     return Choice(
         MAP(),
         f"{why}, so only the most probable counts are found (no uncertainty); name an engine to insist",
     )
+
+
+def _memory_if_taken(problem: Problem, engine: Engine) -> float:
+    """Bytes that an engine takes; infinitely many where it cannot take the problem."""
+    try:
+        return memory_of(problem, engine)
+    except ModelError:
+        return math.inf
 
 
 def _exact(problem: Problem) -> Choice | None:

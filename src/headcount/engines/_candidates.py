@@ -56,23 +56,9 @@ def among_candidates(
     ProblemError
         When the model is not a chain or tree.
     """
-    model, sites = problem.full
-    tree = model.rooted()
-    if tree is None:
-        raise ProblemError("PathGibbs takes a population of unknown size on chains and trees: use TiltedEP")
-    stack = problem.stack
-    if stack is None:
-        everywhere = tuple(np.arange(size) for size in tree.sizes)
-        stack = Stack((Member(None, 0, tree, everywhere),), dict(model.states))
-    members, factors = list(stack.members), []
-    for (k, law), sizes in zip(_free_sizes(problem), about, strict=True):
-        most = max(int(sizes.values[-1]), 1)
-        share = float(sizes.values @ sizes.probabilities) / most
-        members[k] = _with_absent(members[k], most, share)
-        factors.append((k, partial(_log_factor, law, most, share)))
-    made = Stack(tuple(members), stack.states)
-    lifted = [made.lifted(site) for site in sites]
-    if len(members) > 1:
+    made, factors = _candidates(problem, about)
+    lifted = [made.lifted(site) for site in problem.full[1]]
+    if len(made.members) > 1:
         lifted.append(made.sizes_site(len(problem.observations)))
     lifted += [_factor_site(made, k, factor) for k, factor in factors]
     outcome = run(problem.recast(made.model, tuple(lifted), made.population), None)
@@ -91,6 +77,27 @@ def among_candidates(
         {k: _sizes_of(made.members[k].size - gone) for k, gone in absent.items()},
     )
     return replace(outcome, beliefs=seen)
+
+
+def _candidates(
+    problem: Problem, about: Sequence[Sizes]
+) -> tuple[Stack, list[tuple[int, Callable[[Array], Array]]]]:
+    """The groups with candidates where their size is not known; of each of these, its position and the log factor on its number."""
+    model, _ = problem.full
+    tree, stack = model.rooted(), problem.stack
+    if tree is None:
+        raise ProblemError("PathGibbs takes a population of unknown size on chains and trees: use TiltedEP")
+    if stack is None:
+        everywhere = tuple(np.arange(size) for size in tree.sizes)
+        stack = Stack((Member(None, 0, tree, everywhere),), dict(model.states))
+    members = list(stack.members)
+    factors: list[tuple[int, Callable[[Array], Array]]] = []
+    for (k, law), sizes in zip(_free_sizes(problem), about, strict=True):
+        most = max(int(sizes.values[-1]), 1)
+        share = float(sizes.values @ sizes.probabilities) / most
+        members[k] = _with_absent(members[k], most, share)
+        factors.append((k, partial(_log_factor, law, most, share)))
+    return Stack(tuple(members), stack.states), factors
 
 
 def _free_sizes(problem: Problem) -> list[tuple[int, Callable[[Array], Array]]]:

@@ -150,6 +150,10 @@ def _cells(problem: Problem) -> int:
     return sum(len(states) for states in problem.model.states.values())
 
 
+def _seen(problem: Problem) -> int:
+    return sum(len(site) for site in problem.sites)
+
+
 def _edges(problem: Problem) -> int:
     return max(len(problem.model.junction_tree.cliques), 1)
 
@@ -172,46 +176,77 @@ def device_memory_of(problem: Problem, engine: Engine) -> int:
     if run.name not in SWEEPS:
         turned = max(moves, default=0)  # products with a transposed matrix copy it
         return int(BYTES * (held + turned + HELD_PER_CELL * _cells(problem)))
-    held += GRID.get(run.name, 0) * sum(len(site) for site in problem.sites)
+    held += GRID.get(run.name, 0) * _seen(problem)
     if kind_on_device(problem, run.structure) == "tree":
         return BYTES * (held + ON_DEVICE * sizes(problem).squares)
-    largest = max(moves, default=0)
+    return int(BYTES * (held + _drawing_on_device(problem, max(moves, default=0))))
+
+
+def _drawing_on_device(problem: Problem, largest: int) -> float:
+    """Numbers of a block of draws on a device, where the largest step has so many moves."""
     flows = sizes(problem).tables + FLOW_TABLES * largest
     noise = NOISE_COPIES * WIDEST * largest
     noise = noise if is_sparse(problem) else min(NOISE_COPIES * NOISE_AT_ONCE, noise)
-    return int(BYTES * (held + flows + noise + COLUMNS * _cells(problem) * block_width(_cells(problem))))
+    return flows + noise + COLUMNS * _cells(problem) * block_width(_cells(problem))
 
 
 def memory_of(problem: Problem, engine: Engine) -> int:
     """Bytes an engine takes at the peak of inference, about; of the computer's own memory, where it runs on a device."""
-    found, run = sizes(problem), _as_any(engine)
-    seen = sum(len(site) for site in problem.sites)
-    counts = COUNT_HELD * seen + GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
+    run = _as_any(engine)
     if getattr(run, "device", "cpu") != "cpu":
-        return BYTES * (counts + HELD_PER_CELL * _cells(problem))
+        return BYTES * (_counts_held(problem, run) + HELD_PER_CELL * _cells(problem))
     if without_matrices(problem, engine):
         cells = _cells(problem)
         width = min(block_width(cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
-        return BYTES * (COLUMNS * cells * width + MOVES_HELD * found.tables + counts)
-    if run.name in SWEEPS:
-        return BYTES * (HELD_MATRICES[run.name] * found.squares + GRID.get(run.name, 0) * seen)
-    if run.name in ITERATIONS:
-        widest = max(len(states) for states in problem.model.states.values())
-        packed = widest <= LARGEST_PACKED and not is_sparse(problem)
-        return int(BYTES * ((HELD_TABLES + packed) * found.tables + HELD_PER_CELL * _cells(problem)))
-    if run.name == "PathGibbs":
-        states = 2 * run.chains * problem.typical_population * len(problem.model.variables)
-        kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
-        return _sampler_memory(problem, run, min(KEPT_DRAWS, run.sweeps)) + states + kept
-    if run.name == "Gibbs":
-        kept = min(4 * run.chains * run.configurations * found.tables, KEPT_BYTES)
-        return _sampler_memory(problem, run, run.draws) + kept
-    return BYTES * OTHER_TABLES * found.tables
+        moves = MOVES_HELD * sizes(problem).tables
+        return BYTES * (COLUMNS * cells * width + moves + _counts_held(problem, run))
+    return _MEMORY.get(run.name, _other_memory)(problem, run)
+
+
+def _counts_held(problem: Problem, run: Any) -> int:
+    """Numbers held for all observed counts."""
+    seen = _seen(problem)
+    return COUNT_HELD * seen + GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
+
+
+def _gaussian_memory(problem: Problem, run: Any) -> int:
+    return BYTES * (HELD_MATRICES[run.name] * sizes(problem).squares + GRID.get(run.name, 0) * _seen(problem))
+
+
+def _point_memory(problem: Problem, run: Any) -> int:
+    del run
+    widest = max(len(states) for states in problem.model.states.values())
+    packed = widest <= LARGEST_PACKED and not is_sparse(problem)
+    return int(BYTES * ((HELD_TABLES + packed) * sizes(problem).tables + HELD_PER_CELL * _cells(problem)))
+
+
+def _path_memory(problem: Problem, run: Any) -> int:
+    states = 2 * run.chains * problem.typical_population * len(problem.model.variables)
+    kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
+    return _sampler_memory(problem, run, min(KEPT_DRAWS, run.sweeps)) + states + kept
+
+
+def _table_memory(problem: Problem, run: Any) -> int:
+    kept = min(4 * run.chains * run.configurations * sizes(problem).tables, KEPT_BYTES)
+    return _sampler_memory(problem, run, run.draws) + kept
+
+
+def _other_memory(problem: Problem, run: Any) -> int:
+    del run
+    return BYTES * OTHER_TABLES * sizes(problem).tables
+
+
+_MEMORY = {
+    **dict.fromkeys(SWEEPS, _gaussian_memory),
+    **dict.fromkeys(ITERATIONS, _point_memory),
+    "PathGibbs": _path_memory,
+    "Gibbs": _table_memory,
+}
 
 
 def _sampler_memory(problem: Problem, run: Any, drawn: int) -> int:
     """What both samplers hold: likelihood ratios, sums, and so many node tables per chain (4 bytes per count, and one copy)."""
-    counts, rows = sum(len(site) for site in problem.sites), problem.typical_population + 1
+    counts, rows = _seen(problem), problem.typical_population + 1
     tabulated = counts
     if counts * rows > RATIO_ENTRIES:
         tabulated = sum(len(s) for s in problem.sites if not isinstance(s.noise, Poisson))
@@ -234,40 +269,58 @@ def writing_memory(problem: Problem, engine: Engine) -> int:
 
 def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
-    found, run, edges = sizes(problem), _as_any(engine), _edges(problem)
+    run = _as_any(engine)
     if without_matrices(problem, engine):
-        return _seconds_without_matrices(problem, run, found.tables)
-    if run.name in SWEEPS:
-        operations = PRODUCTS * (found.cubes + PASSES * found.squares)
-        return float(SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * edges))
-    if run.name in ITERATIONS:
-        each = SPARSE_MOVE if is_sparse(problem) else DENSE_MOVE
-        return float(ITERATIONS[run.name] * (each * found.tables + ITERATION_OVERHEAD * edges))
-    if run.name == "PathGibbs":
-        states, widest = len(problem.model.variables), max(len(s) for s in problem.model.states.values())
-        drawn = problem.typical_population * states * (STATE_DRAWN + STATE_WEIGHED * widest)
-        redrawn = run.exact or exact_paths(problem.typical_population)
-        drawn += found.tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
-        widths = [len(s) for s in problem.model.states.values()]
-        alone = problem.dispersion is None and all(len(site.scope) == 1 for site in problem.sites)
-        pairs = run.pairs or pairs_at_once(problem.typical_population, widths, possible=alone)
-        squares = sum(width**2 for width in widths)
-        paired = STRETCHES * pairs * (PAIR_REDRAWN + PAIR_WEIGHED * squares)
-        return float(
-            run.chains * ((run.burn_in + run.sweeps) * drawn + paired) / min(run.workers, run.chains)
-        )
-    if run.name == "Gibbs":
-        flow = problem.typical_population * edges / found.tables
-        each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
-        return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
-    return float("nan")
+        return _seconds_without_matrices(problem, run)
+    known = _SECONDS.get(run.name)
+    return float("nan") if known is None else float(known(problem, run, speed))
 
 
-def _seconds_without_matrices(problem: Problem, run: Any, moves: int) -> float:
+def _gaussian_seconds(problem: Problem, run: Any, speed: float) -> float:
+    found = sizes(problem)
+    operations = PRODUCTS * (found.cubes + PASSES * found.squares)
+    return SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * _edges(problem))
+
+
+def _point_seconds(problem: Problem, run: Any, speed: float) -> float:
+    del speed
+    each = SPARSE_MOVE if is_sparse(problem) else DENSE_MOVE
+    return ITERATIONS[run.name] * (each * sizes(problem).tables + ITERATION_OVERHEAD * _edges(problem))
+
+
+def _path_seconds(problem: Problem, run: Any, speed: float) -> float:
+    del speed
+    widths = [len(s) for s in problem.model.states.values()]
+    size = problem.typical_population
+    redrawn = run.exact or exact_paths(size)
+    drawn = size * len(widths) * (STATE_DRAWN + STATE_WEIGHED * max(widths))
+    drawn += sizes(problem).tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
+    alone = problem.dispersion is None and all(len(site.scope) == 1 for site in problem.sites)
+    pairs = run.pairs or pairs_at_once(size, widths, possible=alone)
+    paired = STRETCHES * pairs * (PAIR_REDRAWN + PAIR_WEIGHED * sum(width**2 for width in widths))
+    return float(run.chains * ((run.burn_in + run.sweeps) * drawn + paired) / min(run.workers, run.chains))
+
+
+def _table_seconds(problem: Problem, run: Any, speed: float) -> float:
+    del speed
+    flow = problem.typical_population * _edges(problem) / sizes(problem).tables
+    each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
+    return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
+
+
+_SECONDS = {
+    **dict.fromkeys(SWEEPS, _gaussian_seconds),
+    **dict.fromkeys(ITERATIONS, _point_seconds),
+    "PathGibbs": _path_seconds,
+    "Gibbs": _table_seconds,
+}
+
+
+def _seconds_without_matrices(problem: Problem, run: Any) -> float:
     """By possible moves and counts, for the draws asked for; more than `MOST_WITH_GRIDS` counts have their grids made again."""
     drawn = (run.final_draws or USUAL_FINAL) / USUAL_FINAL
     drawn = (1 - SWEPT) * drawn + SWEPT * (run.draws or USUAL_DRAWS) / USUAL_DRAWS
-    counts = sum(len(site) for site in problem.sites)
+    counts, moves = _seen(problem), sizes(problem).tables
     each = FREE_SPARSE_MOVE if is_sparse(problem) else FREE_DENSE_MOVE
     again = GRID_AGAIN * counts if counts > MOST_WITH_GRIDS else 0.0
     return drawn * (each * moves + FREE_COUNT * counts) + again

@@ -277,15 +277,14 @@ def iterate(
     began
         When the clock of the trace's ``seconds`` started, by ``time.perf_counter``; now by default.
     """
-    patience = engine.patience if patience is None else patience
     began = time.perf_counter() if began is None else began
+    if look_first and (ended := _ended(engine, state)) is not None:
+        return Iterated(state, ended, ())
+    nearest = Nearest(state, engine.residual(state) if look_first else math.inf)
     trace: list[dict[str, float]] = []
-    if look_first and (engine.done(state) or engine.stuck(state)):
-        return Iterated(state, engine.good_status() if engine.done(state) else Status.STALLED, ())
-    best, since_best = engine.residual(state) if look_first else math.inf, 0
-    nearest = state
     with Progress(title or engine.name, engine.max_iterations, show=progress) as bar:
-        for iteration in range(1, engine.max_iterations + 1):
+        while True:
+            iteration = len(trace) + 1
             state = engine.step(state)
             residual = engine.residual(state)
             seconds = time.perf_counter() - began
@@ -293,19 +292,42 @@ def iterate(
                 {"iteration": iteration, "residual": residual, "seconds": seconds, **engine.report(state)}
             )
             bar.advance(residual, text=engine.shown(state))
-            better = residual < gain * best
-            best, since_best = (residual, 0) if better else (best, since_best + 1)
-            nearest = state if better or not engine.falls_back else nearest
-            status = _ended(engine, state, residual, since_best >= patience)
-            if status is not None:
-                return Iterated(state if status.good else nearest, status, tuple(trace))
-    return Iterated(nearest, Status.BUDGET, tuple(trace))
+            nearest = nearest.after(state, residual, gain)
+            ended = _ended(engine, state, residual, nearest.waited, patience, iteration)
+            if ended is not None:
+                kept = state if ended.good or not engine.falls_back else nearest.state
+                return Iterated(kept, ended, tuple(trace))
 
 
-def _ended(engine: Iteration, state: Any, residual: float, out_of_patience: bool) -> Status | None:
+class Nearest(NamedTuple):
+    """The state of smallest residual so far, and for how many iterations it has been that."""
+
+    state: Any
+    residual: float
+    waited: int = 0
+
+    def after(self, state: Any, residual: float, gain: float) -> Nearest:
+        """After one more iteration: the new state where its residual is below ``gain`` times the smallest so far."""
+        return (
+            Nearest(state, residual)
+            if residual < gain * self.residual
+            else self._replace(waited=self.waited + 1)
+        )
+
+
+def _ended(
+    engine: Iteration,
+    state: Any,
+    residual: float = 0.0,
+    waited: int = 0,
+    patience: int | None = None,
+    iteration: int = 0,
+) -> Status | None:
     """How the iteration ended; None if it goes on."""
     if engine.done(state):
         return engine.good_status()
     if math.isnan(residual):
         return Status.NOT_FINITE
-    return Status.STALLED if out_of_patience or engine.stuck(state) else None
+    if waited >= (engine.patience if patience is None else patience) or engine.stuck(state):
+        return Status.STALLED
+    return Status.BUDGET if iteration >= engine.max_iterations else None

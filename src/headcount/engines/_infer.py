@@ -83,28 +83,11 @@ def infer(
     Posterior
         Labelled means, spreads and draws, with the status of the run.
     """
-    model = problem.core.model
-    if isinstance(model, MarkovChain) and not model.initial_known:
-        raise ValueError(
-            "the model's initial distribution is unknown, and an engine needs one: headcount.infer(problem) learns it and includes "
-            "its uncertainty; or give one, MarkovChain(initial, ...)"
-        )
     choice = chosen(problem, engine)
     run = choice.engine
     if run.random and rng is None and isinstance(as_engine(engine), Auto):
         rng = SAMPLING_SEED
-    if run.random and rng is None:
-        message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
-        raise ValueError(message)
-    require_dispersion(run, problem)
-    memory.require(
-        memory_of(problem.core, run),
-        run.name,
-        remedy="merge cells, take fewer times or use MAP (no uncertainty)",
-    )
-    device = _device.find_device(getattr(run, "device", "cpu"))
-    if device is not None:
-        _device.require(device, device_memory_of(problem.core, run), run.name)
+    _require_answerable(problem, run, rng)
     outcome = answer(run, problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
     outcome.info["chosen"] = choice
     if isinstance(rng, (int, np.integer)):
@@ -117,6 +100,28 @@ def infer(
         error.posterior = posterior
         raise error
     return posterior
+
+
+def _require_answerable(problem: Problem, run: Engine, rng: object) -> None:
+    """Refuse what the engine cannot answer: an unknown initial law, chance without a seed, a dispersion, more memory than there is."""
+    model = problem.core.model
+    if isinstance(model, MarkovChain) and not model.initial_known:
+        raise ValueError(
+            "the model's initial distribution is unknown, and an engine needs one: headcount.infer(problem) learns it and includes "
+            "its uncertainty; or give one, MarkovChain(initial, ...)"
+        )
+    if run.random and rng is None:
+        message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
+        raise ValueError(message)
+    require_dispersion(run, problem)
+    memory.require(
+        memory_of(problem.core, run),
+        run.name,
+        remedy="merge cells, take fewer times or use MAP (no uncertainty)",
+    )
+    device = _device.find_device(getattr(run, "device", "cpu"))
+    if device is not None:
+        _device.require(device, device_memory_of(problem.core, run), run.name)
 
 
 @dataclass(frozen=True)

@@ -206,10 +206,7 @@ def _peak(sized: Sized) -> Peak:
     above: tuple[int, float | None] = (high, None)
     for _ in range(MOST_SEARCHES):
         slope = sized.slope(size)
-        if slope > 0:
-            below = (size, slope)
-        else:
-            above = (size, slope)
+        below, above = ((size, slope), above) if slope > 0 else (below, (size, slope))
         bend = _bend(sized, size)
         sd = size / np.sqrt(bend) if bend > 0 else np.inf
         if abs(slope) * sd < SEARCH_TOLERANCE or above[0] - below[0] <= 1:
@@ -217,11 +214,17 @@ def _peak(sized: Sized) -> Peak:
         size = _between(below, above, sized.problem.typical_population)
         if size in sized.slopes:
             break
-    slopes = {n: sized.slope(n) for n in sized.slopes}
-    best = min(slopes, key=lambda n: abs(slopes[n]))
-    if max(slopes.values()) < 0 or min(slopes.values()) > 0:  # the peak is at an end
-        best = min(slopes) if slopes[best] < 0 else max(slopes)
+    best = _flattest({n: sized.slope(n) for n in sized.slopes})
     return Peak(best, max(_bend(sized, best, alone=True), 0.0), best * sized.slopes[best])
+
+
+def _flattest(slopes: Mapping[int, float]) -> int:
+    """The size of the smallest slope, of those that were looked at; an end where all slopes have one sign: the peak lies there."""
+    if max(slopes.values()) < 0:
+        return min(slopes)
+    if min(slopes.values()) > 0:
+        return max(slopes)
+    return min(slopes, key=lambda n: abs(slopes[n]))
 
 
 def _between(below: tuple[int, float | None], above: tuple[int, float | None], scale: int) -> int:

@@ -56,25 +56,32 @@ def in_units(problem: Problem) -> Problem:
     """
     assert isinstance(problem.dispersion, Flocks)
     size = problem.dispersion.size
+    if wrong := _not_in_units(problem, size):
+        raise ProblemError(wrong)
+    return problem.of_units(int(size), lambda noise: _unit_noise(noise, int(size)))
+
+
+def _not_in_units(problem: Problem, size: float) -> str | list[str]:
+    """What keeps the individuals from being counted in whole flocks; nothing where they can be."""
     if not problem.size_known and not isinstance(problem.model, OpenChain):
-        raise ProblemError(
-            "flocks of a population of unknown size are counted one by one only in an OpenChain: use TiltedEP, or give a number"
-        )
-    sizes = [problem.population] if problem.groups is None else [g.size for g in problem.groups.values()]
-    if size != round(size) or any(isinstance(n, int) and n % size for n in sizes):
-        raise ProblemError(
+        return "flocks of a population of unknown size are counted one by one only in an OpenChain: use TiltedEP, or give a number"
+    if size != round(size) or any(n % size for n in _known_sizes(problem)):
+        return (
             f"{problem.population} individuals in flocks of {size:g} are no whole number of flocks: give a size that divides the "
             "population, or use TiltedEP, which takes any size"
         )
-    odd = [
+    return [
         f"{site.names[int(k)]}: the exact count {site.noise.counts[k]:g} is no multiple of the flocks' size {size:g}"
         for site in problem.sites
         if site.noise.exact
         for k in np.flatnonzero(np.asarray(site.noise.counts) % size)
     ]
-    if odd:
-        raise ProblemError(odd)
-    return problem.of_units(int(size), lambda noise: _unit_noise(noise, int(size)))
+
+
+def _known_sizes(problem: Problem) -> list[int]:
+    """The numbers of individuals that are known: of the population, or of its groups."""
+    sizes = [problem.population] if problem.groups is None else [g.size for g in problem.groups.values()]
+    return [n for n in sizes if isinstance(n, int)]
 
 
 def _unit_noise(noise: Observation, size: int) -> Observation:

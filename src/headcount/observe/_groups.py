@@ -111,16 +111,17 @@ class Stack:
         """How individuals of the chain on (group, cell) move together; None where they do not."""
         if not self.sizes_first:
             return None
-        given = self.dispersion
-        if given is None or isinstance(given, Flocks):
-            flocks = [member.flock if given is None else given.size for member in self.members]
-            alike: dict[Hashable, Any] = {
-                v: tuple(
-                    np.repeat(flocks, np.diff(self.starts[node - 1] if node else np.arange(len(flocks) + 1)))
-                )
-                for v, node in self.index.items()
-            }
-            return Company(phi=alike)
+        if isinstance(self.dispersion, Company):
+            return self._in_company(self.dispersion)
+        flocks = self.dispersion
+        phi = [member.flock if flocks is None else flocks.size for member in self.members]
+        origins = [np.arange(len(phi) + 1), *self.starts]  # the first time's origins are the groups
+        return Company(
+            phi={v: tuple(np.repeat(phi, np.diff(origins[node]))) for v, node in self.index.items()}
+        )
+
+    def _in_company(self, given: Company) -> Company:
+        """The same company on (group, cell), which followed individuals do not keep."""
         name, alone = ("phi", 1.0) if given.rho is None else ("rho", 0.0)
         times = list(self.states)
         origins = {
@@ -285,26 +286,33 @@ def members_of(
     groups: Mapping[Hashable, Group], sizes: Sequence[int], dispersion: Any, faults: Faults
 ) -> Stack | None:
     """The groups of a problem as a stack; None, with the faults noted, if they do not fit together."""
-    models = [group.model for group in groups.values()]
-    times, known = models[0].times, {model.initial_known for model in models}
-    _note_misfits(dict(zip(groups, models, strict=True)), faults)
+    models = {name: group.model for name, group in groups.items()}
+    _note_misfits(models, faults)
     if faults:
         return None
-    states = {t: tuple(dict.fromkeys(c for model in models for c in model.states[t])) for t in times}
-    place = {t: {c: k for k, c in enumerate(cells)} for t, cells in states.items()}
-    members = [
+    first = next(iter(models.values()))
+    states = {
+        t: tuple(dict.fromkeys(c for model in models.values() for c in model.states[t])) for t in first.times
+    }
+    members = tuple(
         Member(
             name,
             group.weight * size,
             group.model.rooted(),
-            tuple(np.array([place[t][c] for c in group.model.states[t]], dtype=np.intp) for t in times),
-            flock=float(group.weight),
+            _cells_of(group.model, states),
+            float(group.weight),
         )
         for (name, group), size in zip(groups.items(), sizes, strict=True)
-    ]
-    stack = Stack(tuple(members), states, dispersion if isinstance(dispersion, (Company, Flocks)) else None)
-    stack.model.initial_known = known.pop()
+    )
+    stack = Stack(members, states, dispersion if isinstance(dispersion, (Company, Flocks)) else None)
+    stack.model.initial_known = first.initial_known
     return stack
+
+
+def _cells_of(model: MarkovChain, states: Mapping[Hashable, tuple[Hashable, ...]]) -> tuple[Index, ...]:
+    """Per time, which of the cells of all groups each state of one group's chain is."""
+    place = {t: {c: k for k, c in enumerate(cells)} for t, cells in states.items()}
+    return tuple(np.array([place[t][c] for c in model.states[t]], dtype=np.intp) for t in states)
 
 
 def tracked(model: MarkovChain, population: int, records: Records, dispersion: Any = None) -> Stack:

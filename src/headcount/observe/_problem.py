@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -120,15 +121,10 @@ class Problem:
         """What a notebook shows: the model, the population, what was observed of what, and the counts as a thumbnail."""
         model = self.model
         sizes = {len(states) for states in model.states.values()}
-        seen: dict[str, int] = {}
+        seen: Counter[str] = Counter()
         for site in self.sites:
-            name = type(site.noise).__name__
-            seen[name] = seen.get(name, 0) + len(site)
-        counts = np.full((len(model.variables), max(sizes)), np.nan)
-        rows = {(v,): k for k, v in enumerate(model.variables)}
-        for site in self.sites:
-            if site.scope in rows and site.weights is None:
-                counts[rows[site.scope], site.index] = site.noise.counts
+            seen[type(site.noise).__name__] += len(site)
+        counts = self._seen_nodes(max(sizes))
         facts = {
             "model": f"{type(model).__name__}: {len(model.variables)} times or variables, {max(sizes)} cells or states",
             "population": f"{self.population:,}" if isinstance(self.population, int) else self.population,
@@ -139,6 +135,15 @@ class Problem:
             "next": "hc.infer(problem), hc.engines.select(problem)",
         }
         return card("Problem", facts, thumbnail=heat_map(counts, "observed counts (grey: nobody looked)"))
+
+    def _seen_nodes(self, widest: int) -> Array:
+        """The observed counts of single cells, one row per variable; NaN where nobody looked."""
+        counts = np.full((len(self.model.variables), widest), np.nan)
+        rows = {(v,): k for k, v in enumerate(self.model.variables)}
+        for site in self.sites:
+            if site.scope in rows and site.weights is None:
+                counts[rows[site.scope], site.index] = site.noise.counts
+        return counts
 
     @cached_property
     def records(self) -> tuple[Records | None, Records | None]:
@@ -469,6 +474,21 @@ def _stacked(groups: Any, others: tuple[Any, ...], dispersion: Any, faults: Faul
     if not kinds or not all(isinstance(g, Group) for g in kinds):
         faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
         faults.raise_any()
+    _note_beside_groups(kinds, others, dispersion, faults)
+    sizes = _group_sizes(groups, faults)
+    faults.raise_any()
+    stack = members_of(groups, sizes, dispersion, faults)
+    faults.raise_any()
+    assert stack is not None
+    if stack.sizes_first and not stack.model.initial_known:
+        raise ProblemError("groups: move together and have no initial distribution: give them one")
+    return stack
+
+
+def _note_beside_groups(
+    kinds: Sequence[Group], others: tuple[Any, ...], dispersion: Any, faults: Faults
+) -> None:
+    """Note what was given beside groups, which have it themselves."""
     if dispersion is not None and any(group.weight != 1 for group in kinds):
         faults.add(
             "dispersion", "stands beside groups with a weight, which are flocks already: give one of them"
@@ -479,13 +499,6 @@ def _stacked(groups: Any, others: tuple[Any, ...], dispersion: Any, faults: Faul
             faults.add(
                 name, "cannot stand beside groups, which have their own models and sizes: leave it out"
             )
-    sizes = _group_sizes(groups, faults)
-    stack = members_of(groups, sizes, dispersion, faults) if not faults else None
-    if stack is not None and stack.sizes_first and not stack.model.initial_known:
-        faults.add("groups", "move together and have no initial distribution: give them one")
-    faults.raise_any()
-    assert stack is not None
-    return stack
 
 
 _GUESSED_SIZE = 1000
@@ -514,16 +527,16 @@ def _total(groups: Mapping[Hashable, Group], stack: Stack) -> int | SizeLaw:
 
 def _sized(groups: Mapping[Hashable, Group], total: int | SizeLaw) -> dict[Hashable, Group]:
     """The groups with the first of unknown size given so many that it has ``total`` together with the known ones."""
-    free = [name for name, group in groups.items() if isinstance(group.size, SizeLaw)]
-    if not free or isinstance(total, SizeLaw):
+    free = next((name for name, group in groups.items() if isinstance(group.size, SizeLaw)), None)
+    if free is None or isinstance(total, SizeLaw):
         raise ProblemError(
             "the groups say how many individuals there are: make a Problem(groups=...) with other sizes"
         )
-    known = [group for group in groups.values() if not isinstance(group.size, SizeLaw)]
+    known = (group for group in groups.values() if not isinstance(group.size, SizeLaw))
     rest = total - sum(group.weight * int(group.size) for group in known)
     if rest < 0:
         raise ProblemError(f"population is {total}, fewer than the known groups have")
-    return {name: Group(group.model, rest) if name == free[0] else group for name, group in groups.items()}
+    return {**groups, free: Group(groups[free].model, rest)}
 
 
 def _check_tracks(problem: Problem) -> None:
@@ -622,32 +635,31 @@ def _checked_dispersion(model: Model | None, population: int | SizeLaw, given: A
     except ModelError as error:
         faults.add("dispersion", str(error))
         return None
-    if dispersion is None:
-        return None
-    if not isinstance(dispersion, (Flocks, Company, ToEstimate)):
-        faults.add(
-            "dispersion",
-            'must be None, Flocks(5), Company(rho=0.01), Company(phi=3) or "estimate", got '
-            + brief(dispersion),
-        )
-    elif isinstance(dispersion, Flocks):
-        largest = population.most if isinstance(population, SizeLaw) else population
-        if dispersion.size > largest:
-            faults.add(
-                "dispersion", f"a flock of {dispersion.size:g} is larger than the population, {largest}"
-            )
-    elif model is None:  # groups, which are chains
-        pass
-    elif isinstance(model, (MarkovChain, Tree)):
-        for text in dispersion.faults(model.rooted()) if isinstance(dispersion, Company) else ():
-            faults.add("dispersion", text)
-    elif isinstance(dispersion, Company) or dispersion.form in {"company", "rho"}:
-        faults.add(
-            "dispersion",
-            f"Company is a property of steps, which a {type(model).__name__} has in no particular direction: give a "
-            "MarkovChain or a Tree, or Flocks(c)",
-        )
+    for text in () if dispersion is None else _misfits(dispersion, model, population):
+        faults.add("dispersion", text)
     return dispersion
+
+
+def _misfits(dispersion: Any, model: Model | None, population: int | SizeLaw) -> Iterable[str]:
+    """What does not fit of a dispersion; without a model, of groups, which are chains."""
+    if not isinstance(dispersion, (Flocks, Company, ToEstimate)):
+        return [
+            f'must be None, Flocks(5), Company(rho=0.01), Company(phi=3) or "estimate", got {brief(dispersion)}'
+        ]
+    if isinstance(dispersion, Flocks):
+        largest = population.most if isinstance(population, SizeLaw) else population
+        too_large = dispersion.size > largest
+        return [f"a flock of {dispersion.size:g} is larger than the population, {largest}"] * too_large
+    if model is None:
+        return []
+    if isinstance(model, (MarkovChain, Tree)):
+        return dispersion.faults(model.rooted()) if isinstance(dispersion, Company) else []
+    if isinstance(dispersion, Company) or dispersion.form in {"company", "rho"}:
+        return [
+            f"Company is a property of steps, which a {type(model).__name__} has in no particular direction: give a "
+            "MarkovChain or a Tree, or Flocks(c)"
+        ]
+    return []
 
 
 def _whole(population: Any, faults: Faults) -> int:

@@ -155,12 +155,7 @@ def _as_frame(table: Any) -> Any:
             f"Tracks: table is {brief(table)}: give a frame or columns id, time, cell"
         ) from None
     if set(_RECOVERY) <= set(frame.columns):
-        ids = frame["id"] if "id" in frame.columns else range(len(frame))
-        ends = [
-            pd.DataFrame({"id": ids, "time": frame[time], "cell": frame[cell]})
-            for time, cell in (_RECOVERY[:2], _RECOVERY[2:])
-        ]
-        frame = pd.concat(ends).sort_values("id", kind="stable")
+        frame = _both_ends(frame)
     missing = [name for name in _TRACK if name not in frame.columns]
     if missing or not len(frame):
         raise ProblemError(
@@ -172,6 +167,18 @@ def _as_frame(table: Any) -> Any:
             "Tracks: a row without id, time or cell: leave it out, times without a row are gaps"
         )
     return frame.reset_index(drop=True)
+
+
+def _both_ends(recoveries: Any) -> Any:
+    """Band recoveries, one row each, as tracks of two positions."""
+    import pandas as pd
+
+    ids = recoveries["id"] if "id" in recoveries.columns else range(len(recoveries))
+    ends = [
+        pd.DataFrame({"id": ids, "time": recoveries[time], "cell": recoveries[cell]})
+        for time, cell in (_RECOVERY[:2], _RECOVERY[2:])
+    ]
+    return pd.concat(ends).sort_values("id", kind="stable")
 
 
 def _ids(table: Any) -> tuple[tuple[Hashable, ...], Index]:

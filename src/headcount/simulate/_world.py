@@ -265,14 +265,11 @@ def _together(
     groups: Mapping[Hashable, Group], dispersion: Dispersion | None, rng: np.random.Generator
 ) -> World:
     """A world of several groups: each by itself, and their sum."""
-    parts, sized = {}, {}
     problem = Problem(groups=groups)  # which checks that they fit together
+    parts, sized = {}, {}
     for name, group in groups.items():
-        size = int(group.size.sample(1, rng=rng)[0]) if isinstance(group.size, SizeLaw) else int(group.size)
-        tables = _drawn(group.model, size, dispersion, rng) if size else _nobody(group.model)
-        if group.weight != 1:
-            tables = CountTables(group.model, {s: group.weight * n for s, n in tables.tables.items()})
-        parts[name], sized[name] = World(group.model, tables, {}), replace(group, size=size)
+        sized[name] = replace(group, size=_number(group.size, rng))
+        parts[name] = World(group.model, _weighted(sized[name], dispersion, rng), {})
     if any(part.population for part in parts.values()):
         problem = Problem(groups=sized)
     stack, model = problem.stack, problem.model
@@ -283,6 +280,18 @@ def _together(
         seen = sum(m @ part.table(scope).ravel() for m, part in zip(onto, parts.values(), strict=True))
         total[scope] = np.asarray(seen).reshape(model.size(scope)).astype(np.int64)
     return World(model, CountTables(model, total), {}, groups=parts)
+
+
+def _number(size: int | SizeLaw, rng: np.random.Generator) -> int:
+    """A number of individuals, drawn where it has a law."""
+    return int(size.sample(1, rng=rng)[0]) if isinstance(size, SizeLaw) else int(size)
+
+
+def _weighted(group: Group, dispersion: Dispersion | None, rng: np.random.Generator) -> CountTables:
+    """The tables of one group of known size, times its weight; of nobody, zeros."""
+    size = int(group.size)
+    tables = _drawn(group.model, size, dispersion, rng) if size else _nobody(group.model)
+    return CountTables(group.model, {s: group.weight * n for s, n in tables.tables.items()})
 
 
 def _observed(

@@ -138,6 +138,32 @@ def _scaled_step(step, phi, held, root, out):  # type: ignore[no-untyped-def]
                 out[i, j] = np.sqrt(phi[0] / total) * held[j] if i == 0 else 0.0
 
 
+@bare
+def _pass_down(parent, transitions, which, expected):  # type: ignore[no-untyped-def]
+    """Expected counts of every node, from those of the root."""
+    for v in range(1, expected.shape[0]):
+        step = transitions[which[v]]
+        for i in range(expected.shape[1]):
+            for j in range(expected.shape[1]):
+                expected[v, j] += expected[parent[v], i] * step[i, j]
+
+
+@bare_sums
+def _eliminate_potential(eta, x, y, left):  # type: ignore[no-untyped-def]
+    """What integrating a node out leaves of its potential, η − Yᵀ X η; and ½ |X η|²."""
+    half = 0.0
+    for j in range(eta.size):
+        left[j] = eta[j]
+    for k in range(eta.size):
+        w = 0.0
+        for j in range(eta.size):
+            w += x[k, j] * eta[j]
+        half += 0.5 * w * w
+        for j in range(eta.size):
+            left[j] -= w * y[k, j]
+    return half
+
+
 @kernel
 def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room):  # type: ignore[no-untyped-def]
     """The way up: expected counts, then per node x = L⁻¹Rᵀ and y = L⁻¹RᵀΛ, L Lᵀ = I + RᵀΛR; log Z.
@@ -146,11 +172,7 @@ def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orde
     """
     count, size = tau.shape
     first, second, b = room[0], room[1], room[2]
-    for v in range(1, count):
-        step = transitions[which[v]]
-        for i in range(size):
-            for j in range(size):
-                expected[v, j] += expected[parent[v], i] * step[i, j]
+    _pass_down(parent, transitions, which, expected)
     log_z = 0.0
     for v in range(count - 1, -1, -1):
         u, step, x, y, lam = parent[v], transitions[which[v]], xs[v], ys[v], lams[v]
@@ -170,20 +192,11 @@ def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orde
         if np.isnan(log_b):
             return np.nan
         log_z -= log_b
-        gap = first[0]
-        for j in range(size):
-            gap[j] = etas[v, j]
-        for k in range(size):
-            w = 0.0
-            for j in range(size):
-                w += x[k, j] * etas[v, j]
-            log_z += 0.5 * w * w
-            for j in range(size):
-                gap[j] -= w * y[k, j]
+        log_z += _eliminate_potential(etas[v], x, y, first[0])
         if v > 0:
             for i in range(size):
                 for j in range(size):
-                    etas[u, i] += step[i, j] * gap[j]
+                    etas[u, i] += step[i, j] * first[0, j]
             _transpose(y, second)
             _multiply(second, y, b)
             _add(-1.0, b, lam)

@@ -228,8 +228,7 @@ class TreeStructure(Structure, kind="tree"):
         places = [self.tree.place(site.scope) for site in self.sites]
         with_features = self._edges_with_features(places)
         used = list(self.tree.sizes)
-        sums: list[list[Array]] = [[] for _ in used]
-        table_sums: list[list[Array]] = [[] for _ in used]
+        sums, table_sums = _empty_lists(len(used)), _empty_lists(len(used))
         placements: dict[int, Placement] = {}
         # A node's own sums come before those of the edge above it.
         for k in sorted(range(len(places)), key=lambda k: places[k].edge):
@@ -241,12 +240,10 @@ class TreeStructure(Structure, kind="tree"):
                 entries = place.to_scope(np.arange(size))[site.index]
                 placements[k] = Placement(place.node, entries, on_table=True)
             else:
-                rows = place.to_tree(selection(site, size))
-                (table_sums if place.edge else sums)[place.node].append(rows)
-                placements[k] = Placement(
-                    place.node, np.arange(used[place.node], used[place.node] + len(rows))
-                )
-                used[place.node] += len(rows)
+                held = (table_sums if place.edge else sums)[place.node]
+                held.append(place.to_tree(selection(site, size)))
+                first, used[place.node] = used[place.node], used[place.node] + len(held[-1])
+                placements[k] = Placement(place.node, np.arange(first, used[place.node]))
         placed = PlacedSites(tuple(placements[k] for k in range(len(places))), self.known)
         return Layout(placed, tuple(map(tuple, sums)), tuple(map(tuple, table_sums)))
 
@@ -410,6 +407,10 @@ class TreeStructure(Structure, kind="tree"):
         domain = Domain((variables[self.tree.parents[v]], variables[v]), step.shape)
         rows = partial(_edge_rows, domain, self.layout.sums[v], self.layout.table_sums[v])
         return CliqueView(domain, step.edge.table.reshape(-1), v, rows)
+
+
+def _empty_lists(count: int) -> list[list[Array]]:
+    return [[] for _ in range(count)]
 
 
 def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array]) -> Array:

@@ -193,23 +193,19 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
         raise ProblemError(
             f"{engine} samples individuals on a chain or a tree, and this model's graph is neither: use Enumerate (tiny), or MAP"
         )
-    problems = [
-        f"{engine} needs independent errors, and {site.names[0]} is seen with correlated ones: give their variances only,"
-        " or use ClosedForm"
-        for site in problem.sites
-        if site.noise.correlated
-    ]
-    if problems:
-        raise ProblemError(problems)
+    correlated = [site.names[0] for site in problem.sites if site.noise.correlated]
+    if correlated:
+        raise ProblemError(
+            f"{engine} needs independent errors, and {name} is seen with correlated ones: give their variances only, or use ClosedForm"
+            for name in correlated
+        )
     rooted = _preorder(rooted)
     rho = _row_correlations(problem.dispersion, rooted)
-    if rho is not None:  # every step has rows of its own
-        own = [np.array(dense(step), dtype=float) for step in rooted.transitions[1:]]
-        rooted = rooted.with_law(rooted.initial, (None, *own))
+    rooted = rooted if rho is None else _with_own_rows(rooted)
     tree, sites, population = _tree_arrays(rooted), tuple(problem.sites), int(problem.population)
     return SamplingArrays(
         rooted,
-        cliques=tuple(tuple(c) for c in problem.model.junction_tree.cliques),
+        cliques=tuple(map(tuple, problem.model.junction_tree.cliques)),
         tree=tree,
         slots=_slot_arrays(rooted, tree, sites, population, engine),
         names=tuple(name for site in sites for name in site.names),
@@ -217,6 +213,12 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
         population=population,
         rho=rho,
     )
+
+
+def _with_own_rows(rooted: RootedTree) -> RootedTree:
+    """The same tree with an array of its own for every step, whose rows can be redrawn."""
+    own = [np.array(dense(step), dtype=float) for step in rooted.transitions[1:]]
+    return rooted.with_law(rooted.initial, (None, *own))
 
 
 def _row_correlations(

@@ -210,14 +210,15 @@ def _exchange(leave, leave_too, enter, enter_too, first, slot, law, table, slot_
 
 @bare
 def _cross(tree, slots, state, tries):
-    """Try `tries` random crossovers. One function: passing the tuples on for each of them took 5 % of a sweep."""
+    """Try `tries` random crossovers, of two individuals or more on two nodes or more.
+
+    One function: passing the tuples on for each of them took 5 % of a sweep.
+    """
     path, random, law, noise, table = state.path, state.random, tree.law, slots.law, slots.table
     parent, sizes, law_start, edge_start = tree.parent, tree.sizes, tree.law_start, tree.edge_start
     mode, feed, slot, slot_count, slot_ratio = (
         slots.edge_mode, slots.edge_first, slots.edge_slot, state.slot_count, state.slot_ratio)  # fmt: skip
     nodes, people = path.shape
-    if nodes < 2 or people < 2:
-        return
     for _ in range(tries):
         v, m, k = 1 + below(random, nodes - 1), below(random, people), below(random, people - 1)
         if k >= m:
@@ -441,6 +442,8 @@ def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before):
     fresh = np.empty(nodes, dtype=np.int64)
     table = np.zeros(tree.edge_start[-1], dtype=np.int64)
     row = 0
+    if min(nodes, state.path.shape[1]) < 2:
+        crossovers = 0
     for sweep in range(before, before + sweeps):
         for _ in range(proposals):
             _propose_paths(tree, slots, state, proposal, fresh, sums.tally)

@@ -215,6 +215,15 @@ def _pick_reroute(tree, random, hop):
     return True
 
 
+@bare
+def _add_all(state, time):
+    """Bring every entry's sums up to date."""
+    for e in range(state.edge.size):
+        _add(e, time, state.edge, state.edge_sum, state.edge_square, state.edge_since)
+    for c in range(state.node.size):
+        _add(c, time, state.node, state.node_sum, state.node_square, state.node_since)
+
+
 @kernel
 def make_moves(tree, slots, state, hop, first, moves, draws, thin):
     """`moves` random moves, numbered from `first`; every `thin`-th move's node counts go to the next row of `draws`.
@@ -233,8 +242,5 @@ def make_moves(tree, slots, state, hop, first, moves, draws, thin):
             for cell in range(state.node.size):
                 draws[row, cell] = state.node[cell]
             row += 1
-    for e in range(state.edge.size):
-        _add(e, first + moves, state.edge, state.edge_sum, state.edge_square, state.edge_since)
-    for c in range(state.node.size):
-        _add(c, first + moves, state.node, state.node_sum, state.node_square, state.node_since)
+    _add_all(state, first + moves)
     return real

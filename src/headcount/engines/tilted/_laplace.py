@@ -22,7 +22,7 @@ from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidenc
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:
-    from headcount._types import Array
+    from headcount._types import Array, Mask
     from headcount.observe import Problem
 
 INSIDE = 1e-9
@@ -175,13 +175,7 @@ def first_sites(centre: Centre) -> tuple[Array, Array]:
         mean = tilts.split(np.zeros_like(tau))
         if tau.any():
             mean = list(centre.structure.solve(tilts.split(tau), tilts.split(nu)).mean)
-        n = centre.expected + (np.concatenate(mean) if mean else np.zeros(0))
-        out = np.zeros(len(n), bool)
-        for index, noise in centre.roles.active_noise:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                out[index] = ~np.isfinite(noise.log_prob(n[index]))
-            # On the very edge of a domain rounding decides what is finite; a site must bring the mean inside.
-            out[index] |= (tau[index] > 0) & (n[index] - noise.domain_low <= INSIDE * centre.expected.max())
+        out = _outside(centre, np.concatenate([np.zeros(0), *mean]), tau > 0)
         if not out.any():
             return tau, nu
         tau[out] = np.maximum(4.0 * tau[out], 1.0 / np.maximum(centre.expected[out], 1.0))
@@ -196,6 +190,18 @@ def first_sites(centre: Centre) -> tuple[Array, Array]:
         "curvature: use TiltedEP or MAP"
     )
     raise ValueError(message)
+
+
+def _outside(centre: Centre, delta: Array, has_site: Mask) -> Mask:
+    """At which entries the likelihood is not finite at the deviations ``delta``."""
+    n = centre.expected + delta
+    out = np.zeros(len(n), bool)
+    for index, noise in centre.roles.active_noise:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            out[index] = ~np.isfinite(noise.log_prob(n[index]))
+        # On the very edge of a domain rounding decides what is finite; a site must bring the mean inside.
+        out[index] |= has_site[index] & (n[index] - noise.domain_low <= INSIDE * centre.expected.max())
+    return out
 
 
 def _state(centre: Centre, delta: Array, pull: Array, *, residual: float = np.inf) -> NewtonState:

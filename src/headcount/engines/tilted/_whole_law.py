@@ -328,17 +328,7 @@ def fit_laws(
         low = min(max(np.floor(m - reach * sd), 0.0), population)
         high = min(max(m, 0.0) + reach * sd + 1.0, population)
         count = int(np.floor((high - low) / step)) + 1
-        for k in range(count):
-            point = low + step * k
-            s[k] = point - m
-            base[k] = -_log_ratio(point, low, table) - _log_ratio(population - point, population - low, table)
-            base[k] /= phi
-        if step > 1.0:
-            last = low + step * (count - 1)
-            if low == 0.0:
-                base[0] += np.log(0.5 + 0.5 / step)
-            if last + step > population:
-                base[count - 1] += np.log(0.5 + (population - last + 0.5) / step)
+        _fill_window(m, low, step, count, population, phi, table, base, s)
         mu = expected[i] / population
         pull = 1.0 / v - 1.0 / (phi * expected[i] * (1.0 - mu))
         a[i] = -0.5 * pull
@@ -359,6 +349,22 @@ def fit_laws(
             total = top + np.log(m0)
         constant[i] = -total - np.log(step)
         reference[i] = low
+
+
+@bare
+def _fill_window(m, low, step, count, population, phi, table, base, s):
+    """Points s = k − m from ``low`` on, and their log binomial coefficients against that of ``low``, over phi."""
+    for k in range(count):
+        point = low + step * k
+        s[k] = point - m
+        base[k] = -_log_ratio(point, low, table) - _log_ratio(population - point, population - low, table)
+        base[k] /= phi
+    if step > 1.0:
+        last = low + step * (count - 1)
+        if low == 0.0:
+            base[0] += np.log(0.5 + 0.5 / step)
+        if last + step > population:
+            base[count - 1] += np.log(0.5 + (population - last + 0.5) / step)
 
 
 @bare
@@ -420,6 +426,44 @@ def _reweigh(p, s, count, step, by_a, by_b, q):
 
 
 @bare
+def _four_moments(p, s, count, m0):
+    """Means of s, s², s³ and s⁴ under p, whose sum is m0."""
+    m1 = m2 = m3 = m4 = 0.0
+    for k in range(count):
+        t = s[k]
+        w = p[k] * t
+        m1 += w
+        w *= t
+        m2 += w
+        w *= t
+        m3 += w
+        m4 += w * t
+    return m1 / m0, m2 / m0, m3 / m0, m4 / m0
+
+
+@bare
+def _matched(m1, short, variance, at_most):
+    """Whether mean and variance are those wanted, or the variance is short and A is as large as it may be."""
+    near = abs(short) <= CLOSE * variance or (at_most and short > 0.0)
+    return near and abs(m1) <= CLOSE * np.sqrt(variance)
+
+
+@bare
+def _newton_step(m1, m2, m3, m4, variance, room):
+    """Newton's steps of A (at most ``room``) and B towards mean 0 and the variance; NaN where the moments leave no direction."""
+    c_bb, c_ab, c_aa = m2 - m1 * m1, m3 - m1 * m2, m4 - m2 * m2
+    det = c_aa * c_bb - c_ab * c_ab
+    if not det > 1e-13 * c_aa * c_bb:
+        return np.nan, np.nan
+    step_a = (c_ab * m1 + c_bb * (variance - m2)) / det
+    step_b = (-c_ab * (variance - m2) - c_aa * m1) / det
+    if step_a > room:
+        step_a = room
+        step_b = -(m1 + c_ab * step_a) / c_bb
+    return step_a, step_b
+
+
+@bare
 def _match(base, s, count, step, variance, first_a, first_b, most, p, q):
     """A ≤ ``most`` and B with mean 0 and the given variance (or, at A = most, what is nearest), by Newton with halved steps.
 
@@ -431,31 +475,12 @@ def _match(base, s, count, step, variance, first_a, first_b, most, p, q):
     first_total = top + np.log(m0)
     far = max(abs(s[0]), abs(s[count - 1]))
     for _ in range(STEPS):
-        m1 = m2 = m3 = m4 = 0.0
-        for k in range(count):
-            t = s[k]
-            w = p[k] * t
-            m1 += w
-            w *= t
-            m2 += w
-            w *= t
-            m3 += w
-            m4 += w * t
-        m1, m2, m3, m4 = m1 / m0, m2 / m0, m3 / m0, m4 / m0
-        short = variance - m2
-        if abs(m1) <= CLOSE * np.sqrt(variance) and (
-            abs(short) <= CLOSE * variance or (a == most and short > 0.0)
-        ):
+        m1, m2, m3, m4 = _four_moments(p, s, count, m0)
+        if _matched(m1, variance - m2, variance, a == most):
             return a, b, top + np.log(m0), m2
-        c_bb, c_ab, c_aa = m2 - m1 * m1, m3 - m1 * m2, m4 - m2 * m2
-        det = c_aa * c_bb - c_ab * c_ab
-        if not det > 1e-13 * c_aa * c_bb:
+        step_a, step_b = _newton_step(m1, m2, m3, m4, variance, most - a)
+        if np.isnan(step_a):
             break
-        step_a = (c_ab * m1 + c_bb * short) / det
-        step_b = (-c_ab * short - c_aa * m1) / det
-        if a + step_a > most:
-            step_a = most - a
-            step_b = -(m1 + c_ab * step_a) / c_bb
         total, length = top + np.log(m0), 1.0
         slack = 1e-12 * max(abs(total), 1.0)
         for _ in range(HALVINGS):
