@@ -274,21 +274,27 @@ def _cells_per_time(
 
 
 def _labels_of_times(entries: list[Any], sizes: Sequence[int]) -> list[tuple[Hashable, ...]]:
+    """The labels of every time from one sequence: labels that all times share, or one sequence of labels per time."""
     listed = any(is_sequence(entry) and not isinstance(entry, tuple) for entry in entries)
     tuples = {len(entry) if isinstance(entry, tuple) else None for entry in entries}
     if listed or len(set(sizes)) > 1:
-        if len(entries) != len(sizes) or not all(map(is_sequence, entries)):
-            raise ModelError(
-                f"cells has {len(entries)} entries for {len(sizes)} times with {shown(sizes)} cells: give one "
-                "sequence of labels per time"
-            )
-        return [label_tuple(entry, f"cells[{k}]") for k, entry in enumerate(entries)]
+        return _listed_by_time(entries, sizes)
     if len(entries) == len(sizes) > 1 and tuples == {sizes[0]}:
         raise ModelError(
             "cells has one tuple per time, which could be the labels of the times, or labels that are tuples: give "
             "lists for the first, and a mapping from every time to its labels for the second"
         )
     return [label_tuple(entries, "cells")] * len(sizes)
+
+
+def _listed_by_time(entries: list[Any], sizes: Sequence[int]) -> list[tuple[Hashable, ...]]:
+    """Labels given as one sequence per time."""
+    if len(entries) != len(sizes) or not all(map(is_sequence, entries)):
+        raise ModelError(
+            f"cells has {len(entries)} entries for {len(sizes)} times with {shown(sizes)} cells: give one "
+            "sequence of labels per time"
+        )
+    return [label_tuple(entry, f"cells[{k}]") for k, entry in enumerate(entries)]
 
 
 def _label_problems(

@@ -25,35 +25,46 @@ def _product(matrix, vector, out):  # type: ignore[no-untyped-def]
 
 
 @bare
+def _ends(values):  # type: ignore[no-untyped-def]
+    """The smallest and the largest value; a NaN is taken for either, so that comparisons with it fail."""
+    low = top = values[0]
+    for j in range(values.shape[0]):
+        value = values[j]
+        if not value >= low:
+            low = value
+        if not value <= top:
+            top = value
+    return low, top
+
+
+@bare
+def _exponentials(potentials, weights):  # type: ignore[no-untyped-def]
+    """Fills ``weights`` with exp(potentials), every row divided by its largest; whether that held, and the log of what was divided by."""
+    log_scale = 0.0
+    for v in range(potentials.shape[0]):
+        low, top = _ends(potentials[v])
+        if not top < np.inf or not low >= top - DEEPEST:
+            return False, 0.0
+        log_scale += top
+        for j in range(potentials.shape[1]):
+            weights[v, j] = np.exp(potentials[v, j] - top)
+    return True, log_scale
+
+
+@bare
 def collect_compiled(parent, initial, transitions, which, potentials, weights, messages):  # type: ignore[no-untyped-def]
     """The upward pass: fills ``weights`` and ``messages`` (T, L); returns whether it held, and the log scale.
 
     Comparisons are written so that they fail where a number is NaN.
     """
     count, size = potentials.shape
-    log_scale = 0.0
-    for v in range(count):
-        low = top = potentials[v, 0]
-        for j in range(size):
-            value = potentials[v, j]
-            if not value >= low:
-                low = value
-            if not value <= top:
-                top = value
-        if not top < np.inf or not low >= top - DEEPEST:
-            return False, 0.0
-        log_scale += top
-        for j in range(size):
-            weights[v, j] = np.exp(potentials[v, j] - top)
+    held, log_scale = _exponentials(potentials, weights)
+    if not held:
+        return False, 0.0
     for v in range(count - 1, 0, -1):
         message = messages[v]
         _product(transitions[which[v]], weights[v], message)
-        smallest = largest = message[0]
-        for i in range(size):
-            if not message[i] >= smallest:
-                smallest = message[i]
-            if not message[i] <= largest:
-                largest = message[i]
+        smallest, largest = _ends(message)
         if not smallest >= SMALL * largest or not largest > 0:
             return False, 0.0
         log_scale += np.log(largest)

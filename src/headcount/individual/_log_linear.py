@@ -229,10 +229,14 @@ class LogLinearTransitions:
         if isinstance(flows, list) and flows and sparse.issparse(flows[0]):
             return self._summed(np.stack([self._stored(table) for table in flows]))
         n = numbers(flows, "flows")
-        kinds = len(self._basis)
-        if n.shape == (kinds, len(self._origin)) and (kinds, len(self._origin)) != (self.cell_count,) * 2:
-            return n
         cells = (self.cell_count, self.cell_count)
+        if n.shape == (len(self._basis), self.move_count) != cells:
+            return n
+        self._check_flows(n, cells)
+        return self._summed(n.reshape(-1, *cells)[:, self._origin, self._dest])
+
+    def _check_flows(self, n: Array, cells: tuple[int, int]) -> None:
+        """Refuse flows of another shape, and what are no counts."""
         steps = (len(self.kinds), *cells)
         if n.shape[-2:] != cells or n.ndim not in (2, 3) or not (self.homogeneous or n.shape == steps):
             wanted = cells if self.homogeneous else steps
@@ -247,7 +251,6 @@ class LogLinearTransitions:
                 f"{int(bad.sum())} flows are not counts, the first {n[first]} at {first}: give finite "
                 "numbers ≥ 0"
             )
-        return self._summed(n.reshape(-1, *cells)[:, self._origin, self._dest])
 
     def _summed(self, flat: Array) -> Array:
         """Flows by step, added up by kind."""
@@ -330,6 +333,22 @@ def _dense(features: Any, mask: Any) -> tuple[Array, Array]:
 def _moves(features: Sequence[Any], mask: Any) -> tuple[Index, Index, Array, Array]:
     """Origins and destinations of the allowed moves, features (1, K, moves) and offsets (1, moves) of sparse maps."""
     shape = features[0].shape
+    raise_all(_sparse_problems(features, mask, shape))
+    pattern = _stored_in_any(features if mask is None else [mask])
+    origin = np.repeat(np.arange(shape[0]), np.diff(pattern.indptr))
+    dest = pattern.indices.astype(np.intp)
+    closed = np.flatnonzero(np.diff(pattern.indptr) == 0)
+    maps = np.array([sparse.csr_array(f)[origin, dest].reshape(-1) for f in features], dtype=float)
+    offset = np.zeros(len(origin)) if mask is None else sparse.csr_array(mask)[origin, dest].reshape(-1)
+    problems = [f"no move is allowed from cell {i}: allow one (staying put is one too)" for i in closed[:5]]
+    if not np.isfinite(np.vstack([maps, offset])).all():
+        problems.append("sparse features and masks hold finite numbers: leave out forbidden moves")
+    raise_all(problems)
+    return origin, dest, frozen(maps[None]), frozen(np.asarray(offset, dtype=float)[None])
+
+
+def _sparse_problems(features: Sequence[Any], mask: Any, shape: tuple[int, ...]) -> list[str]:
+    """Every way in which sparse features and their mask do not fit together."""
     problems = [
         f"feature {k} has the shape {f.shape}, expected {shape}: square, all alike"
         for k, f in enumerate(features)
@@ -337,23 +356,18 @@ def _moves(features: Sequence[Any], mask: Any) -> tuple[Index, Index, Array, Arr
     ]
     if mask is not None and not (sparse.issparse(mask) and mask.shape == shape):
         problems.append(f"beside sparse features the mask is a sparse matrix of the shape {shape}")
-    raise_all(problems)
-    pattern = sparse.csr_array(shape)
-    for table in features if mask is None else [mask]:
+    return problems
+
+
+def _stored_in_any(tables: Sequence[Any]) -> Any:
+    """A sparse matrix that stores what any of these does."""
+    pattern = sparse.csr_array(tables[0].shape)
+    for table in tables:
         stored = sparse.csr_array(table, copy=True)
         stored.data = np.ones_like(stored.data, dtype=float)
         pattern = pattern + stored
     pattern.sort_indices()
-    origin = np.repeat(np.arange(shape[0]), np.diff(pattern.indptr))
-    dest = pattern.indices.astype(np.intp)
-    closed = np.flatnonzero(np.diff(pattern.indptr) == 0)
-    maps = np.array([sparse.csr_array(f)[origin, dest].reshape(-1) for f in features], dtype=float)
-    offset = np.zeros(len(origin)) if mask is None else sparse.csr_array(mask)[origin, dest].reshape(-1)
-    problems = [f"no move is allowed from cell {i}: allow one (staying put is one too)" for i in closed[:5]]
-    if not (np.isfinite(maps).all() and np.isfinite(offset).all()):
-        problems.append("sparse features and masks hold finite numbers: leave out forbidden moves")
-    raise_all(problems)
-    return origin, dest, frozen(maps[None]), frozen(np.asarray(offset, dtype=float)[None])
+    return pattern
 
 
 def _offset_problems(offset: Array, steps: int, cells: int, *, homogeneous: bool) -> list[str]:

@@ -25,7 +25,7 @@ from headcount.checks import brief, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._chain import MarkovChain
 from headcount.individual._rooted_tree import RootedTree
-from headcount.labels import split_labels, take_in_order
+from headcount.labels import AxisLabels, split_labels, take_in_order
 from headcount.tables import dense
 
 NOT_YET, GONE = "not yet", "gone"
@@ -74,17 +74,7 @@ class OpenChain(MarkovChain):
         times: Sequence[Variable] | None = None,
         cells: Sequence[Any] | Mapping[Any, Sequence[Hashable]] | None = None,
     ) -> None:
-        if initial is None:
-            raise ModelError(
-                "initial is None: give the expected number of individuals in every cell at the first time, zeros if nobody is there yet"
-            )
-        values, axes = split_labels(initial)
-        first = numbers(values, "initial", expected="expected numbers per cell, a 1-D array")
-        sound = first.ndim == 1 and first.size > 0 and bool((np.isfinite(first) & (first >= 0)).all())
-        if not sound:
-            raise ModelError(
-                f"initial is {brief(initial)}: give an expected number ≥ 0 per cell, a 1-D array"
-            )
+        first, axes = _expected_numbers(initial)
         shares = first / first.sum() if first.sum() > 0 else np.full(len(first), 1.0 / len(first))
         super().__init__(shares, transitions, length=length, times=times, cells=cells)
         self.initial_known = True
@@ -107,12 +97,8 @@ class OpenChain(MarkovChain):
     def _by_step(self, given: Any, what: str, *, most: float = np.inf, leading: bool = False) -> Array:
         """One number per step and cell; ``leading``: a row for the first time is taken if it is zero."""
         values, axes = split_labels(given)
-        table = numbers(values, what)
         steps, cells = len(self.times) - 1, len(self.cells)
-        if table.ndim == 2 and axes and axes[0] is not None:
-            order = [self.times if len(table) == steps + 1 else self.times[leading:][:steps], self.cells]
-            table, problems = take_in_order(table, axes, order[: len(axes)], what=what)
-            raise_all(problems)
+        table = self._in_order(numbers(values, what), axes, what, first=int(leading))
         if leading and table.shape == (steps + 1, cells):
             if np.any(table[0] != 0):
                 raise ModelError(
@@ -128,6 +114,16 @@ class OpenChain(MarkovChain):
             upto = "" if most == np.inf else f" and at most {most:g}"
             raise ModelError(f"{what} must be ≥ 0{upto} everywhere: got {made.min():g} to {made.max():g}")
         return made
+
+    def _in_order(self, table: Array, axes: AxisLabels, what: str, *, first: int) -> Array:
+        """A labelled table in the order of its times, all of them or the steps from the ``first`` on, and of the cells."""
+        if table.ndim != 2 or not axes or axes[0] is None:
+            return table
+        steps = len(self.times) - 1
+        times = self.times if len(table) == steps + 1 else self.times[first:][:steps]
+        made, problems = take_in_order(table, axes, [times, self.cells][: len(axes)], what=what)
+        raise_all(problems)
+        return np.asarray(made)
 
     @property
     def expected_number(self) -> float:
@@ -182,6 +178,19 @@ class OpenChain(MarkovChain):
     def tilt(self, potentials: Any) -> Any:
         """Refused: the law of the cells alone is no chain."""
         raise ModelError("an OpenChain cannot be tilted: tilt chain.full")
+
+
+def _expected_numbers(initial: Any) -> tuple[Array, AxisLabels]:
+    """Expected numbers per cell at the first time, and the labels that they brought."""
+    if initial is None:
+        raise ModelError(
+            "initial is None: give the expected number of individuals in every cell at the first time, zeros if nobody is there yet"
+        )
+    values, axes = split_labels(initial)
+    first = numbers(values, "initial", expected="expected numbers per cell, a 1-D array")
+    if first.ndim != 1 or not first.size or not (np.isfinite(first) & (first >= 0)).all():
+        raise ModelError(f"initial is {brief(initial)}: give an expected number ≥ 0 per cell, a 1-D array")
+    return first, axes
 
 
 def _full_step(moves: Any, survival: Array, arrivals: Array, ahead: float, later: float) -> Any:

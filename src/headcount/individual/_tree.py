@@ -233,13 +233,14 @@ def _checked_edges(edges: Any) -> Edges:
 
 def _topological(edges: Edges, root: Variable | None) -> tuple[Variable, ...]:
     """All variables with the root first and parents before children."""
+    root = label(root, "root")
     if not edges:
-        return (0 if root is None else label(root, "root"),)
+        return (0 if root is None else root,)
     children: dict[Variable, list[Variable]] = {}
     for child, (parent, _) in edges.items():
         children.setdefault(parent, []).append(child)
     tops = [parent for parent in children if parent not in edges]
-    if len(tops) != 1 or (root is not None and label(root, "root") != tops[0]):
+    if len(tops) != 1 or root not in (None, tops[0]):
         raise ModelError(
             f"a tree has one root, a parent without a parent; the edges have {len(tops)} ({tops!r}) and root is "
             f"{root!r}: give every other variable a parent, and no cycle"

@@ -439,23 +439,26 @@ def _collect_log(
     log_messages = [log_weights[0]] * len(log_weights)
     log_terms: list[Matrix] = [None] * len(log_weights)
     for v in range(len(log_weights) - 1, 0, -1):
-        matrix = tree.transitions[v]
         potential = None if edge_potentials is None else edge_potentials[v]
-        if potential is None:
-            values, g = (matrix.data if sparse.issparse(matrix) else matrix), np.zeros(())
-        else:
-            values, g = _aligned(matrix, potential)
         phi = None if tree.phi is None else tree.phi[v]
-        ahead = log_weights[v][matrix.indices] if sparse.issparse(matrix) else log_weights[v]
-        with np.errstate(divide="ignore"):
-            if phi is None:
-                log_terms[v] = np.log(values) + g + ahead
-            else:
-                log_terms[v] = np.log(values) + _by_row(matrix, phi) * (g + ahead)
-        total = _log_row_sums(matrix, log_terms[v])
+        log_terms[v] = _log_terms(tree.transitions[v], potential, phi, log_weights[v])
+        total = _log_row_sums(tree.transitions[v], log_terms[v])
         log_messages[v] = total if phi is None else total / phi
         log_weights[tree.parents[v]] = log_weights[tree.parents[v]] + log_messages[v]
     return log_weights, log_messages, log_terms
+
+
+def _log_terms(matrix: Matrix, potential: Matrix | None, phi: Vector | None, log_weights: Vector) -> Vector:
+    """log p_ij + phi_i (g_ij + w_j) beside the entries of `matrix`."""
+    stored = sparse.issparse(matrix)
+    ahead = log_weights[matrix.indices] if stored else log_weights
+    if potential is None:
+        values = matrix.data if stored else matrix
+    else:
+        values, g = _aligned(matrix, potential)
+        ahead = g + ahead
+    with np.errstate(divide="ignore"):
+        return np.log(values) + (ahead if phi is None else _by_row(matrix, phi) * ahead)
 
 
 def _by_row(matrix: Matrix, values: Vector) -> Vector:

@@ -480,22 +480,33 @@ def parse_dispersion(text: str) -> Dispersion:
         For anything else.
     """
     kind, _, rest = text.strip().partition(":")
-    wanted = f"{text!r} is not a dispersion: give estimate, flocks:5, company:4 or rho:0.01"
     try:
-        if kind == "estimate":
-            form, _, by = rest.partition(":")
-            return ToEstimate(form or None, by=int(by) if by.isdigit() else by or None)
-        if kind == "flocks":
-            return Flocks(float(rest))
-        if kind in {"phi", "rho"}:
-            return Company(**{kind: float(rest)})
-        if kind == "company":
-            parts = rest.split(",") if "=" in rest else [f"phi={rest}"]
-            named = dict(part.split("=", 1) for part in parts)
-            if set(named) <= {"phi", "rho", "initial"}:
-                return Company(**{name: float(value) for name, value in named.items()})
-    except ValueError as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(wanted) from None
-    raise ModelError(wanted)
+        return _READERS[kind](rest)
+    except ModelError:
+        raise
+    except (KeyError, ValueError):
+        raise ModelError(
+            f"{text!r} is not a dispersion: give estimate, flocks:5, company:4 or rho:0.01"
+        ) from None
+
+
+def _read_estimate(text: str) -> ToEstimate:
+    form, _, by = text.partition(":")
+    return ToEstimate(form or None, by=int(by) if by.isdigit() else by or None)
+
+
+def _read_company(text: str) -> Company:
+    parts = text.split(",") if "=" in text else [f"phi={text}"]
+    named = dict(part.split("=", 1) for part in parts)
+    if not set(named) <= {"phi", "rho", "initial"}:
+        raise KeyError(text)
+    return Company(**{name: float(value) for name, value in named.items()})
+
+
+_READERS: dict[str, Callable[[str], Dispersion]] = {
+    "estimate": _read_estimate,
+    "flocks": lambda text: Flocks(float(text)),
+    "phi": lambda text: Company(phi=float(text)),
+    "rho": lambda text: Company(rho=float(text)),
+    "company": _read_company,
+}

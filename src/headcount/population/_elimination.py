@@ -57,6 +57,32 @@ def resistances_in_numpy(lower: Array) -> Array:
 
 
 @bare
+def _fill_parts(weights, part, stack, last):  # type: ignore[no-untyped-def]
+    """Fill in the connected part of each node (−1 before) and the heaviest node of every part, the first of equals; the number of parts."""
+    size = weights.shape[0]
+    parts = 0
+    for start in range(size):
+        if part[start] >= 0:
+            continue
+        part[start] = parts
+        stack[0] = start
+        waiting, heaviest = 1, -1.0
+        while waiting > 0:
+            waiting -= 1
+            i, degree = stack[waiting], 0.0
+            for j in range(size):
+                degree += weights[i, j]
+                if part[j] < 0 and weights[i, j] > 0:
+                    part[j] = parts
+                    stack[waiting] = j
+                    waiting += 1
+            if degree > heaviest or (degree == heaviest and i < last[parts]):
+                heaviest, last[parts] = degree, i
+        parts += 1
+    return parts
+
+
+@bare
 def fill_elimination_order(weights, order, part, stack, last):  # type: ignore[no-untyped-def]
     """Fill in the nodes in the order of their elimination and the connected part of each node; the rank of the Laplacian.
 
@@ -66,31 +92,7 @@ def fill_elimination_order(weights, order, part, stack, last):  # type: ignore[n
     size = weights.shape[0]
     for i in range(size):
         part[i] = -1
-    parts = 0
-    for start in range(size):
-        if part[start] >= 0:
-            continue
-        part[start] = parts
-        stack[0] = start
-        waiting = 1
-        while waiting > 0:
-            waiting -= 1
-            i = stack[waiting]
-            for j in range(size):
-                if part[j] < 0 and weights[i, j] > 0:
-                    part[j] = parts
-                    stack[waiting] = j
-                    waiting += 1
-        last[parts] = -1
-        parts += 1
-    for i in range(size):
-        degree, heaviest, best = 0.0, 0.0, last[part[i]]
-        for j in range(size):
-            degree += weights[i, j]
-            if best >= 0:
-                heaviest += weights[best, j]
-        if best < 0 or degree > heaviest:
-            last[part[i]] = i
+    parts = _fill_parts(weights, part, stack, last)
     rank = size - parts
     found = 0
     for i in range(size):
