@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ import numpy as np
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Tree
 from headcount.learn._expect import WARM_START, inferred
+from headcount.learn._margins import Table, found_at_once, known_margins, phi_of, serves, table_law
 from headcount.learn._pooling import dirichlet_multinomial
 from headcount.learn._steps import step_labels
 from headcount.observe import Problem, ProblemError
@@ -379,6 +381,10 @@ ROUGH_FROM = 5
 """Problems from which the start of the search is read."""
 
 
+def _plain(posterior: Posterior) -> float | None:
+    return posterior.log_evidence
+
+
 @dataclass
 class Evidence:
     """log p(y) of some problems under a dispersion, each run from the last answer."""
@@ -386,13 +392,15 @@ class Evidence:
     problems: Sequence[Problem]
     engine: Engine
     seed: int
-    refine: Callable[[Posterior], float | None] = lambda posterior: posterior.log_evidence
+    refine: Callable[[Posterior], float | None] = _plain
     starts: list[Mapping[str, Any] | None] = field(default_factory=list)
     level: Mapping[Any, float] = field(default_factory=dict)
     """By step, log of the size, phi or rho at which `starts` were left."""
     cost: int = 0
 
     def __call__(self, dispersion: Flocks | Company | None) -> float:
+        if self._tables is not None:
+            return self._of_tables(dispersion, self._tables)
         level = _level(dispersion)
         near = bool(self.starts) and level.keys() == self.level.keys()
         near = near and all(abs(x - self.level[step]) <= NEAR_START for step, x in level.items())
@@ -408,6 +416,31 @@ class Evidence:
             total += value
         self.starts, self.level = kept, level
         return total
+
+    @cached_property
+    def _tables(self) -> list[Table] | None:
+        """Where all problems are tables with known margins: those, of independent individuals."""
+        known = (
+            [known_margins(p) for p in self.problems]
+            if serves(self.engine) and self.refine is _plain
+            else [None]
+        )
+        laws = [table_law(p.model) for p in self.problems]
+        found = [
+            Table(m.rows, m.columns, *law, np.ones(len(m.rows)), 1.0)
+            for m, law in zip(known, laws, strict=False)
+            if m is not None and law is not None
+        ]
+        return found if len(found) == len(self.problems) else None
+
+    def _of_tables(self, dispersion: Flocks | Company | None, tables: Sequence[Table]) -> float:
+        """The evidence of all tables at once; −∞ where some margin cannot be met."""
+        asked = []
+        for problem, table in zip(self.problems, tables, strict=True):
+            phi, first = phi_of(problem, table.rows, on(problem, dispersion).dispersion)
+            asked.append(table._replace(phi=phi, first_phi=first))
+        found = found_at_once(asked, volume=True)
+        return sum(one.evidence for one in found) if all(one.met for one in found) else -np.inf
 
     def _inferred(self, problem: Problem, k: int, start: Mapping[str, Any] | None) -> Posterior | None:
         """The k-th problem's posterior; None where the dispersion cannot have made the data."""

@@ -20,8 +20,19 @@ from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
 from headcount.individual import OpenChain, follow
+from headcount.learn._components import Initial, Moves
 from headcount.learn._family import Counted, Family
 from headcount.learn._files import saved
+from headcount.learn._margins import (
+    Found,
+    Margins,
+    Table,
+    found_at_once,
+    known_margins,
+    phi_of,
+    serves,
+    table_law,
+)
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
 from headcount.observe._open import full_dispersion
@@ -332,11 +343,88 @@ def run_here(tasks: Sequence[EStep]) -> list[Expected]:
     return [task.run() for task in tasks]
 
 
+@dataclass(frozen=True)
+class _TablesAtOnce:
+    """Runs the E-steps of tables with known margins at once (`_margins`), and all others by another mapper."""
+
+    other: Mapper
+    margins: Mapping[int, Margins]
+    """By the problem's identity."""
+
+    def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
+        matrices: dict[tuple[int, int], Any] = {}
+        tables = {k: self._table(task, matrices) for k, task in enumerate(tasks)}
+        made: dict[int, Expected] = {}
+        for volume in (False, True):
+            where = [k for k, t in tables.items() if t is not None and serves(tasks[k].engine) is volume]
+            found = found_at_once([t for k in where if (t := tables[k]) is not None], volume=volume)
+            made |= {k: self._expected(tasks[k], one) for k, one in zip(where, found, strict=True) if one.met}
+        rest = [k for k in range(len(tasks)) if k not in made]
+        made |= dict(zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True))
+        return [made[k] for k in range(len(tasks))]
+
+    def _table(self, task: EStep, matrices: dict[tuple[int, int], Any]) -> Table | None:
+        """The task's table; None where it is none, or some move is impossible."""
+        known = self.margins.get(id(task.problem))
+        family = task.family
+        if known is None or serves(task.engine) is None:
+            return None
+        key = id(family), id(task.parameters)
+        if key not in matrices:
+            matrices[key] = _law(family, task.parameters)
+        law = matrices[key]
+        if law is None:
+            return None
+        phi, first = phi_of(task.problem, known.rows, task.problem.dispersion)
+        start = None if task.start is None else known.split(task.start["g"])[1]
+        return Table(known.rows, known.columns, law[0], law[1], phi, first, start)
+
+    def _expected(self, task: EStep, found: Found) -> Expected:
+        known = self.margins[id(task.problem)]
+        rows, columns = known.rows, known.columns
+        first, both = tuple(task.problem.model.variables[:1]), tuple(task.problem.model.variables)
+        counts = {first: rows, both: found.counts}
+        units = {first: rows / task.problem.root_phi, both: found.units}
+        tilts = known.joined(*found.tilts)
+        return Expected(
+            evidence=found.evidence,
+            statistics=task.family.statistics(counts.__getitem__, task.problem, units.__getitem__),
+            start={
+                "g": tilts,
+                "tau": np.zeros_like(tilts),
+                "eta": tilts,
+                "phi_counts": np.concatenate([rows, columns]),
+            },
+            status=Status.CONVERGED,
+            excess=0.0,
+            tables={both: found.counts} if task.keep_tables else {},
+        )
+
+
+def _law(family: Family, x: Array) -> tuple[Array, Array] | None:
+    """The initial distribution and log P of a chain of two times; None where other things are learned, or a move is impossible."""
+    if not all(isinstance(c, (Moves, Initial)) for c in family.components):
+        return None
+    moves, first = family.find(Moves), family.find(Initial)  # type: ignore[type-abstract]
+    return table_law(
+        family.template,
+        None if moves is None else moves.component.matrices(x[moves.where]),
+        None if first is None else first.component.probabilities(x[first.where])[0],
+    )
+
+
 @contextmanager
 def running(problems: Sequence[Problem], *, client: Any, workers: int | None) -> Iterator[Mapper]:
     """The way to run E-steps: a Dask client's workers, loky processes, or here."""
     if client is not None and workers is not None:
         raise ValueError("client and workers are both given: a Dask client has its own workers")
+    with _mapper(problems, client, workers) as mapper:
+        margins = {id(p): found for p in problems if (found := known_margins(p)) is not None}
+        yield _TablesAtOnce(mapper, margins) if margins else mapper
+
+
+@contextmanager
+def _mapper(problems: Sequence[Problem], client: Any, workers: int | None) -> Iterator[Mapper]:
     if client is not None:
         with connected(client) as cluster:
             yield lambda tasks: cluster.gather(
