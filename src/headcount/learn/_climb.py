@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from headcount._types import Array
-from headcount.engines import Status
+from headcount.engines import Posterior, Status
 from headcount.engines._engine import Iteration, iterate
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import relative_error
@@ -109,6 +109,12 @@ class ClimbState:
     """Whether they are learned."""
     engine_at: Array | None = None
     """Parameters for which the engine was chosen; None where the user named it."""
+
+    def with_posteriors(self, posteriors: tuple[Posterior, ...]) -> ClimbState:
+        """The same state with the posteriors at its point."""
+        return replace(
+            self, climb=replace(self.climb, point=replace(self.climb.point, posteriors=posteriors))
+        )
 
     def moved(self, climb: Climb, expect: Expectation, truth: Array | None, seconds: float) -> ClimbState:
         """The state after a step to ``climb``."""

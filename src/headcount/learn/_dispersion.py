@@ -28,7 +28,7 @@ import numpy as np
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Tree
 from headcount.learn._expect import WARM_START, inferred
-from headcount.learn._margins import Table, found_at_once, known_margins, phi_of, serves, table_law
+from headcount.learn._margins import Table, found_at_once, known_margins, log_moves, phi_of, serves
 from headcount.learn._pooling import dirichlet_multinomial
 from headcount.learn._steps import step_labels
 from headcount.observe import Problem, ProblemError
@@ -420,24 +420,22 @@ class Evidence:
     @cached_property
     def _tables(self) -> list[Table] | None:
         """Where all problems are tables with known margins: those, of independent individuals."""
-        known = (
-            [known_margins(p) for p in self.problems]
-            if serves(self.engine) and self.refine is _plain
-            else [None]
-        )
-        laws = [table_law(p.model) for p in self.problems]
-        found = [
-            Table(m.rows, m.columns, *law, np.ones(len(m.rows)), 1.0)
-            for m, law in zip(known, laws, strict=False)
-            if m is not None and law is not None
-        ]
-        return found if len(found) == len(self.problems) else None
+        if not serves(self.engine) or self.refine is not _plain:
+            return None
+        found = []
+        for problem in self.problems:
+            known, log_p = known_margins(problem), log_moves(problem.model)
+            if known is None or log_p is None:
+                return None
+            initial = problem.model.initial  # type: ignore[attr-defined]
+            found.append(Table(known.rows, known.columns, initial, log_p, np.ones(len(known.rows)), 1.0))
+        return found
 
     def _of_tables(self, dispersion: Flocks | Company | None, tables: Sequence[Table]) -> float:
         """The evidence of all tables at once; −∞ where some margin cannot be met."""
         asked = []
         for problem, table in zip(self.problems, tables, strict=True):
-            phi, first = phi_of(problem, table.rows, on(problem, dispersion).dispersion)
+            phi, first = phi_of(problem, table.rows, dispersion)
             asked.append(table._replace(phi=phi, first_phi=first))
         found = found_at_once(asked, volume=True)
         return sum(one.evidence for one in found) if all(one.met for one in found) else -np.inf

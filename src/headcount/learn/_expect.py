@@ -29,9 +29,9 @@ from headcount.learn._margins import (
     Table,
     found_at_once,
     known_margins,
+    log_moves,
     phi_of,
     serves,
-    table_law,
 )
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
@@ -348,69 +348,76 @@ class _TablesAtOnce:
     """Runs the E-steps of tables with known margins at once (`_margins`), and all others by another mapper."""
 
     other: Mapper
-    margins: Mapping[int, Margins]
-    """By the problem's identity."""
+    tables: Mapping[int, tuple[Margins, Array, float]]
+    """Of problems, by identity: margins, phi of the rows, phi of the first counts."""
+    alike: dict[int, tuple[Family, Family]] = field(default_factory=dict)
+    """By identity: a family, and the first with the same function of the parameters."""
+
+    @classmethod
+    def over(cls, problems: Sequence[Problem], other: Mapper) -> Mapper:
+        """The mapper for these problems: the other one, where none is such a table."""
+        known = ((p, margins) for p in problems if (margins := known_margins(p)) is not None)
+        tables = {id(p): (margins, *phi_of(p, margins.rows, p.dispersion)) for p, margins in known}
+        return cls(other, tables) if tables else other
 
     def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
-        matrices: dict[tuple[int, int], Any] = {}
-        tables = {k: self._table(task, matrices) for k, task in enumerate(tasks)}
+        laws: dict[tuple[int, int], Any] = {}
+        tables = {k: table for k, task in enumerate(tasks) if (table := self._table(task, laws)) is not None}
         made: dict[int, Expected] = {}
         for volume in (False, True):
-            where = [k for k, t in tables.items() if t is not None and serves(tasks[k].engine) is volume]
-            found = found_at_once([t for k in where if (t := tables[k]) is not None], volume=volume)
+            where = [k for k in tables if serves(tasks[k].engine) is volume]
+            found = found_at_once([tables[k] for k in where], volume=volume)
             made |= {k: self._expected(tasks[k], one) for k, one in zip(where, found, strict=True) if one.met}
         rest = [k for k in range(len(tasks)) if k not in made]
         made |= dict(zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True))
         return [made[k] for k in range(len(tasks))]
 
-    def _table(self, task: EStep, matrices: dict[tuple[int, int], Any]) -> Table | None:
-        """The task's table; None where it is none, or some move is impossible."""
-        known = self.margins.get(id(task.problem))
-        family = task.family
+    def _table(self, task: EStep, laws: dict[tuple[int, int], Any]) -> Table | None:
+        """The task's table; None where it is none, something else is learned, or some move is impossible."""
+        known, own = self.tables.get(id(task.problem)), task.family
         if known is None or serves(task.engine) is None:
             return None
+        if id(own) not in self.alike:
+            same = {id(one): one for _, one in self.alike.values()}.values()
+            self.alike[id(own)] = own, next((one for one in same if own.alike(one)), own)
+        family = self.alike[id(own)][1]
         key = id(family), id(task.parameters)
-        if key not in matrices:
-            matrices[key] = _law(family, task.parameters)
-        law = matrices[key]
-        if law is None:
+        if key not in laws:
+            laws[key] = _law(family, task.parameters)
+        if laws[key] is None:
             return None
-        phi, first = phi_of(task.problem, known.rows, task.problem.dispersion)
-        start = None if task.start is None else known.split(task.start["g"])[1]
-        return Table(known.rows, known.columns, law[0], law[1], phi, first, start)
+        log_p, initial = laws[key]
+        margins, phi, first = known
+        start = None if task.start is None else margins.split(task.start["g"])[1]
+        given = own.template.initial if initial is None else initial  # type: ignore[attr-defined]
+        return Table(margins.rows, margins.columns, given, log_p, phi, first, start)
 
     def _expected(self, task: EStep, found: Found) -> Expected:
-        known = self.margins[id(task.problem)]
-        rows, columns = known.rows, known.columns
+        margins, _, first_phi = self.tables[id(task.problem)]
         first, both = tuple(task.problem.model.variables[:1]), tuple(task.problem.model.variables)
-        counts = {first: rows, both: found.counts}
-        units = {first: rows / task.problem.root_phi, both: found.units}
-        tilts = known.joined(*found.tilts)
+        counts = {first: margins.rows, both: found.counts}
+        units = {first: margins.rows / first_phi, both: found.units}
+        tilts = margins.joined(*found.tilts)
+        start = {"g": tilts, "tau": np.zeros_like(tilts), "eta": tilts, "phi_counts": margins.counts}
         return Expected(
             evidence=found.evidence,
             statistics=task.family.statistics(counts.__getitem__, task.problem, units.__getitem__),
-            start={
-                "g": tilts,
-                "tau": np.zeros_like(tilts),
-                "eta": tilts,
-                "phi_counts": np.concatenate([rows, columns]),
-            },
+            start=start,
             status=Status.CONVERGED,
             excess=0.0,
             tables={both: found.counts} if task.keep_tables else {},
         )
 
 
-def _law(family: Family, x: Array) -> tuple[Array, Array] | None:
-    """The initial distribution and log P of a chain of two times; None where other things are learned, or a move is impossible."""
+def _law(family: Family, x: Array) -> tuple[Array, Array | None] | None:
+    """log P of a chain of two times, and the initial distribution where it is learned; None where other things are, or a P is zero."""
     if not all(isinstance(c, (Moves, Initial)) for c in family.components):
         return None
     moves, first = family.find(Moves), family.find(Initial)  # type: ignore[type-abstract]
-    return table_law(
-        family.template,
-        None if moves is None else moves.component.matrices(x[moves.where]),
-        None if first is None else first.component.probabilities(x[first.where])[0],
-    )
+    log_p = log_moves(family.template, None if moves is None else moves.component.matrices(x[moves.where]))
+    if log_p is None:
+        return None
+    return log_p, None if first is None else first.component.probabilities(x[first.where])[0]
 
 
 @contextmanager
@@ -419,8 +426,7 @@ def running(problems: Sequence[Problem], *, client: Any, workers: int | None) ->
     if client is not None and workers is not None:
         raise ValueError("client and workers are both given: a Dask client has its own workers")
     with _mapper(problems, client, workers) as mapper:
-        margins = {id(p): found for p in problems if (found := known_margins(p)) is not None}
-        yield _TablesAtOnce(mapper, margins) if margins else mapper
+        yield _TablesAtOnce.over(problems, mapper)
 
 
 @contextmanager

@@ -190,6 +190,8 @@ class _Options:
     checkpoint: str | Path | None
     strict: bool
     progress: bool | None
+    posteriors: bool = True
+    """Whether posteriors are made: not of a fit that only leads to the next."""
 
     def __post_init__(self) -> None:
         if self.method not in DEFAULT_BUDGET:
@@ -231,7 +233,9 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
         ended, status, information = searched(
             with_priors(begun, climber), climber, errors=errors, refine=refine
         )
-        plug_ins = integrated(expect, ended.climb, None)
+        if options.posteriors:  # once, for the plug-ins and for those that are integrated over the parameters
+            ended = ended.with_posteriors(expect.posteriors(ended.climb.point))
+        plug_ins = integrated(expect, ended.climb, None) if options.posteriors else ()
         integrate = _later(expect, ended, information, options)
     point = ended.climb.point
     made = Fit(
@@ -285,7 +289,7 @@ def _dispersed(
     settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...], asked: ToEstimate, options: _Options
 ) -> Fit:
     """Parameters and dispersion in turn, until log phi changes by less than `SETTLED` standard errors."""
-    quick = replace(options, standard_errors=None, strict=False, parameters="plug-in")
+    quick = replace(options, standard_errors=None, strict=False, parameters="plug-in", posteriors=False)
 
     def learned(dispersion: Dispersion | None, start: Any, how: _Options) -> Fit:
         moving = tuple(on(p, dispersion) for p in problems)
@@ -294,6 +298,7 @@ def _dispersed(
     bind(settings, problems)
     made = learned(None, options.start, replace(quick, standard_errors=False))
     run = options.engine or choose_engine(made.families, problems, made.working)
+    quick, options = replace(quick, engine=run), replace(options, engine=run)
     initial_learned = any(f.find(Initial) is not None for f in made.families)
     found: DispersionEstimate | None = None
     taken = 0.0

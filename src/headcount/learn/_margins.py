@@ -274,6 +274,11 @@ class Margins(NamedTuple):
         first, second = np.split(tilts, [len(ends[0])])
         return (second, first) if self.columns_first else (first, second)
 
+    @property
+    def counts(self) -> Array:
+        """Rows, then columns."""
+        return np.concatenate([self.rows, self.columns])
+
     def joined(self, rows: Array, columns: Array) -> Array:
         """The other way round."""
         return np.concatenate([columns, rows] if self.columns_first else [rows, columns])
@@ -308,12 +313,10 @@ def phi_of(problem: Problem, rows: Array, dispersion: Any) -> tuple[Array, float
     return second, float(first[0])
 
 
-def table_law(model: Model, moves: Any = None, initial: Any = None) -> tuple[Array, Array] | None:
-    """The initial distribution and log P of a chain of two times, or of others in their place; None where some move is impossible."""
+def log_moves(model: Model, given: Any = None) -> Array | None:
+    """log P of a chain of two times, or of another matrix for it; None where some move is impossible, and of other models."""
     if type(model) is not MarkovChain or len(model.variables) != 2:
         return None
-    given = model.transitions if moves is None else moves
-    matrix = np.asarray(dense(given[0] if isinstance(given, list) else given), dtype=float)
-    if not (matrix > 0).all():
-        return None
-    return np.asarray(model.initial if initial is None else initial, dtype=float), np.log(matrix)
+    found = model.transitions if given is None else given
+    matrix = np.asarray(dense(found[0] if isinstance(found, list) else found), dtype=float)
+    return np.log(matrix) if (matrix > 0).all() else None
