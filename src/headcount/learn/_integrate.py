@@ -3,7 +3,9 @@
 The parameters are N(x̂, V) around the estimate. One warm-started E-step at each end of every standard deviation of V gives the response
 of all expected counts to it, and `IntegratedBeliefs` adds its square to the variance. Where the evidence at an end is much lower than a
 Gaussian's ½ nat below the maximum, the data forbid to go so far: the end is moved inwards, by its own fall. Where the data say nothing,
-the end is `LONGEST_SPREAD` away. Maxima within `RIVAL` nats of the best are mixed by their evidence.
+the end is `LONGEST_SPREAD` away. A probability that ran to zero has no Gaussian around it: its mean and standard deviation are those of a
+flat prior times the evidence, found on a grid, and the posterior is made there (`_off_the_edge`). Maxima within `RIVAL` nats of the best
+are mixed by their evidence.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, logit
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
@@ -23,7 +25,7 @@ from headcount.learn._climb import Climb, Climber, Optimum, em_residual, first_s
 from headcount.learn._components import Initial
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import Family, Part
-from headcount.learn._information import Information, both_ends, observed_information
+from headcount.learn._information import EDGE, Information, both_ends, observed_information
 from headcount.learn._starts import RIVAL, same_maximum
 from headcount.observe import Problem
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
@@ -41,6 +43,11 @@ BATCH = 16
 """Columns whose tables are held at once."""
 RANDOM_COLUMNS = 50
 """Most parameters integrated over with a random engine: each adds the Monte-Carlo error of its means to the variance."""
+EDGE_GRID = 1e-6 * 3.0 ** np.arange(12)
+"""Values of a probability that ran to zero at which the evidence is found: up to .18, each three times the last, which is fine enough for a
+function that falls as e^(−a p) does (its mean comes out within 2 %)."""
+MOST_EDGES = 10
+"""Probabilities that ran to zero up to which they are integrated over: each takes 12 E-steps."""
 TANGENT_STEP = 1e-4
 """Step of differences of expected counts: its square and float64's precision over it are both below 1e-7."""
 SMALLEST_SHARE = 1e-9
@@ -113,14 +120,49 @@ def _other_maxima(
     return found
 
 
+def _off_the_edge(expect: Expectation, point: Evaluation) -> tuple[Evaluation, Array]:
+    r"""A point with probabilities that ran to zero at their mean under a flat prior, and one standard deviation of each, shape (K, E).
+
+    With the evidence L(p), the other parameters held, :math:`E\,p^k = \int p^k L(p)\,dp / \int L(p)\,dp`, by the trapezium rule in log p.
+    The ends of a column at :math:`p e^{\pm s}` differ by :math:`2 p \sinh s`: s is arsinh(sd/mean).
+    """
+    count = len(expect.families[0].names)
+    stay = point, np.zeros((count, 0))
+    flat = expect.families[0].find(Initial)  # integrated over by its own response
+    apart = np.zeros(0, np.intp) if flat is None else flat.where
+    edge = [(name, way) for name, way in point.objective.vanishing(point.x, EDGE) if not way[apart].any()]
+    if not 0 < len(edge) <= MOST_EDGES or expect.engine.random or not np.isfinite(point.value):
+        return stay
+    natural = expect.families[0].natural(point.x)
+    x, columns = point.x.copy(), []
+    for name, way in edge:
+        k = natural.names.index(name)
+        now, up = natural.values[k], way * np.sign(natural.jacobian[k] @ way)
+        moves = logit(EDGE_GRID) - logit(max(now, np.finfo(float).tiny))
+        found = expect.several([point.x + move * up for move in moves], point.starts)
+        values = np.array([at.value if usable(at, point) else -np.inf for at in found])
+        weight = EDGE_GRID * np.exp(values - max(point.value, values.max()))
+        if not (np.isfinite(weight).all() and weight.sum() > 0):
+            return stay
+        mean, square = (float(weight @ EDGE_GRID**power / weight.sum()) for power in (1, 2))
+        x += (logit(mean) - logit(max(now, np.finfo(float).tiny))) * up
+        columns.append(up * np.arcsinh(np.sqrt(square - mean**2) / mean))
+    moved = expect(x, point.starts)
+    return (moved, np.array(columns).T) if usable(moved, point) else stay
+
+
 def _around(expect: Expectation, point: Evaluation, information: Information | None) -> tuple[Posterior, ...]:
     """The posteriors at a maximum, with the spread of the parameters around it."""
+    edge = np.zeros((len(point.x), 0))
+    if information is not None and information.edge:
+        point, edge = _off_the_edge(expect, point)
     posteriors = expect.posteriors(point)
     initial = [
         initial_response(posterior, family, point.x)
         for posterior, family in zip(posteriors, expect.families, strict=True)
     ]
     columns, why_not = _columns(expect, information, initial[0].parameters)
+    columns = np.hstack([columns, edge])
     none: list[dict[Scope, Array]] = [{} for _ in posteriors]
     responses = _responses(expect, point, columns) if columns.shape[1] else none
     made = []
