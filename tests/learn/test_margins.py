@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import betaln, expit, gammaln, logsumexp
 
 import headcount as hc
-from headcount.engines import MAP, Laplace, TiltedEP
+from headcount.engines import MAP, Laplace, Status, TiltedEP
 from headcount.learn._expect import EStep, running
 from headcount.learn._margins import Tables, known_margins, solve
 from headcount.learn._parametrisation import bind
@@ -131,9 +131,7 @@ def exact_maximum(margins: Any, rho: float | None) -> Any:
         return total
 
     start = [1.0, -1.0] if rho is not None else [1.0, -1.0, np.log(0.05)]
-    return minimize(
-        loss, start, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-7}
-    ).x
+    return minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-7}).x
 
 
 def dirichlet_tables(count: int, rho: float, seed: int) -> list[tuple[Any, Any]]:
@@ -183,3 +181,21 @@ def test_engines_without_a_batch_still_fit() -> None:
     made = hc.fit(hc.TabularChain(), problems, Laplace(), dispersion=hc.Company(rho=0.05), strict=False)
     assert made.engine == "Laplace"
     assert np.isfinite(made.evidence)
+
+
+def test_a_probability_that_ran_to_zero_is_integrated_over() -> None:
+    """Its posterior mean is that of a flat prior times the evidence, the other row held, and flows that need it have a spread."""
+    margins = [([120, 80], [121, 79]), ([150, 40], [150, 40]), ([60, 100], [63, 97]), ([90, 90], [92, 88])]
+    fit = hc.fit(hc.TabularChain(), [table(*m) for m in margins], dispersion=hc.Company(rho=0.05))
+    assert fit.status is Status.EDGE
+    rows, columns = (np.array(m, dtype=float) for m in zip(*margins, strict=True))
+    other = fit.models[0].transitions[0][1]
+    grid = np.arange(0.0005, 0.5, 0.001)
+    laws = [np.log(np.tile([[1 - p, p], other], (len(rows), 1, 1))) for p in grid]
+    phi = 1 + (rows - 1) * 0.05
+    evidence = np.array([solve(Tables(rows, columns, log_p, phi)).evidence.sum() for log_p in laws])
+    weight = np.exp(evidence - evidence.max())
+    post, scope = fit.posteriors[0], (0, 1)
+    assert post.problem.model.transitions[0][0, 1] == pytest.approx(weight @ grid / weight.sum(), rel=0.02)
+    assert fit.plug_ins[0].beliefs.variance(scope)[0, 1] < 1e-6  # type: ignore[index]
+    assert post.beliefs.variance(scope)[0, 1] > 4  # type: ignore[index]
