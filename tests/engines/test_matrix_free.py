@@ -246,15 +246,70 @@ def test_whatever_is_seen(kind):
     assert abs(exact.log_evidence - free.log_evidence) <= 4 * error + 1e-3
 
 
+def by_state(number: int, length: int) -> dict[int, tuple[float, ...]]:
+    """One phi per state and step, from .5 to 6."""
+    rng = np.random.default_rng(4)
+    return {t: tuple(rng.uniform(0.5, 6.0, number)) for t in range(1, length)}
+
+
+@pytest.mark.parametrize("moves", ["dense", "sparse"])
+@pytest.mark.parametrize("form", ["phi", "under-dispersed", "by state"])
+def test_company_scatters_as_with_matrices(moves, form):
+    """Company by step: means and covariances of the tree structure to 1e-6, draws too; sds and evidence within their errors.
+
+    Cells and some flows are seen; at one time nothing is.
+    """
+    rng = np.random.default_rng(2)
+    table = rng.dirichlet(np.ones(6), size=6)
+    if moves == "sparse":
+        table = table * (np.abs(np.subtract.outer(np.arange(6), np.arange(6))) <= 2)
+        table = sparse.csr_array(table / table.sum(axis=1, keepdims=True))
+    model = hc.MarkovChain(rng.dirichlet(np.full(6, 3.0)), table, length=5)
+    counts, flows = rng.poisson(100.0, (5, 6)).astype(float), np.full((6, 6), np.nan)
+    counts[2], flows[2, 3], flows[4, 4] = np.nan, 20.0, 25.0
+    company = {
+        "phi": hc.Company(phi=3.0),
+        "under-dispersed": hc.Company(phi=0.4),
+        "by state": hc.Company(phi=by_state(6, 5), initial=2.0),
+    }[form]
+    seen = [hc.Gaussian(counts, sd=6.0), hc.Gaussian(flows, sd=3.0, on=(0, 1))]
+    problem = hc.Problem(model, 600, seen, dispersion=company)
+    exact, free = (hc.infer(problem, ClosedForm(structure=kind)) for kind in ("tree", "matrix-free"))
+    off = []
+    for scope in [(v,) for v in model.variables] + list(pairwise(model.variables)):
+        np.testing.assert_allclose(free.beliefs.mean(scope), exact.beliefs.mean(scope), atol=1e-6)
+        sd, other = (np.sqrt(post.beliefs.variance(scope)) for post in (exact, free))
+        off.append((np.abs(sd - other) / np.where(sd > 1e-6, free.beliefs.mc_error(scope), 1.0)).ravel())
+    assert np.sqrt(np.mean(np.concatenate(off) ** 2)) < 1.2
+    assert np.concatenate(off).max() < 5
+    a, b = (post.beliefs.covariance((1,), (3,)) for post in (exact, free))
+    np.testing.assert_allclose(a, b, atol=1e-6)
+    assert abs(exact.log_evidence - free.log_evidence) <= 4 * free.diagnostics["log_evidence_mc_error"]
+    drawn = free.beliefs.sample(2000, rng=rng, integer=False)[2, 3]
+    mean, sd = exact.beliefs.mean((2, 3)), np.sqrt(exact.beliefs.variance((2, 3)))
+    assert (np.abs(drawn.mean(axis=0) - mean) <= 5 * sd / np.sqrt(2000) + 1e-6).all()
+    assert (np.abs(drawn.std(axis=0) - sd) <= 5 * sd / np.sqrt(4000) + 1e-6).all()
+
+
+@pytest.mark.parametrize("company", [hc.Company(phi=4.0), hc.Company(rho=0.05)])
+def test_company_in_sweeps(company):
+    """Counts with phi or rho: the tree structure's means to .05 sds; sds and evidence within their errors."""
+    model, counts = large_counts()
+    problem = hc.Problem(model, 900, hc.Poisson(counts), dispersion=company)
+    exact, free = (hc.infer(problem, TiltedEP(structure=kind)) for kind in ("tree", "matrix-free"))
+    for scope in [(v,) for v in model.variables] + list(pairwise(model.variables)):
+        sd, other = (np.sqrt(np.maximum(post.beliefs.variance(scope), 0.0)) for post in (exact, free))
+        assert (np.abs(exact.beliefs.mean(scope) - free.beliefs.mean(scope)) <= 0.05 * sd + 1e-6).all()
+        assert (np.abs(sd - other) <= 5 * free.beliefs.mc_error(scope) + 1e-3).all()
+    assert abs(exact.log_evidence - free.log_evidence) <= 4 * free.diagnostics["log_evidence_mc_error"]
+
+
 def test_what_it_cannot_serve_is_refused_in_words():
-    """Graphs that are no trees and company step by step are refused when asked for by name; so are wrong settings."""
+    """Graphs that are no trees are refused when asked for by name; so are wrong settings."""
     pairs = [(("a", "b"), np.zeros((2, 2))), (("b", "c"), np.zeros((2, 2))), (("a", "c"), np.zeros((2, 2)))]
     triangle = hc.DiscreteModel(dict.fromkeys("abc", 2), pairs)
     with pytest.raises(ModelError, match="needs a chain or a tree"):
         hc.infer(hc.Problem(triangle, 10, hc.Poisson([4.0, 6.0], on="a")), TiltedEP(structure="matrix-free"))
-    company = world("small map").with_dispersion(hc.Company(rho=0.1))
-    with pytest.raises(ModelError, match="move in company step by step"):
-        hc.infer(company, TiltedEP(structure="matrix-free"))
     with pytest.raises(ValueError, match="draws must be"):
         TiltedEP(draws=3)
     with pytest.raises(ValueError, match="mc_error must be"):

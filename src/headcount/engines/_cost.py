@@ -160,8 +160,6 @@ def _edges(problem: Problem) -> int:
 
 def without_matrices(problem: Problem, engine: Engine) -> bool:
     """Whether an engine will solve this problem by the matrix-free structure."""
-    if problem.disperses and getattr(engine, "structure", "tree") != "matrix-free":
-        return False
     return kind_of(problem.model.rooted(), getattr(engine, "structure", "tree")) == "matrix-free"
 
 

@@ -42,7 +42,7 @@ from headcount.posterior._beliefs import listed_mean
 from headcount.posterior._parts import full_mean
 from headcount.tables import Scope, dense
 
-WARM_START = ("g", "tau", "eta", "phi_counts")
+WARM_START = ("g", "tau", "eta", "draws", "phi_counts")
 """Diagnostics of an engine from which it can start again."""
 _MISSED_TOO_FAR = 10.0
 """Residual over tolerance at which a run from the last answer is given up for a cold one; kept from an earlier experiment."""
@@ -108,6 +108,7 @@ class EStep:
             status=outcome.status if finite else Status.NOT_FINITE,
             excess=outcome.residual / outcome.tolerance if outcome.tolerance > 0 else 0.0,
             negative=negative,
+            drawn="log_evidence_mc_error" in posterior.diagnostics,
             tables=_all_tables(posterior) if self.keep_tables else {},
             posterior=posterior,
         )
@@ -192,6 +193,8 @@ class Expected:
     """Residual over tolerance: ≤ 1 when converged."""
     negative: float = 0.0
     """Expected counts below zero, added up: they are left out of the statistics, as no model has them."""
+    drawn: bool = False
+    """Whether the evidence carries Monte-Carlo error."""
     failure: str = ""
     """Why there is no answer: the model cannot have made the data, or the engine broke down."""
     tables: Mapping[Scope, Array] = field(default_factory=dict)
@@ -225,6 +228,8 @@ class Evaluation:
     negative: float
     failure: str = ""
     """Why there is no evidence here; the gradient is then NaN."""
+    drawn: bool = False
+    """Whether the evidence carries Monte-Carlo error. Common random numbers leave about .02 nats of it in differences."""
     posteriors: tuple[Posterior | None, ...] = field(default=(), metadata={"saved": False}, repr=False)
     tables: tuple[Mapping[Scope, Array], ...] = field(default=(), metadata={"saved": False}, repr=False)
     """Per problem, expected counts of every clique, where they were asked for."""
@@ -300,6 +305,7 @@ class Expectation:
             status=status,
             negative=sum(one.negative for one in found),
             failure=next((one.failure for one in found if one.failure), ""),
+            drawn=any(one.drawn for one in found),
             posteriors=posteriors,
             tables=tuple(one.tables for one in found),
         )

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import diags_array, issparse
 from scipy.special import gammaincinv
 
 from headcount.checks import brief, finite_number, is_sequence
@@ -461,9 +462,12 @@ def unit_tables(
     phi = dispersion.phi_of(tree, population, lambda v: tables((v,)))
 
     def units(scope: Any) -> Any:
-        place = tree.place(scope)
-        table = np.asarray(place.turn(dense(tables(scope))))
-        return place.turn(table / phi[place.node][:, None]) if place.edge else table / phi[place.node]
+        place, table = tree.place(scope), tables(scope)
+        if not place.edge:
+            return np.asarray(table) / phi[place.node]
+        if issparse(table):
+            return place.turn(diags_array(1.0 / phi[place.node]) @ place.turn(table)).tocsr()
+        return place.turn(np.asarray(place.turn(dense(table))) / phi[place.node][:, None])
 
     return units
 

@@ -180,13 +180,36 @@ class Sampling(NamedTuple):
 class Recall:
     """What one sweep of an engine leaves to the next: solutions to start from, the number of draws, and where the sites look.
 
-    Results depend on it only within the tolerance of the solver.
+    Results depend on it only within the tolerance of the solver. A run that starts from the answer to a similar problem gets the
+    numbers of draws of that one (common random numbers), and solves its first draws sharply: roughly solved ones would move its sites
+    away from where they were.
     """
 
     draws: int | None = None
+    """Draws per sweep."""
+    final: int | None = None
+    """Final draws, where an earlier run has found how many are needed."""
+    near: bool = False
+    """Whether the first sweep starts near the answer."""
     mean: Array | None = None
     blocks: dict[int, Array] = field(default_factory=dict)
     sensors: Any = None
+
+    @classmethod
+    def of(cls, numbers: Array | None, *, near: bool = False) -> Recall:
+        """With the numbers of draws of an earlier run, if there was one."""
+        sweep, final = (0, 0) if numbers is None else np.asarray(numbers).tolist()
+        return cls(sweep or None, final or None, near)
+
+    def solution(self, number: int, shape: tuple[int, int]) -> Array | None:
+        """Of a block of draws, what the last sweep left; None where there was none of this shape."""
+        last = self.blocks.get(number)
+        return None if last is None or last.shape != shape else last
+
+    @property
+    def numbers(self) -> Array:
+        """Draws per sweep and at the end; 0 for none."""
+        return np.array([self.draws or 0, self.final or 0])
 
 
 class Solver(NamedTuple):

@@ -1,7 +1,8 @@
 r"""Chains and trees without matrices: what is seen as rows on one long vector, means by conjugate gradients, variances by draws.
 
 The parts have files of their own: the prior covariance K as an operator (``_prior_operator``), the systems and their solver
-(``_conjugate_gradients``), draws and what they say of variances and of log Z (``_variance_draws``). Here they are put together:
+(``_conjugate_gradients``), what is seen as rows (``_sensors``), draws and what they say of variances and of log Z
+(``_variance_draws``). Here they are put together:
 
 .. math:: \delta = K H^\top q, \; q = \nu - \tau H\delta, \qquad \log Z = \tfrac12\nu^\top H\delta - \tfrac12\log\det A .
 
@@ -23,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import solve_triangular
 
 from headcount import memory
 from headcount._cluster import connected
@@ -44,9 +44,13 @@ from headcount.structure._base import (
     checked_arguments,
 )
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
-from headcount.structure._prior_operator import Passes, PriorOperator, rows_of
+from headcount.structure._prior_operator import Passes, PriorOperator
+from headcount.structure._sensors import Sensors
 from headcount.structure._variance_draws import (
+    DRAWN,
+    FIRST_NEAR,
     NARROWEST,
+    REDRAWN,
     WIDEST,
     Block,
     Squares,
@@ -97,115 +101,6 @@ LEAST_FINAL = 32
 def most_final(error: float) -> int:
     """Final draws that reach a relative error of sds without any control variate, 1/(2 error²), in whole blocks: 192 for 5 %."""
     return int(max(np.floor(0.5 / error**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
-
-
-class Sensors:
-    """Where sites look, as rows on the long vector; depends on the tree's shape and on what is known, not on the tilts.
-
-    Attributes
-    ----------
-    rows
-        One row per entry of every site, in the sites' order.
-    seen
-        H: the rows of ordinary sites, then those of correlated readings (whitened), then the exact ones.
-    edges
-        Flat positions of the moves in the vector, by child.
-    """
-
-    def __init__(
-        self, prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike], known: Known
-    ) -> None:
-        self.edges = _seen_moves(prior, tree, sites)
-        moves = np.concatenate([[0], np.cumsum([len(self.edges[v]) for v in sorted(self.edges)])])
-        starts = {v: prior.entries + int(a) for v, a in zip(sorted(self.edges), moves[:-1], strict=True)}
-        width = prior.entries + int(moves[-1])
-        by_site = [_site_rows(prior, tree, site, self.edges, starts, width) for site in sites]
-        self.rows = rows_of(by_site, width)
-        ends = np.cumsum([0, *(len(site) for site in sites)])
-        plain = [k for k in range(len(sites)) if k not in known.exact and k not in known.readings]
-        self.plain = np.concatenate([np.zeros(0, np.intp), *(np.arange(ends[k], ends[k + 1]) for k in plain)])
-        self.known = np.concatenate(
-            [np.zeros(0, np.intp), *(np.arange(ends[k], ends[k + 1]) for k in known.exact)]
-        )
-        self.factors = {k: np.linalg.cholesky(known.readings[k][0]) for k in known.readings}
-        white = [sparse.csr_array(c.T) @ by_site[k] for k, c in self.factors.items()]
-        every = len(self.plain) == self.rows.shape[0]
-        self.seen = (
-            self.rows
-            if every
-            else rows_of([*(by_site[k] for k in plain), *white, *(by_site[k] for k in known.exact)], width)
-        )
-        count = self.seen.shape[0]
-        self.exact = count - sum(len(value) for value in known.exact.values())
-        self.any_fixed = self.exact < count
-        self.fixed = prior.xp.asarray(np.arange(count) >= self.exact)
-        device = tree.device
-        if device is not None:
-            held = device.put(self.rows)
-            self.rows, self.seen = held, held if every else device.put(self.seen)
-        self.put = prior.xp.asarray
-
-    def arrange(self, tau: Array, nu: Array, known: Known) -> tuple[Array, Array, Array]:
-        """Precisions and potentials of the seen rows, and the exact values (zero elsewhere), where the structure's arrays are."""
-        t, n, c = (np.zeros(self.seen.shape[0]) for _ in range(3))
-        at = len(self.plain)
-        t[:at], n[:at] = tau[self.plain], nu[self.plain]
-        for k, factor in self.factors.items():
-            where = slice(at, at + len(factor))
-            t[where], n[where] = 1.0, solve_triangular(factor, known.readings[k][1], lower=True)
-            at = where.stop
-        c[self.exact :] = np.concatenate(
-            [np.zeros(0), *(np.asarray(x, dtype=float) for x in known.exact.values())]
-        )
-        return self.put(t), self.put(n), self.put(c)
-
-
-def _flat_in_tree(tree: RootedTree, site: SiteLike, flat: np.ndarray) -> np.ndarray:
-    """Flat positions in the site's table as positions in the tree's, which has the parent first."""
-    place = tree.place(site.scope)
-    if not place.turned:
-        return flat
-    child, parent = np.divmod(flat, place.shape[0])
-    return np.asarray(parent * place.shape[1] + child)
-
-
-def _seen_moves(prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike]) -> dict[int, np.ndarray]:
-    """Possible moves that some site looks at, sorted, by child."""
-    looked: dict[int, list[np.ndarray]] = {}
-    for site in sites:
-        place = tree.place(site.scope)
-        if place.edge:
-            flat = np.asarray(site.index) if site.index is not None else sparse.coo_array(site.weights).col
-            looked.setdefault(place.node, []).append(_flat_in_tree(tree, site, flat))
-    return {
-        v: np.intersect1d(np.concatenate(flat), prior.flat_index(v)[host(prior.chances(v)).reshape(-1) > 0])
-        for v, flat in looked.items()
-    }
-
-
-def _site_rows(
-    prior: PriorOperator,
-    tree: RootedTree,
-    site: SiteLike,
-    edges: dict[int, np.ndarray],
-    starts: dict[int, int],
-    width: int,
-) -> sparse.csr_array:
-    """B of one site, on the long vector; impossible moves have no column: their count is zero."""
-    place = tree.place(site.scope)
-    if site.index is not None:
-        row, at, weight = np.arange(len(site)), np.asarray(site.index), np.ones(len(site))
-    else:
-        held = sparse.coo_array(site.weights)
-        row, at, weight = held.row, held.col, held.data
-    if not place.edge:
-        column = int(prior.node[place.node]) + at
-    else:
-        at, known = _flat_in_tree(tree, site, at), edges[place.node]
-        column = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
-        possible = (known[column] == at) if len(known) else np.zeros(len(at), bool)
-        row, column, weight = row[possible], starts[place.node] + column[possible], weight[possible]
-    return sparse.csr_array((weight, (row, column)), shape=(len(site), width))
 
 
 class MatrixFreeStructure(Structure, kind="matrix-free"):
@@ -263,14 +158,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
     @classmethod
     def refusal(cls, tree: RootedTree | None) -> str | None:
         """See :class:`Structure`."""
-        if tree is None:
-            return "it needs a chain or a tree"
-        if tree.common_phi is None:
-            return (
-                "prior variances without matrices are known where root and steps scatter alike (independent individuals, flocks for "
-                "life), and these move in company step by step"
-            )
-        return None
+        return "it needs a chain or a tree" if tree is None else None
 
     @classmethod
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> MatrixFreeStructure:
@@ -283,16 +171,31 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         arguments = (self.prior.law, self.individuals, self.sites, self.known)
         return partial(MatrixFreeStructure, *arguments, sampling=self.sampling), ()
 
+    @property
+    def knows_variances(self) -> bool:
+        """Whether prior variances are known: where root and steps scatter alike. Of individuals in company only draws tell them."""
+        return not self.prior.company
+
     @cached_property
     def prior_variance(self) -> Array:
-        """N μ (1 − μ) of all entries and seen moves."""
+        """N μ (1 − μ) of all entries and seen moves; in company times phi of the last step, which is of the right size."""
         mu = self.prior.expected / self.population
-        return self.population * mu * (1.0 - mu)
+        found = self.population * mu * (1.0 - mu)
+        return found if self.knows_variances else found * self._last_phi
+
+    @property
+    def _last_phi(self) -> Array:
+        """phi of those who came to an entry, and of those who make a seen move."""
+        return np.concatenate([self.prior.psi, self.prior.seen_phi])
 
     def row_variance(self, rows: sparse.csr_array) -> Array:
-        """The diagonal of B K Bᵀ: a row sees one table only."""
+        """The diagonal of B K Bᵀ, or its size: a row sees one table only."""
         mu = self.prior.expected / self.population
-        found = self.population * (rows.power(2) @ mu - (rows @ mu) ** 2)
+        squares = rows.power(2)
+        most = squares @ mu
+        found = self.population * (most - (rows @ mu) ** 2)
+        if not self.knows_variances:
+            found = found * (squares @ (mu * self._last_phi)) / np.where(most > 0, most, 1.0)
         return np.where(found > 1e-14 * self.population, found, 0.0)
 
     @cached_property
@@ -345,7 +248,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         system = self.system(tau)
         for k, start in enumerate(range(0, draws, width)):
             size = min(width, draws - start)
-            yield posterior_block(system, self.sampling.seed, first + k, size, None, again=False)
+            yield posterior_block(system, self.sampling.seed, first + k, size, DRAWN)
 
     @property
     def block(self) -> int:
@@ -399,16 +302,15 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         sensors, recall, system = self.sensors, self.recall, self.system(tau)
         same = sensors.rows is sensors.seen
         own = np.maximum(tau, 0.0) if same else np.maximum(self._own(tau), 0.0)
-        squares = Squares(self.row_variance(sensors.rows), own)
-        seen = squares if same else Squares(self.seen_variance, system.tau)
+        squares = Squares(self.row_variance(sensors.rows), own, known=self.knows_variances)
+        seen = squares if same else Squares(self.seen_variance, system.tau, known=self.knows_variances)
         logs = []
         width = min(self.block, draws)
         for number, start in enumerate(range(0, draws, width)):
             size = min(width, draws - start)
-            last = None if recall is None else recall.blocks.get(number)
-            if last is not None and last.shape != (len(tau), size):
-                last = None
-            block = posterior_block(system, self.sampling.seed, number, size, last, again=recall is not None)
+            last = None if recall is None else recall.solution(number, (len(tau), size))
+            stop = DRAWN if recall is None else FIRST_NEAR if recall.near and last is None else REDRAWN
+            block = posterior_block(system, self.sampling.seed, number, size, stop, last)
             if recall is not None:
                 recall.blocks[number] = block.solution
             moved = block.free - self.prior.times(sensors.seen.T @ block.weights)
@@ -438,7 +340,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
             return 0.0, 0.0
         if self.sensors.any_fixed or np.isnan(logs).any():
             return float("nan"), float("nan")
-        log_det, error = regressed(logs, len(tau))
+        log_det, error = regressed(logs, len(tau), known=self.knows_variances)
         log_det += float(np.log1p(np.maximum(tau, 0.0) * self.seen_variance).sum())
         tau, nu, mean = host(tau), host(nu), host(mean)
         negative = tau < 0
@@ -473,7 +375,8 @@ class FlowSums:
 
     def __init__(self, structure: MatrixFreeStructure, v: int) -> None:
         self.structure, self.v, self.draws = structure, v, 0
-        self.by_pulls: bool | None = False if issparse(structure.prior.law.kernels[v]) else None
+        few = issparse(structure.prior.law.kernels[v]) or not structure.knows_variances
+        self.by_pulls: bool | None = False if few else None
         """None before the first draws. Sparse steps have few moves, which noise costs no more than pulls do."""
         self.sums: list[Array] = []
         """Σ (d(i) + b(j) − Ē)²; or the squares of prior and of posterior draws. By move, flat."""
@@ -484,15 +387,11 @@ class FlowSums:
         above = prior.slice(int(prior.parents[v]))
         side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
         own = found.up[prior.slice(v)]
+        if prior.company:  # the pull is phi M (side / phi + own), and phi is with the counts that scatter
+            side = side / np.reshape(prior.phi_of(v), (-1, 1))
         self.draws += free.shape[1]
         if self.by_pulls is not False:
-            pulled = _squared_sums(side, own)
-            self.sums = [pulled if self.by_pulls is None else self.sums[0] + pulled]
-            if self.by_pulls is None:
-                error = self._from_pulls()[1]
-                typical, largest = float(np.sqrt(np.mean(error**2))), float(error.max())
-                self.by_pulls = typical <= self.structure.sampling.error and largest <= LARGEST_ERROR
-                self.sums = self.sums if self.by_pulls else []
+            self._add_pulls(_squared_sums(side, own))
         if self.by_pulls:
             return
         if not self.sums:
@@ -503,6 +402,15 @@ class FlowSums:
             flow_squares(*prior.step(v), key, free[above], side, own, *self.sums)
         else:
             _draws_in_arrays.flow_squares(prior, v, key, free[above], side, own, *self.sums)
+
+    def _add_pulls(self, pulled: Array) -> None:
+        """Sums of squared pulls; after the first ones it is decided whether they are enough."""
+        self.sums = [pulled if self.by_pulls is None else self.sums[0] + pulled]
+        if self.by_pulls is None:
+            error = self._from_pulls()[1]
+            typical, largest = float(np.sqrt(np.mean(error**2))), float(error.max())
+            self.by_pulls = typical <= self.structure.sampling.error and largest <= LARGEST_ERROR
+            self.sums = self.sums if self.by_pulls else []
 
     def _known(self) -> tuple[Array, Array]:
         """M, and the prior variances M (1 − M/N)."""
@@ -524,6 +432,8 @@ class FlowSums:
             return self._from_pulls()
         _, known = self._known()
         before, after = self.sums
+        if not self.structure.knows_variances:
+            return after / self.draws, np.full_like(after, np.sqrt(0.5 / self.draws))
         variance, loose = controlled(after / self.draws, before / self.draws, known, self.draws)
         return np.minimum(variance, known), np.sqrt(loose / (2.0 * self.draws))
 
@@ -544,8 +454,9 @@ class Tally:
         own = sparse.csr_array(host(seen).T @ sparse.diags_array(alone.astype(float)))
         self.own = own if structure.tree.device is None else structure.tree.device.put(own)
         positive = np.maximum(tau, 0.0)
-        self.squares = Squares(structure.prior_variance, self.own @ positive)
-        self.of_rows = Squares(structure.seen_variance, np.where(structure.sensors.fixed, 0.0, positive))
+        known, sensors = structure.knows_variances, structure.sensors
+        self.squares = Squares(structure.prior_variance, self.own @ positive, known=known)
+        self.of_rows = Squares(structure.seen_variance, np.where(sensors.fixed, 0.0, positive), known=known)
         self.flows = {v: FlowSums(structure, v) for v in range(1, len(prior.sizes))}
         self.logs: list[Array] = []
 
@@ -661,13 +572,16 @@ class MatrixFreeField(Field):
     def survey(self) -> Survey:
         """What the final draws say."""
         if self._survey is None:
-            asked = self.structure.sampling.final
+            recall, asked = self.structure.recall, self.structure.sampling.final
+            asked = recall.final if asked is None and recall is not None else asked
             if self._tally is None:
                 self._tally = Tally(self.structure, self.tau)
                 with threads_for(max(self.structure.tree.sizes)):
                     self._tally.add(LEAST_FINAL if asked is None else asked)
                     while asked is None and (more := self._tally.missing()):
                         self._tally.add(more)
+            if recall is not None:
+                recall.final = self._tally.draws
             self._survey = self._tally.survey(self.nu, self.structure.sensors.seen @ self._mean)
         return self._survey
 
@@ -828,9 +742,10 @@ class MatrixFreeField(Field):
         """K Hᵀ w at all moves into v, (columns, L_u, L_v)."""
         prior = self.structure.prior
         side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
-        pull = side.T[:, :, None] + found.up[prior.slice(v)].T[:, None, :]
+        pull = np.repeat(found.up[prior.slice(v)].T[:, None, :], len(side), axis=1)
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         pull[:, prior.seen.origin[moves], prior.seen.dest[moves]] += found.held[moves].T
+        pull = side.T[:, :, None] + np.reshape(prior.phi_of(v), (-1, 1)) * pull
         expected = np.zeros(pull.shape[1:])
         expected.reshape(-1)[prior.flat_index(v)] = prior.table(v).reshape(-1)
         return np.asarray(expected * pull)
@@ -860,11 +775,14 @@ class MatrixFreeField(Field):
         """Mean deviation of the possible moves into v."""
         found, prior = self._mean_passes, self.structure.prior
         side = (found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean)[:, 0]
-        above, own = prior.along(v, side, found.up[prior.slice(v)][:, 0])
+        phi, table = prior.phi_of(v), prior.table(v)
+        if prior.company:
+            table = table * np.asarray(prior.along(v, np.asarray(phi), prior.mu[prior.slice(v)])[0])
+        above, own = prior.along(v, side / phi, found.up[prior.slice(v)][:, 0])
         pull = (above + own).reshape(-1)
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         pull[prior.seen.place[moves]] += found.held[moves, 0]
-        return prior.table(v).reshape(-1) * pull
+        return table.reshape(-1) * pull
 
     def _flow_spread(self, v: int) -> tuple[Array, Array]:
         """Variances of the possible moves into v, and relative errors of their sds; moves that are seen have their own."""

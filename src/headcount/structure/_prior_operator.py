@@ -10,7 +10,12 @@ For v on the nodes of a rooted tree and h on some of its moves, one pass up and 
 memory, any number of columns at once. The flow from i to j has the covariance :math:`M_{ij}(d_c(i) + h_{ij} + b_c(j) - \bar E)` with
 all of it, :math:`d_c = f_u - a_c`.
 
-The root's f is where a law of the population's size, or of who begins together, enters: :meth:`PriorOperator.root`.
+Individuals that move in company scatter more: the noise of the moves out of i has the factor :math:`\phi_c(i)`, that of the root
+:math:`\phi_0`. Then, f less :math:`\bar E` from the start, :math:`\psi_c(j) = \sum_i\bar P_c(j,i)\phi_c(i)`,
+
+.. math:: f_0 = \phi_0(b_0 - \bar E), \quad d_c = f_u - \phi_c a_c, \quad f_c = \bar P_c d_c + \psi_c b_c + \ldots, \quad
+          \mathrm{cov}(n_{ij}, \cdot) = M_{ij}(d_c(i) + \phi_c(i)(h_{ij} + b_c(j))) .
+
 Transitions are :math:`P_c = \mathrm{diag}(r_c)\,B\,\mathrm{diag}(c_c)`: one B for all steps of a homogeneous chain, whatever the tilts.
 Sparse steps are passed over by compiled loops, dense ones (and all of them on another device) by matrix products.
 """
@@ -107,6 +112,8 @@ class PriorOperator:
         self.over_mu = inverse_or_zero(self.mu)
         self.rows, self.columns = (np.concatenate(list(part)) for part in (law.rows, law.columns))
         self.seen = self._seen({} if edges is None else edges)
+        self.company = law.tree.common_phi is None
+        """Whether steps have factors phi of their own; one factor for all is in the population."""
         self.compiled = all(sparse.issparse(m) for m in law.kernels[1:]) and len(self.sizes) > 1
 
     @property
@@ -125,6 +132,33 @@ class PriorOperator:
         return sum(int(m.size) for m in self.law.kernels[1:])
 
     @cached_property
+    def phi(self) -> Array:
+        """phi of every step's origins, laid out as ``side``."""
+        assert self.law.tree.phi is not None
+        return np.concatenate([np.zeros(0), *self.law.tree.phi[1:]])
+
+    @cached_property
+    def psi(self) -> Array:
+        r""":math:`\psi_c(j)`: phi of those who come to j; that of the root at its entries."""
+        assert self.law.tree.phi is not None
+        found = [np.full(self.sizes[0], float(self.law.tree.phi[0][0]))]
+        for v in range(1, len(self.sizes)):
+            left = self.phi_of(v) * self.law.rows[v] * self.mu[self.slice(int(self.parents[v]))]
+            arrived = self.law.columns[v] * (self.law.kernels[v].T @ left)
+            found.append(arrived * self.over_mu[self.slice(v)])
+        return np.concatenate(found)
+
+    @cached_property
+    def seen_phi(self) -> Array:
+        """phi of the origins of the seen moves."""
+        node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
+        return self.phi[self.side_at[node] + self.seen.origin]
+
+    def phi_of(self, v: int) -> Array | float:
+        """phi of the states from which moves lead to v; 1 without company."""
+        return self.phi[self.side_at[v] : self.side_at[v + 1]] if self.company else 1.0
+
+    @cached_property
     def expected(self) -> Array:
         """N μ of entries and of seen moves."""
         counts = self.population * self.mu
@@ -136,7 +170,7 @@ class PriorOperator:
         return slice(int(self.node[v]), int(self.node[v + 1]))
 
     def step(self, v: int) -> Step:
-        """The moves into node v. The root is a step from one cell that holds everyone."""
+        """The moves into node v, with the counts (times phi) that scatter. The root is a step from one cell that holds everyone."""
         if v == 0:
             ends, columns = full_index(1, self.sizes[0])
             return Step(
@@ -145,10 +179,10 @@ class PriorOperator:
                 self.mu[: self.sizes[0]],
                 np.ones(1),
                 np.ones(self.sizes[0]),
-                np.array([self.population]),
+                np.array([self.population * self.root_phi]),
             )
         matrix, u = self.law.kernels[v], int(self.parents[v])
-        expected = self.population * self.mu[self.slice(u)]
+        expected = self.population * self.phi_of(v) * self.mu[self.slice(u)]
         if sparse.issparse(matrix):
             ends, columns, values = matrix.indptr, matrix.indices, matrix.data
         else:
@@ -211,10 +245,14 @@ class PriorOperator:
         ends = np.searchsorted(node, np.arange(count + 1))
         return SeenMoves(ends.astype(np.int64), *map(self.xp.asarray, held))
 
+    @property
+    def root_phi(self) -> float:
+        """phi_0; 1 without company."""
+        return float(self.law.tree.phi[0][0]) if self.company and self.law.tree.phi is not None else 1.0
+
     def root(self, up: Array, mean: Array) -> Array:
-        """f at the root, given b there and Ē. A root whose covariance is not N(diag μ − μμᵀ) has another one here."""
-        del mean
-        return up
+        """f at the root, given b there and Ē."""
+        return mean + self.root_phi * (up - mean) if self.company else up
 
     def passes(self, values: Array) -> Passes:
         """One pass up and one down, for columns (size, columns); nothing is overwritten."""
@@ -235,7 +273,12 @@ class PriorOperator:
             where = (self.parents, self.node, self.side_at)
             pass_up(*where, moves[:4], self.rows, self.columns, seen, work, side, scratch)
             mean = self.mu[root] @ work[root]
-            total[root] = self.root(work[root], mean)
+            first, up = self.root(work[root], mean), work
+            if self.company:
+                side *= self.phi[:, None]
+                seen = (*seen[:3], self.seen_phi * self.seen.chance, held)
+                up = np.multiply(self.psi[:, None], work, out=None if keep else work)
+            total[root] = first
             pass_down(
                 *where,
                 moves.turned,
@@ -244,7 +287,7 @@ class PriorOperator:
                 seen,
                 self.mu,
                 self.over_mu,
-                work,
+                up,
                 side,
                 total,
                 scratch,
@@ -275,7 +318,9 @@ class PriorOperator:
         up = self._with_children(start, a)
         a = a if from_seen is None else a + from_seen
         mean = self.mu[own[0]] @ up[own[0]]
-        total = up.copy() if onto_seen is None else up + onto_seen
+        total = self.psi[:, None] * up if self.company else up.copy()
+        total = total if onto_seen is None else total + onto_seen
+        a = self.phi[:, None] * a if self.company else a
         total[own[0]] = self.root(up[own[0]], mean)
         gamma = from_above * (total[self._above] - a)
         moved = [scaled[:0]] * count
@@ -328,6 +373,7 @@ class PriorOperator:
         )
         push = self.seen.chance[:, None] * held
         weight = self.mu[parent + self.seen.origin] * self.over_mu[own + self.seen.dest]
+        weight = weight * self.seen_phi if self.company else weight
         above = np.zeros_like(push, shape=(int(self.side_at[-1]), held.shape[1]))
         below = np.zeros_like(push, shape=(self.entries, held.shape[1]))
         self.xp.add.at(above, side + self.seen.origin, push)
@@ -346,13 +392,15 @@ class PriorOperator:
         return (self.pulls(found) - found.mean) * self.expected[:, None]
 
     def pulls(self, found: Passes) -> Array:
-        """f at the entries; d(i) + h + b(j) at the seen moves."""
+        """f at the entries; d(i) + phi(i) (h + b(j)) at the seen moves."""
         if not len(self.seen.chance):
             return found.total
         node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
         above, own = self.xp.asarray(self.side_at[node]), self.xp.asarray(self.node[node])
-        moved = found.side[above + self.seen.origin] + found.up[own + self.seen.dest]
-        return np.concatenate([found.total, moved + found.held])
+        ahead = found.up[own + self.seen.dest] + found.held
+        if self.company:
+            ahead *= self.seen_phi[:, None]
+        return np.concatenate([found.total, found.side[above + self.seen.origin] + ahead])
 
     def times(self, values: Array) -> Array:
         """K v, for columns (size, columns)."""

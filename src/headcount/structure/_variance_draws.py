@@ -32,10 +32,15 @@ DRAWN = Stop(relative=3e-3)
 REDRAWN = Stop(relative=1e-6, gain=0.2, loosest=0.1)
 """Of a sweep's draws, which start from the last sweep's solution: their error shrinks with the sweeps' own steps, so that it is not
 what keeps sweeps from converging. On the same grid this took 6 sweeps, as solving to 1e-5 did, and means agreed to 1e-4 of an sd."""
+FIRST_NEAR = Stop(relative=1e-4)
+"""Of the first draws of a run that starts near its answer: as sharp as the last ones of the run before."""
 SHARPER = Stop(relative=1e-6)
 """Beside exact counts, from which others may follow: these get the sd of a draw's error, which should be none."""
 SAME = 1e-9
 """A draw and its control variate that agree to this share are the same numbers up to rounding: nothing was observed that matters."""
+WIDEST_CAVITY = 1e6
+"""Most that a variance without a count's own sites can be, as a multiple of the prior variance's size where that is not known: phi of
+earlier steps may be much larger than that of the last one, and far beyond it nothing but the own sites tells the count."""
 BLOCK_NUMBERS = 2**24
 """Numbers in one array of a block of draws: 128 MB, of which about ten are held at once."""
 WIDEST, NARROWEST = 32, 8
@@ -91,17 +96,16 @@ def prior_draws(prior: PriorOperator, seed: int, number: int, size: int) -> Arra
 
 
 def posterior_block(
-    system: System, seed: int, number: int, size: int, start: Array | None, *, again: bool
+    system: System, seed: int, number: int, size: int, stop: Stop, start: Array | None = None
 ) -> Block:
-    """One block of posterior draws; ``again`` where a sweep draws it once more, from the last ``start`` if there is one."""
+    """One block of posterior draws, from the solution ``start`` that the last sweep left, if there is one; sharp beside exact counts."""
     prior, root = system.prior, np.sqrt(np.where(system.fixed, 0.0, system.tau))[:, None]
     free = prior_draws(prior, seed, number, size)
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
     noise = prior.xp.asarray(rng.standard_normal((len(system.tau), size)))
     over = np.sqrt(np.where(system.fixed, 0.0, 1.0 / system.d))[:, None]  # D / √τ
     right = system.scale[:, None] * (system.rows @ free) + over * noise
-    stop = SHARPER if system.fixed.any() else REDRAWN if again else DRAWN
-    solved = conjugate(system, right, stop, start)
+    solved = conjugate(system, right, SHARPER if system.fixed.any() else stop, start)
     logs = np.full((size, 3), np.nan)
     if start is None:
         logs = np.stack([solved.log_forms(), solved.size, dots(right, solved.x)], axis=1)
@@ -115,10 +119,11 @@ class Squares:
     estimates, of V and of 1 − τV, by :math:`\delta^2` and by :math:`y^2, \; y = \sqrt\tau\delta + \xi`. Their ratio is the variance
     without the own sites, C = V/(1 − τV), which is at most k; and V = C/(1 + τC). Both have the local model's draws as control variates,
     :math:`\hat V = m\,(V_{loc}/m_{loc})^{\rho}`, ρ = V/V_loc the correlation of the squares: the power keeps it positive.
+    Where k is not ``known`` exactly, there is no control variate.
     """
 
-    def __init__(self, prior: Array, tau: Array) -> None:
-        self.prior, self.tau, self.draws = prior, tau, 0
+    def __init__(self, prior: Array, tau: Array, *, known: bool = True) -> None:
+        self.prior, self.tau, self.known, self.draws = prior, tau, known, 0
         self.sums = np.zeros_like(prior, shape=(4, len(prior)))
 
     def add(self, free: Array, moved: Array, noise: Array) -> None:
@@ -145,7 +150,8 @@ class Squares:
         live = (local > 0) & (drawn > 0)
         if not live.any():
             return 0.0
-        rho = min(float(np.median(drawn[live] * (1.0 + tau * prior)[live] ** 2 / local[live])), 1.0)
+        ratio = float(np.median(drawn[live] * (1.0 + tau * prior)[live] ** 2 / local[live]))
+        rho = min(ratio, 1.0) if self.known else 0.0
         rest = float(np.median((1.0 - tau * self.variances()[0])[live]))
         return rest * float(np.sqrt((1.0 - rho**2) / max(self.draws, 1)))
 
@@ -154,12 +160,15 @@ class Squares:
         prior, tau = host(self.prior), host(self.tau)
         drawn, local, left, local_left = host(self.sums) / max(self.draws, 1)
         scale = 1.0 + tau * prior
-        variance, loose = controlled(drawn, local / scale**2, prior / scale, self.draws)
-        rest, also_loose = controlled(left, local_left / scale**2, tau / scale, self.draws)
+        variance, rest, loose, also_loose = drawn, left, np.sign(drawn), np.sign(left)
+        if self.known:
+            variance, loose = controlled(drawn, local / scale**2, prior / scale, self.draws)
+            rest, also_loose = controlled(left, local_left / scale**2, tau / scale, self.draws)
         alone = tau <= 0
         rest = np.where(alone, 1.0, rest / np.where(alone, 1.0, tau))  # 1 − τV
         live = rest > 0
-        cavity = np.minimum(np.where(live, variance / np.where(live, rest, 1.0), prior), prior)
+        most = prior if self.known else WIDEST_CAVITY * prior
+        cavity = np.minimum(np.where(live, variance / np.where(live, rest, 1.0), most), most)
         share = 1.0 / (1.0 + tau * cavity)
         off = np.where(alone, loose, share**2 * (loose + also_loose))
         return cavity * share, np.sqrt(off / (2.0 * max(self.draws, 1)))
@@ -186,10 +195,13 @@ def _remaining_noise(ratio: Array, left: Array, live: Mask, draws: int) -> Array
     return np.where(same, 0.0, np.minimum(root**2, 1.0))
 
 
-def regressed(logs: Array, rows: int) -> tuple[float, float]:
-    """Mean of the first column, with the two others, whose expectation is the number of rows, as control variates; and its error."""
+def regressed(logs: Array, rows: int, *, known: bool = True) -> tuple[float, float]:
+    """Mean of the first column, with the two others, whose expectation is the number of rows, as control variates; and its error.
+
+    The second column's, tr A, is that only where prior variances are ``known``: A has unit diagonal then.
+    """
     draws = len(logs)
-    controls = logs[:, 1:] - rows
+    controls = logs[:, 1 if known else 2 :] - rows
     centred = controls - controls.mean(axis=0)
     slope = np.linalg.lstsq(centred, logs[:, 0] - logs[:, 0].mean(), rcond=1e-10)[0]
     left = logs[:, 0] - controls @ slope

@@ -81,10 +81,10 @@ class GaussianEngine(Engine):
     mc_error: float = 0.05
     device: Literal["cpu", "cuda"] = "cpu"
 
-    def solver(self, *, sweeps: bool = False) -> Solver:
-        """These settings as a structure takes them, for one run; ``sweeps`` where each solve may start from the last."""
+    def solver(self, recall: Recall | None = None) -> Solver:
+        """These settings as a structure takes them, for one run; ``recall`` where each solve may start from the last."""
         sampling = Sampling(self.draws, self.final_draws, self.draw_seed, self.mc_error)
-        return Solver(self.structure, sampling, Recall() if sweeps else None)
+        return Solver(self.structure, sampling, recall)
 
 
 def field_and_evidence(

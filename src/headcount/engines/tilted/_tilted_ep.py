@@ -28,7 +28,7 @@ from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidenc
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
-from headcount.structure import Moments, NotPositiveDefinite
+from headcount.structure import Moments, NotPositiveDefinite, Recall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -121,12 +121,17 @@ class TiltedEP(GaussianEngine, IterativeEngine):
     (measured: the slowest of 61 hard data sets converged after about 350 sweeps)."""
 
     def init(
-        self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None
+        self,
+        problem: Problem,
+        rng: np.random.Generator | None = None,
+        *,
+        g: Array | None = None,
+        recall: Recall | None = None,
     ) -> EPState:
         """Find the first centre, the MAP tilts (or zero), and the first sites."""
         del rng
         tilts = Tilts(problem, find_device(self.device))
-        roles = self._roles(tilts)
+        roles = self._roles(tilts, Recall() if recall is None else recall)
         if self.centre == "prior":
             centre = Centre.at(roles, np.zeros(int(tilts.offsets[-1])))
         elif self.centre == "map":
@@ -136,11 +141,12 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         return self._begin(centre, self._first_sites(centre))
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:
-        """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps."""
+        """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps. Draws are as many as there."""
         tilts = Tilts(problem, find_device(self.device))
-        roles = self._roles(tilts)
+        numbers = start.get("draws")
         if self.centre != "mean" or "eta" not in start:
-            return self.init(problem, rng, g=start.get("g"))
+            return self.init(problem, rng, g=start.get("g"), recall=Recall.of(numbers))
+        roles = self._roles(tilts, Recall.of(numbers, near=True))
         tau = np.where(roles.active, start["tau"], 0.0)
         try:
             centre = Centre.at(roles, held(roles, start["g"]))
@@ -150,10 +156,10 @@ class TiltedEP(GaussianEngine, IterativeEngine):
                 nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
             return self._begin(centre, Sites(tau, nu))
         except (NotPositiveDefinite, FloatingPointError):  # not so similar after all
-            return self.init(problem, rng)
+            return self.init(problem, rng, recall=Recall.of(numbers))
 
-    def _roles(self, tilts: Tilts) -> Roles:
-        return Roles.of(tilts, whole=self.projection == "lattice", solver=self.solver(sweeps=True))
+    def _roles(self, tilts: Tilts, recall: Recall) -> Roles:
+        return Roles.of(tilts, whole=self.projection == "lattice", solver=self.solver(recall))
 
     def _begin(self, centre: Centre, sites: Sites) -> EPState:
         """The state at given sites."""
@@ -326,6 +332,8 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         settled = self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * tilts.problem.population
         settled |= not tilts.problem.sites
         field, evidence, errors = field_and_evidence(state.centre, tau, nu, self._rest(state), state.log_z)
+        recall = state.centre.roles.solver.recall
+        draws = {} if recall is None or recall.draws is None else {"draws": recall.numbers}
         return GaussianBeliefs(
             state.centre.model(),
             tilts.problem,
@@ -334,6 +342,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             log_evidence=evidence,
             diagnostics={
                 **errors,
+                **draws,
                 "g": state.centre.g,
                 "tau": state.sites.tau,
                 # the site in the count itself, exp(−½τn² + ηn), whatever the centre
