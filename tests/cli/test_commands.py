@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.fake_device import fake_device
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 from typer.testing import CliRunner
 
+from headcount import _device
 from headcount.cli import app
 from headcount.io import load_result, write_omx
 from headcount.memory import free_memory, parse_size, readable_bytes
@@ -222,6 +224,40 @@ def test_plan_names_the_engine_and_its_cost(small: list[object]) -> None:
     assert code == 0
     for part in ("engine TiltedEP", "why count noise", "memory about", "limit 2 GB", "time about"):
         assert part in said
+
+
+def test_a_device_is_looked_for_before_anything_is_read(
+    small: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--device cuda infers and fits on a card (here one that pretends); without one, or with an engine that takes none, words say so."""
+    made = fake_device()
+    monkeypatch.setattr(_device, "_cuda", lambda: made)
+    code, said = run("infer", *small, "--device", "cuda", "--out", tmp_path / "card")
+    assert code == 0, said
+    here = run("infer", *small, "--engine", "TiltedEP", "--out", tmp_path / "here")
+    assert here[0] == 0
+    nodes = [load_result(tmp_path / name).nodes["mean"].to_numpy() for name in ("card", "here")]
+    assert abs(nodes[0] - nodes[1]).max() < 1e-6
+    code, said = run("plan", *small, "--device", "cuda")
+    assert code == 0
+    assert "of the card's memory" in said
+    assert "on the CPU; on a graphics card it is not predicted" in said
+    code, said = run("infer", *small, "--device", "cuda", "--engine", "path-gibbs", "--seed", 1)
+    assert code == 2
+    assert "PathGibbs takes no device" in said
+    code, said = run("infer", *small, "--device", "tpu")
+    assert code == 2
+    assert "device must be" in said
+
+    def nothing() -> None:
+        raise _device.DeviceError(_device.NO_DEVICE)
+
+    monkeypatch.setattr(_device, "_cuda", nothing)
+    for command in ("infer", "fit"):
+        code, said = run(command, "no such file", "--device", "cuda", "--out", tmp_path / "none")
+        assert code == 2
+        assert "CuPy finds no CUDA device on this machine" in said
+    assert not (tmp_path / "none").exists()
 
 
 def test_random_engines_take_a_seed(small: list[object], tmp_path: Path) -> None:

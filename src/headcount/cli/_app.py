@@ -127,6 +127,9 @@ class Options:
     setting: list[str] | None = _engine(
         "A setting of the engine: damping=0.3 (repeat).", "--set", metavar=_PAIR
     )
+    device: str | None = _engine(
+        "cuda: a graphics card, for TiltedEP (then what auto is), MAP, Laplace and ClosedForm.", show="cpu"
+    )
     seed: int | None = _engine("For random engines, which need one.")
     workers: int | None = _engine("Processes, where the counts have several sequences.")
     cluster: str | None = _engine("Or the address of a Dask scheduler: tcp://host:8786.")

@@ -47,6 +47,7 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     from headcount.learn import infer
 
     output.check()
+    engine = ready_engine(options)
     cases = read_cases(counts, options)
     if list(cases) != [""]:
         _infer_sequences(cases, options, output)
@@ -54,7 +55,7 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     case = cases[""]
     output.check_files(case, fitted=False)
     refuse_too_large(planned(case.problem, options)[1])
-    posterior = infer(case.problem, named_engine(options), rng=options.seed, strict=False)
+    posterior = infer(case.problem, engine, rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
     _write_and_show(posterior, output, notes, good=posterior.status.good, shapes=case.shapes)
@@ -105,6 +106,7 @@ def run_fit(
     from headcount.learn import LogisticChain, fit
 
     output.check()
+    engine = ready_engine(options)
     if method not in {"ascent", "em"}:
         raise ValueError(f"--method is ascent or em, got {method!r}")
     if options.features is None:
@@ -121,7 +123,7 @@ def run_fit(
     made = fit(
         [LogisticChain(c.features, names=c.feature_names, mask=c.mask, ridge=ridge) for c in cases.values()],
         [c.problem for c in cases.values()],
-        named_engine(options),
+        engine,
         method=method,  # type: ignore[arg-type]
         start=begin,
         rng=options.seed,
@@ -384,6 +386,11 @@ def named_engine(options: Options) -> Engine | None:
 
     wanted = options.engine.replace("-", "").replace("_", "").casefold()
     settings = dict(_pair(text, "--set") for text in options.setting or ())
+    if options.device is not None:
+        settings.setdefault("device", options.device)
+        wanted = (
+            "tiltedep" if wanted == "auto" else wanted
+        )  # what auto picks among the engines that take a device
     if wanted == "auto":
         if settings:
             raise ValueError("--set needs an engine to set: name it with --engine")
@@ -395,9 +402,22 @@ def named_engine(options: Options) -> Engine | None:
     return _with_settings(known[wanted], settings)
 
 
+def ready_engine(options: Options) -> Engine | None:
+    """The same, its device looked for before anything is read."""
+    from headcount._device import find_device
+
+    engine = named_engine(options)
+    find_device(getattr(engine, "device", "cpu"))
+    return engine
+
+
 def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
     """The engine with settings as texts; unknown ones are named."""
     takes = list(getattr(kind, "__dataclass_fields__", {}))
+    if "device" in settings and "device" not in takes:
+        raise ValueError(
+            f"{kind.name} takes no device: TiltedEP, MAP, Laplace and ClosedForm do; leave out --device (the CPU)"
+        )
     unknown = [name for name in settings if name not in takes]
     if unknown:
         raise ValueError(f"{kind.name} has no setting {unknown[0]!r}: it has {', '.join(takes) or 'none'}")

@@ -359,17 +359,21 @@ def wrote(folder: Path) -> None:
 def show_plan(plan: Plan, limit: int, free: int | None) -> None:
     """Engine, memory and time before anything runs."""
     seconds = None if plan.seconds != plan.seconds else plan.seconds
-    told = {name: getattr(plan, name) for name in ("engine", "reason", "memory", "writing")}
+    told = {name: getattr(plan, name) for name in ("engine", "reason", "memory", "writing", "device_memory")}
     tell(**told, limit=limit, seconds=seconds)
     writing = f"{readable_bytes(plan.writing)} to write with all flows"
+    duration = "no estimate" if seconds is None else f"about {_duration(seconds)}"
     rows = {
         "engine": plan.engine,
         "why": plan.reason,
         "memory": f"about {readable_bytes(plan.memory)} to infer, {writing}",
         "limit": readable_bytes(limit),
         "free": "unknown" if free is None else readable_bytes(free),
-        "time": "no estimate" if seconds is None else f"about {_duration(seconds)}",
+        "time": duration,
     }
+    if plan.device_memory:
+        rows["device"] = f"about {readable_bytes(plan.device_memory)} of the card's memory"
+        rows["time"] = f"{duration} on the CPU; on a graphics card it is not predicted"
     show_table(None, [], 2, list(rows.items()))
 
 

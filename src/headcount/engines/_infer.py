@@ -137,7 +137,9 @@ class Plan:
     writing
         Bytes at the peak of writing the results with flows and intervals, or the page.
     seconds
-        Of inference, on this machine as it is now; NaN for an engine without a formula.
+        Of inference, on this machine's CPU as it is now (also where a device is asked for); NaN for an engine without a formula.
+    device_memory
+        Bytes of the device's memory; 0 on the CPU.
     """
 
     engine: str
@@ -145,6 +147,7 @@ class Plan:
     memory: int
     writing: int
     seconds: float
+    device_memory: int = 0
 
     @property
     def peak(self) -> int:
@@ -174,7 +177,9 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
     speed = operations_per_second() if rate is None else rate
     memory = memory_of(problem, choice.engine)
     writing = memory + writing_memory(problem, choice.engine)
-    return Plan(choice.engine.name, choice.reason, memory, writing, seconds_of(problem, choice.engine, speed))
+    seconds = seconds_of(problem, choice.engine, speed)
+    on_device = device_memory_of(problem, choice.engine)
+    return Plan(choice.engine.name, choice.reason, memory, writing, seconds, on_device)
 
 
 def operations_per_second(size: int = 192, *, seconds: float = 0.02) -> float:

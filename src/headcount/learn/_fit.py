@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from headcount._compile import many_solves
+from headcount._device import find_device
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, TiltedEP
 from headcount.engines._infer import as_engine
@@ -369,6 +370,7 @@ def _named_engine(given: Engine | str | None, rng: Any) -> Engine | None:
     engine = as_engine(given)
     if engine.random and rng is None:
         raise ValueError(f"{engine.name} is random: give rng, so that the answer can be got again")
+    find_device(getattr(engine, "device", "cpu"))  # before the search for a start
     return None if isinstance(engine, Auto) else engine
 
 

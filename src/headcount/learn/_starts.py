@@ -130,7 +130,7 @@ def _best(expect: Expectation, starts: Mapping[str, Array]) -> tuple[str, Evalua
 
 def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool) -> ClimbState | None:
     """Near the best maximum by MAP's E-steps, with what they told of the curvature; None if no climb gets anywhere."""
-    cheap = replace(expect, engine=MAP(), e_steps=0)
+    cheap = replace(expect, engine=MAP(device=getattr(expect.engine, "device", "cpu")), e_steps=0)
     climbs = _climbs(cheap, starts)
     if choose and climbs:
         expect.engine = choose_engine(expect.families, expect.problems, climbs[0].climb.point.x)
