@@ -11,7 +11,7 @@ import numpy as np
 from headcount import memory
 from headcount.engines._cost import memory_of, without_matrices
 from headcount.engines._engine import Engine
-from headcount.engines._units import in_units
+from headcount.engines._reduce import in_units
 from headcount.engines.exact._count_states import count_states_fit
 from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.exact._few_individuals import QUICK, few_individuals_fit

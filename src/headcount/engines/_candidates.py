@@ -16,12 +16,11 @@ import numpy as np
 from scipy.sparse import block_diag, csr_array, issparse
 from scipy.special import gammaln, xlog1py, xlogy
 
-from headcount.engines.sampling._sample_beliefs import SampleBeliefs
+from headcount.engines.sampling._sampler import SampleBeliefs
 from headcount.errors import ProblemError
 from headcount.individual import OpenChain, RootedTree
 from headcount.observe import Observation
-from headcount.observe._groups import Member, Stack, View
-from headcount.observe._open import OpenView
+from headcount.observe._groups import Member, OpenView, Stack, View
 from headcount.observe._site import Site
 from headcount.population import SizeLaw
 from headcount.posterior._beliefs import Outcome

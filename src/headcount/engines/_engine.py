@@ -86,7 +86,7 @@ class Engine(ABC):
     takes_dispersion: ClassVar[bool] = False
     """Whether it can be asked about individuals that move together."""
     moves_units: ClassVar[bool] = False
-    """Whether it counts individuals one by one, so that flocks are to it independent units of several (`_units`)."""
+    """Whether it counts individuals one by one, so that flocks are to it independent units of several (`_reduce`)."""
     draws_rows: ClassVar[bool] = False
     """Whether it draws the rows of transitions that vary with rho."""
     takes_sizes: ClassVar[Literal["evidence", "all", "point", "candidates"] | None] = None

@@ -1,25 +1,28 @@
 """Every problem as problems that engines take: a known number of individuals in one group, with a known phi of every step.
 
-Unknown sizes are run at several sizes (``_sizes``), flocks as units (``_units``), groups, tracks and arrivals on their larger chain, and
-phi is read at the counts that it leads to.
+Unknown sizes are run at several sizes (``_sizes``); flocks for life are units, N/c of them with c individuals each, n = c m, exactly;
+groups, tracks and arrivals are taken on their larger chain; and phi is read at the counts that it leads to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
 from headcount.engines._sizes import over_sizes
-from headcount.engines._units import in_units
+from headcount.individual import OpenChain
+from headcount.observe import Exact, Observation, Poisson, ProblemError
 from headcount.population import Company, Flocks, ToEstimate
 from headcount.posterior._beliefs import Outcome, Status
 from headcount.posterior._derived import UnitBeliefs, seen
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem
@@ -118,3 +121,76 @@ def _first_counts(problem: Problem, tree: RootedTree, start: Mapping[str, Any] |
     if known is None:
         return {v: problem.population * problem.model.marginal((v,)) for v in tree.variables}
     return dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class UnitNoise(Observation):
+    """log l(y | c m) as a function of m."""
+
+    inner: Any = field(default=None, kw_only=True, metadata={"per": "all"})
+    size: Any = field(default=1, kw_only=True, metadata={"per": "all"})
+
+    def __post_init__(self) -> None:
+        """Nothing is left to read: the inner noise is bound to its data."""
+
+    def log_prob(self, n: ArrayLike) -> Array:
+        """That of c n."""
+        return np.asarray(self.inner.log_prob(self.size * np.asarray(n, dtype=float)))
+
+    @property
+    def domain_low(self) -> Array:
+        """That of n over c."""
+        return np.asarray(self.inner.domain_low) / self.size
+
+    def take(self, index: ArrayLike) -> UnitNoise:
+        """The same on some entries."""
+        part = self.inner.take(index)
+        return UnitNoise(part.counts, inner=part, size=self.size)
+
+
+def in_units(problem: Problem) -> Problem:
+    """The problem of N/c independent units, for engines that count individuals one by one.
+
+    The law of m = n/c is that of N/c independent individuals; an observation of n is one of c m.
+
+    Raises
+    ------
+    ProblemError
+        If c is no whole number, or N or an exact count is no multiple of it.
+    """
+    assert isinstance(problem.dispersion, Flocks)
+    size = problem.dispersion.size
+    if wrong := _not_in_units(problem, size):
+        raise ProblemError(wrong)
+    return problem.of_units(int(size), lambda noise: _unit_noise(noise, int(size)))
+
+
+def _not_in_units(problem: Problem, size: float) -> str | list[str]:
+    """What keeps the individuals from being counted in whole flocks; nothing where they can be."""
+    if not problem.size_known and not isinstance(problem.model, OpenChain):
+        return "flocks of a population of unknown size are counted one by one only in an OpenChain: use TiltedEP, or give a number"
+    if size != round(size) or any(n % size for n in _known_sizes(problem)):
+        return (
+            f"{problem.population} individuals in flocks of {size:g} are no whole number of flocks: give a size that divides the "
+            "population, or use TiltedEP, which takes any size"
+        )
+    return [
+        f"{site.names[int(k)]}: the exact count {site.noise.counts[k]:g} is no multiple of the flocks' size {size:g}"
+        for site in problem.sites
+        if site.noise.exact
+        for k in np.flatnonzero(np.asarray(site.noise.counts) % size)
+    ]
+
+
+def _known_sizes(problem: Problem) -> list[int]:
+    """The numbers of individuals that are known: of the population, or of its groups."""
+    sizes = [problem.population] if problem.groups is None else [g.size for g in problem.groups.values()]
+    return [n for n in sizes if isinstance(n, int)]
+
+
+def _unit_noise(noise: Observation, size: int) -> Observation:
+    if isinstance(noise, Exact):
+        return noise.replaced({"counts": np.asarray(noise.counts) / size})
+    if isinstance(noise, Poisson):
+        return noise.replaced({"rate": noise.rate * size})
+    return UnitNoise(noise.counts, inner=noise, size=size)

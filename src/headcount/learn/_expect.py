@@ -35,7 +35,7 @@ from headcount.learn._margins import (
 )
 from headcount.learn._objective import Objective
 from headcount.observe import Problem
-from headcount.observe._open import full_dispersion
+from headcount.observe._groups import full_dispersion
 from headcount.population import unit_tables
 from headcount.posterior import Outcome
 from headcount.posterior._beliefs import listed_mean

@@ -7,6 +7,8 @@ multinomials. So every engine takes groups as exact sums at the first time, and 
 .. math:: \log p(y) = \log p(y, \text{sizes}) - \log \mathrm{Multinomial}(N_1, N_2, …; N, N_g/N) .
 
 A tracked individual that is counted with the others is a group of one, whose chain is the model given its record.
+
+An open population, too, is solved on a larger chain: that of its cells and two hidden states, not yet there and gone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -24,10 +26,10 @@ from scipy.special import gammaln, xlogy
 
 from headcount._types import Array, Index, Scope
 from headcount.errors import Faults, shown
-from headcount.individual import MarkovChain, Records, RootedTree, Tree
+from headcount.individual import MarkovChain, Model, OpenChain, Records, RootedTree, Tree
 from headcount.observe._exact import Exact
 from headcount.observe._site import Site
-from headcount.population import Company, Flocks, Group
+from headcount.population import Company, Dispersion, Flocks, Group
 from headcount.tables import dense
 
 SIZES = "sizes of the groups"
@@ -344,3 +346,64 @@ def _narrowed(tree: RootedTree | None) -> tuple[RootedTree, tuple[Index, ...]]:
         steps.append(step[kept[-2]][:, kept[-1]])
     made = RootedTree(tree.variables, tree.parent, tree.initial[kept[0]], (None, *steps))
     return made, tuple(kept)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenView:
+    """A linear map from tables with hidden states, the last ones, to those of the cells; or from steps to arrivals, departures, survivors.
+
+    Attributes
+    ----------
+    model
+        Whose cells are seen.
+    what
+        Of an open population: its cells, or who came, left or stayed in a step, by cell.
+    hidden
+        Hidden states per variable: not yet there and gone (and, where individuals are candidates, absent).
+    """
+
+    model: Model
+    what: Literal["cells", "arrivals", "departures", "survivors"] = "cells"
+    hidden: int = 2
+
+    def shape(self, scope: Scope) -> tuple[int, ...]:
+        """The shape of a table that is seen."""
+        seen = self.model.size(scope)
+        return seen if self.what == "cells" else seen[:1]
+
+    def matrix(self, scope: Scope) -> csr_array:
+        """The map of one table, 0/1, shape (entries seen, entries of the full table)."""
+        seen = self.model.size(scope)
+        full = tuple(size + self.hidden for size in seen)
+        cells, wide = seen[0], full[-1]
+        own = np.arange(cells)
+        if self.what == "cells":
+            along = np.ix_(*(np.arange(size) for size in seen))
+            columns = np.ravel_multi_index(tuple(np.broadcast_arrays(*along)), full).ravel()
+            rows = np.arange(len(columns))
+        elif self.what == "arrivals":
+            columns, rows = cells * wide + own, own
+        elif self.what == "departures":
+            columns, rows = own * wide + cells + 1, own
+        else:
+            columns, rows = (own[:, None] * wide + own).ravel(), np.repeat(own, cells)
+        shape = (int(np.prod(self.shape(scope))), int(np.prod(full)))
+        return csr_array((np.ones(len(columns)), (rows, columns)), shape=shape)
+
+
+def lifted_open(chain: OpenChain, site: Site) -> Site:
+    """A site on cells as one on tables with the hidden states of an open population."""
+    onto = OpenView(chain).matrix(site.scope)
+    if site.index is None:
+        return replace(site, size=onto.shape[1], weights=csr_array(site.weights @ onto))
+    index: Index = onto.indices[onto.indptr[site.index]].astype(np.intp)
+    return replace(site, size=onto.shape[1], index=index)
+
+
+def full_dispersion(chain: OpenChain, dispersion: Dispersion | None) -> Dispersion | None:
+    """How individuals move together on the full chain: those who are not there yet, or gone, keep no company."""
+    if not isinstance(dispersion, Company):
+        return dispersion
+    cells, into = len(chain.cells), chain.times[1:]
+    rows = np.append(np.arange(cells), [-1, -1])
+    return dispersion.onto(dict.fromkeys(into, rows), dict.fromkeys(into, cells))

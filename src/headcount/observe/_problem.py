@@ -17,11 +17,9 @@ from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
 from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, join_records, record_log_prob
 from headcount.observe._base import Array, Observation
-from headcount.observe._bind import bind
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._groups import Member, Stack, members_of, tracked
-from headcount.observe._open import full_dispersion, on_full
-from headcount.observe._site import Part, Site, by_family
+from headcount.observe._groups import Member, Stack, full_dispersion, lifted_open, members_of, tracked
+from headcount.observe._site import Part, Site, bind, by_family
 from headcount.observe._tracks import Tracks
 from headcount.population import (
     Company,
@@ -689,6 +687,13 @@ def _bound(
         _check_sites(*on_full(model, sites), population, faults)
     faults.raise_any()
     return tuple(sites)
+
+
+def on_full(model: Model, sites: Sequence[Site]) -> tuple[Model, tuple[Site, ...]]:
+    """The model and the sites as engines see them: on the full chain of an open population, as they are elsewhere."""
+    if not isinstance(model, OpenChain):
+        return model, tuple(sites)
+    return model.full, tuple(lifted_open(model, site) for site in sites)
 
 
 def _check_scopes(model: Model, sites: tuple[Site, ...], faults: Faults) -> None:

@@ -1,9 +1,13 @@
-"""A site: one noise on some entries, or sums of entries, of one table; the names of its counts, and sites grouped by noise."""
+"""A site is one noise on some entries, or sums of entries, of one table; `bind` makes the sites of an observation.
+
+Binding finds which table, which entries, and one parameter per entry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -11,7 +15,12 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from headcount._types import Index
+from headcount.checks import brief
+from headcount.errors import Faults, shown
+from headcount.individual import Model
 from headcount.observe._base import Array, Observation
+from headcount.observe._labels import Axis, Misfit, Sums, dimension_names, is_labelled, read_sums, read_table
+from headcount.tables import Domain, Scope
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,3 +168,227 @@ def _joined(parts: list[Part]) -> Part:
             [np.broadcast_to(getattr(noise, name), entries.shape) for entries, noise in parts]
         )
     return np.concatenate([entries for entries, _ in parts]), first.replaced(values)
+
+
+_TIME = ("time", "variable")
+_CELL = ("cell", "state")
+_FLOW = (("origin", "from"), ("dest", "destination", "to"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """One table with the data on it, flat: counts (M,), parameters (M,) and (M, M), sums (M, size)."""
+
+    scope: Scope
+    counts: Array
+    entry: dict[str, Array]
+    pair: dict[str, Array]
+    sums: Sums | None
+
+
+def bind(observation: Observation, model: Model, *, source: int, chain: bool, faults: Faults) -> list[Site]:
+    """The sites of one observation: one per table of which something was seen.
+
+    What does not fit is noted in `faults`, and the table left out.
+    """
+    what = f"observations[{source}] ({type(observation).__name__})"
+    sites = []
+    try:
+        for table in _tables(observation, model):
+            seen = np.flatnonzero(~np.isnan(table.counts))
+            if seen.size:
+                sites.append(_site(observation, model, _canonical(table, model), source, chain))
+    except Misfit as misfit:
+        faults.add(what, str(misfit))
+        return []
+    if not sites:
+        faults.add(what, "nothing is observed: every count is NaN or absent; leave the observation out")
+    return sites
+
+
+def _tables(observation: Observation, model: Model) -> Iterator[_Table]:
+    """The observation as one table of data per scope."""
+    counts, on = observation.counts, observation.on
+    if isinstance(counts, Mapping):
+        if on is not None:
+            raise Misfit(f"on={on!r} beside counts that already name their variables: leave it out")
+        for key, value in counts.items():
+            yield _one_table(_for_key(observation, key, value), _scope(key, model), model)
+        return
+    if on is not None:
+        yield _one_table(observation, _scope(on, model), model)
+        return
+    named = dimension_names(counts)
+    if named is not None and named and all(name in model.states for name in named):
+        yield _one_table(observation, _scope(named, model), model)
+        return
+    yield from _node_tables(observation, model)
+
+
+def _for_key(observation: Observation, key: Hashable, counts: Any) -> Observation:
+    """The part of an observation given by mappings that concerns one key."""
+    values: dict[str, Any] = {"counts": counts}
+    for name, value in {**observation.entry_parameters(), **observation.pair_parameters()}.items():
+        if isinstance(value, Mapping):
+            if key not in value:
+                raise Misfit(f"{name} has no value for {key!r}: give one for every key of the counts")
+            values[name] = value[key]
+    if isinstance(observation.sums, Mapping) and key in observation.sums:
+        values["sums"] = observation.sums[key]
+    return observation.replaced(values)
+
+
+def _scope(on: Any, model: Model) -> Scope:
+    """`on` as a scope inside a clique."""
+    scope = _as_tuple(on, model)
+    unknown = [v for v in scope if v not in model.states]
+    if unknown or not scope:
+        named = ", ".join(map(repr, unknown)) or "()"
+        raise Misfit(f"unknown variable {named} in on: the model has {shown(model.variables)}")
+    if len(set(scope)) < len(scope):
+        raise Misfit(f"on={on!r} names a variable twice")
+    if len(scope) > 1 and model.junction_tree.covering(scope) is None:
+        raise Misfit(
+            f"the variables {scope!r} are not together in one clique of the model: "
+            "observe tables inside a clique, or add a factor over them to the model"
+        )
+    return scope
+
+
+def _as_tuple(on: Any, model: Model) -> Scope:
+    """A variable as a tuple of one; a tuple may be the name of a variable too."""
+    try:
+        scope: Scope = tuple(on) if isinstance(on, (tuple, list)) else (on,)
+        hash(scope)
+    except TypeError:
+        raise Misfit(f"on is {brief(on)}: give a variable or a tuple of variables") from None
+    return (on,) if isinstance(on, tuple) and on in model.states else scope
+
+
+def _one_table(observation: Observation, scope: Scope, model: Model) -> _Table:
+    """Data on a table over one scope, axes in the user's order."""
+    flow: tuple[tuple[str, ...], ...] = _FLOW if len(scope) == 2 else ((),) * len(scope)
+    axes = [Axis((v, *flow[k]), model.states[v]) for k, v in enumerate(scope)]
+    sums = _sums(observation, axes)
+    counts, entry, pair = _read(observation, axes if sums is None else [sums.axis])
+    return _Table(scope, counts.ravel(), {name: value.ravel() for name, value in entry.items()}, pair, sums)
+
+
+def _node_tables(observation: Observation, model: Model) -> Iterator[_Table]:
+    """Data on every variable: one row per variable."""
+    variables, states = model.variables, model.states
+    labelled = is_labelled(observation.counts)
+    cells = Axis(_CELL, _columns(model, labelled=labelled, sums=observation.sums is not None))
+    sums = _sums(observation, [cells])
+    axes = [Axis(_TIME, variables), cells if sums is None else sums.axis]
+    counts, entry, pair = _read(observation, axes, rows=len(variables))
+    place = {label: k for k, label in enumerate(cells.labels)}
+    for row, v in enumerate(variables):
+        keep: Any = slice(None)
+        if labelled and states[v] != cells.labels:
+            keep = np.array([place[label] for label in states[v]])
+            _nothing_outside(counts[row], keep, cells.labels, v)
+        pairs = {name: value[row][keep][:, keep] for name, value in pair.items()}
+        yield _Table((v,), counts[row][keep], {k: e[row][keep] for k, e in entry.items()}, pairs, sums)
+
+
+def _columns(model: Model, *, labelled: bool, sums: bool) -> tuple[Hashable, ...]:
+    """The labels along a row of counts: the states of every variable, or of all together where the counts have labels."""
+    states = list(model.states.values())
+    if all(some == states[0] for some in states):
+        return states[0]
+    if sums:
+        raise Misfit(
+            "sums over variables with different states: give on=..., or a mapping from variable to counts"
+        )
+    if labelled:
+        return tuple(dict.fromkeys(label for some in states for label in some))
+    if len({len(some) for some in states}) > 1:
+        raise Misfit(
+            "the variables have different numbers of states: give on=... or a mapping from variable to counts"
+        )
+    return states[0]
+
+
+def _sums(observation: Observation, axes: list[Axis]) -> Sums | None:
+    if observation.sums is None:
+        return None
+    sums: Sums = _named("sums", read_sums, observation.sums, axes)
+    return sums
+
+
+def _read(
+    observation: Observation, axes: list[Axis], *, rows: int | None = None
+) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+    """Counts, parameters per entry and parameters per pair over `axes`, the first of which may be the rows of variables."""
+    counts = _named("counts", read_table, observation.counts, axes)
+    entry = {
+        name: _named(name, read_table, value, axes, partial=True)
+        for name, value in observation.entry_parameters().items()
+    }
+    length = math.prod(len(axis.labels) for axis in axes[rows is not None :])
+    lead = () if rows is None else (rows,)
+    pair = {name: _pair(name, value, lead, length) for name, value in observation.pair_parameters().items()}
+    return counts, entry, pair
+
+
+def _nothing_outside(row: Array, keep: Index, union: tuple[Hashable, ...], variable: Hashable) -> None:
+    outside = np.ones(len(union), dtype=bool)
+    outside[keep] = False
+    stray = [union[k] for k in np.flatnonzero(outside & ~np.isnan(row))]
+    if stray:
+        raise Misfit(f"counts for {stray[0]!r}, which is not a state of {variable!r}")
+
+
+def _named(name: str, read: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """``read(*arguments, **options)``; an error says which argument of the noise did not fit."""
+    try:
+        return read(*arguments, **options)
+    except Misfit as misfit:
+        raise Misfit(f"{name}: {misfit}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Misfit(f"{name}: must be numbers, or labelled numbers ({error})") from None
+
+
+def _pair(name: str, value: Any, lead: tuple[int, ...], length: int) -> Array:
+    """A (K, K) parameter, broadcast over the variables if there are several."""
+    if is_labelled(value):
+        raise Misfit(f"{name}: give a plain array, entries in the table's order; labels are not read here")
+    array = _named(name, np.asarray, value, dtype=float)
+    shape = (*lead, length, length)
+    if array.shape not in (shape, shape[-2:]):
+        raise Misfit(f"{name}: shape {array.shape} where {shape} is needed")
+    return np.broadcast_to(array, shape)
+
+
+def _canonical(table: _Table, model: Model) -> _Table:
+    """The same table with its axes in the model's order, so that (u, v) and (v, u) give one site."""
+    scope = tuple(sorted(table.scope, key=model.variables.index)) if len(table.scope) > 1 else table.scope
+    if scope == table.scope:
+        return table
+    flat = Domain(scope, model.size(scope)).positions(table.scope)
+    if table.sums is not None:
+        sums = Sums(table.sums.weights[:, flat], table.sums.axis)
+        return replace(table, scope=scope, sums=sums)
+    entry = {name: value[flat] for name, value in table.entry.items()}
+    pair = {name: value[np.ix_(flat, flat)] for name, value in table.pair.items()}
+    return _Table(scope, table.counts[flat], entry, pair, None)
+
+
+def _site(observation: Observation, model: Model, table: _Table, source: int, chain: bool) -> Site:
+    """Keep what was observed."""
+    seen = np.flatnonzero(~np.isnan(table.counts))
+    values: dict[str, Any] = {"counts": table.counts[seen], "on": table.scope, "sums": None}
+    values |= {name: value[seen] for name, value in table.entry.items()}
+    values |= {name: value[np.ix_(seen, seen)] for name, value in table.pair.items()}
+    for value in values.values():
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+    states = tuple(model.states[v] for v in table.scope)
+    names = EntryNames(
+        table.scope, states, seen, chain, None if table.sums is None else table.sums.axis.labels
+    )
+    weights = None if table.sums is None else csr_array(table.sums.weights[seen])
+    size = math.prod(len(s) for s in states)
+    index = seen if table.sums is None else None
+    return Site(table.scope, size, index, weights, observation.replaced(values), names, source)

@@ -22,8 +22,7 @@ import numpy as np
 from headcount._types import Array, Scope
 from headcount.errors import ModelError
 from headcount.individual import OpenChain
-from headcount.observe._groups import SIZES, View
-from headcount.observe._open import OpenView
+from headcount.observe._groups import SIZES, OpenView, View
 from headcount.posterior._beliefs import Beliefs, Promises
 from headcount.posterior._draws import whole_draws
 from headcount.posterior._sizes import Sizes

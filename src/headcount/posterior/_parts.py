@@ -9,8 +9,7 @@ import numpy as np
 
 from headcount.errors import ModelError, shown
 from headcount.individual import OpenChain
-from headcount.observe._groups import View
-from headcount.observe._open import OpenView
+from headcount.observe._groups import OpenView, View
 from headcount.posterior._derived import GroupBeliefs, IntegratedBeliefs, MixtureBeliefs, UnitBeliefs
 from headcount.posterior._interval import sd_of, tails
 from headcount.posterior._sizes import NobodyBeliefs

@@ -18,8 +18,7 @@ from headcount.individual import MarkovChain, Model, OpenChain
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
 from headcount.observe import Problem
-from headcount.observe._groups import View
-from headcount.observe._open import OpenView, full_dispersion
+from headcount.observe._groups import OpenView, View, full_dispersion
 from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, Group, SizeLaw
 from headcount.population._law import sample_together
 from headcount.simulate._features import Features

@@ -14,16 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount._compile import bare, bare_sums, kernel, worth
+from headcount._compile import bare, bare_sums, kernel
 from headcount.population._elimination import eliminate_columns, fill_elimination_order, negative_weights
-
-NUMPY_SECONDS = 2.5e-4
-"""Time that ``_gaussian_tree`` takes per node of a tree that is not compiled for (measured: 5 ms for 20 nodes of 16 to 36 cells)."""
-
-
-def pays(nodes: int) -> bool:
-    """Whether to solve a tree of so many nodes here rather than by ``_gaussian_tree``."""
-    return worth(_up, NUMPY_SECONDS * nodes)
 
 
 def solve_small(
@@ -49,9 +41,9 @@ def solve_small(
     room = np.empty((3, size, size))
     etas = nu.copy()
     mean, variance = np.zeros((count, size)), np.zeros((count, size))
-    log_z = _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room)
+    log_z = upward_pass(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room)
     if np.isfinite(log_z):
-        _down(parent, transitions, which, etas, xs, ys, lams, room, mean, variance)
+        downward_pass(parent, transitions, which, etas, xs, ys, lams, room, mean, variance)
     return mean, variance, log_z
 
 
@@ -139,7 +131,7 @@ def _scaled_step(step, phi, held, root, out):  # type: ignore[no-untyped-def]
 
 
 @bare
-def _pass_down(parent, transitions, which, expected):  # type: ignore[no-untyped-def]
+def _expected_counts(parent, transitions, which, expected):  # type: ignore[no-untyped-def]
     """Expected counts of every node, from those of the root."""
     for v in range(1, expected.shape[0]):
         step = transitions[which[v]]
@@ -165,14 +157,14 @@ def _eliminate_potential(eta, x, y, left):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room):  # type: ignore[no-untyped-def]
+def upward_pass(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orders, room):  # type: ignore[no-untyped-def]
     """The way up: expected counts, then per node x = L⁻¹Rᵀ and y = L⁻¹RᵀΛ, L Lᵀ = I + RᵀΛR; log Z.
 
-    ``lams`` is overwritten by ``_down``.
+    ``lams`` is overwritten by ``downward_pass``.
     """
     count, size = tau.shape
     first, second, b = room[0], room[1], room[2]
-    _pass_down(parent, transitions, which, expected)
+    _expected_counts(parent, transitions, which, expected)
     log_z = 0.0
     for v in range(count - 1, -1, -1):
         u, step, x, y, lam = parent[v], transitions[which[v]], xs[v], ys[v], lams[v]
@@ -208,7 +200,7 @@ def _up(parent, transitions, which, phi, tau, etas, expected, xs, ys, lams, orde
 
 
 @kernel
-def _down(parent, transitions, which, etas, xs, ys, covariance, room, mean, variance):  # type: ignore[no-untyped-def]
+def downward_pass(parent, transitions, which, etas, xs, ys, covariance, room, mean, variance):  # type: ignore[no-untyped-def]
     """The way down: fills in means and variances, and the covariances."""
     count, size = mean.shape
     gain, first, second = room[0], room[1], room[2]

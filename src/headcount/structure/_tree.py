@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount._compile import worth
 from headcount._device import host, namespace
 from headcount._linalg import add_to_diagonal, apply, fortran, largest, product, row_dots, threads_for
 from headcount.checks import instance
@@ -44,7 +45,7 @@ from headcount.structure._base import (
 )
 from headcount.structure._field import CliqueView, TreeField
 from headcount.structure._gaussian_tree import GaussianTree, Node, PlacedSites, Placement
-from headcount.structure._small import pays, solve_small
+from headcount.structure._small import solve_small, upward_pass
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ def _sum_of_squares(a: Array, b: Array, pz: Array, z: Array, covariance_u: Array
     return np.stack([((row - second) ** 2).sum(axis=1) for row in first])
 
 
+NUMPY_SECONDS = 2.5e-4
+"""Time that ``_gaussian_tree`` takes per node of a tree that is not compiled for (measured: 5 ms for 20 nodes of 16 to 36 cells)."""
 LARGEST_COMPILED = 40
 """Cells per node up to which the compiled solver is faster than calls of BLAS; kept from an earlier experiment, whose
 numbers are not stored."""
@@ -357,7 +360,7 @@ class TreeStructure(Structure, kind="tree"):
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
-        if self._compiled_cells is not None and pays(len(self.tree.sizes)):
+        if self._compiled_cells is not None and worth(upward_pass, NUMPY_SECONDS * len(self.tree.sizes)):
             found = self._solve_compiled(self._compiled_cells, tau, nu)
             if found is not None:
                 return found

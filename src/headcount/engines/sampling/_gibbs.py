@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from headcount.engines._engine import Rule, whole
 from headcount.engines.sampling._arrays import Hop, SamplingArrays, Sums, TableState
-from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
     Batch,
     Chain,
     Run,
+    SampleBeliefs,
     Sampler,
     count_type,
+    sample_beliefs,
     stored,
 )
 from headcount.engines.sampling._statistics import effective_size

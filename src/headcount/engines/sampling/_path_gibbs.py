@@ -25,13 +25,14 @@ from headcount.engines._engine import Rule, flag, or_none, whole
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
 from headcount.engines.sampling._pairs import pairs_of, redraw_pair
 from headcount.engines.sampling._raking import rake
-from headcount.engines.sampling._sample_beliefs import SampleBeliefs, sample_beliefs
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
     Batch,
     Chain,
     Run,
+    SampleBeliefs,
     Sampler,
+    sample_beliefs,
     share,
     stored,
 )
