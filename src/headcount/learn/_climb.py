@@ -9,7 +9,7 @@ M-step's, so that the first step is about EM's and the memory only has to learn 
 With an exact engine (and with MAP, by the envelope theorem) Fisher's gradient is the derivative of the engine's
 evidence. With an approximate one it is the engine's estimate of the true gradient, not the derivative of its
 approximate evidence: near the maximum, the two disagree about where the maximum is. What is sought is a zero of the
-gradient (EM's fixed point, too); the evidence keeps the search from going astray. So a step is accepted
+gradient (EM's fixed point, too); the evidence keeps the search from leaving the maximum's neighbourhood. So a step is accepted
 when the evidence rises enough (Armijo), or when it falls by no more than the two may disagree (`allowed_fall`) and the
 gradient along the step has shrunk as it should on the way to a maximum (the approximate Wolfe rule of Hager and Zhang
 2005). Where the rise of the evidence over a short step is not what its gradient at both ends says, and by more than is
@@ -35,15 +35,17 @@ from headcount.learn._files import saved
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
 FALL_ALLOWED = 0.05
-"""Nats by which an approximate evidence may fall in any step while its gradient says that the step was right; kept from an
-earlier experiment."""
+"""Nats by which an approximate evidence may fall in any step while its gradient says that the step was right. Without it 12 fits
+(chains of 5 cells and 8 times, features and free matrices) took 6 % more E-steps to the same evidence."""
 LARGEST_FALL = 2.0
 """Nats by which it may fall in a step of one standard error or more: the two maxima lie up to two standard errors apart, which
 costs ½·2² nats."""
 SHORT_STEP = 0.5
 """Standard errors of a step over which the trapezium ½ (g₀ + g₁)·s should give the rise of the evidence."""
 TRAPEZIUM_ERROR = 0.05
-"""Standard errors by which the trapezium may be off; kept from an earlier experiment."""
+"""Nats per standard error by which the trapezium may be off. Over h standard errors it errs by h³/12 times the third derivative, which
+is 1/√n for a Poisson rate with n counts: 0.02 h for one count at h = `SHORT_STEP`; twice as much is allowed. Between 0.02 and 0.2 none
+of 12 fits changed."""
 MEMORY = 20
 """Steps that L-BFGS remembers: more than there are parameters in most fits."""
 LARGEST_CHANGE = 3.0

@@ -190,7 +190,7 @@ class Block:
         """Newton's method with Levenberg–Marquardt damping: x ← x + (I + λS)⁻¹ g, S = `scale`.
 
         A plain Newton step from where every move is equally likely overshoots to where the information vanishes although the
-        gradient does not. λ grows until the rise of Q is at least a quarter of what the quadratic model foretells.
+        gradient does not. λ grows until the rise of Q is at least a quarter of what the quadratic model predicts.
         """
         damping = 0.0
         value, gradient = self.value(x), self.gradient(x)
@@ -220,7 +220,7 @@ class Block:
 
 
 def _next_damping(damping: float, ratio: float) -> float:
-    """λ after a step whose rise was ``ratio`` times the foretold one (NaN: the step left the domain)."""
+    """λ after a step whose rise was ``ratio`` times the predicted one (NaN: the step left the domain)."""
     if not ratio > 0.25:
         return max(4 * damping, 1e-2)
     if ratio > 0.75:

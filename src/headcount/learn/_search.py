@@ -136,7 +136,7 @@ def _refined(at: ClimbState, information: Information, climber: Climber) -> tupl
 def _followed(
     at: ClimbState, information: Information, climber: Climber, close: float, longest: float
 ) -> tuple[ClimbState, float]:
-    """Steps along the slope of the evidence, until it is as good as gone or the evidence no longer rises; and how long the next may be."""
+    """Steps along the slope of the evidence, until it is below ``close`` or the evidence no longer rises; and how long the next may be."""
     began = time.perf_counter() - at.seconds
     lean = information.lean
     for k in range(STEPS):

@@ -45,8 +45,8 @@ MOST_REFINEMENTS = 4
 REFINED = 1e-14
 """A flow is refined until its margins are right to this, relative to their largest deviation: a few rounding errors of a sum."""
 SUPPORT_TOLERANCE = 1e-8
-"""How far, relative to N, nodes' counts may contradict the model's support before a flow is refused; kept from an earlier
-experiment, no derivation."""
+"""How far, relative to N, nodes' counts may contradict the model's support before a flow is refused: above the rounding of
+sums over 10⁶ cells (10⁻¹⁰), and below one individual for every N up to 10⁸."""
 ON_SUBSPACE = 1e-9
 """How far, relative to N, a part's counts may miss what its parent sends there before the density is zero (as `GCGM.log_density`)."""
 
