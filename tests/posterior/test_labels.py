@@ -100,6 +100,11 @@ def network() -> hc.engines.Posterior:
     return hc.infer(hc.Problem(town, 500, hc.Poisson({("a", "b"): [[100.0, 150], [120, 130]]})))
 
 
+def tables() -> hc.engines.Posterior:
+    chain = hc.MarkovChain(np.full(4, 0.25), np.full((4, 4), 0.1) + 0.6 * np.eye(4), length=3)
+    return hc.infer(hc.Problem(chain, 8, hc.Exact([[2.0, 3, 1, 2], [1, 3, 2, 2], [2, 2, 2, 2]])), "TableBP")
+
+
 def tree() -> hc.engines.Posterior:
     model = Tree([0.5, 0.5], {"b": ("a", STAY)}, root="a")
     return hc.infer(hc.Problem(model, 100, hc.Poisson({"b": [40.0, 60.0]})), "TiltedEP")
@@ -114,6 +119,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "network": network,
     "tree": tree,
     "PathGibbs": lambda: small("PathGibbs"),
+    "TableBP": tables,
 }
 
 

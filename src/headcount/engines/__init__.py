@@ -9,6 +9,7 @@ from headcount.engines.published._edge_ep import EdgeEP
 from headcount.engines.published._nlbp import NLBP
 from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
+from headcount.engines.table_bp._table_bp import TableBP
 from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
@@ -45,6 +46,7 @@ __all__ = [
     "Posterior",
     "Promises",
     "Status",
+    "TableBP",
     "TiltedEP",
     "Total",
     "infer",

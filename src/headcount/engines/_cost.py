@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headcount.engines._tilting import kind_on_device
 from headcount.engines.sampling._pairs import pairs_at_once
 from headcount.engines.sampling._path_gibbs import exact_paths
+from headcount.engines.table_bp._table_bp import largest_count, table_work
 from headcount.engines.tilted._centre import MOST_AT_ONCE
 from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
@@ -85,6 +86,11 @@ STORED_SPARSE, FLOW_TABLES, NOISE_COPIES, ON_DEVICE = 3, 8, 4, 21
 """On a device: numbers per move of a sparse matrix (value, position, origin), tables of one step beside the sums of all flows, arrays of
 noise at once, and matrices per edge with matrices. Set so that peaks on an H200 are not above them (``benchmarks/gpu.py``; the
 stored run planned with 5 tables and 15 matrices, and took 1.06 and 1.34 of that)."""
+TABLE_ARRAYS = 4
+"""Arrays of belief propagation on whole-number tables (weights, messages, laws), with one number per entry and count, and a copy."""
+TABLE_SWEEPS, TABLE_PRODUCT, TABLE_EXCHANGE = 14, 2e-9, 6e-8
+"""Sweeps that it usually needs, seconds per unit of work (`table_work`) in a sweep, and per individual, step and sweep of exchanges.
+Measured on 6 to 36 cells, 300 to 1 200 individuals."""
 OTHER_TABLES = 3
 """Tables that any other engine holds at once; not measured."""
 WRITING_BYTES = 20_000_000
@@ -234,11 +240,17 @@ def _other_memory(problem: Problem, run: Any) -> int:
     return BYTES * OTHER_TABLES * sizes(problem).tables
 
 
+def _whole_number_memory(problem: Problem, run: Any) -> int:
+    del run
+    return int(BYTES * TABLE_ARRAYS * sizes(problem).tables * (1 + largest_count(problem)))
+
+
 _MEMORY = {
     **dict.fromkeys(SWEEPS, _gaussian_memory),
     **dict.fromkeys(ITERATIONS, _point_memory),
     "PathGibbs": _path_memory,
     "Gibbs": _table_memory,
+    "TableBP": _whole_number_memory,
 }
 
 
@@ -306,11 +318,18 @@ def _table_seconds(problem: Problem, run: Any, speed: float) -> float:
     return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
 
 
+def _whole_number_seconds(problem: Problem, run: Any, speed: float) -> float:
+    del speed
+    exchanged = TABLE_EXCHANGE * run.exchanges * problem.typical_population * _edges(problem)
+    return TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + exchanged
+
+
 _SECONDS = {
     **dict.fromkeys(SWEEPS, _gaussian_seconds),
     **dict.fromkeys(ITERATIONS, _point_seconds),
     "PathGibbs": _path_seconds,
     "Gibbs": _table_seconds,
+    "TableBP": _whole_number_seconds,
 }
 
 

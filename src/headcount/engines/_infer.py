@@ -20,6 +20,7 @@ from headcount.engines.published._edge_ep import EdgeEP
 from headcount.engines.published._nlbp import NLBP
 from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
+from headcount.engines.table_bp._table_bp import TableBP
 from headcount.engines.tilted._closed_form import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
@@ -32,7 +33,19 @@ if TYPE_CHECKING:
 
 ENGINES: dict[str, type[Engine]] = {
     engine.name: engine
-    for engine in (Auto, TiltedEP, MAP, PathGibbs, Gibbs, Enumerate, ClosedForm, Laplace, EdgeEP, NLBP)
+    for engine in (
+        Auto,
+        TiltedEP,
+        MAP,
+        PathGibbs,
+        Gibbs,
+        Enumerate,
+        TableBP,
+        ClosedForm,
+        Laplace,
+        EdgeEP,
+        NLBP,
+    )
 }
 """Every engine by its name."""
 

@@ -42,7 +42,7 @@ from headcount.posterior._beliefs import listed_mean
 from headcount.posterior._parts import full_mean
 from headcount.tables import Scope, dense
 
-WARM_START = ("g", "tau", "eta", "draws", "phi_counts")
+WARM_START = ("g", "tau", "eta", "draws", "phi_counts", "messages")
 """Diagnostics of an engine from which it can start again."""
 _MISSED_TOO_FAR = 10.0
 """Residual over tolerance at which a run from the last answer is given up for a cold one; kept from an earlier experiment."""

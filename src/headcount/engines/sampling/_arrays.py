@@ -200,7 +200,7 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
             for name in correlated
         )
     rooted = _preorder(rooted)
-    rho = _row_correlations(problem.dispersion, rooted)
+    rho = row_correlations(problem.dispersion, rooted)
     rooted = rooted if rho is None else _with_own_rows(rooted)
     tree, sites, population = _tree_arrays(rooted), tuple(problem.sites), int(problem.population)
     return SamplingArrays(
@@ -221,7 +221,7 @@ def _with_own_rows(rooted: RootedTree) -> RootedTree:
     return rooted.with_law(rooted.initial, (None, *own))
 
 
-def _row_correlations(
+def row_correlations(
     dispersion: Dispersion | None, rooted: RootedTree
 ) -> tuple[NDArray[np.float64], ...] | None:
     """rho of every row, by node; None for individuals that move alone."""

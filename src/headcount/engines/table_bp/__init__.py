@@ -1,0 +1,1 @@
+"""Belief propagation on whole-number tables between exactly counted margins."""
