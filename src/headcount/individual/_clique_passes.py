@@ -80,14 +80,13 @@ class _Sums:
         for axis, part in self.parts:
             below = part.total(tables)
             if below is not None:
-                found.append(np.expand_dims(below, axis))
+                found.append(below[(slice(None),) * axis + (None,)])
         if len(found) < 2:
             return found[0] if found else None
         made = np.add(found[0], found[1], order="C")
-        for table in found[
-            2:
-        ]:  # large arrays are added in place: to allocate them takes longer than to add them
-            fits = np.broadcast_shapes(made.shape, table.shape) == made.shape
+        for table in found[2:]:
+            # In place where that is possible: to allocate large arrays takes longer than to add them.
+            fits = all(n >= m for n, m in zip(made.shape, table.shape, strict=True))
             made = np.add(made, table, out=made if fits else None, order="C")
         return made
 

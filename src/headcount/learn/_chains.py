@@ -14,7 +14,7 @@ from scipy import sparse
 from headcount._types import Array, Index, Mask, Texts
 from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
-from headcount.learn._components import Initial, Matrices, Moves, Weights, with_transitions
+from headcount.learn._components import FIRST_RIDGE, Initial, Matrices, Moves, Weights, with_transitions
 from headcount.learn._family import Family
 from headcount.learn._files import saved
 from headcount.learn._parametrisation import Parametrisation, fixed_problems, unknown_features
@@ -23,8 +23,6 @@ from headcount.learn._steps import Smooth, basis_values, class_index, classes_of
 
 FIRST_STRENGTH = 1.0
 """Individuals per row that a prior is worth before its strength is learned: it only keeps the first matrices inside."""
-FIRST_RIDGE = 1.0
-"""Prior precision of weights before it is learned: odds vary by a factor of e between classes."""
 FLAT = 2.0
 """The exponent α of `Rows` that stands for Dirichlet(1): in log-odds coordinates its density is Π π, one count more per cell."""
 

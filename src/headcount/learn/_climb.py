@@ -74,6 +74,8 @@ class Climb:
     """Estimated distance from the maximum, in standard errors."""
     stuck: bool = False
     """Whether no step was found."""
+    told: bool = False
+    """Whether the residual is by a curvature that steps before this climb have told."""
     contrary: bool = False
     """Whether the evidence and its gradient disagreed about the last step by more than is left to climb."""
 
@@ -210,7 +212,8 @@ class Climber(Iteration):
         if not np.isfinite(point.gradient).all():
             return Status.NOT_FINITE
         # Before the first step the curvature is that of complete counts, and the distance a guess.
-        if climb.residual <= (self.tolerance if len(state.rows) > 1 else 1e-3 * self.tolerance):
+        told = len(state.rows) > 1 or climb.told
+        if climb.residual <= (self.tolerance if told else 1e-3 * self.tolerance):
             return Status.CONVERGED if point.status.good else point.status
         if self.yielding and climb.contrary:
             return point.status

@@ -25,6 +25,8 @@ from headcount.tables import dense
 
 RIDGE_RANGE = (1e-6, 1e8)
 """Within which a ridge is learned: standard deviations of a weight from 10⁻⁴ (no difference) to 10³ (no prior)."""
+FIRST_RIDGE = 1.0
+"""Prior precision of weights before it is learned: odds vary by a factor of e between classes."""
 LARGEST_LOG_ODDS = 700.0
 """e^−700 stands for a probability of zero: float64 underflows beyond."""
 
@@ -68,11 +70,15 @@ class Ridge(Component):
         """The ridge."""
         return {"ridge": self.ridge} if self.groups else {}
 
+    def known(self, x: Array, n: Any) -> Array:
+        """The information about each weight alone in n, shape (K,)."""
+        return np.maximum(np.diagonal(self.information(x, n)), 0.0)
+
     def shrunk(self, x: Array, n: Any) -> tuple[Any, dict[str, float]] | None:
-        """Each group's ridge by MacKay's fixed point, γ/Σ (w − centre)² with γ = Σ I/(I + ridge), I the information in n."""
+        """Each group's ridge by MacKay's fixed point, γ/Σ (w − centre)² with γ = Σ I/(I + ridge), I = `known`."""
         if not self.groups:
             return None
-        known = np.maximum(np.diagonal(self.information(x, n)), 0.0)
+        known = self.known(x, n)
         ridge, found = self.ridge.copy(), {}
         for name, part in self.groups.items():
             determined = float(np.sum(known[part] / (known[part] + ridge[part])))

@@ -417,7 +417,8 @@ class _Checkpoints:
 
 def _begun(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
     began = time.perf_counter()
-    state = begin(climber.expect, start, climbing=climber.method == "ascent", choose=choose)
+    climbing = climber.method == "ascent"
+    state = begin(climber.expect, start, climbing=climbing, choose=choose, tolerance=climber.tolerance)
     seconds = time.perf_counter() - began
     row = trace_row(state.climb, (), climber.expect, climber.truth, seconds)
     return replace(state, rows=(row,), e_steps=climber.expect.e_steps, seconds=seconds)

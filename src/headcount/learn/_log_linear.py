@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +15,11 @@ from scipy import sparse
 from headcount._types import Array, Index, Scope
 from headcount.checks import attempt, finite_number, instance
 from headcount.individual import DiscreteModel, JunctionTree, Model, ModelError
-from headcount.learn._components import Ridge
-from headcount.learn._family import Family, Tables
+from headcount.learn._components import FIRST_RIDGE, RIDGE_RANGE, Ridge
+from headcount.learn._family import Component, Family, Tables
 from headcount.learn._files import saved
 from headcount.learn._parametrisation import Parametrisation, fixed_problems
-from headcount.observe import Problem
+from headcount.observe import Observation, Problem
 from headcount.population import Company
 from headcount.tables import Domain, dense
 
@@ -44,7 +45,8 @@ class LogLinear(Parametrisation):
     fixed
         ``{name: weight}`` of weights that are not learned.
     ridge
-        Strength of the prior −½ ridge w² on every weight.
+        Strength of the prior −½ ridge w² on every weight; ``"learned"``: one for all weights, from the data (features should then be of
+        one scale).
 
     Examples
     --------
@@ -60,25 +62,37 @@ class LogLinear(Parametrisation):
     features: Mapping[str, Mapping[Any, Any]]
     offset: Mapping[Any, Any] = field(default_factory=dict, kw_only=True)
     fixed: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    ridge: float = field(default=0.0, kw_only=True)
+    ridge: float | str | None = field(default=0.0, kw_only=True)
+    corners: bool = field(default=False, kw_only=True, repr=False)
+    """Whether the features are those of `saturated`."""
 
     def __post_init__(self) -> None:
         instance(self.features, Mapping, "features", expected="a mapping of names to tables by scope")
         problems = fixed_problems(self.fixed, tuple(self.features))
         if not problems and not set(self.features) - set(self.fixed):
             problems.append("there is no weight to learn: give a feature that is not fixed")
-        attempt(problems, finite_number, self.ridge, "ridge", least=0.0, expected="a number ≥ 0")
+        if not (self.ridge is None or (isinstance(self.ridge, str) and self.ridge == "learned")):
+            expected = 'a number ≥ 0, or "learned"'
+            attempt(problems, finite_number, self.ridge, "ridge", least=0.0, expected=expected)
         if problems:
             raise ModelError(problems)
 
     @classmethod
     def saturated(
-        cls, model: Model, scopes: Sequence[Sequence[Hashable]] | None = None, *, ridge: float = 0.0
+        cls,
+        model: Model,
+        scopes: Sequence[Sequence[Hashable]] | None = None,
+        *,
+        ridge: float | str | None = None,
     ) -> LogLinear:
         """One weight per configuration without a first state: all interactions within the scopes.
 
         Every model on these cliques is of this form (corner constraints); what has probability zero under
         `model` stays impossible.
+
+        ``ridge``: a number, as for `LogLinear`; ``"learned"``: the effects of every scope (main effects, two-way interactions and so on,
+        averaged over the other variables, whichever state is the first) are drawn towards zero, with one strength per scope
+        (`Fit.shrinkage`). None: learned by `fit`, where counts are hidden; none where all counts are known (`fit_complete`).
         """
         cliques = (
             [model.scope(s) for s in scopes] if scopes is not None else list(model.junction_tree.cliques)
@@ -93,7 +107,12 @@ class LogLinear(Parametrisation):
         for scope in subsets:
             features |= {name: {scope: table} for name, table in _corners(model, scope)}
         offset = {c: np.where(model.marginal(c) > 0, 0.0, -np.inf) for c in cliques}
-        return cls(features, offset=offset, ridge=ridge)
+        return cls(features, offset=offset, ridge=ridge, corners=True)
+
+    def for_problem(self, problem: Problem) -> LogLinear:
+        """See `Parametrisation`: counts are hidden, so that a prior may be learned."""
+        del problem
+        return replace(self, ridge="learned") if self.ridge is None else self
 
     def check(self, problem: Problem) -> list[str]:
         """See `Parametrisation`; individuals that move together have no rows of transitions to vary."""
@@ -135,10 +154,45 @@ class LogLinear(Parametrisation):
                     held[place[name]] = held.get(place[name], 0.0) + made
         if problems:
             raise ModelError(problems)
-        ridge, centre = np.full(len(free), float(self.ridge)), np.zeros(len(free))
-        tables = {s: (np.array(list(h)), np.stack(list(h.values()))) for s, h in stacked.items()}
-        potentials = Potentials(tuple(free), ridge, centre, {}, dict(model.states), tables, offset)
-        return Family(model, (potentials,))
+        rows = {s: (np.array(list(h)), _sparse_rows(list(h.values()))) for s, h in stacked.items()}
+        domains = tuple(Domain(s, model.size(s)) for s in rows)
+        return Family(model, (self._potentials(model, tuple(free), Features(domains, rows), offset),))
+
+    def _potentials(
+        self,
+        model: Model,
+        names: tuple[str, ...],
+        features: Features,
+        offset: dict[Scope, Array],
+    ) -> Potentials:
+        """The component, with its prior as it is before anything is learned."""
+        corners, learned = self.corners and not self.fixed, self.ridge == "learned"
+        given = 0.0 if self.ridge is None or learned else float(self.ridge)
+        one = learned and not corners
+        zeros = {s: np.zeros(model.size(s)) for s in {**offset, **features}}
+        return Potentials(
+            names,
+            np.full(len(names), FIRST_RIDGE if one else given),
+            np.zeros(len(names)),
+            {"all weights": np.arange(len(names))} if one else {},
+            dict(model.states),
+            features,
+            offset,
+            DiscreteModel(model.states, zeros).junction_tree,
+            corners,
+            np.full(len(features), FIRST_RIDGE) if learned and corners else np.zeros(0),
+        )
+
+
+def _sparse_rows(tables: Sequence[Array]) -> sparse.csr_array:
+    """Tables of one shape as the rows of a sparse matrix: most are those of one configuration."""
+    rows = [table.ravel() for table in tables]
+    entries = [np.flatnonzero(row) for row in rows]
+    values = [row[where] for row, where in zip(rows, entries, strict=True)]
+    ends = np.concatenate([[0], np.cumsum([len(where) for where in entries])])
+    return sparse.csr_array(
+        (np.concatenate(values), np.concatenate(entries), ends), shape=(len(rows), rows[0].size)
+    )
 
 
 def _corners(model: Model, scope: Scope) -> Iterator[tuple[str, Array]]:
@@ -153,45 +207,156 @@ def _corners(model: Model, scope: Scope) -> Iterator[tuple[str, Array]]:
 
 
 @dataclass(frozen=True, eq=False)
+class Features(Mapping[Scope, "tuple[Index, Any]"]):
+    """By scope: which weights act on it, and their tables as rows, a sparse matrix (weights, entries of the table).
+
+    Attributes
+    ----------
+    domains
+        The names and sizes of the tables.
+    rows
+        ``{scope: (weights, rows)}``, in the domains' order.
+    """
+
+    domains: tuple[Domain, ...]
+    rows: Mapping[Scope, tuple[Index, Any]]
+
+    def __getitem__(self, scope: Scope) -> tuple[Index, Any]:
+        return self.rows[scope]
+
+    def __iter__(self) -> Iterator[Scope]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def count(self) -> int:
+        """The number of weights, K."""
+        return 1 + max(int(k.max()) for k, _ in self.rows.values())
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where every table begins and ends among all entries, one table after the other."""
+        return [0, *np.cumsum([d.size for d in self.domains]).tolist()]
+
+    @cached_property
+    def matrix(self) -> sparse.csr_array:
+        """All rows side by side, shape (K, entries)."""
+        parts = []
+        for k, f in self.rows.values():
+            place = sparse.csr_array((np.ones(len(k)), (k, np.arange(len(k)))), shape=(self.count, len(k)))
+            parts.append(place @ f)
+        return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+    @cached_property
+    def transposed(self) -> sparse.csr_array:
+        """Its transpose, shape (entries, K)."""
+        return sparse.csr_array(self.matrix.T)
+
+    @cached_property
+    def squares(self) -> dict[Scope, Any]:
+        """The rows with their entries squared."""
+        return {s: f.power(2) for s, (_, f) in self.rows.items()}
+
+    def split(self, flat: Array) -> dict[Scope, Array]:
+        """The tables, from all entries one after the other; leading axes are kept."""
+        places = zip(self.domains, self.ends, self.ends[1:], strict=False)
+        return {d.scope: d.table(flat[..., a:b]) for d, a, b in places}
+
+    @cached_property
+    def inside(self) -> tuple[tuple[tuple[int, tuple[int, ...], tuple[int, ...], float], ...], ...]:
+        """Per scope S, the scopes T ⊇ S: which, the axes summed out (from the last), the shape that spreads e_S over T, and |S|/|T|."""
+        made = []
+        for small in self.domains:
+            found = []
+            for at, large in enumerate(self.domains):
+                if set(small.scope) <= set(large.scope):
+                    axes = tuple(
+                        k - len(large.scope) for k, v in enumerate(large.scope) if v not in small.scope
+                    )
+                    shape = tuple(
+                        n if v in small.scope else 1 for v, n in zip(large.scope, large.shape, strict=True)
+                    )
+                    found.append((at, axes, shape, small.size / large.size))
+            made.append(tuple(found))
+        return tuple(made)
+
+
+@dataclass(frozen=True, eq=False)
 class Potentials(Ridge):
     """w of p(x) ∝ exp(o(x) + Σ_k w_k F_k(x)), F_k(x) = Σ_scopes f_k(x_scope), on any junction tree.
 
     l(w) = w·E[F total] − N A(w),   ∂l/∂w = E[F total] − N E_w F,   information = N cov_w F
 
-    n is the vector (E[F total], N).
+    n is the vector (E[F total], N, the information about each weight alone in the data).
+
+    With ``table_ridge`` there is a prior on the effects of every scope S of the tables θ_T = Σ_k w_k f_k,
+
+        e_S = Σ_{T ⊇ S} (mean of θ_T over T ∖ S, centred along every axis),     log prior = −½ Σ_S ridge_S |e_S|²
+
+    which depend on the law alone, and not on the state that a weight is reckoned from.
 
     Attributes
     ----------
     states
         The labels of every variable.
     features
-        ``{scope: (K, *table)}``.
+        ``{scope: (weights, their tables as rows)}``.
     offset
         ``{scope: log table}``, added as it is; −inf is a structural zero.
+    tree
+        The junction tree of every model of the family.
+    corners
+        Whether the weights are those of all configurations without a first state.
+    table_ridge
+        One per scope of the features, learned; empty where there is no such prior.
     """
 
     states: Mapping[Any, tuple[Any, ...]]
-    features: Mapping[Scope, tuple[Index, Array]]
-    """By scope: which weights act on it, and their tables, shape (weights, …)."""
+    features: Features
     offset: Mapping[Scope, Array]
+    tree: JunctionTree
+    corners: bool = False
+    table_ridge: Array = field(default_factory=lambda: np.zeros(0))
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """Total features and N."""
-        del tables, problem
+        """Total features, N, and what the data say of every weight alone."""
         found = {s: np.asarray(dense(units(s)), dtype=float) for s in self.features}
         population = float(next(iter(found.values())).sum())
-        return np.append(self.totals(found), population)
+        noises = () if problem is None else tuple(noise_variances(problem, tables))
+        return np.concatenate([self.totals(found), [population], self.seen(found, noises)])
+
+    def seen(self, counts: Mapping[Scope, Array], noises: Sequence[tuple[Domain, Array]] = ()) -> Array:
+        """The information about each weight alone, v²/(v + V), shape (K,).
+
+        v is the variance of the feature's total (and the slope of its expectation), V the noise's variance of that total in the observed
+        tables that hold the feature's. Where there is none, v: the information of complete counts.
+        """
+        total = np.zeros(len(self.names))
+        for scope, (k, f) in self.features.items():
+            n, squares = counts[scope].ravel(), self.features.squares[scope]
+            v = np.maximum(squares @ n - (f @ n) ** 2 / max(n.sum(), 1e-300), 0.0)
+            precision = [
+                1.0 / np.maximum(squares @ domain.project(table, scope).ravel(), 1e-300)
+                for domain, table in noises
+                if set(scope) <= set(domain.scope)
+            ]
+            seen = v * sum(precision)
+            total[k] += v * seen / (1.0 + seen) if precision else v
+        return total
+
+    def alike(self, other: Component) -> bool:
+        """See `Component`: the same features and offsets on the same states."""
+        if not isinstance(other, Potentials) or self.names != other.names or self.states != other.states:
+            return False
+        pairs = [(self.offset, other.offset), (self._dense, other._dense)]
+        return all(a.keys() == b.keys() and all(np.array_equal(a[s], b[s]) for s in a) for a, b in pairs)
 
     def in_model(self, x: Array, model: Model) -> DiscreteModel:
         """The log-linear model, whatever the other one was."""
         del model
         return self.model(x)
-
-    @cached_property
-    def _tree(self) -> JunctionTree:
-        scopes = {**self.offset, **self.features}
-        tables = {s: np.zeros([len(self.states[v]) for v in s]) for s in scopes}
-        return DiscreteModel(self.states, tables).junction_tree
 
     @cached_property
     def _last(self) -> dict[bytes, DiscreteModel]:
@@ -201,68 +366,180 @@ class Potentials(Ridge):
         """The model with these weights; that of the last ones is kept, because value, gradient and curvature ask for it in turn."""
         key = x.tobytes()
         if key not in self._last:
-            parts = (
-                (s, (x[k] @ f).reshape(self.features[s][1].shape[1:])) for s, (k, f) in self._rows.items()
-            )
             self._last.clear()
             self._last[key] = DiscreteModel(
-                self.states, [*self.offset.items(), *parts], junction_tree=self._tree
+                self.states, [*self.offset.items(), *self.tables(x).items()], junction_tree=self.tree
             )
         return self._last[key]
 
-    def totals(self, mean: Mapping[Scope, Array], power: int = 1) -> Array:
-        """Σ_scopes f·n, from one table per scope; with ``power``, of f to that power."""
-        total = np.zeros(len(self.names))
-        for scope, (k, f) in self._rows.items():
-            total[k] += (f if power == 1 else f**power) @ mean[scope].ravel()
-        return total
+    def domain(self, scope: Scope) -> Domain:
+        """The names and sizes of a table over these variables."""
+        return self.tree.domain(scope)
 
-    @cached_property
-    def _rows(self) -> dict[Scope, tuple[Index, Any]]:
-        """The features with their tables as rows: as sparse matrices, because most tables are those of one configuration."""
-        return {s: (k, sparse.csr_array(f.reshape(len(f), -1))) for s, (k, f) in self.features.items()}
+    def tables(self, x: Array) -> dict[Scope, Array]:
+        """θ: Σ_k w_k f_k, by scope; leading axes are kept."""
+        return self.features.split((self.features.transposed @ x.T).T)
+
+    def totals(self, mean: Mapping[Scope, Array]) -> Array:
+        """Σ_scopes f·n, from one table per scope; leading axes are kept."""
+        flat = np.concatenate([d.flat(mean[d.scope]) for d in self.features.domains], axis=-1)
+        return (self.features.matrix @ flat.T).T
 
     def value(self, x: Array, n: Array) -> float:
         """w·F − N A(w)."""
-        return float(x @ n[:-1] - n[-1] * self.model(x).log_partition)
+        return float(x @ n[: len(x)] - n[len(x)] * self.model(x).log_partition)
 
     def gradient(self, x: Array, n: Array) -> Array:
         """F − N E_w F."""
-        return n[:-1] - n[-1] * self._mean(self.model(x))
+        return n[: len(x)] - n[len(x)] * self._mean(self.model(x))
 
     def information(self, x: Array, n: Array) -> Array:
         """N cov_w F."""
-        count = len(self.names)
+        return n[len(x)] * feature_covariance(self.model(x), self._dense, len(x))
+
+    @property
+    def _dense(self) -> dict[Scope, Array]:
+        """All features by scope, shape (K, …), zero where a weight does not act."""
         whole = {}
         for scope, (k, f) in self.features.items():
-            whole[scope] = np.zeros((count, *f.shape[1:]))
-            whole[scope][k] = f
-        return n[-1] * feature_covariance(self.model(x), whole, count)
+            flat = np.zeros((len(self.names), f.shape[1]))
+            flat[k] = f.toarray()
+            whole[scope] = self.domain(scope).table(flat)
+        return whole
 
     def closed_solve(self, x: Array, n: Array, v: Array) -> Array | None:
-        """For many weights, by the diagonal N Σ_scopes var_w f alone: the search's memory learns the rest."""
+        """For many weights, by what the data say of each alone: the search's memory learns the rest."""
         if len(self.names) <= MOST_DENSE:
             return None
+        return v / (self.known(x, n) + self.prior_scale() + LEAST_KNOWN)
+
+    def known(self, x: Array, n: Array) -> Array:
+        """The information about each weight alone in the data; where n does not have it, in complete counts."""
+        count = len(x)
+        if len(n) > count + 1:
+            return n[count + 1 :]
         model = self.model(x)
-        means = {s: model.marginal(s) for s in self.features}
-        square, spread = self.totals(means, power=2), np.zeros(len(v))
-        for scope, (k, f) in self._rows.items():
-            spread[k] += (f @ means[scope].ravel()) ** 2
-        return v / (n[-1] * (square - spread) + self.ridge + LEAST_KNOWN)
+        return self.seen({s: n[count] * model.marginal(s) for s in self.features})
 
     def scale(self, x: Array, n: Array) -> Array:
         """N E_w F²."""
-        return np.diagonal(self.information(x, n)) + n[-1] * self._mean(self.model(x)) ** 2
+        return np.diagonal(self.information(x, n)) + n[len(x)] * self._mean(self.model(x)) ** 2
 
     def reach(self, x: Array) -> Array:
         """|w| times the range of f."""
         widest = np.zeros(len(x))
         for k, f in self.features.values():
-            widest[k] = np.maximum(widest[k], np.ptp(f.reshape(len(f), -1), axis=1))
+            widest[k] = np.maximum(widest[k], (f.max(axis=1) - f.min(axis=1)).toarray().ravel())
         return np.abs(x) * widest
 
     def _mean(self, model: Model) -> Array:
         return self.totals({s: model.marginal(s) for s in self.features})
+
+    # The prior on effects
+
+    def effects(self, tables: Mapping[Scope, Array]) -> list[Array]:
+        """e_S of every scope of the features, from one table θ per scope; leading axes are kept."""
+        every, found = list(tables.values()), []
+        for domain, wider in zip(self.features.domains, self.features.inside, strict=True):
+            total: Any = 0.0
+            for at, axes, _, share in wider:
+                total = total + (share * np.add.reduce(every[at], axis=axes) if axes else every[at])
+            for axis, size in enumerate(domain.shape, start=-len(domain.shape)):
+                total = total - np.add.reduce(total, axis=axis, keepdims=True) / size
+            found.append(total)
+        return found
+
+    def _back(self, effects: Sequence[Array]) -> dict[Scope, Array]:
+        """The adjoint of `effects`, for effects that are centred."""
+        made: list[Any] = [0.0] * len(effects)
+        for effect, domain, wider in zip(effects, self.features.domains, self.features.inside, strict=True):
+            lead = effect.shape[: effect.ndim - len(domain.shape)]
+            for at, _, shape, share in wider:
+                made[at] = made[at] + share * effect.reshape(*lead, *shape)
+        return dict(zip(self.features, made, strict=True))
+
+    def log_prior(self, x: Array) -> float:
+        """See `Ridge`; and −½ Σ_S ridge_S |e_S|², with each ridge's own share of the constant."""
+        total = super().log_prior(x)
+        if len(self.table_ridge):
+            parts = zip(self.table_ridge, self.effects(self.tables(x)), self.features.values(), strict=True)
+            for ridge, effect, (k, _) in parts:
+                total += 0.5 * (len(k) * float(np.log(ridge)) - ridge * float((effect**2).sum()))
+        return total
+
+    def prior_gradient(self, x: Array) -> Array:
+        """See `Ridge`; and −Σ_S ridge_S ∂e_S·e_S."""
+        found = super().prior_gradient(x)
+        if not len(self.table_ridge):
+            return found
+        pairs = zip(self.table_ridge, self.effects(self.tables(x)), strict=True)
+        return found - self.totals(self._back([ridge * effect for ridge, effect in pairs]))
+
+    def prior_information(self, x: Array) -> Array:
+        """See `Ridge`; and Σ_S ridge_S ∂e_S ∂e_Sᵀ."""
+        found = super().prior_information(x)
+        if len(self.table_ridge):
+            for ridge, effect in zip(self.table_ridge, self.effects(self._dense), strict=True):
+                flat = effect.reshape(len(x), -1)
+                found = found + ridge * flat @ flat.T
+        return found
+
+    def prior_scale(self) -> Array:
+        """The prior information's diagonal, shape (K,); of the prior on effects, for features of one configuration each."""
+        found = self.ridge.copy()
+        if len(self.table_ridge):
+            weights = [k for k, _ in self.features.values()]
+            for ridge, domain, wider in zip(
+                self.table_ridge, self.features.domains, self.features.inside, strict=True
+            ):
+                for at, _, _, share in wider:
+                    found[weights[at]] += ridge * _own(domain) * share**2
+        return found
+
+    def prior_numbers(self) -> dict[str, Any]:
+        """See `Ridge`; and the strengths of the prior on effects."""
+        found = super().prior_numbers()
+        return {**found, "table_ridge": self.table_ridge} if len(self.table_ridge) else found
+
+    def shrunk(self, x: Array, n: Any) -> tuple[Any, dict[str, float]] | None:
+        """See `Ridge`; for every scope MacKay's fixed point γ/|e_S|², γ = Σ I/(I + ridge_S |∂e_S|²)."""
+        if not len(self.table_ridge):
+            return super().shrunk(x, n)
+        known, ridges, names = self.known(x, n), self.table_ridge.copy(), {}
+        effects = self.effects(self.tables(x))
+        for at, (scope, (k, _)) in enumerate(self.features.items()):
+            determined = float(np.sum(known[k] / (known[k] + ridges[at] * _own(self.domain(scope)))))
+            spread = float((effects[at] ** 2).sum())
+            ridges[at] = float(np.clip(determined / max(spread, 1e-300), *RIDGE_RANGE))
+            names[" × ".join(map(str, scope))] = float(ridges[at] ** -0.5)
+        return replace(self, table_ridge=ridges), names
+
+
+def _own(domain: Domain) -> float:
+    """|e_S|² of a table that is one at a single configuration and zero elsewhere."""
+    return math.prod(1 - 1 / n for n in domain.shape)
+
+
+def noise_variances(problem: Problem, tables: Tables) -> Iterator[tuple[Domain, Array]]:
+    """Every observed table with the variance of its noise, at expected counts; infinite where an entry is not seen."""
+    for site in problem.sites:
+        if site.index is None:
+            continue
+        domain, noise = problem.model.domain(site.scope), site.noise
+        table = np.full(site.size, np.inf)
+        table[site.index] = 1.0 / np.maximum(
+            precision_of(noise, site.margin(np.asarray(dense(tables(site.scope))).ravel())), 1e-300
+        )
+        yield domain, domain.table(table)
+
+
+def precision_of(noise: Observation, n: Array) -> Array:
+    """What a noise says of counts near n: minus the curvature of its logarithm; of a corner, one over its variance."""
+    if noise.exact:
+        return np.full(len(n), np.inf)
+    if noise.laplace_scale is not None:
+        return np.broadcast_to(0.5 / np.square(noise.laplace_scale), len(n))
+    return np.maximum(-noise.curvature(np.maximum(n, LEAST_KNOWN)), 0.0)
 
 
 def feature_covariance(model: Model, features: Mapping[Scope, Array], count: int) -> Array:

@@ -37,6 +37,7 @@ from headcount.learn._climb import (
 from headcount.learn._components import Matrices, Moves, Rows, Weights
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import Family, standard_errors
+from headcount.learn._joint import climbed_together
 from headcount.learn._objective import Block
 from headcount.observe import Binomial, Poisson, Problem, ProblemError
 
@@ -75,14 +76,18 @@ RIVAL = 5.0
 """Nats within which a second maximum is reported: posterior odds of 150."""
 
 
-def begin(expect: Expectation, start: Any, *, climbing: bool, choose: bool) -> ClimbState:
+def begin(
+    expect: Expectation, start: Any, *, climbing: bool, choose: bool, tolerance: float = MAP_TOLERANCE
+) -> ClimbState:
     """The state at which the engine of the fit takes over: at the user's start, or near the best of several maxima.
 
     With ``choose``, the engine is chosen there, once for all problems, and put into ``expect``.
     """
     starts = _starts(expect, start)
     if start is None and climbing:
-        found = _searched(expect, starts, choose=choose)
+        found = _together(expect, starts, choose=choose, tolerance=tolerance) or _searched(
+            expect, starts, choose=choose
+        )
         if found is not None:
             return found
     at = next(iter(starts.values())) if choose else None
@@ -148,6 +153,33 @@ def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool)
         optima=optima,
         searched=cheap.e_steps - chosen.e_steps,
         engine_at=climbs[0].climb.point.x if choose else None,
+    )
+
+
+def _together(
+    expect: Expectation, starts: Mapping[str, Array], *, choose: bool, tolerance: float
+) -> ClimbState | None:
+    """Near MAP's maximum by `climbed_together`, with priors learned; None where that does not serve."""
+    mapping = isinstance(expect.engine, MAP) and not choose
+    name, x = next(iter(starts.items()))
+    near = climbed_together(expect.families, expect.problems, x, tolerance if mapping else MAP_TOLERANCE)
+    if near is None:
+        return None
+    before, expect.families = expect.families, near.families
+    if choose:
+        expect.engine = choose_engine(expect.families, expect.problems, near.x)
+    point = expect(near.x, near.starts if mapping else None)
+    if point.failure or not np.isfinite(point.gradient).all():
+        expect.families = before
+        return None
+    climb = Climb(point, step=0.0, residual=em_residual(point))
+    if mapping:
+        climb = replace(climb, residual=near.distance, told=True)
+    return replace(
+        first_state(climb, expect, f"{name}, then MAP"),
+        strengths=near.strengths,
+        priors_settled=bool(near.strengths),
+        engine_at=near.x if choose else None,
     )
 
 

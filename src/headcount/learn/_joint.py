@@ -1,0 +1,456 @@
+r"""The maximum of MAP's evidence of a log-linear model, with E-steps no more accurate than the climb needs.
+
+MAP's evidence of weights w is the minimum over tilts g of the dual D(g; w) (``engines.map._dual``), plus the log prior. Thousands of
+weights take some fifty steps, and an E-step to MAP's own tolerance takes as many passes over the cliques as that again. So here
+
+* an E-step ends where it is `E_STEP_SHARE` of the climb's distance from its maximum away from its own (both in nats: the climb's
+  gradient is then off by that share);
+* it begins at tilts that follow the weights: where θ = Σ_k w_k f_k moves an observed entry by t, its best g moves by about −κ t with
+  κ = nh/(1 + nh), h = −∂² log ℓ/∂n²;
+* weights of configurations are reckoned from the most frequent state of every variable (`_recoded`), because a rare one would tie
+  all weights of a table together; steps are scaled by ridge + the information of the data about each weight alone;
+* priors that are learned are learned on the way (`Component.shrunk`), and the memory of L-BFGS is changed with them.
+
+What is found is only where the fit's own E-steps begin.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from headcount._types import Array, Scope
+from headcount.engines.map._dual import Dual, dual_of
+from headcount.engines.map._lbfgs import Memory, Point, Search, advance, direction
+from headcount.engines.map._map import Objective as DualObjective
+from headcount.individual._clique_passes import Plan
+from headcount.learn._components import RIDGE_RANGE
+from headcount.learn._family import Family
+from headcount.learn._log_linear import LEAST_KNOWN, Features, Potentials, noise_variances, precision_of
+from headcount.observe import Problem
+
+E_STEP_SHARE = 0.25
+"""Of the climb's distance from the maximum. With 0.1 a climb of 445 weights took 650 passes, with 0.3 450; with 0.6 it went astray."""
+STEPS_PER_ROUND = 5
+"""Steps of the climb between two rounds of learning priors."""
+LONGEST_LEAP = 4.0
+"""Times that a prior's change in a round is taken at most where it goes on in one direction: effects that are none end at ridges of 10⁸."""
+PRIOR_SHARE = 0.03
+"""Standard errors per weight (root mean square) that a round of learning priors may still move estimates by when they count as learned."""
+LEAP_WITHIN = 2.0
+"""Standard errors from the maximum within which that is done: before, the effects themselves still change."""
+MOST_STEPS = 400
+MOST_STUCK = 2
+"""Times that E-steps are made more accurate because no step goes up."""
+MOST_PASSES = 100
+"""Of one E-step."""
+FIRST_ACCURACY = 5.0
+"""Of the first E-step, in standard errors: the climb begins tens of them from its maximum."""
+LEAST_NEED = 1e-6
+"""Standard errors from its minimum that an E-step is never asked to come nearer: rounding is then in the way."""
+VALUE_SHARE = 0.1
+"""Of the square of an E-step's accuracy, in nats, which its value is taken to be off; it can be off by half of it."""
+LEAST_SHARE = 1e-5
+"""Of all individuals, which a state that noise says nobody is in is credited with at the start."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the joint climb ended."""
+
+    families: tuple[Family, ...]
+    """With priors learned."""
+    x: Array
+    starts: tuple[Mapping[str, Array], ...]
+    """Tilts, from which MAP's E-steps can begin."""
+    strengths: dict[str, float]
+    """Of the priors that were learned."""
+    distance: float
+    """From the maximum, in standard errors, as L-BFGS sees it."""
+
+
+def climbed_together(
+    families: Sequence[Family], problems: Sequence[Problem], x: Array, tolerance: float
+) -> Found | None:
+    """Near the maximum of MAP's evidence; None where families or problems are of another kind than this knows."""
+    known = [f.components[0] for f in families if len(f.components) == 1]
+    sides = [_Side(w, p) for w, p in zip(known, problems, strict=False) if isinstance(w, Potentials)]
+    if len(sides) < len(families) or not all(side.plain for side in sides):
+        return None
+    coding = None if np.any(x) else _coding(sides)
+    climb = _Climb(sides, x) if coding is None else _Climb(coding.sides(sides), coding.start)
+    climb.run(tolerance)
+    found, learned = climb.search.point, climb.sides[0].weights.prior_numbers()
+    return Found(
+        tuple(f.with_priors([learned]) for f in families),
+        found.x if coding is None else coding.back(found.x),
+        tuple({"g": answer.g} for answer in climb.answers),
+        climb.strengths,
+        _distance(climb.search),
+    )
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What an E-step says."""
+
+    value: float
+    """MAP's evidence."""
+    g: Array
+    n: Array
+    """Expected counts at all observed entries."""
+    theta: Array
+    """θ there."""
+    counts: dict[Scope, Array]
+    """Expected counts of the features' scopes."""
+    change: dict[Scope, Array]
+    """Their difference from those of the weights alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One problem with the family of its weights."""
+
+    weights: Potentials
+    problem: Problem
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing but counts of independent individuals inside the cliques, with noise that is log-concave."""
+        problem, tree = self.problem, self.weights.tree
+        return (
+            problem.size_known
+            and not (problem.tracks or problem.groups or problem.disperses)
+            and len(problem.sites) > 0
+            and all(tree.covering(s.scope) is not None for s in problem.sites)
+            and not self.dual.surrogate
+        )
+
+    @cached_property
+    def dual(self) -> Dual:
+        return dual_of(self.problem.noises, np.ones(sum(len(s) for s in self.problem.sites)))
+
+    @cached_property
+    def plan(self) -> Plan:
+        """For the tables of the features, then for those of the sites."""
+        scopes = (*self.weights.features, *(s.scope for s in self.problem.sites))
+        return Plan.of(self.weights.tree, scopes)
+
+    @cached_property
+    def places(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Per site: where its entries begin and end among all observed ones, and the shape of its table."""
+        ends = np.cumsum([0, *(len(s) for s in self.problem.sites)]).tolist()
+        shapes = [self.weights.domain(s.scope).shape for s in self.problem.sites]
+        return list(zip(ends, ends[1:], shapes, strict=False))
+
+    @cached_property
+    def offset(self) -> list[Array]:
+        tables = self.weights.offset
+        return Plan.of(self.weights.tree, tuple(tables)).spread(list(tables.values()))
+
+    def answer(self, w: Array, before: _Answer | None, need: float) -> _Answer:
+        """The E-step at weights w, from the last one's tilts, to within ``need`` of its minimum."""
+        tables = self.weights.tables(w)
+        theta = self._observed(tables)
+        g = None
+        if before is not None:
+            weighed = before.n * self._precision(before.n)
+            g = before.g - weighed / (1 + weighed) * (theta - before.theta)
+        here = _Dual(self, tables)
+        objective = DualObjective(here, self.dual)  # type: ignore[arg-type]
+        start = np.concatenate([np.zeros(0), *(group.start(g) for group in self.dual.groups)])
+        search = Search.at(objective(start))
+        for _ in range(MOST_PASSES):
+            if search.failed or _distance(search) <= need:
+                break
+            search = advance(search, objective)
+        point = search.point
+        g, count = objective.g(point), float(self.problem.population)
+        if here.last[0] is not g and not np.array_equal(here.last[0], g):
+            here.evaluate(g)
+        both = zip(tables, here.last[1], here.below, strict=False)
+        mu = {s: (high, low) for s, high, low in both}
+        return _Answer(
+            point.value,
+            g,
+            objective.expected(point),
+            theta,
+            {s: count * high for s, (high, _) in mu.items()},
+            {s: count * (high - low) for s, (high, low) in mu.items()},
+        )
+
+    def _observed(self, tables: Mapping[Scope, Array]) -> Array:
+        """θ at all observed entries, from the tables of their own scopes alone."""
+        return np.concatenate(
+            [
+                s.margin(tables[s.scope].ravel()) if s.scope in tables else np.zeros(len(s))
+                for s in self.problem.sites
+            ]
+        )
+
+    def _precision(self, n: Array) -> Array:
+        """h at all observed entries."""
+        found = np.empty_like(n)
+        for entries, noise in self.problem.noises:
+            found[entries] = np.minimum(precision_of(noise, n[entries]), 1e100)
+        return found
+
+
+class _Dual:
+    """The tilts of one problem under given weights, as `engines.map._map.Objective` asks for them."""
+
+    tree = grid = None
+
+    def __init__(self, side: _Side, tables: Mapping[Scope, Array]) -> None:
+        self.side, self.problem = side, side.problem
+        self._features: list[Array | None] = [None] * len(tables)
+        sites: list[Array | None] = [None] * len(side.problem.sites)
+        more = side.plan.spread([*tables.values(), *sites])
+        self._own = [a + b for a, b in zip(side.offset, more, strict=True)]
+        found = side.plan.beliefs(self._own)
+        self._before = found.log_partition
+        self.below = side.plan.margins(found.cliques)
+        """Margins without tilts."""
+        self.last: tuple[Array, list[Array]] = (np.zeros(0), [])
+        """The tilts last asked for, and the margins under them."""
+
+    def evaluate(self, g: Array) -> tuple[float, Array]:
+        """See `engines._tilting.Tilts`."""
+        plan, sites = self.side.plan, self.problem.sites
+        tilts = [
+            s.spread(g[a:b]).reshape(shape) for s, (a, b, shape) in zip(sites, self.side.places, strict=True)
+        ]
+        more = plan.spread([*self._features, *tilts])
+        found = plan.beliefs([a + b for a, b in zip(self._own, more, strict=True)])
+        margins = plan.margins(found.cliques)
+        self.last = (g, margins)
+        seen = zip(sites, margins[len(self._features) :], strict=True)
+        return found.log_partition - self._before, np.concatenate([s.margin(m.ravel()) for s, m in seen])
+
+
+def _distance(search: Search) -> float:
+    """√(g·H g): from the minimum, in standard errors."""
+    point = search.point
+    return float(np.sqrt(max(-float(direction(point, search.memory) @ point.gradient), 0.0)))
+
+
+@dataclass
+class _Climb:
+    """A climb of all problems' evidence together."""
+
+    sides: list[_Side]
+    start: Array
+    strengths: dict[str, float] = field(default_factory=dict)
+    _need: float = FIRST_ACCURACY
+    _leap: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.answers: list[Any] = [None] * len(self.sides)
+        self.curvature = np.ones(len(self.start))
+        self.search = Search.at(self._evaluated(self.start))
+        self._accepted()
+        self.curvature = self._curvature()
+        self.search = Search.at(replace(self.search.point, curvature=self.curvature))
+
+    @property
+    def weights(self) -> Potentials:
+        """Whose prior counts."""
+        return self.sides[0].weights
+
+    def _accepted(self) -> None:
+        self.answers = list(self.search.point.extra)  # type: ignore[call-overload]
+
+    def _evaluated(self, w: Array) -> Point:
+        found = [s.answer(w, a, self._need) for s, a in zip(self.sides, self.answers, strict=True)]
+        value = self.weights.log_prior(w) + sum(a.value for a in found)
+        gradient = self.weights.prior_gradient(w) + sum(
+            s.weights.totals(a.change) for s, a in zip(self.sides, found, strict=True)
+        )
+        # An E-step that ends this far from its minimum is half its square too high.
+        return Point(w, -value, -gradient, self.curvature, found, rounding=VALUE_SHARE * self._need**2)
+
+    def _known(self) -> Array:
+        """The information of the data about each weight alone."""
+        total = np.zeros(len(self.start))
+        for side, answer in zip(self.sides, self.answers, strict=True):
+            noises = tuple(noise_variances(side.problem, _tables_of(side, answer)))
+            total += side.weights.seen(answer.counts, noises)
+        return total
+
+    def _curvature(self) -> Array:
+        return self._known() + self.weights.prior_scale() + LEAST_KNOWN
+
+    def run(self, tolerance: float) -> None:
+        """Climb until what is left, of the climb and of its priors, is less than ``tolerance``; or as far as can be."""
+        distance, share, stuck, settled = np.inf, E_STEP_SHARE, 0, False
+        for step in range(1, MOST_STEPS + 1):
+            old = self.search.point
+            self.search = advance(self.search, self._evaluated)
+            self._accepted()
+            if self.search.point is old:
+                # Perhaps the E-steps are not accurate enough to tell up from down.
+                stuck, share = stuck + 1, 0.1 * share
+                if stuck > MOST_STUCK:
+                    break
+                self._need = max(share * distance, LEAST_NEED)
+                self.search = Search.at(self._evaluated(old.x))
+                self._accepted()
+                continue
+            distance = _distance(self.search)
+            if not settled and (step % STEPS_PER_ROUND == 0 or distance <= tolerance):
+                settled = self._learn() <= PRIOR_SHARE * np.sqrt(len(self.start)) and distance <= LEAP_WITHIN
+                distance = _distance(self.search)
+            self._need = max(share * distance, LEAST_NEED)
+            if distance <= tolerance:
+                break
+
+    def _learn(self) -> float:
+        """Learn priors from the counts expected here; value, gradient and memory are changed as their change asks for.
+
+        By how many standard errors the change moves the maximum, in all.
+        """
+        point, old, known = self.search.point, self.weights, self._known()
+        found = old.shrunk(point.x, np.concatenate([np.zeros(len(known) + 1), known]))
+        if found is None:
+            self.curvature = self._curvature()
+            self.search = Search(replace(point, curvature=self.curvature), self.search.memory)
+            return 0.0
+        new, named = found
+        new = replace(new, **self._leapt(old.prior_numbers(), new.prior_numbers()))
+        strengths = new.table_ridge if len(new.table_ridge) else new.ridge
+        self.strengths = {name: float(ridge**-0.5) for name, ridge in zip(named, strengths, strict=False)}
+        self.sides = [
+            replace(side, weights=replace(side.weights, **new.prior_numbers())) for side in self.sides
+        ]
+        self.curvature = known + new.prior_scale() + LEAST_KNOWN
+        before, now = old.prior_numbers(), new.prior_numbers()
+        more = replace(old, **{name: now[name] - before[name] for name in now})
+        pull = more.prior_gradient(point.x)
+        changed = replace(
+            point,
+            value=point.value - new.log_prior(point.x) + old.log_prior(point.x),
+            gradient=point.gradient - pull,
+            curvature=self.curvature,
+        )
+        self.search = Search(changed, _bent(self.search.memory, lambda steps: -more.prior_gradient(steps)))
+        return float(np.sqrt(np.sum(pull**2 / self.curvature)))
+
+    def _leapt(self, before: Mapping[str, Array], now: Mapping[str, Array]) -> dict[str, Array]:
+        """Strengths as far ahead as their last two changes point, where both go the same way."""
+        made = {}
+        for name, values in now.items():
+            step = np.log(values / before[name])
+            last = self._leap.get(name, np.zeros_like(step))
+            onward = (step * last > 0) & (_distance(self.search) <= LEAP_WITHIN)
+            ratio = np.divide(step, last, out=np.zeros_like(step), where=onward)
+            leap = np.where(
+                onward, np.minimum(1 / np.maximum(1 - ratio, 1 / LONGEST_LEAP), LONGEST_LEAP), 1.0
+            )
+            self._leap[name] = step
+            made[name] = np.clip(before[name] * np.exp(leap * step), *RIDGE_RANGE)
+        return made
+
+
+def _tables_of(side: _Side, answer: _Answer) -> Callable[[Scope], Array]:
+    """Expected counts of the observed tables, spread over their entries."""
+    ends = np.cumsum([0, *(len(s) for s in side.problem.sites)])
+    parts = {
+        s.scope: s.spread(answer.n[a:b]) for s, a, b in zip(side.problem.sites, ends, ends[1:], strict=False)
+    }
+    return parts.__getitem__
+
+
+def _bent(memory: Memory, more: Callable[[Array], Array]) -> Memory:
+    """The memory with a quadratic form added to the function: ``more(steps)`` is what it adds to the changes of gradient."""
+    steps, changes, _ = memory.pairs
+    made = Memory.empty(memory.steps.shape[1])
+    count = len(steps)
+    if count == 0:
+        return made
+    made.steps[:count], made.changes[:count] = steps, changes + more(steps)
+    made.products[:count, :count] = np.tril(made.changes[:count] @ steps.T)
+    return replace(made, stop=count)
+
+
+@dataclass(frozen=True, eq=False)
+class _Coding:
+    """Weights of configurations reckoned from the most frequent states, and back."""
+
+    weights: Potentials
+    """As the family has them, reckoned from first states."""
+    inner: Potentials
+    start: Array
+    """Independent variables with the shares that were observed, among the inner weights."""
+
+    def sides(self, sides: Sequence[_Side]) -> list[_Side]:
+        return [replace(s, weights=self.inner) for s in sides]
+
+    def back(self, w: Array) -> Array:
+        """The family's weights of the same law."""
+        first = dict.fromkeys(self.weights.states, 0)
+        return _weights(self.weights, _reckoned_from(first, self.inner.tables(w)))
+
+
+def _coding(sides: Sequence[_Side]) -> _Coding | None:
+    """The coding from the most frequent states; None where the weights are others, or their prior is one on each of them."""
+    weights = sides[0].weights
+    whole = all(
+        len(k) == np.prod([n - 1 for n in weights.domain(s).shape]) for s, (k, _) in weights.features.items()
+    )
+    if (
+        not (weights.corners and whole)
+        or np.any(weights.ridge)
+        or any(not s.weights.alike(weights) for s in sides)
+    ):
+        return None
+    shares = {v: _shares(sides, v) for v in weights.states}
+    reference = {v: int(np.argmax(share)) for v, share in shares.items()}
+    features = {}
+    for scope, (k, _) in weights.features.items():
+        domain = weights.domain(scope)
+        kept = np.ix_(*(np.arange(n) != reference[v] for v, n in zip(scope, domain.shape, strict=True)))
+        entries = domain.table(np.arange(domain.size))[kept].ravel()
+        rows = (np.ones(len(k)), entries, np.arange(len(k) + 1))
+        features[scope] = (k, sparse.csr_array(rows, shape=(len(k), domain.size)))
+    inner = replace(weights, features=Features(weights.features.domains, features))
+    start = {s: np.log(shares[s[0]]) if len(s) == 1 else np.zeros(weights.domain(s).shape) for s in features}
+    return _Coding(weights, inner, _weights(inner, _reckoned_from(reference, start)))
+
+
+def _shares(sides: Sequence[_Side], variable: Any) -> Array:
+    """How frequent a variable's states are in the tables observed as a whole; equally, where there is none."""
+    total = np.zeros(len(sides[0].weights.states[variable]))
+    for side in sides:
+        for site in side.problem.sites:
+            if variable in site.scope and site.index is not None and len(site) == site.size:
+                domain = side.weights.domain(site.scope)
+                total += domain.project(domain.table(np.asarray(site.noise.counts, dtype=float)), (variable,))
+    return np.maximum(total, max(LEAST_SHARE * float(total.sum()), 1e-300))
+
+
+def _weights(weights: Potentials, tables: Mapping[Scope, Array]) -> Array:
+    """The weights of which these are the tables: each is one entry."""
+    made = np.zeros(len(weights.names))
+    for scope, (k, f) in weights.features.items():
+        made[k] = tables[scope].ravel()[f.indices]
+    return made
+
+
+def _reckoned_from(reference: Mapping[Any, int], tables: Mapping[Scope, Array]) -> dict[Scope, Array]:
+    """Tables of the same law up to a constant that are zero wherever a variable is in its reference state."""
+    made = {scope: np.zeros_like(table) for scope, table in tables.items()}
+    for scope, table in tables.items():
+        for size in range(1, len(scope) + 1):
+            for part in itertools.combinations(scope, size):
+                at = tuple(slice(None) if v in part else reference[v] for v in scope)
+                effect = table[at]
+                for axis, v in enumerate(part):
+                    effect = effect - np.take(effect, [reference[v]], axis=axis)
+                made[part] += effect
+    return made
