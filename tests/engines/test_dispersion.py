@@ -26,7 +26,7 @@ from headcount.engines import (
     select,
 )
 from headcount.engines._cost import memory_of
-from headcount.individual import MarkovChain, ModelError, Tree
+from headcount.individual import MarkovChain, Tree
 from headcount.population import compositions
 
 N = 4000
@@ -301,15 +301,8 @@ def test_flocks_that_do_not_divide_are_refused():
         hc.infer(odd, PathGibbs(), rng=1)
 
 
-def test_the_matrix_free_structure_says_so():
-    """Company is refused where it is asked for by name; by default matrices are formed."""
-    asked = problem("chain", "poisson", 40).with_dispersion(hc.Company(rho=0.05))
-    with pytest.raises(ModelError, match="these move in company"):
-        hc.infer(asked, TiltedEP(structure="matrix-free"))
-
-
-def test_large_maps_of_company_get_the_most_probable_counts(monkeypatch):
-    """Where matrices do not fit, individuals that move alone or in flocks get the matrix-free structure, and those in company MAP."""
+def test_large_maps_of_company_are_solved_without_matrices(monkeypatch):
+    """Where matrices do not fit, individuals that move alone, in flocks or in company get the matrix-free structure."""
     cells = 400
     step = sparse.csr_array(0.9 * np.eye(cells) + 0.1 * np.roll(np.eye(cells), 1, axis=1))
     model = MarkovChain(np.full(cells, 1 / cells), step, length=3)
@@ -317,8 +310,8 @@ def test_large_maps_of_company_get_the_most_probable_counts(monkeypatch):
     alone, together = (memory_of(asked, engine) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
     monkeypatch.setattr("headcount.memory.limit", lambda: (alone + together) // 2)
     assert select(asked).engine.structure == "matrix-free"
-    assert select(asked.with_dispersion(hc.Flocks(2))).engine.structure == "matrix-free"
-    assert select(asked.with_dispersion(hc.Company(rho=0.05))).engine.name == "MAP"
+    for together in (hc.Flocks(2), hc.Company(rho=0.05)):
+        assert select(asked.with_dispersion(together)).engine.structure == "matrix-free"
 
 
 def test_no_list_of_independent_individuals_is_chosen():

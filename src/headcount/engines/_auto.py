@@ -123,8 +123,7 @@ def _too_large(problem: Problem) -> Choice | None:
         return None
     numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
     free = TiltedEP(structure="matrix-free")
-    alike = not problem.disperses or isinstance(problem.dispersion, Flocks)  # what is known without matrices
-    if alike and _memory_if_taken(problem, free) < min(need, allowed + 1):
+    if _memory_if_taken(problem, free) < min(need, allowed + 1):
         return Choice(free, f"covariances would take {numbers}: {WITHOUT_MATRICES}")
     memory.require(
         memory_of(problem, MAP()), "MAP, the smallest engine,", remedy="merge cells or take fewer times"
