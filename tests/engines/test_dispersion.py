@@ -310,8 +310,8 @@ def test_large_maps_of_company_are_solved_without_matrices(monkeypatch):
     alone, together = (memory_of(asked, engine) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
     monkeypatch.setattr("headcount.memory.limit", lambda: (alone + together) // 2)
     assert select(asked).engine.structure == "matrix-free"
-    for together in (hc.Flocks(2), hc.Company(rho=0.05)):
-        assert select(asked.with_dispersion(together)).engine.structure == "matrix-free"
+    for dispersion in (hc.Flocks(2), hc.Company(rho=0.05)):
+        assert select(asked.with_dispersion(dispersion)).engine.structure == "matrix-free"
 
 
 def test_no_list_of_independent_individuals_is_chosen():
