@@ -150,7 +150,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "missing square in the curvature of negative binomial noise",
-        "src/headcount/observe/_negative_binomial.py",
+        "src/headcount/observe/_poisson.py",
         "((y + r) / (r + m) ** 2 -",
         "((y + r) / (r + m) -",
         ("tests/observe/test_noise_laws.py",),

@@ -3,11 +3,8 @@
 from headcount.errors import ProblemError
 from headcount.observe._base import Fault, Observation
 from headcount.observe._binomial import Binomial
-from headcount.observe._exact import Exact
-from headcount.observe._gaussian import Gaussian
-from headcount.observe._laplace import LaplaceNoise
-from headcount.observe._negative_binomial import NegativeBinomial
-from headcount.observe._poisson import Poisson
+from headcount.observe._gaussian import Exact, Gaussian, LaplaceNoise
+from headcount.observe._poisson import NegativeBinomial, Poisson
 from headcount.observe._problem import Problem, Traits
 from headcount.observe._site import Site
 from headcount.observe._tracks import Tracks

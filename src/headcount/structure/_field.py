@@ -94,26 +94,31 @@ class TreeField(Field):
 
     def mean(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        if len(scope) == 1 and scope[0] in self.cells:
-            v, size = self.cells[scope[0]]
-            return np.asarray(host(self.solution.mean[v][:size]))
+        if (found := self._of_cells(scope, self.solution.mean)) is not None:
+            return found
         view = self._view(scope)
         step = self._step(view, scope)
         if step is not None:
             size_u, size_v = step.shape
             own, above = self.solution.mean[view.node], self.solution.mean[self._parent(view)]
             with threads_for(max(step.shape)):
-                found = host(step.mean(above[:size_u], own[:size_v]))
-            return np.asarray(view.domain.project(found, scope))
+                table = host(step.mean(above[:size_u], own[:size_v]))
+            return np.asarray(view.domain.project(table, scope))
         block = [self.solution.mean[p][i] for p, i in self._parts(view)]
         return (self._regression(view, scope) @ np.concatenate(block)).reshape(view.domain.part(scope).shape)
+
+    def _of_cells(self, scope: Scope, by_node: Sequence[Array]) -> Array | None:
+        """The cells of one variable, where a node begins with them."""
+        if len(scope) != 1 or scope[0] not in self.cells:
+            return None
+        v, size = self.cells[scope[0]]
+        return np.asarray(host(by_node[v][:size]))
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
         assert self.solution.covariance is not None
-        if len(scope) == 1 and scope[0] in self.cells:
-            v, size = self.cells[scope[0]]
-            return np.asarray(host(self.solution.variance[v][:size]))
+        if (found := self._of_cells(scope, self.solution.variance)) is not None:
+            return found
         view = self._view(scope)
         step = self._step(view, scope)
         if step is not None:

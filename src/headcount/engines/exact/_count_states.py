@@ -23,6 +23,7 @@ import numpy as np
 from headcount._compile import kernel
 from headcount.engines.exact._exact_beliefs import (
     ExactBeliefs,
+    fitting_tree,
     law_of_counts,
     log_likelihood,
     log_sum,
@@ -317,11 +318,10 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
     ProblemError
         When the problem is not such a chain, is too large, or no counts agree with the data.
     """
-    misfit = count_states_fit(problem)
-    if misfit is not None:
-        raise ProblemError(f"the exact count-state recursion does not fit: {misfit}")
-    rooted, people = problem.model.rooted(), problem.population
-    assert rooted is not None
+    rooted, people = (
+        fitting_tree(problem, "count-state recursion", count_states_fit(problem)),
+        problem.population,
+    )
     steps, vectors = Steps(rooted), count_vectors(people, max(2, *rooted.sizes))
     logs = [np.zeros(len(vectors)) for _ in rooted.variables]
     for site in problem.sites:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.observe import ProblemError
 from headcount.posterior import Beliefs, Promises
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
-    from headcount.individual import Model, Place
-    from headcount.observe import Site
+    from headcount.individual import Model, Place, RootedTree
+    from headcount.observe import Problem, Site
 
 ROUNDING = 1e-12
 """What cumulative probabilities may miss by rounding."""
@@ -56,6 +57,14 @@ class ExactBeliefs(Beliefs):
         del integer  # counts are integers already
         states = self.draw_states(size, rng)
         return {tuple(c): self.drawn_table(tuple(c), states, rng) for c in self.model.junction_tree.cliques}
+
+
+def fitting_tree(problem: Problem, method: str, misfit: str | None) -> RootedTree:
+    """The chain or tree that an exact method works on; an error says why it does not fit."""
+    tree = problem.model.rooted()
+    if misfit is not None or tree is None:
+        raise ProblemError(f"the exact {method} does not fit: {misfit}")
+    return tree
 
 
 def law_of_counts(tables: NDArray[Any], weights: Array) -> tuple[NDArray[Any], Array]:

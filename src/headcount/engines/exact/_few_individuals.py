@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines.exact._exact_beliefs import ExactBeliefs, log_likelihood, log_sum, to_scopes
+from headcount.engines.exact._exact_beliefs import (
+    ExactBeliefs,
+    fitting_tree,
+    log_likelihood,
+    log_sum,
+    to_scopes,
+)
 from headcount.individual import Place, RootedTree
 from headcount.observe import ProblemError
 from headcount.tables import dense
@@ -116,11 +122,7 @@ def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
     ProblemError
         When the problem is not of that kind, is too large, or no configuration agrees with the data.
     """
-    misfit = few_individuals_fit(problem)
-    if misfit is not None:
-        raise ProblemError(f"the exact recursion over individuals does not fit: {misfit}")
-    tree = problem.model.rooted()
-    assert tree is not None
+    tree = fitting_tree(problem, "recursion over individuals", few_individuals_fit(problem))
     seen = {tree.place(scope).node for scope in _observed_edges(problem)}
     rooted, moved, between = _edges_as_nodes(tree, seen)
     states = JointStates(tree, rooted, moved, between, problem.population, {}, {})
