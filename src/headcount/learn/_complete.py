@@ -110,7 +110,7 @@ def known_tables(problem: Problem) -> CountTables | None:
     if not _one_known_chain(problem):
         return None
     model = problem.model
-    exact = [s for s in problem.sites if s.noise.exact and s.index is not None and len(s) == s.size]
+    exact = [s for s in problem.sites if s.noise.exact and s.whole]
     whole = {s.scope: s.noise.counts.reshape(model.size(s.scope)) for s in exact}
     steps = list(itertools.pairwise(model.variables))
     known = bool(steps) and set(steps) <= whole.keys()

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount._types import Array
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Tree
 from headcount.learn._expect import WARM_START, inferred
@@ -95,10 +96,9 @@ class Peak:
         for x in (start, start - FIRST_STEP, start + FIRST_STEP):
             self(x)
         for _ in range(MOST_EVALUATIONS):
-            xs = sorted(x for x, value in self.found.items() if np.isfinite(value))
+            xs, k = self._known()
             if not xs:
                 break
-            k = max(range(len(xs)), key=lambda k: self.found[xs[k]])
             if xs[k] == self.high:
                 return self.high, 0.0
             if xs[k] == self.low:
@@ -112,6 +112,11 @@ class Peak:
                 return self._measured(top, max(curvature, FLAT))
             self(top)
         return start, 0.0
+
+    def _known(self) -> tuple[list[float], int]:
+        """The points with a finite value, in order, and the place of the best."""
+        xs = sorted(x for x, value in self.found.items() if np.isfinite(value))
+        return xs, max(range(len(xs)), key=lambda k: self.found[xs[k]], default=0)
 
     def _next(self, xs: list[float], k: int) -> tuple[float, float]:
         """Where to look next, given that the k-th of these points is the best, and the curvature there."""
@@ -194,10 +199,8 @@ def estimated(
     alone = evidence(None)
     best: DispersionEstimate | None = None
     tried: dict[str, float] = {"independent": alone}
-    for one in _forms(problems, asked.form):
+    for one in _forms(problems, asked.form, flocks=not initial_learned and asked.by is None):
         as_company = initial_learned and one.form == "flocks"
-        if asked.form is None and one.form == "flocks" and (initial_learned or asked.by is not None):
-            continue
 
         def value(psi: float, one: DispersionEstimate = one, as_company: bool = as_company) -> float:
             together = Company(phi=one.value_at(psi)) if as_company else one.at(psi)
@@ -305,13 +308,7 @@ def from_flows(
         raise ProblemError(
             f'dispersion is "{asked.text}", and all flows were observed, which tell rho: give "estimate" or "estimate:rho"'
         )
-    pairs = [
-        (n, p)
-        for model, tables in zip(models, flows, strict=True)
-        for n, p in zip(tables, model.transitions, strict=True)
-    ]
-    n = np.concatenate([dense(table) for table, _ in pairs]).astype(float)
-    p = np.concatenate([dense(matrix) for _, matrix in pairs])
+    n, p = _rows_of_steps(models, flows)
     made = n > 0
     totals = n.sum(axis=1)
     count, at = n[made], p[made]
@@ -339,12 +336,37 @@ def from_flows(
     return replace(found, tried={"independent": alone, found.dispersion.text: value(rho)})
 
 
-def _forms(problems: Sequence[Problem], form: str | None) -> list[DispersionEstimate]:
-    """What can be tried: flocks on any model, company where it has steps."""
+def _rows_of_steps(models: Sequence[MarkovChain], flows: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
+    """The flows of all steps, one row per cell and step, and their probabilities."""
+    pairs = [
+        pair
+        for model, tables in zip(models, flows, strict=True)
+        for pair in zip(tables, model.transitions, strict=True)
+    ]
+    counts, probabilities = (
+        np.concatenate([dense(table) for table in part]) for part in zip(*pairs, strict=True)
+    )
+    return counts.astype(float), probabilities
+
+
+def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> list[DispersionEstimate]:
+    """What is tried: the form that is asked for, or all that can be, flocks among them with ``flocks``."""
     if not any(p.sites for p in problems):
         raise ProblemError(
             "the dispersion cannot be estimated: nothing was observed; give one, or leave it out"
         )
+    ranges = _ranges(problems)
+    if form is not None and form not in ranges:
+        raise ProblemError(
+            f"the dispersion cannot be estimated: {form} is a property of steps, which the model does not have; give one, or leave it out"
+        )
+    unasked = {name for name in ranges if flocks or name != "flocks"}
+    wanted = unasked if form is None else {form}
+    return [DispersionEstimate(name, 0.0, np.nan, *ends) for name, ends in ranges.items() if name in wanted]
+
+
+def _ranges(problems: Sequence[Problem]) -> dict[str, tuple[float, float, float]]:
+    """Smallest and largest psi, and the scale, of every form that is possible: flocks on any model, company where it has steps."""
     largest = float(np.log(min(p.population for p in problems)))
     ranges = {"flocks": (0.0, largest, 1.0)}
     if all(isinstance(p.model, (MarkovChain, Tree)) and len(p.model.variables) > 1 for p in problems):
@@ -352,13 +374,7 @@ def _forms(problems: Sequence[Problem], form: str | None) -> list[DispersionEsti
         scale = _others(problems)
         if scale > 0:
             ranges["rho"] = (0.0, float(np.log1p(LARGEST_RHO * scale)), scale)
-    if form is not None and form not in ranges:
-        raise ProblemError(
-            f"the dispersion cannot be estimated: {form} is a property of steps, which the model does not have; give one, or leave it out"
-        )
-    return [
-        DispersionEstimate(name, 0.0, np.nan, *ends) for name, ends in ranges.items() if form in (None, name)
-    ]
+    return ranges
 
 
 def _others(problems: Sequence[Problem]) -> float:
@@ -402,9 +418,7 @@ class Evidence:
         if self._tables is not None:
             return self._of_tables(dispersion, self._tables)
         level = _level(dispersion)
-        near = bool(self.starts) and level.keys() == self.level.keys()
-        near = near and all(abs(x - self.level[step]) <= NEAR_START for step, x in level.items())
-        starts = self.starts if near else [None] * len(self.problems)
+        starts = self.starts if self._near(level) else [None] * len(self.problems)
         kept: list[Mapping[str, Any] | None] = []
         total = 0.0
         for k, problem in enumerate(self.problems):
@@ -416,6 +430,12 @@ class Evidence:
             total += value
         self.starts, self.level = kept, level
         return total
+
+    def _near(self, level: Mapping[Any, float]) -> bool:
+        """Whether the last answers are near enough to start from."""
+        if not self.starts or level.keys() != self.level.keys():
+            return False
+        return all(abs(x - self.level[step]) <= NEAR_START for step, x in level.items())
 
     @cached_property
     def _tables(self) -> list[Table] | None:
@@ -476,7 +496,7 @@ def learned_share(
     """m P of the module's text: how many parameters took scatter away from the counts; none where nothing is known of them."""
     if information is None:
         return 0.0
-    free = sum(len(s) - (s.index is not None and len(s) == s.size) for p in problems for s in p.sites)
+    free = sum(len(s) - s.whole for p in problems for s in p.sites)
     movement = np.sqrt(2.0 * found.psi_error**-2 / max(free, 1))
     learned = len(information.complete) - len(information.unidentified)
     return float(min(movement, 1.0) * learned)

@@ -292,22 +292,25 @@ class Expectation:
     def _join(
         self, x: Array, found: Sequence[Expected], posteriors: tuple[Posterior | None, ...]
     ) -> Evaluation:
-        objective = Objective(self.families, [one.statistics for one in found])
-        status = _worst([one.status for one in found])
+        def each(name: str) -> list[Any]:
+            return [getattr(one, name) for one in found]
+
+        objective = Objective(self.families, each("statistics"))
+        status = _worst(each("status"))
         return Evaluation(
             x=x,
-            evidence=sum(one.evidence for one in found),
+            evidence=sum(each("evidence")),
             log_prior=objective.log_prior(x),
             gradient=np.full(len(x), np.nan) if status is Status.NOT_FINITE else objective.gradient(x),
             objective=objective,
-            starts=tuple(one.start for one in found),
-            excess=max(one.excess for one in found),
+            starts=tuple(each("start")),
+            excess=max(each("excess")),
             status=status,
-            negative=sum(one.negative for one in found),
-            failure=next((one.failure for one in found if one.failure), ""),
-            drawn=any(one.drawn for one in found),
+            negative=sum(each("negative")),
+            failure=next(filter(None, each("failure")), ""),
+            drawn=any(each("drawn")),
             posteriors=posteriors,
-            tables=tuple(one.tables for one in found),
+            tables=tuple(each("tables")),
         )
 
     def learn_priors(self, point: Evaluation) -> tuple[Evaluation, dict[str, float]] | None:
@@ -367,6 +370,13 @@ class _TablesAtOnce:
         return cls(other, tables) if tables else other
 
     def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
+        made = self._at_once(tasks)
+        rest = [k for k in range(len(tasks)) if k not in made]
+        made |= zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True)
+        return [made[k] for k in range(len(tasks))]
+
+    def _at_once(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
+        """The E-steps of tables, by position; those whose margins cannot be met are left to the other mapper."""
         laws: dict[tuple[int, int], Any] = {}
         tables = {k: table for k, task in enumerate(tasks) if (table := self._table(task, laws)) is not None}
         made: dict[int, Expected] = {}
@@ -374,19 +384,14 @@ class _TablesAtOnce:
             where = [k for k in tables if serves(tasks[k].engine) is volume]
             found = found_at_once([tables[k] for k in where], volume=volume)
             made |= {k: self._expected(tasks[k], one) for k, one in zip(where, found, strict=True) if one.met}
-        rest = [k for k in range(len(tasks)) if k not in made]
-        made |= dict(zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True))
-        return [made[k] for k in range(len(tasks))]
+        return made
 
     def _table(self, task: EStep, laws: dict[tuple[int, int], Any]) -> Table | None:
         """The task's table; None where it is none, something else is learned, or some move is impossible."""
-        known, own = self.tables.get(id(task.problem)), task.family
+        known = self.tables.get(id(task.problem))
         if known is None or serves(task.engine) is None:
             return None
-        if id(own) not in self.alike:
-            same = {id(one): one for _, one in self.alike.values()}.values()
-            self.alike[id(own)] = own, next((one for one in same if own.alike(one)), own)
-        family = self.alike[id(own)][1]
+        family = self._first_alike(task.family)
         key = id(family), id(task.parameters)
         if key not in laws:
             laws[key] = _law(family, task.parameters)
@@ -395,8 +400,15 @@ class _TablesAtOnce:
         log_p, initial = laws[key]
         margins, phi, first = known
         start = None if task.start is None else margins.split(task.start["g"])[1]
-        given = own.template.initial if initial is None else initial  # type: ignore[attr-defined]
+        given = task.family.template.initial if initial is None else initial  # type: ignore[attr-defined]
         return Table(margins.rows, margins.columns, given, log_p, phi, first, start)
+
+    def _first_alike(self, family: Family) -> Family:
+        """The first family with the same function of the parameters as this one: the matrices of one serve for all."""
+        if id(family) not in self.alike:
+            same = {id(one): one for _, one in self.alike.values()}.values()
+            self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)
+        return self.alike[id(family)][1]
 
     def _expected(self, task: EStep, found: Found) -> Expected:
         margins, _, first_phi = self.tables[id(task.problem)]

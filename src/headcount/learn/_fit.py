@@ -200,6 +200,11 @@ class _Options:
         if self.parameters not in PARAMETERS:
             raise ValueError(f'parameters is {self.parameters!r}: give "integrated" or "plug-in"')
 
+    @property
+    def refines(self) -> bool:
+        """Whether the search goes on from the zero of the gradient to the maximum of the evidence."""
+        return self.refine and self.method == "ascent"
+
     def seed(self) -> int:
         """Of the E-steps of random engines; it takes a number from a generator that was given."""
         return 0 if self.rng is None else int(generator(self.rng).integers(2**31))
@@ -230,13 +235,13 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
         checkpoints = _Checkpoints(options.checkpoint, expect, mark)
         climber = Climber(expect, method, budget, tolerance, goal, checkpoints.write, options.progress)
         begun = checkpoints.read() or _begun(climber, options.start, choose=named is None)
-        refine = options.refine and method == "ascent"
         ended, status, information = searched(
-            with_priors(begun, climber), climber, errors=errors, refine=refine
+            with_priors(begun, climber), climber, errors=errors, refine=options.refines
         )
+        plug_ins: tuple[Posterior, ...] = ()
         if options.posteriors:  # once, for the plug-ins and for those that are integrated over the parameters
             ended = ended.with_posteriors(expect.posteriors(ended.climb.point))
-        plug_ins = integrated(expect, ended.climb, None) if options.posteriors else ()
+            plug_ins = integrated(expect, ended.climb, None)
         integrate = _later(expect, ended, information, options)
     point = ended.climb.point
     made = Fit(

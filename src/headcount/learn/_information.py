@@ -168,24 +168,7 @@ def observed_information(
     where, inner = _initial_block(point, expect, complete)
     others = np.setdiff1d(np.arange(len(complete)), where)
     white, null = _whitened(complete, _inside(len(complete), others, edge))
-    if guess is None:
-        columns, slope, curvature = _differences(point, expect, white, np.full(white.shape[1], FIRST_STEP))
-        rough = white.T @ columns if point.drawn else _scaled(white.T @ columns, curvature)
-    else:
-        rough = np.linalg.pinv(np.linalg.pinv(white) @ guess @ np.linalg.pinv(white).T)
-    jacobian = rough
-    second, too_long = (STEP_WITH_DRAWS, TOO_LONG_WITH_DRAWS) if point.drawn else (SECOND_STEP, TOO_LONG)
-    for trial in range(MOST_DIFFERENCES):
-        share, turned = np.linalg.eigh(0.5 * (jacobian + jacobian.T))
-        if trial == 0 and guess is None and not point.drawn and not (share < SECOND_BELOW).any():
-            break
-        white = white @ turned
-        longest = LONGEST_STEP * np.sqrt(individuals)
-        steps = np.minimum(second / np.sqrt(np.clip(np.abs(share), 1e-12, 1.0)), longest)
-        columns, slope, curvature = _differences(point, expect, white, steps)
-        jacobian = _scaled(white.T @ columns, curvature)
-        if (steps * np.sqrt(np.abs(np.diagonal(jacobian))) <= too_long).all():
-            break
+    white, columns, slope, jacobian = _by_differences(point, expect, white, guess)
     if len(where):
         first, lost = _whitened(complete, _inside(len(complete), where, edge))
         cross = first.T @ columns
@@ -203,6 +186,31 @@ def observed_information(
         gradient=white.T @ point.gradient,
     )
     return replace(found, edge=tuple(label for label, _ in edge))
+
+
+def _by_differences(
+    point: Evaluation, expect: Expectation, white: Array, guess: Array | None
+) -> tuple[Array, Array, Array, Array]:
+    """W turned to the principal directions of J, JW, the slope of the evidence along W, and WᵀJW."""
+    if guess is None:
+        columns, slope, curvature = _differences(point, expect, white, np.full(white.shape[1], FIRST_STEP))
+        rough = white.T @ columns if point.drawn else _scaled(white.T @ columns, curvature)
+    else:
+        rough = np.linalg.pinv(np.linalg.pinv(white) @ guess @ np.linalg.pinv(white).T)
+    jacobian = rough
+    second, too_long = (STEP_WITH_DRAWS, TOO_LONG_WITH_DRAWS) if point.drawn else (SECOND_STEP, TOO_LONG)
+    for trial in range(MOST_DIFFERENCES):
+        share, turned = np.linalg.eigh(0.5 * (jacobian + jacobian.T))
+        if trial == 0 and guess is None and not point.drawn and not (share < SECOND_BELOW).any():
+            break
+        white = white @ turned
+        longest = LONGEST_STEP * np.sqrt(expect.moves)
+        steps = np.minimum(second / np.sqrt(np.clip(np.abs(share), 1e-12, 1.0)), longest)
+        columns, slope, curvature = _differences(point, expect, white, steps)
+        jacobian = _scaled(white.T @ columns, curvature)
+        if (steps * np.sqrt(np.abs(np.diagonal(jacobian))) <= too_long).all():
+            break
+    return white, columns, slope, jacobian
 
 
 def _inside(count: int, part: NDArray[np.intp], edge: Sequence[tuple[str, Array]]) -> Array:

@@ -137,18 +137,28 @@ def _off_the_edge(expect: Expectation, point: Evaluation) -> tuple[Evaluation, A
     x, columns = point.x.copy(), []
     for name, way in edge:
         k = natural.names.index(name)
-        now, up = natural.values[k], way * np.sign(natural.jacobian[k] @ way)
-        moves = logit(EDGE_GRID) - logit(max(now, np.finfo(float).tiny))
-        found = expect.several([point.x + move * up for move in moves], point.starts)
-        values = np.array([at.value if usable(at, point) else -np.inf for at in found])
-        weight = EDGE_GRID * np.exp(values - max(point.value, values.max()))
-        if not (np.isfinite(weight).all() and weight.sum() > 0):
+        now, up = (
+            logit(max(natural.values[k], np.finfo(float).tiny)),
+            way * np.sign(natural.jacobian[k] @ way),
+        )
+        mean, sd = _edge_moments(expect, point, up, now)
+        if np.isnan(mean):
             return stay
-        mean, square = (float(weight @ EDGE_GRID**power / weight.sum()) for power in (1, 2))
-        x += (logit(mean) - logit(max(now, np.finfo(float).tiny))) * up
-        columns.append(up * np.arcsinh(np.sqrt(square - mean**2) / mean))
+        x += (logit(mean) - now) * up
+        columns.append(up * np.arcsinh(sd / mean))
     moved = expect(x, point.starts)
     return (moved, np.array(columns).T) if usable(moved, point) else stay
+
+
+def _edge_moments(expect: Expectation, point: Evaluation, up: Array, now: float) -> tuple[float, float]:
+    """Mean and standard deviation of one probability, whose log-odds ``now`` grow along ``up``; NaN where the evidence is not finite."""
+    found = expect.several([point.x + move * up for move in logit(EDGE_GRID) - now], point.starts)
+    values = np.array([at.value if usable(at, point) else -np.inf for at in found])
+    weight = EDGE_GRID * np.exp(values - max(point.value, values.max()))
+    if not (np.isfinite(weight).all() and weight.sum() > 0):
+        return np.nan, np.nan
+    mean, square = (float(weight @ EDGE_GRID**power / weight.sum()) for power in (1, 2))
+    return mean, float(np.sqrt(square - mean**2))
 
 
 def _around(expect: Expectation, point: Evaluation, information: Information | None) -> tuple[Posterior, ...]:
@@ -165,27 +175,28 @@ def _around(expect: Expectation, point: Evaluation, information: Information | N
     columns = np.hstack([columns, edge])
     none: list[dict[Scope, Array]] = [{} for _ in posteriors]
     responses = _responses(expect, point, columns) if columns.shape[1] else none
+    said = {"parameters": why_not or "learned, their uncertainty included"}
     made = []
     for k, posterior in enumerate(posteriors):
-        family, problem = expect.families[k], expect.problems[k]
-        if not isinstance(problem.model, OpenChain):
-            problem = posterior.at_found_sizes(problem)
-        info = {"parameters": why_not or "learned, their uncertainty included"}
-        outcome = replace(
-            posterior.outcome,
-            learned=partial(_tangent, family, problem, point.x),
-            info=posterior.outcome.info | info,
-        )
-        parts = [p for p in (responses[k], initial[k].response) if p]
+        tangent = partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), point.x)
+        outcome = replace(posterior.outcome, learned=tangent, info=posterior.outcome.info | said)
         own = Posterior(posterior.problem, posterior.settings, outcome)
-        made.append(_widened(own, parts, initial[k].log_evidence) if parts else own)
+        made.append(_widened(own, (responses[k], initial[k].response), initial[k].log_evidence))
     return tuple(made)
 
 
-def _widened(posterior: Posterior, parts: Sequence[Response], log_evidence: float | None) -> Posterior:
+def _of_sizes(posterior: Posterior, problem: Problem) -> Problem:
+    """The problem with the numbers of individuals that were found; an open population's follow from its parameters."""
+    return problem if isinstance(problem.model, OpenChain) else posterior.at_found_sizes(problem)
+
+
+def _widened(
+    posterior: Posterior, responses: Sequence[Response | None], log_evidence: float | None
+) -> Posterior:
     """The posterior with the responses to its parameters in its spread; as it is where it has none."""
     beliefs, outcome = posterior.beliefs, posterior.outcome
-    if not beliefs.has_spread:
+    parts = [response for response in responses if response]
+    if not parts or not beliefs.has_spread:
         return posterior
     widened = IntegratedBeliefs(
         beliefs, posterior.problem, partial(_joined, parts), log_evidence, posterior.diagnostics

@@ -38,7 +38,7 @@ from headcount._types import Array
 from headcount.engines import MAP, Engine, TiltedEP
 from headcount.individual import MarkovChain, Model
 from headcount.observe import Problem
-from headcount.tables import Scope, dense
+from headcount.tables import dense
 
 BIN = 2 * np.pi
 """Precision of the unit bin of a whole number: see ``engines/tilted/_evidence``."""
@@ -233,24 +233,34 @@ def found_at_once(tables: Sequence[Table], *, volume: bool) -> list[Found]:
     for k, table in enumerate(tables):
         shapes.setdefault(table.log_p.shape, []).append(k)
     for where in shapes.values():
-        some = [tables[k] for k in where]
-        rows, columns, log_p, phi = (
-            np.array([getattr(t, name) for t in some]) for name in ("rows", "columns", "log_p", "phi")
-        )
-        initial, first_phi = np.array([t.initial for t in some]), np.array([t.first_phi for t in some])
-        begin = [np.zeros(columns.shape[1]) if t.start is None else t.start for t in some]
-        solved = solve(Tables(rows, columns, log_p, phi), np.array(begin), volume=volume)
-        evidence = solved.evidence + first_evidence(rows, initial, first_phi, volume=volume)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            own = np.log(rows / rows.sum(axis=1, keepdims=True) / initial) / first_phi[:, None]
-            z = log_p + phi[:, :, None] * solved.tilts[:, None, :]
-            ahead = np.log(np.exp(z - z.max(axis=2, keepdims=True)).sum(axis=2)) + z.max(axis=2)
-            tilts = np.where(rows > 0, own - ahead / phi, -np.inf)
-        for n, k in enumerate(where):
-            both = tilts[n], solved.tilts[n]
-            value, missed = float(evidence[n]), float(solved.missed[n])
-            made[k] = Found(value, solved.counts[n], solved.units[n], both, missed)
+        made |= zip(where, _found_alike([tables[k] for k in where], volume=volume), strict=True)
     return [made[k] for k in range(len(tables))]
+
+
+def _found_alike(tables: Sequence[Table], *, volume: bool) -> list[Found]:
+    """Tables of one shape."""
+    rows, columns, initial, log_p, phi, first_phi = (
+        np.array(part) for part in zip(*(t[:6] for t in tables), strict=True)
+    )
+    begin = [np.zeros(columns.shape[1]) if t.start is None else t.start for t in tables]
+    solved = solve(Tables(rows, columns, log_p, phi), np.array(begin), volume=volume)
+    evidence = solved.evidence + first_evidence(rows, initial, first_phi, volume=volume)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = np.log(rows / rows.sum(axis=1, keepdims=True) / initial) / first_phi[:, None]
+        z = log_p + phi[:, :, None] * solved.tilts[:, None, :]
+        ahead = np.log(np.exp(z - z.max(axis=2, keepdims=True)).sum(axis=2)) + z.max(axis=2)
+        tilts = np.where(rows > 0, own - ahead / phi, -np.inf)
+    return [
+        Found(float(value), counts, units, both, float(missed))
+        for value, counts, units, both, missed in zip(
+            evidence,
+            solved.counts,
+            solved.units,
+            zip(tilts, solved.tilts, strict=True),
+            solved.missed,
+            strict=True,
+        )
+    ]
 
 
 def serves(engine: Engine) -> bool | None:
@@ -286,21 +296,15 @@ class Margins(NamedTuple):
 
 def known_margins(problem: Problem) -> Margins | None:
     """Those of a chain of two times all of whose cells are seen exactly, and nothing else; None of any other problem."""
-    model = problem.model
-    if type(model) is not MarkovChain or len(model.variables) != 2 or not problem.size_known:
+    model, sites = problem.model, problem.sites
+    plain = type(model) is MarkovChain and problem.size_known and problem.core is problem
+    if not plain or (len(model.variables), len(sites)) != (2, 2):
         return None
-    if problem.core is not problem or len(problem.sites) != 2:
-        return None
-    found: dict[Scope, Array] = {}
-    for site in problem.sites:
-        whole = site.index is not None and len(site.scope) == 1 and len(site.index) == site.size
-        if not (whole and site.noise.exact):
-            return None
-        found[site.scope] = np.asarray(site.noise.counts, dtype=float)
+    found = {s.scope: np.asarray(s.noise.counts, dtype=float) for s in sites if s.whole and s.noise.exact}
     first, second = ((v,) for v in model.variables)
-    if len(found) < 2:
+    if found.keys() != {first, second}:
         return None
-    return Margins(found[first], found[second], problem.sites[0].scope == second)
+    return Margins(found[first], found[second], sites[0].scope == second)
 
 
 def phi_of(problem: Problem, rows: Array, dispersion: Any) -> tuple[Array, float]:

@@ -57,6 +57,11 @@ class Site:
         return int(self.noise.counts.size)
 
     @property
+    def whole(self) -> bool:
+        """Whether every entry of the table is seen, each by itself."""
+        return self.index is not None and len(self) == self.size
+
+    @property
     def label(self) -> str:
         """The name of the observation that the site comes from, for messages."""
         return f"observations[{self.source}] ({type(self.noise).__name__})"

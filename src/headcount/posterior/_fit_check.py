@@ -533,7 +533,7 @@ def _is_exact_chain(problem: Problem) -> bool:
 
 def _is_exact_margin(site: Site) -> bool:
     """Whether every cell of one variable is seen exactly."""
-    return site.noise.exact and len(site.scope) == 1 and site.index is not None and len(site) == site.size
+    return site.noise.exact and len(site.scope) == 1 and site.whole
 
 
 def _steps_ahead(problem: Problem) -> Found:
