@@ -177,7 +177,8 @@ def test_type_checker_sees_the_public_names() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen == {name: hc._HOME.get(name) for name in hc.__all__ if name != "__version__"}
+    home = {name: package for package, names in hc._NAMES.items() for name in names.split()}
+    assert seen == {name: home.get(name) for name in hc.__all__ if name != "__version__"}
 
 
 def test_unknown_names_are_refused() -> None:

@@ -92,31 +92,16 @@ __all__ = [
     "structure",
 ]
 
-# Which package each name comes from; what is not here is a package itself. The type checker reads the block
-# above instead, and a test keeps the two alike.
-_HOME = {
-    name: package
-    for package, names in {
-        "individual": ("DiscreteModel", "MarkovChain", "Model", "ModelError", "OpenChain", "Tree"),
-        "observe": (
-            "Binomial",
-            "Exact",
-            "Gaussian",
-            "LaplaceNoise",
-            "NegativeBinomial",
-            "Observation",
-            "Poisson",
-            "Problem",
-            "ProblemError",
-            "Tracks",
-        ),
-        "population": ("About", "Between", "Company", "Flocks", "Group", "Unknown"),
-        "posterior": ("Posterior",),
-        "io": ("infer_many",),
-        "learn": ("Fit", "LogLinear", "LogisticChain", "TabularChain", "features", "fit", "infer"),
-    }.items()
-    for name in names
+_NAMES = {
+    "individual": "DiscreteModel MarkovChain Model ModelError OpenChain Tree",
+    "observe": "Binomial Exact Gaussian LaplaceNoise NegativeBinomial Observation Poisson Problem ProblemError Tracks",
+    "population": "About Between Company Flocks Group Unknown",
+    "posterior": "Posterior",
+    "io": "infer_many",
+    "learn": "Fit LogLinear LogisticChain TabularChain features fit infer",
 }
+"""The names that come from each package; what is not here is a package itself. The type checker reads the block above instead, and a
+test keeps the two alike."""
 
 
 def __getattr__(name: str) -> Any:
@@ -124,7 +109,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'headcount' has no attribute {name!r}; dir(headcount) lists what it has"
         )
-    home = _HOME.get(name)
+    home = next((package for package, names in _NAMES.items() if name in names.split()), None)
     value = (
         import_module(f"headcount.{name}")
         if home is None

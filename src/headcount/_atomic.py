@@ -17,7 +17,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -91,23 +91,28 @@ def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[
             for name in names:
                 _flush(stage / name, os.O_RDWR)
             with _signals_held():
-                if fresh and not os.path.exists(target):
-                    _write_manifest(stage, made, {}, complete=True)
-                    with suppress(OSError):
-                        _flush(stage, os.O_RDONLY)
-                    os.rename(stage, target)
-                else:
-                    earlier = {name: digest for name, digest in _known(target).items() if name not in made}
-                    _write_manifest(target, made, earlier, complete=False)
-                    for name in names:
-                        os.replace(stage / name, target / name)
-                    _write_manifest(target, made, earlier, complete=True)
+                _put_in_place(stage, target, made, whole=fresh and not os.path.exists(target))
         finally:
             shutil.rmtree(stage, ignore_errors=True)
             if held is not None:
                 os.close(held)
     with suppress(OSError):
         _flush(target, os.O_RDONLY)
+
+
+def _put_in_place(stage: Path, target: Path, made: Mapping[str, str], *, whole: bool) -> None:
+    """Rename a temporary folder as a whole or, into a folder that exists, its files one by one between two manifests."""
+    if whole:
+        _write_manifest(stage, made, {}, complete=True)
+        with suppress(OSError):
+            _flush(stage, os.O_RDONLY)
+        os.rename(stage, target)
+        return
+    earlier = {name: digest for name, digest in _known(target).items() if name not in made}
+    _write_manifest(target, made, earlier, complete=False)
+    for name in made:
+        os.replace(stage / name, target / name)
+    _write_manifest(target, made, earlier, complete=True)
 
 
 def _hold(stage: Path) -> int | None:
@@ -129,25 +134,27 @@ def _hold(stage: Path) -> int | None:
 def _sweep(target: Path) -> None:
     """Remove temporary folders and manifests that killed runs into one place left: our user's, older than `YOUNG`, locked by nobody."""
     places = (
-        (target.parent, f".{target.name}.headcount."),
-        (target, ".headcount."),
-        (target, f".{MANIFEST}."),
+        (target.parent, f".{target.name}.headcount.", stat.S_ISDIR),
+        (target, ".headcount.", stat.S_ISDIR),
+        (target, f".{MANIFEST}.", stat.S_ISREG),
     )
-    for place, prefix in places:
+    for place, prefix, kind in places:
+        ours = re.compile(re.escape(prefix) + "[0-9a-f]{12}")
         with suppress(OSError):
-            for left in [path for path in place.iterdir() if path.name.startswith(prefix)]:
-                found = left.lstat()
-                own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-                young = time.time() - found.st_mtime < YOUNG
-                named = re.fullmatch(r"[0-9a-f]{12}", left.name.removeprefix(prefix)) is not None
-                kind = stat.S_ISREG if MANIFEST in prefix else stat.S_ISDIR
-                held = _hold(left) if named and own and not young and kind(found.st_mode) else None
+            for left in [path for path in place.iterdir() if ours.fullmatch(path.name)]:
+                held = _hold(left) if _is_abandoned(left.lstat(), kind) else None
                 if held is not None:
                     if left.is_dir():
                         shutil.rmtree(left, ignore_errors=True)
                     else:
                         left.unlink(missing_ok=True)
                     os.close(held)
+
+
+def _is_abandoned(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
+    """Whether a file or folder is our user's, of the kind that a run makes, and too old to be one that is being made."""
+    own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return own and kind(found.st_mode) and time.time() - found.st_mtime >= YOUNG
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -242,14 +242,16 @@ def short_labels(labels: Sequence[Any]) -> list[str]:
 
 def _short_form(moments: Sequence[dt.datetime]) -> str:
     """The format of the shortest labels, of a moment {0} and the name of its month {1}."""
-    days = {m.date() for m in moments}
-    year = "" if len({d.year for d in days}) == 1 else " {0.year}"
+    years, months, days, dates = map(
+        set, zip(*((m.year, m.month, m.day, m.date()) for m in moments), strict=True)
+    )
+    year = " {0.year}" if len(years) > 1 else ""
     clock = _clock_form({m.time() for m in moments})
     if clock:
-        return clock if len(days) == 1 < len(moments) else "{0.day} {1}" + year + " " + clock
-    if len(moments) == 1 or any(d.day != 1 for d in days):
+        return clock if len(dates) == 1 < len(moments) else "{0.day} {1}" + year + " " + clock
+    if len(moments) == 1 or days != {1}:
         return "{0.day} {1}" + year
-    return "{0.year}" if year and {d.month for d in days} == {1} else "{1}" + year
+    return "{0.year}" if year and months == {1} else "{1}" + year
 
 
 def _clock_form(times: set[dt.time]) -> str:

@@ -335,19 +335,20 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
     """What was written, how large, and what to do next."""
     from headcount._atomic import left_over
 
-    folder = files[0].parent
-    tell(folder=str(folder), files=[path.name for path in files])
+    folder, named = files[0].parent, {path.name: path for path in files}
+    tell(folder=str(folder), files=list(named))
     say(f"\nwritten to {folder}")
-    meaning = {path: _MEANING.get(path.name, _MEANING.get(path.stem, "")) for path in files}
-    rows = [[f"  {path.name}", readable_bytes(path.stat().st_size), meaning[path]] for path in files]
+    rows = [
+        [f"  {name}", readable_bytes(path.stat().st_size), _MEANING.get(name, _MEANING.get(path.stem, ""))]
+        for name, path in named.items()
+    ]
     show_table(None, [], 3, rows)
     older = left_over(folder)
     if older:
         say(("note ", "yellow"), f"from an earlier run, and not of this one: {', '.join(older)}")
-    page = next((path for path in files if path.suffix == ".html"), None)
-    if page is not None:
-        say(f"\nopen {page} in a browser")
-    elif good and any(path.name == "posterior.nc" for path in files):
+    if "report.html" in named:
+        say(f"\nopen {named['report.html']} in a browser")
+    elif good and "posterior.nc" in named:
         say(f"\nnext: headcount report {folder}")
 
 

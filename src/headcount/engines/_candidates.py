@@ -23,9 +23,8 @@ from headcount.observe import Observation
 from headcount.observe._groups import Member, OpenView, Stack, View
 from headcount.observe._site import Site
 from headcount.population import SizeLaw
-from headcount.posterior._beliefs import Outcome
+from headcount.posterior._beliefs import Outcome, Sizes
 from headcount.posterior._derived import GroupBeliefs
-from headcount.posterior._sizes import Sizes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

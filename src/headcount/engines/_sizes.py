@@ -25,9 +25,8 @@ from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.errors import ProblemError
 from headcount.population import SizeLaw, TotalSize, Unknown
-from headcount.posterior._beliefs import Beliefs, Outcome, PointBeliefs, Status
+from headcount.posterior._beliefs import Beliefs, NobodyBeliefs, Outcome, PointBeliefs, Sizes, Status
 from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
-from headcount.posterior._sizes import NobodyBeliefs, Sizes
 
 if TYPE_CHECKING:
     from headcount._types import Array

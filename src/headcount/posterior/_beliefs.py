@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -15,15 +15,13 @@ from scipy.sparse import csr_array, issparse
 from headcount.posterior._draws import whole_draws
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
-    from headcount.posterior._sizes import Sizes
     from headcount.structure import Field
 
 
@@ -114,6 +112,60 @@ class Promises:
     sums_to_population: bool = True
 
 
+CARRIED_LEVELS = 200
+"""Quantiles by which a law is interpolated: the sd of a Gaussian is then right to 0.2 %."""
+
+
+class Sizes(NamedTuple):
+    """The posterior of N: whole numbers in ascending order, and their probabilities."""
+
+    values: Array
+    probabilities: Array
+
+    @property
+    def mean(self) -> float:
+        """E N."""
+        return float(self.values @ self.probabilities)
+
+    def widened(self, extra: float) -> Sizes:
+        """The same shape with a variance larger by ``extra``, on whole numbers ≥ 0."""
+        mean = self.mean
+        variance = float(np.square(self.values - mean) @ self.probabilities)
+        if variance == 0.0 or extra <= 1e-9 * variance:
+            return self
+        stretched = mean + np.sqrt(1.0 + extra / variance) * (self.values - mean)
+        values, which = np.unique(np.maximum(np.rint(stretched), 0.0), return_inverse=True)
+        return Sizes(values, np.asarray(np.bincount(which, self.probabilities), dtype=float))
+
+    def carried(self, nodes: Array, given: Sequence[Sizes]) -> Sizes:
+        """The law of another number, of which the laws are known given some of these: summed, or with quantiles interpolated between."""
+        if len(nodes) == 1:
+            return given[0]
+        if np.array_equal(nodes, self.values):
+            values = np.concatenate([law.values for law in given])
+            p = np.concatenate(
+                [w * law.probabilities for w, law in zip(self.probabilities, given, strict=True)]
+            )
+        else:
+            levels = (np.arange(CARRIED_LEVELS) + 0.5) / CARRIED_LEVELS
+            known = np.array([law.quantiles(levels) for law in given])
+            at = np.clip(np.searchsorted(nodes, self.values) - 1, 0, len(nodes) - 2)
+            share = ((self.values - nodes[at]) / (nodes[at + 1] - nodes[at]))[:, None]
+            between = known[at] + share * (
+                known[at + 1] - known[at]
+            )  # beyond the nodes as between the last two
+            values = np.maximum(np.rint(between), 0.0).ravel()
+            p = np.repeat(self.probabilities / CARRIED_LEVELS, CARRIED_LEVELS)
+        whole, which = np.unique(values, return_inverse=True)
+        return Sizes(whole, np.asarray(np.bincount(which, p), dtype=float))
+
+    def quantiles(self, levels: Array) -> Array:
+        """Quantiles of a continuous law with this one's distribution function halfway up every step."""
+        return np.asarray(
+            np.interp(levels, np.cumsum(self.probabilities) - 0.5 * self.probabilities, self.values)
+        )
+
+
 class Beliefs(ABC):
     """A posterior over count tables, by scope (a tuple of variables inside one clique)."""
 
@@ -200,19 +252,58 @@ class PointBeliefs(Beliefs):
         return Promises(non_negative=True, consistent=True)
 
 
+@dataclass(frozen=True)
+class NobodyBeliefs(Beliefs):
+    """Beliefs where there is no individual at all."""
+
+    model: Model
+    log_evidence: float | None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def promises(self) -> Promises:
+        """Zeros keep them all."""
+        return Promises(non_negative=True, consistent=True)
+
+    def mean(self, scope: Scope) -> Array:
+        """Zero."""
+        return np.zeros(self.model.size(scope))
+
+    def variance(self, scope: Scope) -> Array | None:
+        """Zero."""
+        return np.zeros(self.model.size(scope))
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """Zero."""
+        return np.zeros((self.model.domain(a).size, self.model.domain(b).size))
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Zeros."""
+        del rng, integer
+        return {c: np.zeros((size, *self.model.size(c))) for c in self.model.junction_tree.cliques}
+
+
+def sparse_step(model: Model, scope: Scope) -> csr_array | None:
+    """The transitions of an edge, in the order of its two variables, where they are sparse; None elsewhere."""
+    tree = model.rooted()
+    place = None if tree is None or len(scope) != 2 else tree.place(scope)
+    if tree is None or place is None or place.turned or not issparse(tree.transitions[place.node]):
+        return None
+    step = csr_array(tree.transitions[place.node], copy=True)
+    step.sort_indices()
+    return step
+
+
 def listed_mean(beliefs: Beliefs, scope: Scope) -> csr_array | None:
     """Posterior mean of an edge's possible moves, where transitions are sparse and beliefs are those of one (tilted) law; None elsewhere.
 
     A table of 10⁴ × 10⁴ cells would take 800 MB; its moves between neighbours take one.
     """
-    if len(scope) != 2 or not isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
+    if not isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
         return None
-    tree = beliefs.model.rooted()
-    place = None if tree is None else tree.place(scope)
-    if tree is None or place is None or place.turned or not issparse(tree.transitions[place.node]):
+    table = sparse_step(beliefs.model, scope)
+    if table is None:
         return None
-    table = csr_array(tree.transitions[place.node], copy=True)
-    table.sort_indices()
     table.data *= beliefs.population * np.repeat(beliefs.model.marginal(scope[:1]), np.diff(table.indptr))
     if isinstance(beliefs, GaussianBeliefs) and not beliefs.settled:
         moves = beliefs.field.moves(scope)

@@ -20,8 +20,10 @@ import numpy as np
 from headcount import memory
 from headcount._atomic import replacing
 from headcount._netcdf import away_from_the_cluster, write_tree
+from headcount.checks import whole_number
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, margin
+from headcount.posterior._fit_check import count_labels
 from headcount.posterior._frames import (
     COORDINATES,
     MC_ERROR,
@@ -31,15 +33,7 @@ from headcount.posterior._frames import (
     places_under,
     possible_flows,
 )
-from headcount.posterior._predictive import (
-    drawn_entries,
-    log_likelihoods,
-    observation_coordinates,
-    observed_counts,
-    replicates,
-)
-from headcount.posterior._provenance import written
-from headcount.posterior._result import Result
+from headcount.posterior._result import Result, written
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
@@ -52,6 +46,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
+    from headcount.observe import Problem
     from headcount.posterior._posterior import Posterior
 
 DRAWS = 100
@@ -93,7 +88,7 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
     nodes, flows = _chain_groups(result) if result.is_chain else _network_groups(result)
     for group in (nodes, flows):
         group.attrs["interval_level"] = result.level
-    places = {name: nodes[name] for pair in COORDINATES for name in pair if name in nodes.coords}
+    places = {name: nodes[name] for name in itertools.chain(*COORDINATES) if name in nodes.coords}
     groups = {
         "nodes": nodes,
         "flows": flows,
@@ -102,10 +97,7 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
     }
     if result.shapes:
         groups["shapes"] = _shape_group(result.shapes, result.cells)
-    for name in ("trace", "weights", "ascent", "arrivals", "departures", "sizes"):
-        frame = getattr(result, name)
-        if frame is not None and len(frame):
-            groups[name] = xr.Dataset.from_dataframe(frame.set_index(frame.columns[0]))
+    groups |= _table_groups(result)
     if result.check is not None:
         groups["fit_check"] = _entries(result.check, 3, "observation")
     root = xr.Dataset(attrs=written(result.attributes))
@@ -114,6 +106,40 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
         named = replace(part, attributes={**part.attributes, "group": label})
         parts[f"/groups/{k}"] = tree_of(named, draws={})
     return xr.DataTree.from_dict(parts)
+
+
+_TABLES = {
+    "trace": ["iteration"],
+    "weights": ["feature"],
+    "ascent": ["iteration"],
+    "arrivals": ["time", "cell"],
+    "departures": ["time", "cell"],
+    "sizes": ["size"],
+}
+"""Tables of a `Result` that a file may have, each a group of its own, and their label columns."""
+
+
+def _table_groups(result: Result) -> dict[str, xr.Dataset]:
+    import xarray as xr
+
+    frames = {name: getattr(result, name) for name in _TABLES}
+    return {
+        name: xr.Dataset.from_dataframe(frame.set_index(frame.columns[0]))
+        for name, frame in frames.items()
+        if frame is not None and len(frame)
+    }
+
+
+def _read_tables(tree: xr.DataTree) -> dict[str, pd.DataFrame]:
+    """The inverse of :func:`_table_groups`; an empty trace where there is none."""
+    import pandas as pd
+
+    made = {"trace": pd.DataFrame(columns=_TABLES["trace"])}
+    for name, labels in _TABLES.items():
+        if name in tree:
+            frame = tree[name].to_dataset().to_dataframe().reset_index()
+            made[name] = frame[[*labels, *frame.columns.drop(labels)]]
+    return made
 
 
 def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
@@ -138,23 +164,13 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     return Result(
         node_table,
         flow_table,
-        _optional(tree, "trace", ["iteration"]),
-        attributes | {"geographic": degrees},
-        places,
-        _optional(tree, "weights", ["feature"]) if "weights" in tree else None,
-        _optional(tree, "ascent", ["iteration"]) if "ascent" in tree else None,
-        **{
-            name: _optional(tree, name, ["time", "cell"])
-            for name in ("arrivals", "departures")
-            if name in tree
-        },
-        sizes=_optional(tree, "sizes", ["size"]) if "sizes" in tree else None,
+        attributes=attributes | {"geographic": degrees},
+        coordinates=places,
         groups={part.attributes["group"]: part for part in map(result_of, _children(tree, "groups"))},
         path=path,
-        shapes=_shapes(tree["shapes"].to_dataset(), node_table["cell"].unique().tolist())
-        if "shapes" in tree
-        else None,
+        shapes=_shapes(tree, node_table),
         check=_checked(tree),
+        **_read_tables(tree),
     )
 
 
@@ -183,7 +199,11 @@ def _shape_group(shapes: Mapping[Hashable, Sequence[Array]], cells: list[Hashabl
     )
 
 
-def _shapes(data: xr.Dataset, cells: list[Hashable]) -> dict[Hashable, list[Array]]:
+def _shapes(tree: xr.DataTree, nodes: pd.DataFrame) -> dict[Hashable, list[Array]] | None:
+    """The inverse of :func:`_shape_group`; None in a file without."""
+    if "shapes" not in tree:
+        return None
+    data, cells = tree["shapes"].to_dataset(), nodes["cell"].unique().tolist()
     points = np.stack([data["point_x"].to_numpy(), data["point_y"].to_numpy()], axis=1)
     rings = np.split(points, np.cumsum(data["ring_points"].to_numpy())[:-1])
     made: dict[Hashable, list[Array]] = {}
@@ -266,15 +286,6 @@ def _table(data: xr.Dataset, labels: list[str]) -> pd.DataFrame:
     return frame[[*labels, *values]].astype(dict.fromkeys(flags, bool))
 
 
-def _optional(tree: xr.DataTree, group: str, labels: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    if group not in tree:
-        return pd.DataFrame(columns=labels)
-    frame = tree[group].to_dataset().to_dataframe().reset_index()
-    return frame[[*labels, *(c for c in frame.columns if c not in labels)]]
-
-
 def _places(nodes: xr.Dataset) -> pd.DataFrame | None:
     for x, y in COORDINATES:
         if x in nodes.coords and y in nodes.coords:
@@ -297,42 +308,43 @@ def draw_groups(
     """
     import xarray as xr
 
-    model, beliefs = posterior.problem.model, posterior.beliefs
-    if draws is not None and draws < 0:
-        raise ValueError(f"draws is {draws}: give a whole number ≥ 0")
-    entries = sum(math.prod(model.size(tuple(clique))) for clique in model.junction_tree.cliques)
-    size = min(DRAWS, DRAWN_ENTRIES // max(entries, 1)) if draws is None else draws
-    note: dict[str, Any] = {"draws": 0, "note": "no draws were made: the only entry along draw is the mean"}
+    model = posterior.problem.model
     scopes: list[Scope] = [(v,) for v in model.variables]
     if flows:
         scopes += [tuple(c) for c in model.junction_tree.cliques if len(c) == 2]
-    tables = None
-    if (size >= FEWEST_DRAWS or draws) and beliefs.has_draws:
-        whole = posterior.promises.non_negative
-        try:
-            tables = beliefs.sample(size, rng=np.random.default_rng(0), integer=whole)
-        except DrawError as error:
-            note["note"] += f" ({error})"
-        else:
-            note = {"draws": size, "draws_seed": 0, "whole_numbers": int(whole)}
+    tables, note = _joint_draws(posterior, draws)
     if tables is None:
-        values = {scope: dense(beliefs.mean(scope))[None] for scope in scopes}
-        return {
-            "posterior": xr.Dataset(_draw_arrays(model, values), attrs=note),
-            **_data_groups(posterior, None),
-        }
-    values = {scope: margin(tables, scope) for scope in scopes}
+        values = {scope: dense(posterior.beliefs.mean(scope))[None] for scope in scopes}
+    else:
+        values = {scope: margin(tables, scope) for scope in scopes}
     return {
         "posterior": xr.Dataset(_draw_arrays(model, values), attrs=note),
         **_data_groups(posterior, tables),
     }
 
 
+def _joint_draws(posterior: Posterior, draws: int | None) -> tuple[dict[Scope, Array] | None, dict[str, Any]]:
+    """Joint draws of all clique tables, and what a file says of them; None where memory allows too few, or the engine gives none."""
+    beliefs, whole = posterior.beliefs, posterior.promises.non_negative
+    affordable = min(DRAWS, DRAWN_ENTRIES // max(_clique_entries(posterior.problem.model), 1))
+    size = affordable if draws is None else whole_number(draws, "draws")
+    none = {"draws": 0, "note": "no draws were made: the only entry along draw is the mean"}
+    if not beliefs.has_draws or size < (FEWEST_DRAWS if draws is None else 1):
+        return None, none
+    try:
+        tables = beliefs.sample(size, rng=np.random.default_rng(0), integer=whole)
+    except DrawError as error:
+        return None, none | {"note": f"{none['note']} ({error})"}
+    return tables, {"draws": size, "draws_seed": 0, "whole_numbers": int(whole)}
+
+
+def _clique_entries(model: Model) -> int:
+    return sum(model.domain(tuple(clique)).size for clique in model.junction_tree.cliques)
+
+
 def draw_bytes(posterior: Posterior, draws: int) -> int:
     """Memory that so many joint draws of all tables take at once: prior, posterior and what is between."""
-    model = posterior.problem.model
-    entries = sum(math.prod(model.size(tuple(clique))) for clique in model.junction_tree.cliques)
-    return 3 * 8 * draws * entries
+    return 3 * 8 * draws * _clique_entries(posterior.problem.model)
 
 
 def save_draws(
@@ -352,18 +364,15 @@ def save_draws(
     import h5netcdf
     import xarray as xr
 
-    for name, value in (("draws", draws), ("chunk", 1 if chunk is None else chunk)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
-    model, beliefs = posterior.problem.model, posterior.beliefs
-    if not beliefs.has_draws:
+    draws = whole_number(draws, "draws", least=1)
+    if not posterior.beliefs.has_draws:
         raise ValueError(f"{posterior.engine} gives no draws: use TiltedEP, or PathGibbs with keep")
-    size = chunk or max(min(MOST_AT_ONCE, memory.limit() // (4 * _bytes_per_draw(posterior))), 1)
-    starts = range(0, draws, size)
+    affordable = max(min(MOST_AT_ONCE, memory.limit() // (4 * _bytes_per_draw(posterior))), 1)
+    size = affordable if chunk is None else whole_number(chunk, "chunk", least=1)
     with replacing(path) as temporary, away_from_the_cluster():
-        for k, start in enumerate(starts):
+        for k, start in enumerate(range(0, draws, size)):
             values = _drawn_nodes(posterior, min(size, draws - start), np.random.default_rng([seed, k]))
-            arrays = _draw_arrays(model, values)
+            arrays = _draw_arrays(posterior.problem.model, values)
             if k == 0:
                 made = xr.Dataset(arrays, attrs={"draws": draws, "draws_seed": seed, "draws_per_part": size})
                 made.to_netcdf(temporary, group="posterior", engine="h5netcdf", unlimited_dims=["draw"])
@@ -422,25 +431,93 @@ def _draw_arrays(model: Model, values: Mapping[Scope, Array]) -> dict[str, xr.Da
     """Draws of nodes and flows as arrays: one per kind for a plain chain, one per table for other models."""
     import xarray as xr
 
-    size = len(next(iter(values.values())))
-    draws: dict[str, Any] = {"chain": np.arange(1), "draw": np.arange(size)}
-    flows = {scope: table for scope, table in values.items() if len(scope) == 2}
+    def labelled(table: Array, axes: Mapping[str, Any]) -> xr.DataArray:
+        draws = {"chain": np.arange(1), "draw": np.arange(len(table))}
+        return xr.DataArray(table[None], dims=(*draws, *axes), coords=draws | dict(axes))
+
     if is_plain_chain(model):
-        cells = label_array(model.states[model.variables[0]])
-        both = np.stack([values[(v,)] for v in model.variables], axis=1)[None]
-        coords = {"time": label_array(model.variables), "cell": cells}
-        made = {"count": xr.DataArray(both, dims=("chain", "draw", *coords), coords=draws | coords)}
-        if flows:
-            coords = {"departure": label_array(model.variables[:-1]), "origin": cells, "dest": cells}
-            moves = np.stack([flows[s] for s in itertools.pairwise(model.variables)], axis=1)[None]
-            made["flow"] = xr.DataArray(moves, dims=("chain", "draw", *coords), coords=draws | coords)
+        cells, steps = (
+            label_array(model.states[model.variables[0]]),
+            list(itertools.pairwise(model.variables)),
+        )
+        both = np.stack([values[(v,)] for v in model.variables], axis=1)
+        made = {"count": labelled(both, {"time": label_array(model.variables), "cell": cells})}
+        if steps and values.keys() >= set(steps):
+            axes = {"departure": label_array(model.variables[:-1]), "origin": cells, "dest": cells}
+            made["flow"] = labelled(np.stack([values[step] for step in steps], axis=1), axes)
         return made
-    found = {}
+    made = {}
     for scope, table in values.items():
         names = [str(v).replace("/", "_") for v in scope]  # a slash would open a group in the file
-        coords = {name: label_array(model.states[v]) for name, v in zip(names, scope, strict=True)}
-        kind = "count" if len(scope) == 1 else "flow"
-        found["_".join([kind, *names])] = xr.DataArray(
-            table[None], dims=("chain", "draw", *names), coords=draws | coords
-        )
-    return found
+        axes = {name: label_array(model.states[v]) for name, v in zip(names, scope, strict=True)}
+        made["_".join(["count" if len(scope) == 1 else "flow", *names])] = labelled(table, axes)
+    return made
+
+
+# --- replicate data: what would be counted again, if the posterior is right. Draws of n, then of the noise given n
+
+
+def predictive(posterior: Posterior, size: int, *, rng: np.random.Generator) -> xr.DataArray:
+    """Replicates of all counts, dims ``draw, observation``."""
+    whole = posterior.promises.non_negative
+    tables = posterior.beliefs.sample(size, rng=rng, integer=whole)
+    n = drawn_entries(posterior.problem, tables)
+    import xarray as xr
+
+    coords = observation_coordinates(posterior.problem)
+    values = replicates(posterior.problem, n, rng)
+    return xr.DataArray(values, dims=("draw", "observation"), coords=coords, name="y")
+
+
+def observed_counts(problem: Problem) -> Array:
+    """y, all sites after each other."""
+    return np.concatenate([np.asarray(site.noise.counts, dtype=float) for site in problem.sites])
+
+
+def drawn_entries(problem: Problem, tables: Mapping[Scope, Any]) -> Array:
+    """The true numbers behind all counts in draws of all clique tables, shape (draws, counts)."""
+    known = {scope: np.asarray(table, dtype=float) for scope, table in tables.items()}
+    size = len(next(iter(known.values())))
+    parts = [site.margin(margin(known, site.scope).reshape(size, -1)) for site in problem.sites]
+    return np.concatenate(parts, axis=1)
+
+
+def replicates(problem: Problem, n: Array, rng: np.random.Generator) -> Array:
+    """Counts drawn given the true numbers, shape (draws, counts).
+
+    An engine whose counts may be negative (`Laplace`, `ClosedForm`) draws real numbers; a noise that has no law there is drawn at the
+    nearest whole number ≥ 0.
+
+    Raises
+    ------
+    NotImplementedError
+        If a noise has no `sample`.
+    """
+    y = np.zeros(n.shape)
+    for index, law in problem.noises:
+        try:
+            y[:, index] = law.sample(n[:, index], rng=rng)
+        except ValueError:
+            y[:, index] = law.sample(np.maximum(np.rint(n[:, index]), 0.0), rng=rng)
+    return y
+
+
+def log_likelihoods(problem: Problem, n: Array) -> Array:
+    """log l(y | n) of every count, shape (draws, counts); counts with correlated errors in whitened coordinates, whose sum is right."""
+    made = np.zeros(n.shape)
+    for index, law in problem.noises:
+        made[:, index] = law.log_prob(n[:, index])
+    return made
+
+
+def observation_coordinates(problem: Problem) -> dict[str, tuple[str, Any]]:
+    """Along ``observation``: the name of each count and, where it is one entry of one variable's table, which."""
+    labels = count_labels(problem, np.arange(sum(map(len, problem.sites))))
+    made = {"name": ("observation", np.array(labels["names"], dtype=object))}
+    if None in labels["variables"] or None in labels["states"]:
+        return made
+    first, second = ("time", "cell") if is_plain_chain(problem.model) else ("variable", "state")
+    return made | {
+        first: ("observation", label_array(labels["variables"])),
+        second: ("observation", label_array(labels["states"])),
+    }

@@ -23,9 +23,8 @@ from headcount._types import Array, Scope
 from headcount.errors import ModelError
 from headcount.individual import OpenChain
 from headcount.observe._groups import SIZES, OpenView, View
-from headcount.posterior._beliefs import Beliefs, Promises
+from headcount.posterior._beliefs import Beliefs, Promises, Sizes
 from headcount.posterior._draws import whole_draws
-from headcount.posterior._sizes import Sizes
 from headcount.tables import dense
 
 if TYPE_CHECKING:

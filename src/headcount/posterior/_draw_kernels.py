@@ -88,23 +88,25 @@ def _scale(table, rows, columns, part):
     for _ in range(FIT_SWEEPS):
         worst = 0.0
         for j in range(width):
-            total = 0.0
-            for i in range(height):
-                total += part[i, j]
+            total = _scale_line(part[:height, j], columns[j])
             worst = max(worst, abs(total - columns[j]))
-            factor = columns[j] / total if total > 0.0 else 0.0
-            for i in range(height):
-                part[i, j] *= factor
         for i in range(height):
-            total = 0.0
-            for j in range(width):
-                total += part[i, j]
-            if total > 0.0:
-                factor = rows[i] / total
-                for j in range(width):
-                    part[i, j] *= factor
+            _scale_line(part[i], rows[i])
         if worst <= FIT_TOLERANCE:
             return
+
+
+@bare
+def _scale_line(line, wanted):
+    """Scale a row or column to the wanted sum, and return the one it had; one of zeros stays."""
+    total = 0.0
+    for k in range(line.size):
+        total += line[k]
+    if total > 0.0:
+        factor = wanted / total
+        for k in range(line.size):
+            line[k] *= factor
+    return total
 
 
 @kernel
@@ -261,7 +263,8 @@ def sweep_individuals(x, sizes, factors, places, slots, single, pairs, count, sw
     for _ in range(sweeps):
         for a in range(population):
             for v in range(variables):
-                _redraw(x, a, v, sizes, factors, places, slots, single, count, weights, old, touched, random)
+                weight = weights[: sizes[v]]
+                _redraw(x, a, v, factors, places, slots, single, count, weight, old, touched, random)
         for e in range(pairs.members[0].size - 1):
             for _ in range((population + 1) // 2):
                 a = int(_uniform(random) * population)
@@ -271,25 +274,31 @@ def sweep_individuals(x, sizes, factors, places, slots, single, pairs, count, sw
 
 
 @bare
-def _redraw(x, a, v, sizes, factors, places, slots, single, count, weights, old, touched, random):
+def _proposed(x, a, v, factors, single, weights, random):
+    """A state of variable v drawn from the model given the individual's others; its own where rounding leads to an impossible one."""
     before = x[a, v]
     first, member = single.factors
     x[a, v] = 0
-    for k in range(sizes[v]):
-        weights[k] = 1.0
+    weights[:] = 1.0
     for m in range(first[v], first[v + 1]):
         entry, stride = _entry(factors, member[m], x, a), _stride(factors, member[m], v)
-        for k in range(sizes[v]):
+        for k in range(weights.size):
             weights[k] *= factors.value[entry + k * stride]
     total = 0.0
-    for k in range(sizes[v]):
+    for k in range(weights.size):
         total += weights[k]
     mark, after = _uniform(random) * total, 0
-    while mark >= weights[after] and after < sizes[v] - 1:
+    while mark >= weights[after] and after < weights.size - 1:
         mark -= weights[after]
         after += 1
     x[a, v] = before
-    if after == before or weights[after] == 0.0:
+    return after if weights[after] > 0.0 else before
+
+
+@bare
+def _redraw(x, a, v, factors, places, slots, single, count, weights, old, touched, random):
+    before, after = x[a, v], _proposed(x, a, v, factors, single, weights, random)
+    if after == before:
         return
     first, member = single.sites
     length = 0

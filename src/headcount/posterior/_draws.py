@@ -24,7 +24,7 @@ import numpy as np
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -189,41 +189,35 @@ class _Program:
         model = problem.model
         self.cliques = [tuple(c) for c in model.junction_tree.cliques]
         self.domains = [Domain(c, model.size(c)) for c in self.cliques]
-        starts = np.cumsum([0, *(d.size for d in self.domains)])
+        self.starts = np.cumsum([0, *(d.size for d in self.domains)])
         self.possible = np.concatenate([np.ravel(model.marginal(c) > 0) for c in self.cliques])
         self.population = problem.population
-        rows: list[Any] = []
-        values: list[Any] = []
+        rows, values = zip(*self._constraints(problem), strict=True)
+        self.matrix, self.values = sparse.vstack(rows, format="csr"), np.concatenate(values)
 
-        def placed(k: int, matrix: Any) -> Any:
-            parts = [sparse.csr_array((matrix.shape[0], d.size)) for d in self.domains]
-            parts[k] = sparse.csr_array(matrix)
-            return sparse.hstack(parts, format="csr")
+    def _constraints(self, problem: Problem) -> Iterator[tuple[Any, Any]]:
+        """Blocks of rows of the program, each with what it must equal: the total, equal separators, exact counts."""
+        from scipy import sparse
 
-        rows.append(placed(0, np.ones((1, self.domains[0].size))))
-        values.append([float(problem.population)])
-        for a, b, separator in model.junction_tree.edges:
-            size = self.domains[a].part(separator).size
-            rows.append(
-                placed(a, _summing(self.domains[a], separator))
-                - placed(b, _summing(self.domains[b], separator))
-            )
-            values.append(np.zeros(size))
+        yield self._placed(0, np.ones((1, self.domains[0].size))), [float(problem.population)]
+        for a, b, separator in problem.model.junction_tree.edges:
+            one, other = (self._placed(k, _summing(self.domains[k], separator)) for k in (a, b))
+            yield one - other, np.zeros(one.shape[0])
         for site in problem.sites:
             if site.noise.exact:
                 k = next(k for k, c in enumerate(self.cliques) if set(site.scope) <= set(c))
-                chosen = (
-                    sparse.eye_array(site.size, format="csr")[site.index]
-                    if site.weights is None
-                    else site.weights
-                )
-                rows.append(placed(k, chosen @ sparse.csr_array(_summing(self.domains[k], site.scope))))
-                values.append(site.noise.counts)
-        self.matrix, self.values, self.starts = (
-            sparse.vstack(rows, format="csr"),
-            np.concatenate(values),
-            starts,
-        )
+                chosen = site.weights
+                if chosen is None:
+                    chosen = sparse.eye_array(site.size, format="csr")[site.index]
+                yield self._placed(k, chosen @ _summing(self.domains[k], site.scope)), site.noise.counts
+
+    def _placed(self, k: int, matrix: Any) -> Any:
+        """Rows that concern clique k alone, over the unknowns of all cliques."""
+        from scipy import sparse
+
+        parts = [sparse.csr_array((matrix.shape[0], d.size)) for d in self.domains]
+        parts[k] = sparse.csr_array(matrix)
+        return sparse.hstack(parts, format="csr")
 
     def nearest(self, tables: dict[Scope, Array]) -> dict[Scope, Array]:
         """Whole-number tables n ≥ 0 with the least Σ|n − given|."""
@@ -337,38 +331,42 @@ def _arrays(problem: Problem) -> tuple[Any, ...]:
     from headcount.posterior._draw_kernels import Moves, Slots
 
     model = problem.model
-    tree = model.junction_tree
     number = {v: k for k, v in enumerate(model.variables)}
-    between = [tuple(s) for _, _, s in tree.edges if s]
-    scopes = [tuple(c) for c in tree.cliques] + between
-    values = [model.marginal(tuple(c)) for c in tree.cliques]
+    cliques = [tuple(c) for c in model.junction_tree.cliques]
+    between = [tuple(s) for _, _, s in model.junction_tree.edges if s]
+    factors = [*cliques, *between]  # p(x) is the product over cliques, divided by that over separators
     with np.errstate(divide="ignore"):
-        values += [np.where(p > 0, 1.0 / p, 0.0) for p in map(model.marginal, between)]
-    factors = _factors(model, scopes, number, values)
+        below = [np.where(p > 0, 1.0 / p, 0.0) for p in map(model.marginal, between)]
     sites = [site.scope for site in problem.sites]
-    places = _factors(model, sites, number, [])
-    slots = Slots(*_slot_lists(problem), _likelihoods(problem))
-    singles = [{v} for v in model.variables]
-    pairs = [*singles, *_sides(model)]
+    singles: list[set[Hashable]] = [{v} for v in model.variables]
 
-    def crossing(sets: Sequence[set[Hashable]], scopes: Sequence[Scope], *, whole: bool) -> tuple[Any, Any]:
-        return _lists(
-            [[k for k, s in enumerate(scopes) if set(s) & part and (whole or set(s) - part)] for part in sets]
+    def moves(sets: Sequence[set[Hashable]], touched: Callable[[Scope, set[Hashable]], bool]) -> Moves:
+        return Moves(
+            _lists([[number[v] for v in part] for part in sets]),
+            *(
+                _lists([[k for k, s in enumerate(of) if touched(s, part)] for part in sets])
+                for of in (factors, sites)
+            ),
         )
 
-    members = _lists([[number[v] for v in part] for part in pairs])
     return (
-        np.array([len(model.states[v]) for v in model.variables]),
-        factors,
-        places,
-        slots,
-        Moves(
-            _lists([[number[v]] for v in model.variables]),
-            crossing(singles, scopes, whole=True),
-            crossing(singles, sites, whole=True),
-        ),
-        Moves(members, crossing(pairs, scopes, whole=False), crossing(pairs, sites, whole=False)),
+        np.array(list(map(len, map(model.states.__getitem__, model.variables)))),
+        _factors(model, factors, number, [*map(model.marginal, cliques), *below]),
+        _factors(model, sites, number, []),
+        Slots(*_slot_lists(problem), _likelihoods(problem)),
+        moves(singles, _meets),
+        moves([*singles, *_sides(model)], _crosses),
     )
+
+
+def _meets(scope: Scope, part: set[Hashable]) -> bool:
+    """Whether a change of some variables changes the entry of a table."""
+    return not part.isdisjoint(scope)
+
+
+def _crosses(scope: Scope, part: set[Hashable]) -> bool:
+    """Whether an exchange of some variables between two individuals changes the counts of a table: not where it holds all or none."""
+    return not part.isdisjoint(scope) and not part.issuperset(scope)
 
 
 def _factors(model: Model, scopes: Sequence[Scope], number: dict[Hashable, int], values: list[Array]) -> Any:

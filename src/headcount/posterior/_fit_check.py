@@ -23,7 +23,7 @@ Where whole margins are known exactly, the test is one step ahead instead: given
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,6 +118,11 @@ def _simulated_test(value: float, mean: float, again: Array) -> Test:
     return Test(value, mean, sd, float((((again - mean) / sd) ** 3).mean()))
 
 
+def _clear(z: float) -> bool:
+    """Whether a statistic so many sds above its mean needs no simulated data sets."""
+    return abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE
+
+
 def tested(
     ms: Array, form: Callable[[Array], Array], r: Array, simulate: Callable[[], Array | None] | None
 ) -> Test:
@@ -134,10 +139,9 @@ def tested(
     sd = float(np.sqrt(max(2.0 * np.einsum("ij,ji->", ms, ms), TINY)))
     value = float(form(r[None])[0])
     z = (value - mean) / sd
-    drawn = None if simulate is None or abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE else simulate()
-    if (
-        drawn is None and abs(z) < CLEAR_BELOW
-    ):  # nowhere near a verdict: a Gamma law's skewness will do, and needs no product
+    drawn = None if simulate is None or _clear(z) else simulate()
+    # Nowhere near a verdict a Gamma law's skewness will do, which needs no product.
+    if drawn is None and abs(z) < CLEAR_BELOW:
         return Test(value, mean, sd, 2.0 * sd / mean if mean > 0 else 0.0)
     if drawn is None:
         return Test(value, mean, sd, _skewness(8.0 * float(np.einsum("ij,ji->", ms @ ms, ms)), sd))
@@ -149,11 +153,12 @@ def quadratic(form: Array) -> Callable[[Array], Array]:
     return lambda x: np.einsum("ri,ri->r", x @ form, x)
 
 
-def joined(tests: list[Test]) -> Test:
-    """The sum of several statistics; windows depend on each other, so standard deviations are added, which is their upper bound."""
+def joined(tests: Sequence[Test], *, independent: bool) -> Test:
+    """The sum of several statistics; where they depend on each other, sds are added, which is an upper bound."""
     if len(tests) == 1:
         return tests[0]
-    value, mean, sd = (sum(getattr(test, name) for test in tests) for name in ("value", "mean", "sd"))
+    value, mean = sum(test.value for test in tests), sum(test.mean for test in tests)
+    sd = float(np.linalg.norm([test.sd for test in tests], 2 if independent else 1))
     return Test(value, mean, sd, _skewness(sum(test.skewness * test.sd**3 for test in tests), sd))
 
 
@@ -166,12 +171,12 @@ NO_CHOICE = "the model leaves no observed count a choice"
 
 def windows_of(problem: Problem) -> list[list[int]]:
     """Positions of the sites to be held against each other: all, or of long chains those of successive times."""
-    tree, sites = problem.model.rooted(), problem.sites
-    windows = [list(range(len(sites)))]
-    in_time = tree is not None and tree.is_chain and all(len(s.scope) == 1 for s in sites)
-    if tree is not None and in_time and sum(map(len, sites)) > WINDOW:
-        windows = _successive([tree.index[s.scope[0]] for s in sites], list(map(len, sites)))
-    if max(sum(len(sites[k]) for k in window) for window in windows) > MOST_COUNTS:
+    sizes = list(map(len, problem.sites))
+    windows = [list(range(len(sizes)))]
+    tree, scopes = problem.model.rooted(), [site.scope for site in problem.sites]
+    if sum(sizes) > WINDOW and tree is not None and tree.is_chain and max(map(len, scopes)) == 1:
+        windows = _successive([tree.index[scope[0]] for scope in scopes], sizes)
+    if max(sum(sizes[k] for k in window) for window in windows) > MOST_COUNTS:
         raise NotChecked(f"more than {MOST_COUNTS:,} counts would have to be held against each other")
     return windows
 
@@ -205,6 +210,11 @@ class Window(NamedTuple):
     """dE Q/dc of the score statistic Q."""
     scatter: Test
     residual: Test
+
+    @property
+    def mean_square(self) -> float:
+        """Of the standardised residuals that enter averages."""
+        return self.residual.value / self.kept if self.kept else np.nan
 
 
 def window_check(problem: Problem, window: list[int], *, alone: bool, learned: Array | None) -> Window | None:
@@ -254,7 +264,8 @@ def window_check(problem: Problem, window: list[int], *, alone: bool, learned: A
     )
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Step:
     """An exact margin y, predicted from the one before: n individuals per origin, each moving by a row of ``law``."""
 
     site: int
@@ -268,10 +279,21 @@ class Step(NamedTuple):
     drawn: bool
     """Whether the margin can be drawn in one go: not over several steps of company."""
 
-    def form(self, covariance: Array) -> Array:
+    @property
+    def variance(self) -> Array:
+        """Of every count."""
+        return np.maximum(np.diag(self.covariance), 0.0)
+
+    @cached_property
+    def form(self) -> Array:
         """W Q W with W the inverse of the covariance Q."""
-        w = np.linalg.inv(covariance + LEAST_NOISE * np.eye(len(covariance)))
-        return np.asarray(w @ covariance @ w)
+        w = np.linalg.inv(self.covariance + LEAST_NOISE * np.eye(len(self.covariance)))
+        return np.asarray(w @ self.covariance @ w)
+
+    @cached_property
+    def test(self) -> Test:
+        """The form of y − E y."""
+        return tested(self.form @ self.covariance, quadratic(self.form), self.y - self.mean, None)
 
 
 def exact_steps(problem: Problem, tree: RootedTree) -> list[Step]:
@@ -295,21 +317,19 @@ def exact_steps(problem: Problem, tree: RootedTree) -> list[Step]:
     return steps
 
 
-def overall_test(tests: list[Test], steps: list[Step], forms: list[Array], tree: RootedTree) -> Test:
+def overall_test(steps: Sequence[Step], tree: RootedTree) -> Test:
     """The sum over steps, which are independent; its law from simulated steps where it matters."""
-    value, mean = sum(t.value for t in tests), sum(t.mean for t in tests)
-    sd = float(np.sqrt(sum(t.sd**2 for t in tests)))
-    z, size = (value - mean) / sd, affordable(tree)
-    clear = abs(z) < CLEAR_BELOW or z > CLEAR_ABOVE
+    total, size = joined([step.test for step in steps], independent=True), affordable(tree)
+    clear = _clear((total.value - total.mean) / total.sd)
     if clear or size < FEWEST_SIMULATED or not all(step.drawn for step in steps):
-        return Test(value, mean, sd, _skewness(sum(t.skewness * t.sd**3 for t in tests), sd))
+        return total
     rng = np.random.default_rng(CHECK_SEED)
     again = np.zeros(size)
-    for step, form in zip(steps, forms, strict=True):
+    for step in steps:
         counts = np.tile(step.n.astype(np.int64), (size, 1))
         drawn = next_margins(counts, step.law, rng, step.together) - step.mean
-        again += np.einsum("ri,ri->r", drawn @ form, drawn)
-    return _simulated_test(value, mean, again)
+        again += quadratic(step.form)(drawn)
+    return _simulated_test(total.value, total.mean, again)
 
 
 def randomised_pit(y: Array, expected: Array, sd: Array, whole: NDArray[np.bool_]) -> Array:
@@ -490,8 +510,8 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
     if not problem.sites:
         raise NotChecked("nothing was observed")
     windows = windows_of(problem)
-    made = (window_check(problem, w, alone=len(windows) == 1, learned=learned) for w in windows)
-    parts = [part for part in made if part is not None]
+    alone = len(windows) == 1
+    parts = [w for k in windows if (w := window_check(problem, k, alone=alone, learned=learned)) is not None]
     if not parts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
     every = _all_of(parts)
@@ -509,7 +529,7 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
         every.whole,
         1.0 + (every.scatter.value - every.scatter.mean) / every.freedom,
         every.scatter,
-        every.residual.value / every.kept if every.kept else np.nan,
+        every.mean_square,
         every.residual.above if every.kept else np.nan,
     )
 
@@ -519,7 +539,7 @@ def _all_of(parts: list[Window]) -> Window:
     columns = list(zip(*parts, strict=True))
     place, y, whole, error, sd = map(np.concatenate, columns[:5])
     kept, free, freedom = map(sum, columns[5:8])
-    scatter, residual = (joined(list(tests)) for tests in columns[8:])
+    scatter, residual = (joined(tests, independent=False) for tests in columns[8:])
     return Window(place, y, whole, error, sd, kept, free, freedom, scatter, residual)
 
 
@@ -541,19 +561,12 @@ def _steps_ahead(problem: Problem) -> Found:
     tree = problem.model.rooted()
     assert tree is not None
     steps = exact_steps(problem, tree)
-    starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
-    y, expected, variance = (np.zeros(starts[-1]) for _ in range(3))
-    tests, forms = [], []
-    for step in steps:
-        at = slice(starts[step.site], starts[step.site + 1])
-        covariance = step.covariance
-        y[at], expected[at], variance[at] = step.y, step.mean, np.maximum(np.diag(covariance), 0.0)
-        forms.append(step.form(covariance))
-        tests.append(tested(forms[-1] @ covariance, quadratic(forms[-1]), step.y - step.mean, None))
-    free = [k for k, test in enumerate(tests) if test.mean > 0]
+    free = [step for step in steps if step.test.mean > 0]
     if not free:
         raise NotChecked(NO_CHOICE)
-    overall = overall_test([tests[k] for k in free], [steps[k] for k in free], [forms[k] for k in free], tree)
+    overall = overall_test(free, tree)
+    columns = [(step.y, step.mean, step.variance) for step in sorted(steps, key=lambda step: step.site)]
+    y, expected, variance = map(np.concatenate, zip(*columns, strict=True))
     kept = variance >= LEAST_VARIANCE
     squares = (y - expected)[kept] ** 2 / variance[kept]
     return Found(
@@ -566,8 +579,8 @@ def _steps_ahead(problem: Problem) -> Found:
         overall,
         float(squares.mean()) if kept.any() else np.nan,
         steps=tuple(
-            (problem.sites[steps[k].site].scope[0], tests[k].value / tests[k].mean, tests[k].above)
-            for k in free
+            (problem.sites[step.site].scope[0], step.test.value / step.test.mean, step.test.above)
+            for step in free
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,10 +58,20 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
     sites = [problem.sites[k] for k in window]
     moments = [prior_moments(part, [part.sites[k] for k in window]) for part in problem.parts]
     n, cov = (np.asarray(sum(found)) for found in zip(*moments, strict=True))
-    size = len(n)
-    y, slope, mean, spread = (np.zeros(size) for _ in range(4))
-    noise = np.zeros((size, size))
-    whole = np.zeros(size, bool)
+    starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
+    place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
+    made = _with_noise(place, sites, n, cov)
+    fine = np.flatnonzero(np.isfinite(made.mean) & np.isfinite(np.diag(made.noise)))
+    if not len(fine):
+        return None
+    return Counts._make(part[fine] if part.ndim == 1 else part[np.ix_(fine, fine)] for part in made)
+
+
+def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: Array) -> Counts:
+    """The counts of some sites, given the mean and covariance of the entries that they observe."""
+    y, slope, mean, spread = np.zeros((4, len(n)))
+    noise = np.zeros((len(n), len(n)))
+    whole = np.zeros(len(n), bool)
     for index, law in by_family(sites):
         at = n[index]
         (m0, v0), (m1, v1), (_, v2) = law.moments(at), law.moments(at + 1.0), law.moments(at + 2.0)
@@ -71,13 +82,7 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
         if v is not None and v.ndim == 2:
             noise[np.ix_(index, index)] = v
     np.fill_diagonal(noise, spread)
-    fine = np.flatnonzero(np.isfinite(mean) & np.isfinite(spread))
-    if not len(fine):
-        return None
-    both = np.ix_(fine, fine)
-    starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
-    place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
-    return Counts(place[fine], y[fine], slope[fine], mean[fine], cov[both], noise[both], whole[fine])
+    return Counts(place, y, slope, mean, cov, noise, whole)
 
 
 def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
@@ -155,31 +160,27 @@ def _tree_moments(
 
 def simulated(problem: Problem, counts: Counts) -> Array | None:
     """Deviations y − E y of data sets simulated from the model, one per row; None where they would cost too much."""
-    trees = [part.model.rooted() for part in problem.parts]
-    if any(len(site.scope) > 1 for site in problem.sites):
-        return None
-    known = [tree for tree in trees if tree is not None]
-    if len(known) < len(trees) or not all(map(drawable, problem.parts, known)):
-        return None
-    size = affordable(*known)
+    trees = [tree for part in problem.parts if (tree := part.model.rooted()) is not None]
+    known = len(trees) == len(problem.parts) and all(map(drawable, problem.parts, trees))
+    size = affordable(*trees) if known else 0
     if size < FEWEST_SIMULATED:
         return None
     rng = np.random.default_rng(CHECK_SEED)
     n = np.zeros((size, sum(map(len, problem.sites))))
-    for part, tree in zip(problem.parts, known, strict=True):
+    for part, tree in zip(problem.parts, trees, strict=True):
         nodes = _simulated_nodes(part, tree, size, rng)
         n += np.concatenate([site.margin(nodes[tree.index[site.scope[0]]]) for site in part.sites], axis=1)
     y = np.zeros(n.shape)
     for index, law in problem.noises:
-        try:
+        with suppress(NotImplementedError):  # counts of a noise that cannot be drawn are not checked
             y[:, index] = law.sample(n[:, index], rng=rng)
-        except NotImplementedError:
-            continue
     return np.asarray(y[:, counts.place] - counts.mean)
 
 
 def drawable(problem: Problem, tree: RootedTree) -> bool:
-    """Whether data sets can be simulated: moves that scatter less than a multinomial's cannot be drawn."""
+    """Whether data sets can be simulated: counts of single variables, and moves that scatter no less than a multinomial's."""
+    if any(len(site.scope) > 1 for site in problem.sites):
+        return False
     if not isinstance(problem.dispersion, Company) or problem.dispersion.rho is not None:
         return True
     phi = problem.dispersion.phi_of(tree, problem.population, lambda v: np.zeros(0))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from headcount.individual import MarkovChain
 from headcount.places import COORDINATES
-from headcount.posterior._beliefs import GaussianBeliefs, listed_mean
+from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior._posterior import Summary
 
 if TYPE_CHECKING:
@@ -63,14 +62,19 @@ def _frame(
     columns = _labels(model, what, scopes, [block.index for block in blocks], stored=stored)
     if what == "nodes":
         columns["observed"] = np.concatenate([_observed(posterior, scope) for scope in scopes])
-    drawn = any(MC_ERROR in block.values for block in blocks)
-    for name in (*SUMMARY[:3], *([MC_ERROR] if drawn else []), *SUMMARY[3:]):
-        columns[name] = _joined(
-            [block.values[name] for block in blocks], bool if name == "reliable" else float
-        )
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame(columns | _summary_columns(blocks))
     frame.attrs = {"level": level, "listed": any(block.listed for block in blocks)}
     return frame
+
+
+def _summary_columns(blocks: Sequence[Block]) -> dict[str, NDArray[Any]]:
+    """What is known of the counts of all tables, one below the other; ``mc_error`` only where there is one."""
+    columns = {}
+    for name in (*SUMMARY[:3], MC_ERROR, *SUMMARY[3:]):
+        parts = [block.values[name] for block in blocks if name in block.values]
+        if parts or name != MC_ERROR:
+            columns[name] = _joined(parts, bool if name == "reliable" else float)
+    return columns
 
 
 def flow_frames(posterior: Posterior, *, level: float = 0.9) -> Iterator[pd.DataFrame]:
@@ -101,7 +105,7 @@ def possible_flows(model: Model) -> int:
     steps = [] if tree is None or not isinstance(model, MarkovChain) else tree.transitions[1:]
     if any(issparse(step) for step in steps):
         return sum(int(step.nnz if issparse(step) else step.size) for step in steps)
-    return sum(math.prod(model.size(scope)) for scope in _scopes(model, "flows"))
+    return sum(model.domain(scope).size for scope in _scopes(model, "flows"))
 
 
 @dataclass(frozen=True)
@@ -139,13 +143,10 @@ def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> Block | N
     index, mean = origin * table.shape[1] + table.indices, table.data
     values: dict[str, NDArray[Any]]
     if isinstance(beliefs, GaussianBeliefs):
-        moves = beliefs.field.moves(scope)
-        if moves is None:
+        moves, prior = beliefs.field.moves(scope), posterior.problem.model
+        chances = sparse_step(prior, scope)
+        if moves is None or chances is None:
             return None
-        prior = posterior.problem.model
-        tree = prior.rooted()
-        assert tree is not None
-        chances = csr_array(tree.transitions[tree.index[scope[1]]])
         mu = np.repeat(prior.marginal(scope[:1]), np.diff(chances.indptr)) * chances.data
         summary = posterior.summary_of(mean, moves.variance, mu, level, scope=scope)
         kept, values = mu > 0, {**summary._asdict(), MC_ERROR: moves.mc_error}
@@ -158,7 +159,7 @@ def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> Block | N
 
 def _observed(posterior: Posterior, scope: Scope) -> Array:
     """The counts seen of one table's entries: NaN where nobody looked, the mean where there are several readings."""
-    total = np.zeros(math.prod(posterior.problem.model.size(scope)))
+    total = np.zeros(posterior.problem.model.domain(scope).size)
     readings = np.zeros(total.shape)
     for site in posterior.problem.sites:
         if site.scope == scope and site.index is not None:

@@ -10,9 +10,9 @@ import numpy as np
 from headcount.errors import ModelError, shown
 from headcount.individual import OpenChain
 from headcount.observe._groups import OpenView, View
+from headcount.posterior._beliefs import NobodyBeliefs
 from headcount.posterior._derived import GroupBeliefs, IntegratedBeliefs, MixtureBeliefs, UnitBeliefs
 from headcount.posterior._interval import sd_of, tails
-from headcount.posterior._sizes import NobodyBeliefs
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -99,14 +99,16 @@ def open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFra
     return frame
 
 
-def stored_open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFrame | None:
-    """The same with labels as a file can hold them; None of a closed population."""
+def stored_open_frames(posterior: Posterior, *, level: float) -> dict[str, pd.DataFrame]:
+    """Arrivals and departures with labels as a file can hold them."""
     from headcount.posterior._frames import label_array
 
-    if not isinstance(posterior.problem.model, OpenChain):
-        return None
-    frame = open_frame(posterior, what, level=level)
-    return frame.assign(**{name: label_array(frame[name].tolist()) for name in ("time", "cell")})
+    names: tuple[Going, ...] = ("arrivals", "departures")
+    frames = {what: open_frame(posterior, what, level=level) for what in names}
+    return {
+        what: frame.assign(**{name: label_array(frame[name].tolist()) for name in ("time", "cell")})
+        for what, frame in frames.items()
+    }
 
 
 def _seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
@@ -125,17 +127,14 @@ def _seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
 
 
 def full_mean(beliefs: Beliefs, scope: Scope) -> Array:
-    """Expected counts of an open population's table with its hidden states; zeros of nobody."""
+    """Expected counts of an open population's table with its hidden states; a zero that fits any table of nobody."""
     if isinstance(beliefs, MixtureBeliefs):
-        parts = [np.asarray(full_mean(part, scope)) for part in beliefs.parts]
-        shape = max(part.shape for part in parts)
-        return np.asarray(
-            sum(w * (p if p.shape == shape else 0.0) for w, p in zip(beliefs.weights, parts, strict=True))
-        )
+        parts = zip(beliefs.weights, beliefs.parts, strict=True)
+        return np.asarray(sum(weight * full_mean(part, scope) for weight, part in parts))
     if isinstance(beliefs, UnitBeliefs):
         return np.asarray(beliefs.size * full_mean(beliefs.base, scope))
     if isinstance(beliefs, NobodyBeliefs):
-        return beliefs.mean(scope)
+        return np.zeros((1,) * len(scope))
     assert isinstance(beliefs, GroupBeliefs)
     table = np.asarray(dense(beliefs.base.mean(scope)))
     assert isinstance(beliefs.view, OpenView)

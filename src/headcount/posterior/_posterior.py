@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headcount.checks import whole_number
 from headcount.individual import OpenChain
 from headcount.labels import meant
 from headcount.population import Flocks
-from headcount.posterior._beliefs import Status
+from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
 from headcount.posterior._parts import open_frame
-from headcount.posterior._sizes import PopulationEstimate, Sizes
 
 if TYPE_CHECKING:
     import os
@@ -139,6 +139,58 @@ class Total:
     lower: float
     upper: float
     level: float
+
+
+@dataclass(frozen=True)
+class PopulationEstimate:
+    """The posterior of the number of individuals.
+
+    Attributes
+    ----------
+    mean
+        E[N | y]; N where it is known, the most probable N from an engine that gives a point.
+    sd
+        Its standard deviation: 0 where N is known, NaN from an engine that gives a point.
+    values, probabilities
+        The law itself: whole numbers and their probabilities (every so-many-th whole number where there are very many).
+    known
+        Whether N was given.
+    note
+        What cannot be told from the data, in words; empty where there is nothing to say.
+    """
+
+    mean: float
+    sd: float
+    values: Array = field(repr=False)
+    probabilities: Array = field(repr=False)
+    known: bool
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        """The smallest whole number that N does not exceed with probability ½ or more."""
+        return self._quantile(0.5)
+
+    def interval(self, level: float = 0.9) -> xr.Dataset:
+        """Central interval of whole numbers that holds N with probability ``level``, as ``lower`` and ``upper``."""
+        import xarray as xr
+
+        lower, upper = (self._quantile(q) for q in tails(level))
+        return xr.Dataset({"lower": lower, "upper": upper}, attrs={"level": level})
+
+    def _quantile(self, level: float) -> float:
+        if np.isnan(self.sd):
+            return float("nan")
+        reached = np.cumsum(self.probabilities) >= level - 1e-12
+        return float(self.values[int(np.argmax(reached))])
+
+    @classmethod
+    def of(cls, sizes: Sizes, *, known: bool, point: bool, note: str = "") -> PopulationEstimate:
+        """From the law of N; ``point`` where it is one value without spread."""
+        values, p = sizes
+        mean = float(values @ p)
+        spread = float(np.sqrt(np.square(values - mean) @ p))
+        return cls(mean, float("nan") if point else spread, values, p, known, note)
 
 
 def pictures(result: Any) -> Any:
@@ -286,9 +338,7 @@ class Posterior:
         >>> bool(more.to_frame()["mc_error"].mean() < 0.7 * post.to_frame()["mc_error"].mean())
         True
         """
-        whole_number = isinstance(draws, (int, np.integer)) and not isinstance(draws, bool)
-        if not whole_number or draws < 1:
-            raise ValueError(f"draws must be a whole number, at least 1, got {draws!r}")
+        count = whole_number(draws, "draws", least=1)
         from headcount.posterior._beliefs import GaussianBeliefs
 
         beliefs = self.beliefs
@@ -297,7 +347,7 @@ class Posterior:
                 f"the sds of this run by {self.engine} carry no error of draws: only a run without matrices "
                 '(TiltedEP(structure="matrix-free")) can be given more'
             )
-        more = beliefs.more_draws(int(draws), client)
+        more = beliefs.more_draws(count, client)
         return Posterior(self.problem, self._engine, replace(self.outcome, beliefs=more))
 
     def arrivals(self, *, level: float = 0.9) -> pd.DataFrame:
@@ -484,7 +534,7 @@ class Posterior:
         NotImplementedError
             If a noise has no ``sample``.
         """
-        from headcount.posterior._predictive import predictive
+        from headcount.posterior._dataset import predictive
 
         return predictive(self, size, rng=np.random.default_rng(rng))
 

@@ -46,14 +46,15 @@ def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
     """The posterior on the chain of (group, cell), and how its states are seen, where there are groups; as it is elsewhere."""
     beliefs, problem = posterior.beliefs, posterior.problem
     parts = beliefs.parts if isinstance(beliefs, MixtureBeliefs) else (beliefs,)
-    views = [part.view for part in parts if isinstance(part, GroupBeliefs) and isinstance(part.view, View)]
-    if len(views) < len(parts) or views[0].member is not None:
+    grouped = [part for part in parts if isinstance(part, GroupBeliefs)]
+    view = grouped[0].view if len(grouped) == len(parts) else None
+    if not isinstance(view, View) or view.member is not None:
         return posterior, None
-    bases = [part.base for part in parts if isinstance(part, GroupBeliefs)]
+    bases = [part.base for part in grouped]
     base = replace(beliefs, parts=bases) if isinstance(beliefs, MixtureBeliefs) else bases[0]
     closed = problem if problem.size_known else problem.with_population(problem.typical_population)
     outcome = replace(posterior.outcome, beliefs=base)
-    return type(posterior)(closed.core, posterior.settings, outcome), views[0]
+    return type(posterior)(closed.core, posterior.settings, outcome), view
 
 
 def individual_chain(posterior: Posterior) -> MarkovChain:
@@ -95,22 +96,7 @@ def routes(posterior: Posterior, size: int, rng: Any, *, start: Any = None, end:
         raise ModelError(
             f"from is at time {chain.variables[first]!r}, which is after to, at {chain.variables[last]!r}: turn them round"
         )
-    fixed: dict[tuple[Hashable, ...], Array] = {}
-    for node, cells in ((first, from_cells), (last, to_cells)):
-        if cells is not None:
-            name = chain.variables[node]
-            here = np.full(len(chain.states[name]), -np.inf)
-            here[cells] = 0.0
-            fixed[(name,)] = fixed.get((name,), 0.0) + here
-    if fixed:
-        try:
-            tilted, _ = chain.tilt(fixed)
-        except ModelError:
-            raise ModelError(
-                "the posterior has no route between these two cells: nobody can go from one to the other in that time"
-            ) from None
-        assert isinstance(tilted, MarkovChain)
-        chain = tilted
+    chain = _through(chain, ((first, from_cells), (last, to_cells)))
     drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
     times = chain.variables[first : last + 1]
     labels = [chain.states[t] for t in times]
@@ -121,11 +107,29 @@ def routes(posterior: Posterior, size: int, rng: Any, *, start: Any = None, end:
     }
     if grouped:
         columns["group"] = pd.Index([label[0] for label in named], tupleize_cols=False)
-    columns["cell"] = pd.Index(
-        named if view is None else [label[1] for label in named],
-        tupleize_cols=False,
-    )
-    return pd.DataFrame(columns)
+    cells = named if view is None else [label[1] for label in named]
+    return pd.DataFrame(columns | {"cell": pd.Index(cells, tupleize_cols=False)})
+
+
+def _through(chain: MarkovChain, ends: Sequence[tuple[int, Index | None]]) -> MarkovChain:
+    """The chain of those who are, at every given node, in one of the given states (None: in any)."""
+    fixed: dict[tuple[Hashable, ...], Array] = {}
+    for node, states in ends:
+        if states is not None:
+            name = chain.variables[node]
+            here = np.full(len(chain.states[name]), -np.inf)
+            here[states] = 0.0
+            fixed[(name,)] = fixed.get((name,), 0.0) + here
+    if not fixed:
+        return chain
+    try:
+        tilted, _ = chain.tilt(fixed)
+    except ModelError:
+        raise ModelError(
+            "the posterior has no route between these two cells: nobody can go from one to the other in that time"
+        ) from None
+    assert isinstance(tilted, MarkovChain)
+    return tilted
 
 
 def _end(chain: MarkovChain, view: View | None, given: Any, what: str, node: int) -> tuple[int, Index | None]:

@@ -13,11 +13,10 @@ import numpy as np
 from headcount._netcdf import DamagedFileError, read_tree
 from headcount.errors import shown
 from headcount.labels import coordinate, meant
-from headcount.posterior._beliefs import Status
+from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, sum_quantiles, tails
-from headcount.posterior._posterior import Total, pictures
-from headcount.posterior._sizes import PopulationEstimate, Sizes
+from headcount.posterior._posterior import PopulationEstimate, Total, pictures
 
 if TYPE_CHECKING:
     import os
