@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.dates import short_labels
-
 THUMBNAIL_CELLS = 48
 """Most rows and columns of a thumbnail; larger tables are averaged over blocks, so that it stays below about 200 kB."""
 _PIXELS = 220
@@ -92,9 +90,3 @@ def _blocks(values: NDArray[Any]) -> NDArray[Any]:
             with np.errstate(invalid="ignore", divide="ignore"):
                 values = total / counted
     return values
-
-
-def brief_label(label: Any) -> str:
-    """One label as briefly as it can be read by itself: a date with its year, without an empty clock."""
-    text = short_labels([label])[0]
-    return text if text == str(label) else str(label).removesuffix(" 00:00:00")

@@ -199,6 +199,11 @@ def as_datetime(label: Any) -> dt.datetime:
     return made.replace(tzinfo=label.tzinfo)
 
 
+def readable(label: Any) -> str:
+    """A label as people write it: a date without an empty clock ("2024-05-31", "2024-05-31 14:00:00"), anything else as text."""
+    return str(as_datetime(label)).removesuffix(" 00:00:00") if is_date(label) else str(label)
+
+
 def find_date(text: str, labels: Sequence[Hashable]) -> list[Hashable]:
     """The date labels that a text means: those at its moment, or within its day, its week or its month.
 

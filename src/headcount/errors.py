@@ -6,6 +6,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headcount.dates import is_date, readable
+
 _SHOWN = 20
 """Problems that a message lists; the rest is counted."""
 _PLACES = 5
@@ -98,8 +100,13 @@ def repeated(names: Iterable[Hashable]) -> list[Hashable]:
     return [name for name, times in seen.items() if times > 1]
 
 
+def named(label: Any) -> str:
+    """A label in a message: a date as people write it, anything else as Python does."""
+    return readable(label) if is_date(label) else repr(label)
+
+
 def shown(names: Iterable[Any], most: int = 8) -> str:
     """A few of many names, for messages."""
     names = list(names)
-    text = ", ".join(repr(n) for n in names[:most])
+    text = ", ".join(map(named, names[:most]))
     return text if len(names) <= most else f"{text}, ... ({len(names)} in all)"

@@ -73,7 +73,7 @@ def meant(label: Any, labels: Sequence[Hashable]) -> Any:
         return next((known for known in labels if is_date(known) and plain(known) == plain(label)), label)
     found = find_date(label, labels)
     if len(found) > 1:
-        raise ModelError(f"{label!r} could be any of {shown(map(str, found), 4)}: name the date itself")
+        raise ModelError(f"{label!r} could be any of {shown(found, 4)}: name the date itself")
     return found[0] if found else label
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import headcount as hc
 from headcount.engines import Posterior, Status
+from headcount.individual import ModelError
 
 TIMES = [pd.Timestamp("2023-03-05") + pd.Timedelta(days=7 * k) for k in range(4)]
 MOVES = np.array([[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.1, 0.2, 0.7]])
@@ -80,6 +81,50 @@ def test_totals_and_draws_come_from_the_draws_in_the_file(post: Posterior, tmp_p
         silent.sample()
 
 
+def test_a_file_tells_of_individuals(post: Posterior, tmp_path: Path) -> None:
+    """Routes, scores of tracks, shares between regions and summaries of tables are the posterior's; dates are named by texts."""
+    post.save(tmp_path / "post.nc", draws=200, draw_flows=True)
+    back = Posterior.load(tmp_path / "post.nc")
+    ends = {"from_": {"2023-03-12": "p"}, "to": "r"}
+    pd.testing.assert_frame_equal(
+        back.routes(20, rng=3, **ends), post.routes(20, rng=3, **ends), check_dtype=False
+    )
+    tracks = pd.DataFrame({"id": ["x"] * 2, "time": ["2023-03-05", "2023-03-19"], "cell": ["p", "r"]})
+    for null in (False, True):
+        assert back.log_prob(tracks, null=null)["x"] == pytest.approx(post.log_prob(tracks, null=null)["x"])
+    regions = {"west": ["p"], "east": ["q", "r"]}
+    found, wanted = (p.connectivity(regions, None, "2023-03-05", TIMES[3], draws=200) for p in (back, post))
+    np.testing.assert_allclose(found[["share", "mean"]], wanted[["share", "mean"]], rtol=1e-9)
+    np.testing.assert_allclose(found["sd"], wanted["sd"], rtol=0.3)  # four standard errors of 200 draws each
+    for scope in (tuple(TIMES[:1]), tuple(TIMES[:2])):
+        for ours, theirs in zip(back.summary(scope, 0.5), post.summary(scope, 0.5), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-9)
+    assert back.residual == pytest.approx(post.residual)
+
+
+def test_what_a_file_has_not_is_refused_in_words(post: Posterior, tmp_path: Path) -> None:
+    """What needs the model, the engine or tables that are not stored says so; dates in messages have no empty clock."""
+    post.save(tmp_path / "post.nc")
+    back = Posterior.load(tmp_path / "post.nc")
+    for name in ("problem", "predictive", "beliefs", "more_draws"):
+        with pytest.raises(AttributeError, match=f"no '{name}': it needs the model and the engine"):
+            getattr(back, name)
+    with pytest.raises(AttributeError, match=r"no 'nonsense'$"):
+        back.nonsense  # noqa: B018
+    with pytest.raises(ModelError, match="without arrivals and departures"):
+        back.arrivals()
+    with pytest.raises(
+        ValueError, match="tables of one or two variables, not of 2023-03-05, 2023-03-12, 2023-03-19:"
+    ):
+        back.clique(*TIMES[:3])
+    assert np.isnan(back.connectivity(None, None, *TIMES[:2])["sd"]).all()  # no draws of flows
+    for asked in (post, back):
+        with pytest.raises(ValueError, match=r"has 2023-03-05, 2023-03-12, 2023-03-19, 2023-03-26$"):
+            asked.node("2024-01-01")
+        with pytest.raises(ModelError, match="t0 is 2024-05-06: give one of 2023-03-05, "):
+            asked.connectivity(None, None, pd.Timestamp("2024-05-06"), TIMES[3])
+
+
 def test_networks_come_back_too(tmp_path: Path) -> None:
     """Tables by variable and pair, in either order of the pair."""
     model = hc.Tree([0.5, 0.5], {"b": ("a", [[0.8, 0.2], [0.3, 0.7]])}, root="a")
@@ -144,5 +189,8 @@ def test_groups_and_sizes_are_in_files(tmp_path):
             stored.group("left")
         with pytest.raises(ValueError, match="sum over groups"):
             stored.group("up").sample()
+        with pytest.raises(ModelError, match=r"ask one of them, group\(name\)"):
+            stored.routes(1, rng=0)
+        assert set(stored.group("up").routes(5, rng=0)["cell"]) <= {"a", "b"}
     report.write(load_result(tmp_path / "out"), tmp_path / "page.html")
     assert "Group up" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -278,6 +278,7 @@ def show_sequences(found: Many, folder: Path) -> None:
 
 def _show_largest(frame: pd.DataFrame, level: float) -> None:
     """Rows with their mean and interval, as a table."""
+    from headcount.dates import readable
     from headcount.posterior._frames import MC_ERROR, SUMMARY
 
     labels = [c for c in frame.columns if c not in {*SUMMARY, MC_ERROR}]
@@ -286,7 +287,7 @@ def _show_largest(frame: pd.DataFrame, level: float) -> None:
         spread = row["lower"] == row["lower"]
         ends = f"{row['lower']:.0f} … {row['upper']:.0f}" if spread else "none"
         median = f"{row['median']:.0f}" if spread else "none"
-        texts = [str(row[name]).removesuffix(" 00:00:00") for name in labels]
+        texts = [readable(row[name]) for name in labels]
         rows.append([*texts, f"{row['mean']:.1f}", median, ends])
     header = [*labels, "mean", "median", "interval"]
     show_table(f"the largest, with {level:.0%} intervals", header, len(labels), rows)
@@ -346,8 +347,9 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
     older = left_over(folder)
     if older:
         say(("note ", "yellow"), f"from an earlier run, and not of this one: {', '.join(older)}")
-    if "report.html" in named:
-        say(f"\nopen {named['report.html']} in a browser")
+    page = next((path for path in files if path.suffix == ".html"), None)
+    if page is not None:
+        say(f"\nopen {page} in a browser")
     elif good and "posterior.nc" in named:
         say(f"\nnext: headcount report {folder}")
 

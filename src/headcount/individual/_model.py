@@ -11,7 +11,7 @@ import numpy as np
 from headcount import memory
 from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import brief, label, whole_number
-from headcount.errors import ModelError, raise_all, repeated, shown
+from headcount.errors import ModelError, named, raise_all, repeated, shown
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def checked_scope(scope: Sequence[Variable], known: Mapping[Variable, Any]) -> S
             f"a scope is a tuple of variables, got {brief(scope)}: write {example} for one variable"
         )
     names = tuple(label(v, "a variable of the scope") for v in scope)
-    problems = [f"unknown variable {v!r}: the model has {shown(known)}" for v in names if v not in known]
+    problems = [f"unknown variable {named(v)}: the model has {shown(known)}" for v in names if v not in known]
     problems += [
         f"variable {v!r} appears twice in the scope {names!r}: name it once" for v in repeated(names)
     ]

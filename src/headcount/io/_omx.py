@@ -16,6 +16,7 @@ import numpy as np
 from headcount import memory
 from headcount._atomic import replacing
 from headcount._types import Array
+from headcount.dates import readable
 from headcount.io._source import MEMORY_PER_ENTRY, TableError, from_foreign
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def write_flows_omx(result: Result, path: str | os.PathLike[str]) -> None:
 
 def _time_names(times: Sequence[Hashable]) -> dict[Hashable, str]:
     """A name for each time that every transport tool takes; numbered where two would be alike."""
-    texts = [str(time).removesuffix(" 00:00:00") for time in times]
+    texts = list(map(readable, times))
     if all(text.isdigit() for text in texts):
         texts = [text.zfill(max(map(len, texts))) for text in texts]
     names = [re.sub(r"[^\w-]+", "-", text, flags=re.ASCII).strip("-") for text in texts]

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from headcount._types import Index, Mask
-from headcount.errors import Faults, ProblemError
+from headcount.errors import Faults, ProblemError, shown
 from headcount.individual import Model
 from headcount.observe._base import Array, Observation
 from headcount.observe._site import Site, by_family, entry_name
@@ -129,7 +129,7 @@ def _fill(flat: Array, site: Site, faults: Faults) -> None:
 def _check_total(scope: Scope, table: Array, population: int, faults: Faults) -> None:
     """All entries known: they sum to N. Some known: they do not exceed it."""
     total, complete = float(np.nansum(table)), not np.isnan(table).any()
-    what = f"exact counts of {', '.join(map(repr, scope))}"
+    what = f"exact counts of {shown(scope)}"
     if complete and total != population:
         text = f"they add up to {total:.15g}, the population is N = {population}; correct one of them"
         faults.add(what, text)
@@ -146,7 +146,7 @@ def _check_margins(known: dict[Scope, Array], model: Model, faults: Faults) -> N
         clash = (all_a & all_b & (low_a != low_b)) | (all_a & (low_b > low_a)) | (all_b & (low_a > low_b))
         for k in np.flatnonzero(clash):
             entry = entry_name(shared, [model.states[v] for v in shared], int(k), chain=False)
-            text = f"the exact counts of {a!r} and {b!r} contradict each other; correct one of the two"
+            text = f"the exact counts of ({shown(a)}) and ({shown(b)}) contradict each other; correct one of the two"
             against = f"{entry}: {low_a.flat[k]:.15g} against {low_b.flat[k]:.15g}"
             faults.add("exact margins", text, against)
 
@@ -218,7 +218,7 @@ def _check_feasible(scope: Scope, sums: Sequence[Site], flat: Array, population:
     gaps = [site.noise.counts - site.margin(known) for site in sums]
     right = np.concatenate([[population - known.sum()], *gaps]) / population
     if linprog(np.zeros(unknown.size), A_eq=matrix, b_eq=right, method="highs").status == 2:
-        what = f"exact sums of {', '.join(map(repr, scope))}"
+        what = f"exact sums of {shown(scope)}"
         text = f"no table of N = {population} individuals has all of them; correct those that overlap"
         faults.add(what, text)
 
@@ -254,7 +254,7 @@ def _needed(sites: Sequence[Site]) -> list[tuple[str, float]]:
             np.maximum.at(table, site.index, mine)
         else:
             found.append((site.label, float(mine.max())))
-    named = ((f"counts of {', '.join(map(repr, scope))}", table) for scope, table in by_scope.items())
+    named = ((f"counts of {shown(scope)}", table) for scope, table in by_scope.items())
     return [*found, *((what, float(table.sum())) for what, table in named)]
 
 

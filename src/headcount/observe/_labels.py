@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from headcount._types import Array, Index
 from headcount.checks import brief, numbers
 from headcount.errors import ModelError, ProblemError, shown
-from headcount.labels import is_dataarray, is_frame, is_series, item, plain
+from headcount.labels import is_dataarray, is_frame, is_series, item, meant, plain
 
 ROW_NAMES = ("sum", "region", "cell", "state")
 """Names the axis of sums may have in labelled counts."""
@@ -93,14 +93,21 @@ def read_table(data: Any, axes: Sequence[Axis], *, partial: bool = False) -> Arr
 def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) -> Index:
     """Where each label stands in `known`; `Misfit` if one is not there."""
     place = {plain(label): k for k, label in enumerate(known)}
-    found = [(label, place.get(plain(label))) for label in labels]
-    unknown = list(dict.fromkeys(item(label) for label, k in found if k is None))
+    labels = list(labels)
+    keys = [plain(label) for label in labels]
+    for text in {key for key in keys if isinstance(key, str) and key not in place}:
+        date = plain(meant(text, known))
+        if date in place:
+            place[text] = place[date]
+    unknown = list(
+        dict.fromkeys(item(label) for label, key in zip(labels, keys, strict=True) if key not in place)
+    )
     if unknown:
         raise Misfit(
             f"unknown label{'s' if len(unknown) > 1 else ''} {shown(unknown, _SHOWN)} along {what!r}: "
             f"the model has {shown(known, _SHOWN)}"
         )
-    return np.array([k for _, k in found if k is not None], dtype=np.intp)
+    return np.array([place[key] for key in keys], dtype=np.intp)
 
 
 def dimension_names(data: Any) -> tuple[Hashable, ...] | None:

@@ -16,7 +16,8 @@ from scipy.sparse import csr_array
 
 from headcount._types import Index
 from headcount.checks import brief
-from headcount.errors import Faults, shown
+from headcount.dates import readable
+from headcount.errors import Faults, named, shown
 from headcount.individual import Model
 from headcount.observe._base import Array, Observation
 from headcount.observe._labels import Axis, Misfit, Sums, dimension_names, is_labelled, read_sums, read_table
@@ -128,8 +129,8 @@ class EntryNames(Sequence[str]):
             return [self[j] for j in range(*k.indices(len(self)))]
         entry = int(self.entries[k])
         if self.sums is not None:
-            where = ", ".join(f"time {v!s}" if self.chain else f"{v!s}" for v in self.scope)
-            return f"sum {self.sums[entry]!r} of {where}"
+            where = ", ".join(f"time {readable(v)}" if self.chain else readable(v) for v in self.scope)
+            return f"sum {named(self.sums[entry])} of {where}"
         return entry_name(self.scope, self.states, entry, chain=self.chain)
 
 
@@ -140,8 +141,8 @@ def entry_name(
     place = np.unravel_index(entry, [len(s) for s in states])
     parts = [(v, labels[i]) for v, labels, i in zip(scope, states, place, strict=True)]
     if chain:
-        return " to ".join(f"time {v!s}, cell {label!r}" for v, label in parts)
-    return ", ".join(f"{v!s} = {label!r}" for v, label in parts)
+        return " to ".join(f"time {readable(v)}, cell {named(label)}" for v, label in parts)
+    return ", ".join(f"{readable(v)} = {named(label)}" for v, label in parts)
 
 
 Part = tuple[Index, Observation]
@@ -248,8 +249,7 @@ def _scope(on: Any, model: Model) -> Scope:
     scope = _as_tuple(on, model)
     unknown = [v for v in scope if v not in model.states]
     if unknown or not scope:
-        named = ", ".join(map(repr, unknown)) or "()"
-        raise Misfit(f"unknown variable {named} in on: the model has {shown(model.variables)}")
+        raise Misfit(f"unknown variable {shown(unknown) or '()'} in on: the model has {shown(model.variables)}")
     if len(set(scope)) < len(scope):
         raise Misfit(f"on={on!r} names a variable twice")
     if len(scope) > 1 and model.junction_tree.covering(scope) is None:

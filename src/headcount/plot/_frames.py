@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.dates import readable
 from headcount.labels import meant
 from headcount.posterior import Posterior
 from headcount.posterior._result import Result
@@ -66,13 +66,8 @@ def visible(text: str) -> str:
 
 def label(value: Any) -> str:
     """A label as people write it: midnight is a date, a whole float a whole number, a control character its symbol."""
-    if isinstance(value, np.datetime64):
-        value = value.astype("datetime64[us]").item()
-    if isinstance(value, dt.datetime):
-        return value.isoformat(sep=" ").removesuffix(" 00:00:00")
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return visible(str(value))
+    whole = isinstance(value, float) and value.is_integer()
+    return visible(str(int(value)) if whole else readable(value))
 
 
 def printed(value: Any) -> str:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount._html import brief_label, card, heat_map
+from headcount._html import card, heat_map
+from headcount.dates import readable
 from headcount.posterior._posterior import SHOWN_COUNTS
 from headcount.tables import dense
 
@@ -47,7 +48,7 @@ def posterior_card(posterior: Posterior) -> str:
         "Posterior",
         facts,
         table=(header, rows),
-        caption=f"largest at {brief_label(last)}",
+        caption=f"largest at {readable(last)}",
         thumbnail=thumbnail,
     )
 
@@ -56,7 +57,7 @@ def estimate_card(estimate: Estimate) -> str:
     """The card of one table: its largest entries with intervals, and the table itself."""
     mean = dense(estimate.posterior.beliefs.mean(estimate.scope))
     facts = {
-        "of": ", ".join(brief_label(v) for v in estimate.scope),
+        "of": ", ".join(readable(v) for v in estimate.scope),
         "entries": " × ".join(map(str, mean.shape)),
         "total": f"{float(mean.sum()):.6g}",
         "ask": ".mean, .sd, .median, .interval(0.9), .reliable",
@@ -80,7 +81,7 @@ def stored_card(stored: StoredPosterior) -> str:
     top = result.nodes.nlargest(_ROWS, "mean")
     rows = [
         [
-            *(brief_label(row[c]) for c in columns),
+            *(readable(row[c]) for c in columns),
             f"{row['mean']:.1f}",
             f"{row['lower']:.0f} … {row['upper']:.0f}",
         ]
@@ -105,6 +106,6 @@ def _largest(estimate: Estimate) -> tuple[Sequence[str], list[list[str]]]:
         place = np.unravel_index(flat, mean.shape)
         lower, upper = dense(summary.lower)[place], dense(summary.upper)[place]
         ends = "none" if np.isnan(lower) else f"{lower:.0f} … {upper:.0f}"
-        labels = " → ".join(brief_label(names[k]) for names, k in zip(states, place, strict=True))
+        labels = " → ".join(readable(names[k]) for names, k in zip(states, place, strict=True))
         rows.append([labels, f"{mean[place]:.1f}", ends])
     return ("", "mean", "90% interval"), rows

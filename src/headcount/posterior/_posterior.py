@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount.checks import whole_number
+from headcount.errors import shown
 from headcount.individual import OpenChain
 from headcount.labels import meant
 from headcount.population import Flocks
@@ -389,7 +390,7 @@ class Posterior:
         scope = self.problem.model.scope([meant(v, known) for v in variables])
         if self.problem.model.junction_tree.covering(scope) is None:
             message = (
-                f"{variables} do not lie inside one clique of the model; their joint counts are not part of the "
+                f"{shown(variables)} do not lie inside one clique of the model; their joint counts are not part of the "
                 "posterior. For a covariance between two parts use post.node(a).covariance(post.node(b))"
             )
             raise ValueError(message)
@@ -461,13 +462,13 @@ class Posterior:
             Where routes begin and end: a cell at the first or last time, or ``{time: cell}``, in which case they cover only the times
             between. None: anywhere. ``from`` is a word of Python: write ``from_=...`` or ``**{"from": ...}``.
         """
-        from headcount.posterior._routes import routes
+        from headcount.posterior._routes import Individuals, routes
 
         unknown = [name for name in ends if name != "from"]
         if unknown or (ends and from_ is not None):
             message = f"routes takes size, rng, from_ (or from) and to, got {', '.join(unknown) or 'from_ and from'}"
             raise TypeError(message)
-        return routes(self, size, rng, start=ends.get("from", from_), end=to)
+        return routes(Individuals.of(self), size, rng, start=ends.get("from", from_), end=to)
 
     def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
         """How well the posterior foretells tracks that it has not seen: log p(later positions | first position), per individual.
@@ -485,9 +486,9 @@ class Posterior:
         pandas.Series
             One number per individual, in nats, by ``id``; −inf for a track that the model does not allow, 0 for a single position.
         """
-        from headcount.posterior._routes import log_prob
+        from headcount.posterior._routes import Individuals, log_prob
 
-        return log_prob(self, tracks, null=null)
+        return log_prob(Individuals.of(self), self.problem.model, tracks, null=null)
 
     def connectivity(
         self,
@@ -518,9 +519,11 @@ class Posterior:
             ``from, to, share, mean, sd, lower, upper``: share of the region's individuals and expected number; sd and interval are the
             share's (NaN from an engine without spread). Shares sum to one where the regions of ``t1`` hold every cell.
         """
-        from headcount.posterior._routes import connectivity
+        from headcount.posterior._routes import Individuals, connectivity
 
-        return connectivity(self, regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng)
+        return connectivity(
+            Individuals.of(self), regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng
+        )
 
     def predictive(self, size: int, *, rng: np.random.Generator | int) -> xr.DataArray:
         """Draws of replicate data, dims ``draw, observation``: what would be counted again if this posterior is right.

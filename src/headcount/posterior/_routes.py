@@ -11,8 +11,9 @@ where the flows themselves are uncertain.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,9 @@ import numpy as np
 
 from headcount import memory
 from headcount.checks import generator, whole_number
-from headcount.errors import ModelError, shown
+from headcount.errors import ModelError, named, shown
 from headcount.individual import MarkovChain, OpenChain, Records, record_log_prob
-from headcount.labels import plain
+from headcount.labels import meant, plain
 from headcount.observe import Tracks
 from headcount.observe._groups import View
 from headcount.places import places_of
@@ -33,10 +34,12 @@ from headcount.tables import dense
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
-    from headcount._types import Array, Counts, Index
+    from headcount._types import Array, Counts, Index, Scope
+    from headcount.individual import Model
+    from headcount.posterior._beliefs import Beliefs
     from headcount.posterior._posterior import Posterior
+    from headcount.posterior._stored import StoredPosterior
 
 CONNECTIVITY_DRAWS = 400
 """Joint draws of the flows behind a connectivity table: the ends of a 90 % interval are then known to about 1 % of probability."""
@@ -57,57 +60,124 @@ def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
     return type(posterior)(closed.core, posterior.settings, outcome), view
 
 
+@dataclass(frozen=True)
+class Individuals:
+    """An individual taken at random: its chain, the cells that the user knows, and joint draws of everybody's flows."""
+
+    chain: MarkovChain
+    """Where there are groups, of (group, cell)."""
+    cells: Mapping[Hashable, Sequence[Hashable]]
+    """By time."""
+    population: float
+    """The expected number of individuals."""
+    draw: Callable[[int, np.random.Generator], Mapping[Scope, Any]] | None
+    """Joint draws of the flows, whole numbers; None where there are none."""
+    view: View | None = None
+    """How the states of the chain are seen, where there are groups or followed individuals."""
+    grouped: bool = False
+
+    @classmethod
+    def of(cls, posterior: Posterior) -> Individuals:
+        """Of a posterior."""
+        grouped, cells = posterior.problem.groups is not None, posterior.problem.model.states
+        population = posterior.population.mean
+        posterior, view = _unfolded(posterior)
+        beliefs = posterior.beliefs
+        drawn = beliefs.has_spread and beliefs.has_draws
+        draw = partial(_whole_tables, beliefs) if drawn else None
+        return cls(individual_chain(posterior), cells, population, draw, view, grouped)
+
+    @classmethod
+    def stored(cls, stored: StoredPosterior) -> Individuals:
+        """Of a file: the chain of its means, and its draws of flows."""
+        result = stored.result
+        for wrong, why in (
+            (not result.is_chain, _NO_TIMES.format("network")),
+            (result.arrivals is not None, _OPEN),
+            (result.groups, "the file has the sum of the groups: ask one of them, group(name)"),
+            ("flows_in_all" in result.attributes, "the file has the largest flows only: infer again"),
+        ):
+            if wrong:
+                raise ModelError(why)
+        times = result.times
+        means = [stored.edge(*step).mean.to_numpy() for step in pairwise(times)]
+        chain = _chain_of(
+            stored.node(times[0]).mean.to_numpy(),
+            means,
+            [np.eye(len(result.cells))] * len(means),
+            times,
+            result.cells,
+        )
+        draw = partial(_stored_tables, stored) if "flow" in stored.draws and stored.size > 1 else None
+        return cls(chain, chain.states, stored.population.mean, draw)
+
+
+def _whole_tables(beliefs: Beliefs, size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
+    return beliefs.sample(size, rng=rng, integer=True)
+
+
+def _stored_tables(stored: StoredPosterior, size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
+    return stored.sample(min(size, stored.size), rng=rng)
+
+
+_OPEN = "routes, tracks and connectivity are of individuals that are there all the time, which those of an OpenChain are not"
+_NO_TIMES = "routes, tracks and connectivity need times, which a {} has not: give a MarkovChain"
+
+
 def individual_chain(posterior: Posterior) -> MarkovChain:
     """The chain of the module, with the times and cells of the problem's model."""
     model, beliefs = posterior.problem.model, posterior.beliefs
     if isinstance(model, OpenChain):
-        raise ModelError(
-            "routes, tracks and connectivity are of individuals that are there all the time, which those of an OpenChain are not"
-        )
+        raise ModelError(_OPEN)
     if not isinstance(model, MarkovChain):
-        raise ModelError(
-            f"routes, tracks and connectivity need times, which a {type(model).__name__} has not: give a MarkovChain"
-        )
+        raise ModelError(_NO_TIMES.format(type(model).__name__))
     if isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
         settled = isinstance(beliefs, PointBeliefs) or beliefs.settled
         if settled and isinstance(beliefs.model, MarkovChain):  # moves as sparse as the problem's
             return beliefs.model
+    means = [dense(beliefs.mean(edge)) for edge in pairwise(model.variables)]
+    priors = list(map(dense, model.transitions))
+    return _chain_of(beliefs.mean(model.variables[:1]), means, priors, model.times, model.states)
+
+
+def _chain_of(
+    first: Array, means: Sequence[Array], priors: Sequence[Array], times: Any, cells: Any
+) -> MarkovChain:
+    """The chain of the module from expected counts and flows; cells that nobody leaves have the prior's moves."""
     # Means of the Gaussian engines may be below zero by a little; no one is drawn there.
-    first = np.maximum(beliefs.mean(model.variables[:1]), 0.0)
+    first = np.maximum(first, 0.0)
     steps = []
-    for edge, prior in zip(pairwise(model.variables), model.transitions, strict=True):
-        flows = np.maximum(dense(beliefs.mean(edge)), 0.0)
+    for flows, prior in zip(means, priors, strict=True):
+        flows = np.maximum(flows, 0.0)
         out = flows.sum(axis=1, keepdims=True)
-        steps.append(np.where(out > 0, flows / np.where(out > 0, out, 1.0), dense(prior)))
-    return MarkovChain(first / first.sum(), steps, times=model.times, cells=model.states)
+        steps.append(np.where(out > 0, flows / np.where(out > 0, out, 1.0), prior))
+    return MarkovChain(first / first.sum(), steps, times=times, cells=cells)
 
 
-def routes(posterior: Posterior, size: int, rng: Any, *, start: Any = None, end: Any = None) -> pd.DataFrame:
+def routes(people: Individuals, size: int, rng: Any, *, start: Any = None, end: Any = None) -> pd.DataFrame:
     """See `Posterior.routes`."""
     import pandas as pd
 
     count = whole_number(size, "size", least=1)
-    grouped = posterior.problem.groups is not None
-    posterior, view = _unfolded(posterior)
-    chain = individual_chain(posterior)
+    chain, view = people.chain, people.view
     first, from_cells = _end(chain, view, start, "from", 0)
     last, to_cells = _end(chain, view, end, "to", len(chain.variables) - 1)
     if first > last:
         raise ModelError(
-            f"from is at time {chain.variables[first]!r}, which is after to, at {chain.variables[last]!r}: turn them round"
+            f"from is at time {named(chain.variables[first])}, which is after to, at {named(chain.variables[last])}: turn them round"
         )
     chain = _through(chain, ((first, from_cells), (last, to_cells)))
     drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
     times = chain.variables[first : last + 1]
     labels = [chain.states[t] for t in times]
-    named = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
+    visited = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
     columns: dict[str, Any] = {
         "id": np.repeat(np.arange(count), len(times)),
         "time": pd.Index(list(times) * count, tupleize_cols=False),
     }
-    if grouped:
-        columns["group"] = pd.Index([label[0] for label in named], tupleize_cols=False)
-    cells = named if view is None else [label[1] for label in named]
+    if people.grouped:
+        columns["group"] = pd.Index([label[0] for label in visited], tupleize_cols=False)
+    cells = visited if view is None else [label[1] for label in visited]
     return pd.DataFrame(columns | {"cell": pd.Index(cells, tupleize_cols=False)})
 
 
@@ -151,18 +221,17 @@ def _end(chain: MarkovChain, view: View | None, given: Any, what: str, node: int
 def _index(known: Sequence[Hashable], label: Any, what: str) -> int:
     place = {plain(name): k for k, name in enumerate(known)}
     try:
-        return place[plain(label)]
+        return place[plain(meant(label, known))]
     except (KeyError, TypeError):
-        raise ModelError(f"{what} is {label!r}: give one of {shown(known)}") from None
+        raise ModelError(f"{what} is {named(label)}: give one of {shown(known)}") from None
 
 
-def log_prob(posterior: Posterior, tracks: Any, *, null: bool = False) -> pd.Series:
-    """See `Posterior.log_prob`."""
+def log_prob(people: Individuals, model: Model, tracks: Any, *, null: bool = False) -> pd.Series:
+    """See `Posterior.log_prob`; ``model`` has the labels."""
     import pandas as pd
 
-    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(posterior.problem.model)
-    posterior, view = _unfolded(posterior)
-    chain = individual_chain(posterior)
+    chain, view = people.chain, people.view
+    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(model)
     if view is not None:  # of which group the individual is, nobody knows
         records = records.through([view.matrix((v,)) for v in chain.variables])
     tree, first = chain.rooted(), records.first_only()
@@ -183,7 +252,7 @@ def _memoryless(chain: MarkovChain, records: Records) -> Array:
 
 
 def connectivity(
-    posterior: Posterior,
+    people: Individuals,
     regions_a: Any,
     regions_b: Any,
     t0: Hashable,
@@ -196,41 +265,37 @@ def connectivity(
     """See `Posterior.connectivity`."""
     import pandas as pd
 
-    model, everybody = posterior.problem.model, posterior.population.mean
-    posterior, view = _unfolded(posterior)
-    chain = individual_chain(posterior)
-    first = _index(model.variables, t0, "t0")
-    last = _index(model.variables, t1, "t1")
+    chain, view, times = people.chain, people.view, list(people.cells)
+    first, last = _index(times, t0, "t0"), _index(times, t1, "t1")
     if first >= last:
-        raise ModelError(f"t1 is {t1!r}, which is not after t0, {t0!r}")
+        raise ModelError(f"t1 is {named(t1)}, which is not after t0, {named(t0)}")
     (names_a, member_a), (names_b, member_b) = (
-        _regions(regions, model.states[model.variables[node]], what)
+        _regions(regions, people.cells[times[node]], what)
         for regions, node, what in ((regions_a, first, "regions_a"), (regions_b, last, "regions_b"))
     )
     if view is not None:
-        member_a = member_a @ view.matrix((model.variables[first],))
-        member_b = member_b @ view.matrix((model.variables[last],))
-    law = chain.rooted()
-    carried = member_a * chain.marginal((model.variables[first],))  # (A, L)
+        member_a = member_a @ view.matrix((times[first],))
+        member_b = member_b @ view.matrix((times[last],))
+    carried = member_a * chain.marginal((times[first],))  # (A, L)
     started = carried.sum(axis=1)
-    for step in law.transitions[first + 1 : last + 1]:
+    for step in chain.rooted().transitions[first + 1 : last + 1]:
         carried = np.asarray(carried @ step)
     arrived = carried @ member_b.T
-    if (started == 0).any():
-        raise ModelError(
-            f"nobody is in the regions {shown([name for name, there in zip(names_a, started, strict=True) if there == 0])} at time {t0!r}"
-        )
+    empty = [name for name, there in zip(names_a, started, strict=True) if there == 0]
+    if empty:
+        raise ModelError(f"nobody is in the regions {shown(empty)} at time {named(t0)}")
     frame = pd.DataFrame(
         {
             "from": np.repeat(np.array(names_a, dtype=object), len(names_b)),
             "to": np.tile(np.array(names_b, dtype=object), len(names_a)),
             "share": (arrived / started[:, None]).ravel(),
-            "mean": (everybody * arrived).ravel(),
+            "mean": (people.population * arrived).ravel(),
         }
     )
-    if not posterior.beliefs.has_spread or not posterior.beliefs.has_draws:
+    if people.draw is None:
         return frame.assign(sd=np.nan, lower=np.nan, upper=np.nan)
-    shares = _drawn_shares(posterior, member_a, member_b, (first, last), generator(rng), draws)
+    rng = generator(rng)
+    shares = _drawn_shares(people.draw(draws, rng), times[first : last + 1], member_a, member_b, rng)
     low, high = np.nanquantile(shares, tails(level), axis=0)
     frame = frame.assign(sd=np.nanstd(shares, axis=0).ravel(), lower=low.ravel(), upper=high.ravel())
     frame.attrs["level"] = level
@@ -253,36 +318,28 @@ def _regions(given: Any, cells: Sequence[Hashable], what: str) -> tuple[list[Has
 
 
 def _drawn_shares(
-    posterior: Posterior,
+    tables: Mapping[Scope, Any],
+    times: Sequence[Hashable],
     member_a: Array,
     member_b: Array,
-    nodes: tuple[int, int],
     rng: np.random.Generator,
-    draws: int,
 ) -> Array:
     """Shares of A's individuals that end in B, one table per joint draw of the flows, shape (draws, A, B).
 
     Given the flows, those who leave a cell are a random choice of those who came to it, whatever their region: how many of each
     region take each way is drawn from the multivariate hypergeometric law, which is exact.
     """
-    first, last = nodes
-    tables = posterior.beliefs.sample(draws, rng=rng, integer=True)
-    variables = posterior.problem.model.variables
-    start = np.rint(_node_draws(tables, variables, first)).astype(np.int64)
+    flows = [np.rint(np.asarray(tables[step])).astype(np.int64) for step in pairwise(times)]
+    start = flows[0].sum(axis=2)
     memory.require(
         16 * start.size * len(member_a), "connectivity's draws", remedy="take fewer draws or regions"
     )
     held = np.rint(member_a[None] * start[:, None]).astype(np.int64)  # (draws, A, L)
     total = held.sum(axis=2)
-    for node in range(first, last):
-        flows = np.rint(tables[variables[node], variables[node + 1]]).astype(np.int64)
-        held = _spread(held, flows, rng)
+    for step in flows:
+        held = _spread(held, step, rng)
     ended = np.einsum("dal,bl->dab", held, member_b)
     return np.where(total[..., None] > 0, ended / np.maximum(total, 1)[..., None], np.nan)
-
-
-def _node_draws(tables: Mapping[Any, NDArray[Any]], variables: Sequence[Hashable], node: int) -> Array:
-    return np.asarray(tables[variables[node], variables[node + 1]]).sum(axis=2)
 
 
 def _spread(held: Counts, flows: Counts, rng: np.random.Generator) -> Counts:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._netcdf import DamagedFileError, read_tree
-from headcount.errors import shown
+from headcount.errors import ModelError, named, shown
 from headcount.labels import coordinate, meant
 from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, sum_quantiles, tails
-from headcount.posterior._posterior import PopulationEstimate, Total, pictures
+from headcount.posterior._posterior import PopulationEstimate, Posterior, Summary, Total, pictures
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     import pandas as pd
     import xarray as xr
@@ -81,7 +81,7 @@ class StoredEstimate:
 class StoredPosterior:
     """What `Posterior.save` or ``headcount infer`` wrote, asked in the words of a `Posterior`.
 
-    There is no model and no engine in a file: what needs them (covariances, routes, predictions) is refused. Totals and draws come
+    There is no model and no engine in a file: what needs them (covariances, predictions, the problem) is refused. Totals and draws come
     from the joint draws in the file, ``post.save(path, draws=1000, draw_flows=True)`` for more of them and for flows.
 
     Attributes
@@ -105,6 +105,13 @@ class StoredPosterior:
 
         return stored_card(self)
 
+    def __getattr__(self, name: str) -> Any:
+        """Refuse in words what a `Posterior` has and a file has not."""
+        text = f"a StoredPosterior has no {name!r}"
+        if hasattr(Posterior, name) or name in {"problem", "outcome"}:
+            text += ": it needs the model and the engine, which are not in a file; infer again to ask for it"
+        raise AttributeError(text)
+
     @property
     def engine(self) -> str:
         """Name of the engine that made it."""
@@ -114,6 +121,21 @@ class StoredPosterior:
     def status(self) -> Status:
         """How the run ended."""
         return Status(self.result.attributes["status"])
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run."""
+        return float(self.result.attributes["seconds"])
+
+    @property
+    def residual(self) -> float:
+        """Distance from the answer at the end, in the engine's own measure."""
+        return float(self.result.attributes["residual"])
+
+    @property
+    def diagnostics(self) -> Mapping[str, Any]:
+        """The numbers and words that the engine had to say about itself."""
+        return dict(self.result.attributes.get("diagnostics", {}))
 
     @property
     def log_evidence(self) -> float | None:
@@ -164,6 +186,67 @@ class StoredPosterior:
             raise ValueError(f"what is {what!r}: give 'nodes' or 'flows'")
         return getattr(self.result, what).copy()
 
+    def arrivals(self) -> pd.DataFrame:
+        """Individuals of an `OpenChain` that came, by the time and cell where they were first, at the file's level."""
+        return self._going("arrivals")
+
+    def departures(self) -> pd.DataFrame:
+        """Individuals of an `OpenChain` that left, by the time and cell where they were last, at the file's level."""
+        return self._going("departures")
+
+    def _going(self, what: str) -> pd.DataFrame:
+        found = getattr(self.result, what)
+        if found is None:
+            raise ModelError(f"a population without arrivals and departures has no {what}")
+        return found.copy()
+
+    def summary(self, scope: Scope, level: float) -> Summary:
+        """Everything a row of a table says, without labels; intervals as :meth:`StoredEstimate.interval` makes them."""
+        found = self.clique(*scope)
+        ends = found.interval(level)
+        tables = (found.mean, found.median, found.sd, ends["lower"], ends["upper"], found.reliable)
+        return Summary(*(table.to_numpy() for table in tables))
+
+    def clique(self, *variables: Hashable) -> StoredEstimate:
+        """Counts of one variable, or of a pair: larger tables are not in a file."""
+        if len(variables) not in (1, 2):
+            raise ValueError(
+                f"a file has tables of one or two variables, not of {shown(variables)}: infer again"
+            )
+        return self.node(*variables) if len(variables) == 1 else self.edge(*variables)
+
+    def routes(
+        self, size: int, *, rng: np.random.Generator | int, from_: Any = None, to: Any = None
+    ) -> pd.DataFrame:
+        """Paths of individuals, as `Posterior.routes` draws them: the stored means are all it takes."""
+        from headcount.posterior._routes import Individuals, routes
+
+        return routes(Individuals.stored(self), size, rng, start=from_, end=to)
+
+    def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
+        """How well the stored means foretell tracks, as `Posterior.log_prob`."""
+        from headcount.posterior._routes import Individuals, log_prob
+
+        people = Individuals.stored(self)
+        return log_prob(people, people.chain, tracks, null=null)
+
+    def connectivity(
+        self,
+        regions_a: Mapping[Hashable, Sequence[Hashable]] | None,
+        regions_b: Mapping[Hashable, Sequence[Hashable]] | None,
+        t0: Hashable,
+        t1: Hashable,
+        *,
+        level: float = 0.9,
+        draws: int = 400,
+        rng: np.random.Generator | int = 0,
+    ) -> pd.DataFrame:
+        """As `Posterior.connectivity`; intervals need draws of flows in the file (``post.save(path, draw_flows=True)``), NaN without."""
+        from headcount.posterior._routes import Individuals, connectivity
+
+        people = Individuals.stored(self)
+        return connectivity(people, regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng)
+
     def node(self, variable: Hashable) -> StoredEstimate:
         """Counts of one variable (for a chain: at one time)."""
         name = self._known(variable)
@@ -177,7 +260,9 @@ class StoredPosterior:
         flows, times = self.result.flows, self.result.times
         if self.result.is_chain:
             if times.index(two) != times.index(one) + 1:
-                raise ValueError(f"flows lead from one time to the next: {one!r} is not followed by {two!r}")
+                raise ValueError(
+                    f"flows lead from one time to the next: {named(one)} is not followed by {named(two)}"
+                )
             rows = flows[flows["time"] == one]
             return self._estimate((one, two), rows, ["origin", "dest"], [self.result.cells] * 2)
         for (a, b), turned in (((one, two), False), ((two, one), True)):
@@ -186,7 +271,7 @@ class StoredPosterior:
                 columns = ["other_state", "state"] if turned else ["state", "other_state"]
                 return self._estimate((one, two), rows, columns, [rows[c].unique().tolist() for c in columns])
         raise ValueError(
-            f"there is no table of {one!r} and {two!r} in the file: pairs that the model joins are in it"
+            f"there is no table of {named(one)} and {named(two)} in the file: pairs that the model joins are in it"
         )
 
     def _estimate(
@@ -289,7 +374,7 @@ class StoredPosterior:
         known = self.result.times
         name = meant(variable, known)
         if name not in known:
-            raise ValueError(f"unknown variable {variable!r}: the file has {shown(known)}")
+            raise ValueError(f"unknown variable {named(variable)}: the file has {shown(known)}")
         return name
 
 
