@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headcount.dates import find_date, month_of, parse_date, short_labels
+from headcount.dates import find_date, month_of, parse_date, readable, short_labels
+from headcount.errors import shown
 
 WEEKS = [pd.Timestamp("2023-03-05") + pd.Timedelta(days=7 * k) for k in range(6)]
 
@@ -82,3 +83,13 @@ def test_names_of_months() -> None:
 def test_what_is_no_date(text: str) -> None:
     """Numbers and words are not read as dates."""
     assert parse_date(text) is None
+
+
+def test_labels_are_readable() -> None:
+    """Dates of every kind without an empty clock, other moments with theirs, anything else as its text; messages quote other texts."""
+    day, moment = pd.Timestamp("2024-05-31"), dt.datetime(2024, 5, 31, 14)
+    for label in (day, np.datetime64("2024-05-31"), day.to_pydatetime(), dt.date(2024, 5, 31)):
+        assert readable(label) == "2024-05-31"
+    assert readable(moment) == "2024-05-31 14:00:00"
+    assert [readable(label) for label in (7, "a", ("a", 1))] == ["7", "a", "('a', 1)"]
+    assert shown([day, "a", 7]) == "2024-05-31, 'a', 7"

@@ -12,11 +12,12 @@ import numpy as np
 from headcount.checks import whole_number
 from headcount.errors import shown
 from headcount.individual import OpenChain
-from headcount.labels import meant
+from headcount.labels import coordinate, meant
 from headcount.population import Flocks
 from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
 from headcount.posterior._parts import open_frame
+from headcount.posterior._routes import AsksIndividuals, Individuals
 
 if TYPE_CHECKING:
     import os
@@ -115,19 +116,10 @@ def labelled(
     import xarray as xr
 
     dims = [str(v) for v in scope]
-    coords = {str(v): _index(model.states[v]) for v in scope}
+    coords = {str(v): coordinate(model.states[v]) for v in scope}
     if draws:
         dims = ["draw", *dims]
     return xr.DataArray(values, dims=dims, coords=coords, name=name)
-
-
-def _index(states: Sequence[Hashable]) -> Any:
-    """State labels as a coordinate; tuples stay whole instead of becoming a second axis."""
-    if any(isinstance(s, tuple) for s in states):
-        out = np.empty(len(states), dtype=object)
-        out[:] = list(states)
-        return out
-    return list(states)
 
 
 @dataclass(frozen=True)
@@ -199,7 +191,7 @@ def pictures(result: Any) -> Any:
     return import_module("headcount.plot").Pictures(result)
 
 
-class Posterior:
+class Posterior(AsksIndividuals):
     """Counts and flows given the data: labelled means, spreads, intervals and draws, with the status of the run."""
 
     def __init__(self, problem: Problem, engine: Named, outcome: Outcome) -> None:
@@ -437,93 +429,9 @@ class Posterior:
         draws = self.beliefs.sample(size, rng=np.random.default_rng(rng), integer=integer)
         return {c: labelled(self.problem.model, c, d, "counts", draws=True) for c, d in draws.items()}
 
-    def routes(
-        self,
-        size: int,
-        *,
-        rng: np.random.Generator | int,
-        from_: Any = None,
-        to: Any = None,
-        **ends: Any,
-    ) -> pd.DataFrame:
-        """Paths of individuals drawn from the posterior, as a table ``id, time, cell``.
-
-        An individual taken at random has the posterior's probabilities of its first cell and of every move, exactly; that its moves
-        depend on each other through the present cell alone is an approximation where the flows are uncertain (`individual_chain`).
-        `headcount.io.route_lines` makes GeoJSON lines of the table.
-
-        Parameters
-        ----------
-        size
-            How many.
-        rng
-            Seed or generator.
-        from_, to
-            Where routes begin and end: a cell at the first or last time, or ``{time: cell}``, in which case they cover only the times
-            between. None: anywhere. ``from`` is a word of Python: write ``from_=...`` or ``**{"from": ...}``.
-        """
-        from headcount.posterior._routes import Individuals, routes
-
-        unknown = [name for name in ends if name != "from"]
-        if unknown or (ends and from_ is not None):
-            message = f"routes takes size, rng, from_ (or from) and to, got {', '.join(unknown) or 'from_ and from'}"
-            raise TypeError(message)
-        return routes(Individuals.of(self), size, rng, start=ends.get("from", from_), end=to)
-
-    def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
-        """How well the posterior foretells tracks that it has not seen: log p(later positions | first position), per individual.
-
-        Parameters
-        ----------
-        tracks
-            `Tracks`, or a table ``id, time, cell``; band recoveries also as ``from_time, from_cell, to_time, to_cell``.
-        null
-            The score of the same positions under the posterior's counts alone, as if every position were another individual's. What the
-            score is above it is what the flows know about movement.
-
-        Returns
-        -------
-        pandas.Series
-            One number per individual, in nats, by ``id``; −inf for a track that the model does not allow, 0 for a single position.
-        """
-        from headcount.posterior._routes import Individuals, log_prob
-
-        return log_prob(Individuals.of(self), self.problem.model, tracks, null=null)
-
-    def connectivity(
-        self,
-        regions_a: Mapping[Hashable, Sequence[Hashable]] | None,
-        regions_b: Mapping[Hashable, Sequence[Hashable]] | None,
-        t0: Hashable,
-        t1: Hashable,
-        *,
-        level: float = 0.9,
-        draws: int = 400,
-        rng: np.random.Generator | int = 0,
-    ) -> pd.DataFrame:
-        """Migratory connectivity: of the individuals in each region at ``t0``, which share is in each region at ``t1``.
-
-        Parameters
-        ----------
-        regions_a, regions_b
-            ``{region: [cells]}`` at the first and the last time; None takes every cell as a region.
-        t0, t1
-            Two times.
-        level, draws, rng
-            Of the intervals, which come from joint draws of all flows between: given the flows, who of those in a cell takes which way
-            out of it is pure chance and is drawn too.
-
-        Returns
-        -------
-        pandas.DataFrame
-            ``from, to, share, mean, sd, lower, upper``: share of the region's individuals and expected number; sd and interval are the
-            share's (NaN from an engine without spread). Shares sum to one where the regions of ``t1`` hold every cell.
-        """
-        from headcount.posterior._routes import Individuals, connectivity
-
-        return connectivity(
-            Individuals.of(self), regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng
-        )
+    def individuals(self) -> Individuals:
+        """An individual taken at random: what routes, scores of tracks and connectivity are made of."""
+        return Individuals.of(self)
 
     def predictive(self, size: int, *, rng: np.random.Generator | int) -> xr.DataArray:
         """Draws of replicate data, dims ``draw, observation``: what would be counted again if this posterior is right.

@@ -11,6 +11,7 @@ where the flows themselves are uncertain.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,8 +67,8 @@ class Individuals:
 
     chain: MarkovChain
     """Where there are groups, of (group, cell)."""
-    cells: Mapping[Hashable, Sequence[Hashable]]
-    """By time."""
+    model: Model
+    """With the times and cells that the user knows."""
     population: float
     """The expected number of individuals."""
     draw: Callable[[int, np.random.Generator], Mapping[Scope, Any]] | None
@@ -79,13 +80,13 @@ class Individuals:
     @classmethod
     def of(cls, posterior: Posterior) -> Individuals:
         """Of a posterior."""
-        grouped, cells = posterior.problem.groups is not None, posterior.problem.model.states
+        grouped, model = posterior.problem.groups is not None, posterior.problem.model
         population = posterior.population.mean
         posterior, view = _unfolded(posterior)
         beliefs = posterior.beliefs
         drawn = beliefs.has_spread and beliefs.has_draws
         draw = partial(_whole_tables, beliefs) if drawn else None
-        return cls(individual_chain(posterior), cells, population, draw, view, grouped)
+        return cls(individual_chain(posterior), model, population, draw, view, grouped)
 
     @classmethod
     def stored(cls, stored: StoredPosterior) -> Individuals:
@@ -109,7 +110,97 @@ class Individuals:
             result.cells,
         )
         draw = partial(_stored_tables, stored) if "flow" in stored.draws and stored.size > 1 else None
-        return cls(chain, chain.states, stored.population.mean, draw)
+        return cls(chain, chain, stored.population.mean, draw)
+
+
+class AsksIndividuals(ABC):
+    """Questions about individuals, to a posterior in memory or from a file."""
+
+    @abstractmethod
+    def individuals(self) -> Individuals:
+        """An individual taken at random."""
+
+    def routes(
+        self,
+        size: int,
+        *,
+        rng: np.random.Generator | int,
+        from_: Any = None,
+        to: Any = None,
+        **ends: Any,
+    ) -> pd.DataFrame:
+        """Paths of individuals drawn from the posterior, as a table ``id, time, cell``.
+
+        An individual taken at random has the posterior's probabilities of its first cell and of every move, exactly; that its moves
+        depend on each other through the present cell alone is an approximation where the flows are uncertain (`individual_chain`).
+        `headcount.io.route_lines` makes GeoJSON lines of the table.
+
+        Parameters
+        ----------
+        size
+            How many.
+        rng
+            Seed or generator.
+        from_, to
+            Where routes begin and end: a cell at the first or last time, or ``{time: cell}``, in which case they cover only the times
+            between. None: anywhere. ``from`` is a word of Python: write ``from_=...`` or ``**{"from": ...}``.
+        """
+        unknown = [name for name in ends if name != "from"]
+        if unknown or (ends and from_ is not None):
+            message = f"routes takes size, rng, from_ (or from) and to, got {', '.join(unknown) or 'from_ and from'}"
+            raise TypeError(message)
+        return routes(self.individuals(), size, rng, start=ends.get("from", from_), end=to)
+
+    def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
+        """How well the posterior foretells tracks that it has not seen: log p(later positions | first position), per individual.
+
+        Parameters
+        ----------
+        tracks
+            `Tracks`, or a table ``id, time, cell``; band recoveries also as ``from_time, from_cell, to_time, to_cell``.
+        null
+            The score of the same positions under the posterior's counts alone, as if every position were another individual's. What the
+            score is above it is what the flows know about movement.
+
+        Returns
+        -------
+        pandas.Series
+            One number per individual, in nats, by ``id``; −inf for a track that the model does not allow, 0 for a single position.
+        """
+        return log_prob(self.individuals(), tracks, null=null)
+
+    def connectivity(
+        self,
+        regions_a: Mapping[Hashable, Sequence[Hashable]] | None,
+        regions_b: Mapping[Hashable, Sequence[Hashable]] | None,
+        t0: Hashable,
+        t1: Hashable,
+        *,
+        level: float = 0.9,
+        draws: int = 400,
+        rng: np.random.Generator | int = 0,
+    ) -> pd.DataFrame:
+        """Migratory connectivity: of the individuals in each region at ``t0``, which share is in each region at ``t1``.
+
+        Parameters
+        ----------
+        regions_a, regions_b
+            ``{region: [cells]}`` at the first and the last time; None takes every cell as a region.
+        t0, t1
+            Two times.
+        level, draws, rng
+            Of the intervals, which come from joint draws of all flows between: given the flows, who of those in a cell takes which way
+            out of it is pure chance and is drawn too.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``from, to, share, mean, sd, lower, upper``: share of the region's individuals and expected number; sd and interval are the
+            share's (NaN from an engine without spread, and from a file without draws of flows). Shares sum to one where the regions
+            of ``t1`` hold every cell.
+        """
+        people = self.individuals()
+        return connectivity(people, regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng)
 
 
 def _whole_tables(beliefs: Beliefs, size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
@@ -226,12 +317,12 @@ def _index(known: Sequence[Hashable], label: Any, what: str) -> int:
         raise ModelError(f"{what} is {named(label)}: give one of {shown(known)}") from None
 
 
-def log_prob(people: Individuals, model: Model, tracks: Any, *, null: bool = False) -> pd.Series:
-    """See `Posterior.log_prob`; ``model`` has the labels."""
+def log_prob(people: Individuals, tracks: Any, *, null: bool = False) -> pd.Series:
+    """See `Posterior.log_prob`."""
     import pandas as pd
 
     chain, view = people.chain, people.view
-    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(model)
+    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(people.model)
     if view is not None:  # of which group the individual is, nobody knows
         records = records.through([view.matrix((v,)) for v in chain.variables])
     tree, first = chain.rooted(), records.first_only()
@@ -265,12 +356,12 @@ def connectivity(
     """See `Posterior.connectivity`."""
     import pandas as pd
 
-    chain, view, times = people.chain, people.view, list(people.cells)
+    chain, view, times = people.chain, people.view, people.model.variables
     first, last = _index(times, t0, "t0"), _index(times, t1, "t1")
     if first >= last:
         raise ModelError(f"t1 is {named(t1)}, which is not after t0, {named(t0)}")
     (names_a, member_a), (names_b, member_b) = (
-        _regions(regions, people.cells[times[node]], what)
+        _regions(regions, people.model.states[times[node]], what)
         for regions, node, what in ((regions_a, first, "regions_a"), (regions_b, last, "regions_b"))
     )
     if view is not None:

@@ -17,10 +17,11 @@ from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, sum_quantiles, tails
 from headcount.posterior._posterior import PopulationEstimate, Posterior, Summary, Total, pictures
+from headcount.posterior._routes import AsksIndividuals, Individuals
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping
 
     import pandas as pd
     import xarray as xr
@@ -78,7 +79,7 @@ class StoredEstimate:
         return found.assign_attrs(level=level)
 
 
-class StoredPosterior:
+class StoredPosterior(AsksIndividuals):
     """What `Posterior.save` or ``headcount infer`` wrote, asked in the words of a `Posterior`.
 
     There is no model and no engine in a file: what needs them (covariances, predictions, the problem) is refused. Totals and draws come
@@ -215,37 +216,9 @@ class StoredPosterior:
             )
         return self.node(*variables) if len(variables) == 1 else self.edge(*variables)
 
-    def routes(
-        self, size: int, *, rng: np.random.Generator | int, from_: Any = None, to: Any = None
-    ) -> pd.DataFrame:
-        """Paths of individuals, as `Posterior.routes` draws them: the stored means are all it takes."""
-        from headcount.posterior._routes import Individuals, routes
-
-        return routes(Individuals.stored(self), size, rng, start=from_, end=to)
-
-    def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
-        """How well the stored means foretell tracks, as `Posterior.log_prob`."""
-        from headcount.posterior._routes import Individuals, log_prob
-
-        people = Individuals.stored(self)
-        return log_prob(people, people.chain, tracks, null=null)
-
-    def connectivity(
-        self,
-        regions_a: Mapping[Hashable, Sequence[Hashable]] | None,
-        regions_b: Mapping[Hashable, Sequence[Hashable]] | None,
-        t0: Hashable,
-        t1: Hashable,
-        *,
-        level: float = 0.9,
-        draws: int = 400,
-        rng: np.random.Generator | int = 0,
-    ) -> pd.DataFrame:
-        """As `Posterior.connectivity`; intervals need draws of flows in the file (``post.save(path, draw_flows=True)``), NaN without."""
-        from headcount.posterior._routes import Individuals, connectivity
-
-        people = Individuals.stored(self)
-        return connectivity(people, regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng)
+    def individuals(self) -> Individuals:
+        """An individual taken at random, with the means of the file."""
+        return Individuals.stored(self)
 
     def node(self, variable: Hashable) -> StoredEstimate:
         """Counts of one variable (for a chain: at one time)."""

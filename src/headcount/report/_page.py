@@ -110,9 +110,9 @@ def filled(
     data: Mapping[str, Any],
     scripts: Sequence[str],
 ) -> str:
-    """The head that all pages share and a template, with its parts, the style, the data and the scripts.
+    """A template between the head and the foot that all pages share, with its parts, the style, the data and the scripts.
 
-    Our own script is the last, plotly's stands before it where there is one; ``sections`` are the links at the top.
+    ``sections`` are the links at the top.
     """
     whole = {
         **parts,
@@ -120,11 +120,11 @@ def filled(
         "style": asset("page.css"),
         "policy": policy(*scripts),
         "data": embedded(data),
-        "plotly": scripts[0],
-        "script": scripts[-1],
+        "scripts": "".join(f"<script>{script}</script>\n" for script in scripts),
     }
+    page = "".join(map(asset, ("head.html", template, "foot.html")))
     # One pass, so that a placeholder inside what was put in stays text.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: whole[found[1]], asset("head.html") + asset(template))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: whole[found[1]], page)
 
 
 def safe(text: str) -> str:
