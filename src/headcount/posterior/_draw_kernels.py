@@ -86,27 +86,37 @@ def _scale(table, rows, columns, part):
         for j in range(width):
             part[i, j] = table[i, j]
     for _ in range(FIT_SWEEPS):
-        worst = 0.0
-        for j in range(width):
-            total = _scale_line(part[:height, j], columns[j])
-            worst = max(worst, abs(total - columns[j]))
-        for i in range(height):
-            _scale_line(part[i], rows[i])
+        worst = _scale_columns(part, columns, height)
+        _scale_rows(part, rows, height)
         if worst <= FIT_TOLERANCE:
             return
 
 
 @bare
-def _scale_line(line, wanted):
-    """Scale a row or column to the wanted sum, and return the one it had; one of zeros stays."""
-    total = 0.0
-    for k in range(line.size):
-        total += line[k]
-    if total > 0.0:
-        factor = wanted / total
-        for k in range(line.size):
-            line[k] *= factor
-    return total
+def _scale_columns(part, columns, height):
+    """Scale every column to its sum, and return the largest error there was; a column of zeros stays."""
+    worst = 0.0
+    for j in range(part.shape[1]):
+        total = 0.0
+        for i in range(height):
+            total += part[i, j]
+        worst = max(worst, abs(total - columns[j]))
+        factor = columns[j] / total if total > 0.0 else 0.0
+        for i in range(height):
+            part[i, j] *= factor
+    return worst
+
+
+@bare
+def _scale_rows(part, rows, height):
+    """Scale every row to its sum; a row of zeros stays."""
+    for i in range(height):
+        total = 0.0
+        for j in range(part.shape[1]):
+            total += part[i, j]
+        factor = rows[i] / total if total > 0.0 else 0.0
+        for j in range(part.shape[1]):
+            part[i, j] *= factor
 
 
 @kernel
@@ -263,8 +273,7 @@ def sweep_individuals(x, sizes, factors, places, slots, single, pairs, count, sw
     for _ in range(sweeps):
         for a in range(population):
             for v in range(variables):
-                weight = weights[: sizes[v]]
-                _redraw(x, a, v, factors, places, slots, single, count, weight, old, touched, random)
+                _redraw(x, a, v, sizes, factors, places, slots, single, count, weights, old, touched, random)
         for e in range(pairs.members[0].size - 1):
             for _ in range((population + 1) // 2):
                 a = int(_uniform(random) * population)
@@ -274,21 +283,22 @@ def sweep_individuals(x, sizes, factors, places, slots, single, pairs, count, sw
 
 
 @bare
-def _proposed(x, a, v, factors, single, weights, random):
+def _proposed(x, a, v, size, factors, single, weights, random):
     """A state of variable v drawn from the model given the individual's others; its own where rounding leads to an impossible one."""
     before = x[a, v]
     first, member = single.factors
     x[a, v] = 0
-    weights[:] = 1.0
+    for k in range(size):
+        weights[k] = 1.0
     for m in range(first[v], first[v + 1]):
         entry, stride = _entry(factors, member[m], x, a), _stride(factors, member[m], v)
-        for k in range(weights.size):
+        for k in range(size):
             weights[k] *= factors.value[entry + k * stride]
     total = 0.0
-    for k in range(weights.size):
+    for k in range(size):
         total += weights[k]
     mark, after = _uniform(random) * total, 0
-    while mark >= weights[after] and after < weights.size - 1:
+    while mark >= weights[after] and after < size - 1:
         mark -= weights[after]
         after += 1
     x[a, v] = before
@@ -296,8 +306,8 @@ def _proposed(x, a, v, factors, single, weights, random):
 
 
 @bare
-def _redraw(x, a, v, factors, places, slots, single, count, weights, old, touched, random):
-    before, after = x[a, v], _proposed(x, a, v, factors, single, weights, random)
+def _redraw(x, a, v, sizes, factors, places, slots, single, count, weights, old, touched, random):
+    before, after = x[a, v], _proposed(x, a, v, sizes[v], factors, single, weights, random)
     if after == before:
         return
     first, member = single.sites
