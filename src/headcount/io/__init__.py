@@ -7,11 +7,18 @@ from headcount.io._network import read_network
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
 from headcount.io._open import opened
 from headcount.io._problem import Case, read_chain, read_problem, read_sequences
-from headcount.io._result import Result, load_result
 from headcount.io._source import TableError
 from headcount.io._tables import NOISES, read_counts
 from headcount.io._world import write_world
-from headcount.io._write import put_results, result_names, write_flows, write_results, write_table
+from headcount.io._write import (
+    Result,
+    load_result,
+    put_results,
+    result_names,
+    write_flows,
+    write_results,
+    write_table,
+)
 from headcount.posterior._routes import route_lines
 
 __all__ = [

@@ -9,10 +9,9 @@ import numpy as np
 
 from headcount._atomic import OutputError, replacing
 from headcount.io._omx import write_flows_omx
-from headcount.io._result import Result, as_result
 from headcount.io._shapes import write_geopackage
 from headcount.io._source import TableError
-from headcount.io._write import SMALLEST_FLOW, flow_lines, put_table, write_lines
+from headcount.io._write import SMALLEST_FLOW, as_result, flow_lines, put_table, write_lines
 
 if TYPE_CHECKING:
     import os
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.posterior import Posterior
+    from headcount.posterior._result import Result
 
 FORMATS = ("flowmap", "kepler", "geopackage", "geojson", "omx")
 

@@ -17,9 +17,8 @@ from headcount.engines import Engine, NotConvergedError
 from headcount.engines._infer import as_engine
 from headcount.engines._progress import Progress
 from headcount.individual import MarkovChain, OpenChain
-from headcount.io._result import load_result
 from headcount.io._source import TableError
-from headcount.io._write import FORMATS, put_results, result_names
+from headcount.io._write import FORMATS, load_result, put_results, result_names
 from headcount.learn import infer
 from headcount.posterior._dataset import draw_groups
 from headcount.posterior._result import Result

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from headcount.io._result import Result
+    from headcount.posterior._result import Result
 
 VERSION = b"0.2"
 

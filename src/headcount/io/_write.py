@@ -1,4 +1,4 @@
-"""A results folder: one NetCDF with everything, tables for other programs, a summary, lines for maps. All or nothing."""
+"""A results folder, written all or nothing and read back: one NetCDF with everything, tables, a summary, lines for maps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount import memory
-from headcount._atomic import MANIFEST, filling, replacing
-from headcount._netcdf import write_tree
+from headcount._atomic import MANIFEST, OutputError, check_manifest, filling, replacing
+from headcount._netcdf import DamagedFileError, read_tree, write_tree
 from headcount.io._omx import write_flows_omx
-from headcount.io._result import POSTERIOR_FILE
-from headcount.posterior._dataset import draw_bytes, draw_groups, save_draws, tree_of
+from headcount.io._source import TableError
+from headcount.posterior import Posterior
+from headcount.posterior._dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
 from headcount.posterior._frames import MC_ERROR, SUMMARY, flow_frames, possible_flows
 from headcount.posterior._result import Result
 
@@ -27,8 +28,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount._types import Array
-    from headcount.engines import Posterior
 
+POSTERIOR_FILE = "posterior.nc"
+_REMEDY = "write one with headcount infer or Posterior.save"
+_PROVENANCE: dict[str, type | tuple[type, ...]] = {
+    "status": str,
+    "good": bool,
+    "engine": str,
+    "iterations": int,
+    "population": int,
+    "interval_level": (int, float),
+    "observations": list,
+}
+"""What every reader of a result relies on, and its type."""
 FORMATS = ("csv", "parquet")
 ROW_GROUP = 1_000_000
 """Rows of a Parquet table that are written, and can be read, together: about 60 MB of a table of flows."""
@@ -359,3 +371,51 @@ def write_lines(collection: dict[str, Any], path: Path) -> None:
         for k, feature in enumerate(collection["features"]):
             file.write(("," if k else "") + "\n" + json.dumps(feature, ensure_ascii=False, allow_nan=False))
         file.write("\n]}\n")
+
+
+# --- reading a finished run back
+
+
+def as_result(given: Result | Posterior | str | os.PathLike[str]) -> Result:
+    """A result in memory as it is, that of a posterior, or the one that a path holds."""
+    if isinstance(given, Result):
+        return given
+    return Result.of(given) if isinstance(given, Posterior) else load_result(given)
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """Read a folder written by ``headcount infer`` or ``fit``, or a file written by ``Posterior.save``.
+
+    Raises
+    ------
+    TableError
+        No such file, one that holds something else, a damaged one, or a folder that may mix two runs.
+    """
+    place = Path(path)
+    file = place / POSTERIOR_FILE if place.is_dir() else place
+    if not file.exists():
+        remedy = (
+            f"give a folder that holds {POSTERIOR_FILE}, as headcount infer --out writes it, or a .nc file"
+        )
+        raise TableError(f"{file}: there is no such file: {remedy}")
+    try:
+        if place.is_dir():
+            check_manifest(place, POSTERIOR_FILE)
+        tree = read_tree(file)
+    except OutputError as error:
+        raise TableError(str(error)) from None
+    except (DamagedFileError, OSError) as error:
+        raise TableError(f"{file}: this is not a result of headcount ({error}): {_REMEDY}") from error
+    try:
+        result = result_of(tree, path=file)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        text = f"{file}: this is not a result of headcount (there is no {error}): {_REMEDY}"
+        raise TableError(text) from error
+    wrong = [
+        f"{file}: {name} in its provenance is {result.attributes.get(name)!r}: {_REMEDY}"
+        for name, kinds in _PROVENANCE.items()
+        if not isinstance(result.attributes.get(name), kinds)
+    ]
+    if wrong:
+        raise TableError(wrong)
+    return result

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount._atomic import replacing
-from headcount.io._result import Result, as_result
+from headcount.io._write import as_result
 from headcount.plot._frames import visible
 from headcount.report._facts import facts
 from headcount.report._payload import payload
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    from headcount.io import Result
     from headcount.posterior import Posterior
     from headcount.report._facts import Notice, Rows
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from headcount.posterior._compare import ComparisonError, compare_results
+from headcount.report._compare import ComparisonError, compare_results
 from sample_results import attributes, chain, network
 
 
