@@ -249,7 +249,9 @@ def _scope(on: Any, model: Model) -> Scope:
     scope = _as_tuple(on, model)
     unknown = [v for v in scope if v not in model.states]
     if unknown or not scope:
-        raise Misfit(f"unknown variable {shown(unknown) or '()'} in on: the model has {shown(model.variables)}")
+        raise Misfit(
+            f"unknown variable {shown(unknown) or '()'} in on: the model has {shown(model.variables)}"
+        )
     if len(set(scope)) < len(scope):
         raise Misfit(f"on={on!r} names a variable twice")
     if len(scope) > 1 and model.junction_tree.covering(scope) is None:
