@@ -6,8 +6,6 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headcount.dates import is_date, readable
-
 _SHOWN = 20
 """Problems that a message lists; the rest is counted."""
 _PLACES = 5
@@ -102,6 +100,8 @@ def repeated(names: Iterable[Hashable]) -> list[Hashable]:
 
 def named(label: Any) -> str:
     """A label in a message: a date as people write it, anything else as Python does."""
+    from headcount.dates import is_date, readable  # which loads NumPy; the command's help does without
+
     return readable(label) if is_date(label) else repr(label)
 
 
