@@ -135,15 +135,20 @@ class Tilts:
         found = model.passes([s.scope for s in sites]) if isinstance(model, DiscreteModel) else None
         return None if found is None else (*found, found[0].beliefs(found[1]).log_partition)
 
+    @cached_property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of the sites' tables."""
+        return [self.problem.model.domain(s.scope).shape for s in self.problem.sites]
+
     def _on_cliques(self, g: Array) -> tuple[float, Array]:
         """`evaluate` of a model that is no tree."""
         if self._passes is None or self.flock is None:
             law, gain = self.law(g)
             return gain, self.margins(law)
         plan, own, before = self._passes
-        c, sites, domain = self.flock, self.problem.sites, self.problem.model.domain
-        tilts = zip(sites, self.split(g if c == 1.0 else c * g), strict=True)
-        more = plan.spread([domain(s.scope).table(s.spread(values)) for s, values in tilts])
+        c, sites = self.flock, self.problem.sites
+        tilts = zip(sites, self.split(g if c == 1.0 else c * g), self._shapes, strict=True)
+        more = plan.spread([s.spread(values).reshape(shape) for s, values, shape in tilts])
         found = plan.beliefs([a + b for a, b in zip(own, more, strict=True)])
         mu = plan.margins(found.cliques)
         return (found.log_partition - before) / c, _join(

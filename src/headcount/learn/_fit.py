@@ -228,7 +228,10 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
     families = bind(settings, problems)
     budget, tolerance, errors = options.within(len(families[0].names))
     method, named, seed = options.method, options.engine, options.seed()
-    mark = fingerprint(settings, problems, repr(named), method, options.start, seed, tolerance)
+    kept = options.checkpoint is not None
+    mark = (
+        fingerprint(settings, problems, repr(named), method, options.start, seed, tolerance) if kept else ""
+    )
     goal = true_values(families[0], options.truth) if options.truth is not None else None
     with running(problems, client=options.client, workers=options.workers) as mapper:
         expect = Expectation(families, problems, TiltedEP() if named is None else named, seed, mapper)

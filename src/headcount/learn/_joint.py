@@ -17,6 +17,7 @@ What is found is only where the fit's own E-steps begin.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,9 +26,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from headcount._types import Array, Scope
+from headcount._types import Array, Index, Scope
 from headcount.engines.map._dual import Dual, dual_of
-from headcount.engines.map._lbfgs import Memory, Point, Search, advance, direction
+from headcount.engines.map._lbfgs import Memory, Point, Search, advance
 from headcount.engines.map._map import Objective as DualObjective
 from headcount.individual._clique_passes import Plan
 from headcount.learn._components import RIDGE_RANGE
@@ -39,11 +40,11 @@ E_STEP_SHARE = 0.25
 """Of the climb's distance from the maximum. With 0.1 a climb of 445 weights took 650 passes, with 0.3 450; with 0.6 it went astray."""
 STEPS_PER_ROUND = 5
 """Steps of the climb between two rounds of learning priors."""
-LONGEST_LEAP = 4.0
+LONGEST_LEAP = 2.0
 """Times that a prior's change in a round is taken at most where it goes on in one direction: effects that are none end at ridges of 10⁸."""
-PRIOR_SHARE = 0.03
+PRIOR_SHARE = 0.05
 """Standard errors per weight (root mean square) that a round of learning priors may still move estimates by when they count as learned."""
-LEAP_WITHIN = 2.0
+LEAP_WITHIN = 4.0
 """Standard errors from the maximum within which that is done: before, the effects themselves still change."""
 MOST_STEPS = 400
 MOST_STUCK = 2
@@ -56,6 +57,8 @@ LEAST_NEED = 1e-6
 """Standard errors from its minimum that an E-step is never asked to come nearer: rounding is then in the way."""
 VALUE_SHARE = 0.1
 """Of the square of an E-step's accuracy, in nats, which its value is taken to be off; it can be off by half of it."""
+LEAST_RATIO = 0.1
+"""Of a count to that under independence, at the start."""
 LEAST_SHARE = 1e-5
 """Of all individuals, which a state that noise says nobody is in is credited with at the start."""
 
@@ -236,8 +239,7 @@ class _Dual:
 
 def _distance(search: Search) -> float:
     """√(g·H g): from the minimum, in standard errors."""
-    point = search.point
-    return float(np.sqrt(max(-float(direction(point, search.memory) @ point.gradient), 0.0)))
+    return math.sqrt(max(-float(search.way @ search.point.gradient), 0.0))
 
 
 @dataclass
@@ -268,10 +270,9 @@ class _Climb:
 
     def _evaluated(self, w: Array) -> Point:
         found = [s.answer(w, a, self._need) for s, a in zip(self.sides, self.answers, strict=True)]
-        value = self.weights.log_prior(w) + sum(a.value for a in found)
-        gradient = self.weights.prior_gradient(w) + sum(
-            s.weights.totals(a.change) for s, a in zip(self.sides, found, strict=True)
-        )
+        value, gradient = self.weights.prior_at(w)
+        value += sum(a.value for a in found)
+        gradient = gradient + sum(s.weights.totals(a.change) for s, a in zip(self.sides, found, strict=True))
         # An E-step that ends this far from its minimum is half its square too high.
         return Point(w, -value, -gradient, self.curvature, found, rounding=VALUE_SHARE * self._need**2)
 
@@ -411,16 +412,54 @@ def _coding(sides: Sequence[_Side]) -> _Coding | None:
         return None
     shares = {v: _shares(sides, v) for v in weights.states}
     reference = {v: int(np.argmax(share)) for v, share in shares.items()}
-    features = {}
-    for scope, (k, _) in weights.features.items():
-        domain = weights.domain(scope)
+    domains = {d.scope: d for d in weights.features.domains}
+    cells = {}
+    for scope, domain in domains.items():
         kept = np.ix_(*(np.arange(n) != reference[v] for v, n in zip(scope, domain.shape, strict=True)))
-        entries = domain.table(np.arange(domain.size))[kept].ravel()
-        rows = (np.ones(len(k)), entries, np.arange(len(k) + 1))
-        features[scope] = (k, sparse.csr_array(rows, shape=(len(k), domain.size)))
-    inner = replace(weights, features=Features(weights.features.domains, features))
-    start = {s: np.log(shares[s[0]]) if len(s) == 1 else np.zeros(weights.domain(s).shape) for s in features}
-    return _Coding(weights, inner, _weights(inner, _reckoned_from(reference, start)))
+        cells[scope] = domain.table(np.arange(domain.size))[kept].ravel()
+    inner = replace(weights, features=_centred(weights.features, cells, shares))
+    start: dict[Scope, Array] = {(v,): np.log(share) for v, share in shares.items()}
+    start |= {s: _interactions(sides, s, shares) for s in domains if len(s) > 1}
+    return _Coding(weights, inner, _inner_weights(inner, _reckoned_from(reference, start)))
+
+
+def _centred(features: Features, cells: Mapping[Scope, Index], shares: Mapping[Any, Array]) -> Features:
+    """Π_v (1[x_v = i_v] − share of i_v) for every configuration i of ``cells``: what it does to smaller scopes is taken off them.
+
+    So the weight of an interaction hardly changes the counts of its variables' states; without, weights of a variable's
+    states and of all of their interactions would be tied together.
+    """
+    parts: dict[Scope, list[tuple[Index, Index, Array]]] = {s: [] for s in features}
+    home = {}
+    for domain in features.domains:
+        k, places = features[domain.scope][0], np.unravel_index(cells[domain.scope], domain.shape)
+        at = dict(zip(domain.scope, places, strict=True))
+        for size in range(1, len(domain.scope) + 1):
+            for part in itertools.combinations(domain.scope, size):
+                shape = domain.part(part).shape
+                entries = np.asarray(np.ravel_multi_index([at[v] for v in part], shape), dtype=np.intp)
+                away = [-shares[v][at[v]] / shares[v].sum() for v in domain.scope if v not in part]
+                parts[part].append((k, entries, np.prod([np.ones(len(k)), *away], axis=0)))
+        home[domain.scope] = (k, _rows(*parts[domain.scope][-1][1:], domain.size))
+    rows = {}
+    for domain in features.domains:
+        k, entries, values = (np.concatenate(found) for found in zip(*parts[domain.scope], strict=True))
+        rows[domain.scope] = (k, _rows(entries, values, domain.size))
+    return Features(features.domains, rows, home)
+
+
+def _rows(entries: Index, values: Array, size: int) -> sparse.csr_array:
+    """One row per entry, with that entry alone."""
+    return sparse.csr_array((values, entries, np.arange(len(entries) + 1)), shape=(len(entries), size))
+
+
+def _inner_weights(inner: Potentials, tables: Mapping[Scope, Array]) -> Array:
+    """The weights whose tables are these up to a constant, largest scopes first."""
+    made = np.zeros(len(inner.names))
+    for scope in sorted(tables, key=len, reverse=True):
+        k, f = inner.features.own[scope]
+        made[k] = (tables[scope] - inner.tables(made)[scope]).ravel()[f.indices]
+    return made
 
 
 def _shares(sides: Sequence[_Side], variable: Any) -> Array:
@@ -432,6 +471,22 @@ def _shares(sides: Sequence[_Side], variable: Any) -> Array:
                 domain = side.weights.domain(site.scope)
                 total += domain.project(domain.table(np.asarray(site.noise.counts, dtype=float)), (variable,))
     return np.maximum(total, max(LEAST_SHARE * float(total.sum()), 1e-300))
+
+
+def _interactions(sides: Sequence[_Side], scope: Scope, shares: Mapping[Any, Array]) -> Array:
+    """log n/m of a table observed as a whole, zero of others: m under independence, n = m + (y − m) m/(m + V), V the noise's variance."""
+    for side in sides:
+        for site in side.problem.sites:
+            if site.scope == scope and site.index is not None and len(site) == site.size:
+                domain = side.weights.domain(scope)
+                m = np.full(domain.shape, float(side.problem.population))
+                for v in scope:
+                    m = m * domain.expand(shares[v] / shares[v].sum(), (v,))
+                h = np.minimum(precision_of(site.noise, m.ravel()), 1e100).reshape(m.shape)
+                y = domain.table(np.asarray(site.noise.counts, dtype=float))
+                found = 1 + (y - m) * h / (1 + m * h)
+                return np.log(np.maximum(found, LEAST_RATIO))
+    return np.zeros(sides[0].weights.domain(scope).shape)
 
 
 def _weights(weights: Potentials, tables: Mapping[Scope, Array]) -> Array:

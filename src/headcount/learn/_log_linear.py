@@ -131,12 +131,17 @@ class LogLinear(Parametrisation):
         offset: dict[Scope, Array] = {}
         problems: list[str] = []
 
+        named: dict[Any, tuple[Scope, tuple[int, ...]]] = {}
+
         def table(scope: Any, values: Any, what: str) -> tuple[Scope, Array]:
-            key = model.scope(scope if isinstance(scope, tuple) else (scope,))
+            if scope not in named:
+                key = model.scope(scope if isinstance(scope, tuple) else (scope,))
+                named[scope] = key, model.size(key)
+            key, shape = named[scope]
             made = np.asarray(values, dtype=float)
-            if made.shape != model.size(key):
-                problems.append(f"{what} on {key!r} has the shape {made.shape}, expected {model.size(key)}")
-                made = np.zeros(model.size(key))
+            if made.shape != shape:
+                problems.append(f"{what} on {key!r} has the shape {made.shape}, expected {shape}")
+                made = np.zeros(shape)
             return key, made
 
         for scope, values in self.offset.items():
@@ -198,12 +203,12 @@ def _sparse_rows(tables: Sequence[Array]) -> sparse.csr_array:
 def _corners(model: Model, scope: Scope) -> Iterator[tuple[str, Array]]:
     """The possible configurations of a scope without a first state, each with its name and its indicator."""
     possible = model.marginal(scope) > 0
-    for index in itertools.product(*(range(1, k) for k in model.size(scope))):
+    names = [[f"{v}={state}" for state in model.states[v]] for v in scope]
+    for index in itertools.product(*(range(1, k) for k in possible.shape)):
         if possible[index]:
-            states = (f"{v}={model.states[v][i]}" for v, i in zip(scope, index, strict=True))
-            table = np.zeros(model.size(scope))
+            table = np.zeros(possible.shape)
             table[index] = 1.0
-            yield ", ".join(states), table
+            yield ", ".join(own[i] for own, i in zip(names, index, strict=True)), table
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,10 +221,13 @@ class Features(Mapping[Scope, "tuple[Index, Any]"]):
         The names and sizes of the tables.
     rows
         ``{scope: (weights, rows)}``, in the domains' order.
+    home
+        The same without what features of a larger scope do to a smaller one, where they do; None where none does.
     """
 
     domains: tuple[Domain, ...]
     rows: Mapping[Scope, tuple[Index, Any]]
+    home: Mapping[Scope, tuple[Index, Any]] | None = None
 
     def __getitem__(self, scope: Scope) -> tuple[Index, Any]:
         return self.rows[scope]
@@ -229,6 +237,11 @@ class Features(Mapping[Scope, "tuple[Index, Any]"]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def own(self) -> Mapping[Scope, tuple[Index, Any]]:
+        """By scope, the weights that belong to it, and their rows."""
+        return self.rows if self.home is None else self.home
 
     @cached_property
     def count(self) -> int:
@@ -243,11 +256,11 @@ class Features(Mapping[Scope, "tuple[Index, Any]"]):
     @cached_property
     def matrix(self) -> sparse.csr_array:
         """All rows side by side, shape (K, entries)."""
-        parts = []
-        for k, f in self.rows.values():
-            place = sparse.csr_array((np.ones(len(k)), (k, np.arange(len(k)))), shape=(self.count, len(k)))
-            parts.append(place @ f)
-        return sparse.csr_array(sparse.hstack(parts, format="csr"))
+        parts = [(k, f.tocoo(), at) for (k, f), at in zip(self.rows.values(), self.ends, strict=False)]
+        weights = np.concatenate([k[f.coords[0]] for k, f, _ in parts])
+        entries = np.concatenate([f.coords[1] + at for _, f, at in parts])
+        values = np.concatenate([f.data for _, f, _ in parts])
+        return sparse.csr_array((values, (weights, entries)), shape=(self.count, self.ends[-1]))
 
     @cached_property
     def transposed(self) -> sparse.csr_array:
@@ -256,8 +269,8 @@ class Features(Mapping[Scope, "tuple[Index, Any]"]):
 
     @cached_property
     def squares(self) -> dict[Scope, Any]:
-        """The rows with their entries squared."""
-        return {s: f.power(2) for s, (_, f) in self.rows.items()}
+        """The own rows with their entries squared."""
+        return {s: f.power(2) for s, (_, f) in self.own.items()}
 
     def split(self, flat: Array) -> dict[Scope, Array]:
         """The tables, from all entries one after the other; leading axes are kept."""
@@ -334,7 +347,7 @@ class Potentials(Ridge):
         tables that hold the feature's. Where there is none, v: the information of complete counts.
         """
         total = np.zeros(len(self.names))
-        for scope, (k, f) in self.features.items():
+        for scope, (k, f) in self.features.own.items():
             n, squares = counts[scope].ravel(), self.features.squares[scope]
             v = np.maximum(squares @ n - (f @ n) ** 2 / max(n.sum(), 1e-300), 0.0)
             precision = [
@@ -460,20 +473,26 @@ class Potentials(Ridge):
 
     def log_prior(self, x: Array) -> float:
         """See `Ridge`; and −½ Σ_S ridge_S |e_S|², with each ridge's own share of the constant."""
-        total = super().log_prior(x)
-        if len(self.table_ridge):
-            parts = zip(self.table_ridge, self.effects(self.tables(x)), self.features.values(), strict=True)
-            for ridge, effect, (k, _) in parts:
-                total += 0.5 * (len(k) * float(np.log(ridge)) - ridge * float((effect**2).sum()))
-        return total
+        return self.prior_at(x)[0]
 
     def prior_gradient(self, x: Array) -> Array:
         """See `Ridge`; and −Σ_S ridge_S ∂e_S·e_S."""
-        found = super().prior_gradient(x)
+        return self.prior_at(x)[1]
+
+    def prior_at(self, x: Array) -> tuple[float, Array]:
+        """The log prior and its gradient, whose effects are found once. With leading axes, the gradient alone is meant."""
+        value, gradient = super().log_prior(x) if x.ndim == 1 else 0.0, super().prior_gradient(x)
         if not len(self.table_ridge):
-            return found
-        pairs = zip(self.table_ridge, self.effects(self.tables(x)), strict=True)
-        return found - self.totals(self._back([ridge * effect for ridge, effect in pairs]))
+            return value, gradient
+        effects = self.effects(self.tables(x))
+        pulls = [ridge * effect for ridge, effect in zip(self.table_ridge, effects, strict=True)]
+        value -= 0.5 * sum(float(np.vdot(pull, effect)) for pull, effect in zip(pulls, effects, strict=True))
+        value += 0.5 * float(self._weights_per_table @ np.log(np.maximum(self.table_ridge, 1e-300)))
+        return value, gradient - self.totals(self._back(pulls))
+
+    @property
+    def _weights_per_table(self) -> Array:
+        return np.array([len(k) for k, _ in self.features.own.values()], dtype=float)
 
     def prior_information(self, x: Array) -> Array:
         """See `Ridge`; and Σ_S ridge_S ∂e_S ∂e_Sᵀ."""
@@ -488,7 +507,7 @@ class Potentials(Ridge):
         """The prior information's diagonal, shape (K,); of the prior on effects, for features of one configuration each."""
         found = self.ridge.copy()
         if len(self.table_ridge):
-            weights = [k for k, _ in self.features.values()]
+            weights = [k for k, _ in self.features.own.values()]
             for ridge, domain, wider in zip(
                 self.table_ridge, self.features.domains, self.features.inside, strict=True
             ):
@@ -507,7 +526,7 @@ class Potentials(Ridge):
             return super().shrunk(x, n)
         known, ridges, names = self.known(x, n), self.table_ridge.copy(), {}
         effects = self.effects(self.tables(x))
-        for at, (scope, (k, _)) in enumerate(self.features.items()):
+        for at, (scope, (k, _)) in enumerate(self.features.own.items()):
             determined = float(np.sum(known[k] / (known[k] + ridges[at] * _own(self.domain(scope)))))
             spread = float((effects[at] ** 2).sum())
             ridges[at] = float(np.clip(determined / max(spread, 1e-300), *RIDGE_RANGE))

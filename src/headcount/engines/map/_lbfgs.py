@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -114,6 +115,11 @@ class Search:
         """Start at a point."""
         return cls(point, Memory.empty(len(point.x)))
 
+    @cached_property
+    def way(self) -> Array:
+        """−H g."""
+        return direction(self.point, self.memory)
+
 
 def direction(point: Point, memory: Memory) -> Array:
     """−H g by the two-loop recursion, on the variables that can move."""
@@ -148,8 +154,7 @@ def _two_loop(steps: Array, changes: Array, products: Array, gradient: Array, cu
 
 def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: float = 4.0) -> Search:
     """One iteration; ``longest`` bounds the change of any variable. ``failed`` when no decrease can be found."""
-    point, memory = search.point, search.memory
-    d = direction(point, memory)
+    point, memory, d = search.point, search.memory, search.way
     slope = float(d @ point.gradient)
     if slope >= 0:
         memory = Memory.empty(len(point.x))
