@@ -39,6 +39,8 @@ SD = 40.0
 FINE_SD = 10.0
 """Of the Gaussian noise in tables with thousands of cells."""
 SEEDS = 3
+LATER = 3
+"""Runs after the first one, whose median is compared with mbi's second, which has nothing left to compile."""
 
 
 def read(folder: Path = HEALTH) -> pd.DataFrame:
@@ -75,8 +77,8 @@ def run(*, quick: bool) -> Report:
         k = case["K"]
         checks += [
             Check(f"K = {k}: misplaced share ÷ mbi's", case["error"] / case["mbi error"], at_most=1.0),
-            Check(f"K = {k}: time ÷ mbi's first run", case["seconds"] / case["mbi first"], at_most=2.0),
-            Check(f"K = {k}: time ÷ mbi's later runs", case["seconds"] / case["mbi later"], at_most=2.0),
+            Check(f"K = {k}: time of the first run ÷ mbi's", case["first"] / case["mbi first"], at_most=2.0),
+            Check(f"K = {k}: time of later runs ÷ mbi's", case["later"] / case["mbi later"], at_most=2.0),
         ]
     columns = ["method", "released tables", "other tables"]
     note = f"Gaussian noise of sd {SD:g}, means over {SEEDS} releases; misplaced shares, mean over tables."
@@ -133,11 +135,11 @@ def _small(seeds: int) -> tuple[dict[str, tuple[float, float]], float]:
         problem = hc.Problem(flat, population, hc.Gaussian(noisy, sd=SD))
         fit = hc.fit(hc.learn.LogLinear.saturated(flat, list(RELEASED)), problem, tolerance=0.5, strict=False)
         cliques = {pair: fit.posterior.clique(*pair) for pair in RELEASED}
-        # Counts of variables that no released table joins are not part of the posterior: their expectation under the law learned.
         told = {pair: c.mean.values for pair, c in cliques.items()}
+        joined = _joined(told)
         answers = {
             "headcount, fit.posterior": {
-                pair: told.get(pair, population * fit.model.marginal(pair)) for pair in true
+                pair: told.get(pair, population * joined.marginal(pair)) for pair in true
             },
             "mbi": by_mbi(STATES, noisy, SD, population)[0],
         }
@@ -150,6 +152,13 @@ def _small(seeds: int) -> tuple[dict[str, tuple[float, float]], float]:
             inside.append((ends.lower.values <= true[pair]) & (true[pair] <= ends.upper.values))
     covered = float(np.mean(np.concatenate([i.ravel() for i in inside])))
     return {name: tuple(np.mean(rows, axis=0)) for name, rows in found.items()}, covered  # type: ignore[misc]
+
+
+def _joined(tables: dict[tuple[str, str], np.ndarray]) -> hc.DiscreteModel:
+    """The law of most entropy with these two-way tables, each of which shares a variable with the next: for pairs that no table joins."""
+    factors = [(pair, np.log(table)) for pair, table in tables.items()]
+    shared = [((first,), -np.log(table.sum(axis=1))) for (first, _), table in list(tables.items())[1:]]
+    return hc.DiscreteModel(STATES, [*factors, *shared])
 
 
 def _misplaced(
@@ -179,12 +188,13 @@ def _large(fine: bool, *, quick: bool) -> dict[str, Any]:
     noisy = {pair: t + rng.normal(0, FINE_SD, t.shape) for pair, t in true.items()}
     flat = hc.DiscreteModel(states, {pair: np.zeros_like(y) for pair, y in noisy.items()})
     problem = hc.Problem(flat, population, hc.Gaussian(noisy, sd=FINE_SD))
-    start = process_time()
-    fit = hc.fit(
-        hc.learn.LogLinear.saturated(flat, list(true)), problem, "MAP", standard_errors=False, strict=False
-    )
-    mine = {pair: fit.plug_in.clique(*pair).mean.values for pair in true}
-    seconds = process_time() - start
+    seconds = []
+    for _ in range(LATER + 1):
+        start = process_time()
+        parametrisation = hc.learn.LogLinear.saturated(flat, list(true))
+        fit = hc.fit(parametrisation, problem, "MAP", standard_errors=False, strict=False)
+        mine = {pair: fit.plug_in.clique(*pair).mean.values for pair in true}
+        seconds.append(process_time() - start)
     theirs, told = by_mbi(states, noisy, FINE_SD, population)
 
     def error(tables: dict[tuple[str, str], np.ndarray]) -> float:
@@ -195,7 +205,8 @@ def _large(fine: bool, *, quick: bool) -> dict[str, Any]:
         "error": error(mine),
         "mbi error": error(theirs),
         "release error": error(noisy),
-        "seconds": seconds,
+        "first": seconds[0],
+        "later": float(np.median(seconds[1:])),
         "mbi first": told["seconds"] + told["compile_seconds"],
         "mbi later": told["seconds"],
         "status": fit.status.value,
