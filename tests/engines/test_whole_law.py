@@ -126,6 +126,17 @@ def test_coefficients_beside_the_ends_of_a_large_population():
             log_choose(points, np.array([outside]), n)
 
 
+def test_coefficients_of_many_points_are_looked_up():
+    """Many whole numbers of a population beyond the table of factorials: the coefficients of each point alone."""
+    n, low = 3e6, np.array([0.0, 7.0, 40.0, 300.0, 3.0])
+    points = low[:, None] + np.arange(120.0)
+    found = log_choose(points, low, n)
+    alone = [
+        [log_choose(k[None, None], r[None], n)[0, 0] for k in row] for row, r in zip(points, low, strict=True)
+    ]
+    np.testing.assert_allclose(found, alone, rtol=1e-12, atol=1e-10)
+
+
 def binomial_log(n, k):
     """log (n over k)."""
     return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)

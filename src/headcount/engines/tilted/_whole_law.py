@@ -261,13 +261,20 @@ class Windows(NamedTuple):
 
 
 def log_choose(points: Array, reference: Array, population: float) -> Array:
-    """log of the binomial coefficient (N over k), less that of the reference: ``(K, P)`` points, ``(K,)`` references.
+    """log of the binomial coefficient (N over k), less that of the reference: ``(K, P)`` whole numbers, ``(K,)`` references.
 
     Points beyond N are padding and count as N. A reference outside [0, N] has no coefficient.
     """
     if not ((reference >= 0) & (reference <= population)).all():
         raise FloatingPointError("a window of summation lies outside 0 … N")
     k = np.clip(points, 0.0, population)
+    most = max(float(k.max(initial=0.0)), float(reference.max(initial=0.0)))
+    if (
+        most <= LARGEST_TABULATED < population and most < k.size
+    ):  # far more points than whole numbers among them
+        each = np.arange(most + 1.0)
+        table = -_log_gamma_ratio(each, np.zeros(1)) - _log_gamma_ratio(population - each, population)
+        return table[k.astype(np.intp)] - table[reference.astype(np.intp)][:, None]
     r = reference[:, None]
     return -_log_gamma_ratio(k, r) - _log_gamma_ratio(population - k, population - r)
 
