@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pyarrow import parquet
 from scipy import sparse
 
 import headcount as hc
 from benchmarks._measure import in_child, peak_memory
 from benchmarks._problems import random_chain
 from benchmarks._report import Check, Report, Table
-from headcount.engines import MAP, TiltedEP
+from headcount.engines import MAP, ClosedForm, TiltedEP
 
 MOST_DRAWS_OFF = 0.05
 """Relative Monte-Carlo error of an sd (median) that the dense map is asked for."""
@@ -34,6 +37,7 @@ def run(*, quick: bool) -> Report:
     sizes = (20, 40, 60) if quick else (50, 100, 316)
     grown = [in_child("benchmarks.large", ("sparse", s, 1, 6 if quick else 24, 0)) for s in sizes]
     slope = float(np.polyfit(np.log([s**2 for s in sizes]), np.log([g["free"] for g in grown]), 1)[0])
+    table = in_child("benchmarks.large", ("flows", 20, 5) if quick else ("flows", 224, 54))
     seen, unseen = _coverage(12 if quick else 50)
     checks = [
         Check(
@@ -49,6 +53,8 @@ def run(*, quick: bool) -> Report:
         Check("sparse map, rms error of sds", thin["error"], at_most=0.07),
         Check("sparse map, peak memory", thin["memory"], at_most=6.0, unit="GiB"),
         Check("largest map, peak memory", grown[-1]["memory"], at_most=8.0, unit="GiB"),
+        Check("table of flows, rows", table["rows"], at_least=None if quick else 23e6),
+        Check("table of flows, memory to write it", table["more"], at_most=1.0, unit="GiB"),
         Check("growth of the time with the number of cells, exponent", slope, at_most=None if quick else 1.1),
         Check("coverage of 90 % intervals, observed times", seen, at_least=0.87, at_most=0.93),
         Check("coverage of 90 % intervals, unobserved time", unseen, at_least=0.87, at_most=0.93),
@@ -66,7 +72,10 @@ def run(*, quick: bool) -> Report:
         "large",
         "Large maps without matrices.",
         checks=checks,
-        tables=[Table("Nodes and flows with standard deviations", columns, rows)],
+        tables=[
+            Table("Nodes and flows with standard deviations", columns, rows),
+            Table("A table of flows with sds and intervals, as Parquet", list(table), [list(table.values())]),
+        ],
         seeds=[1, 2],
     )
 
@@ -157,6 +166,31 @@ def _sparse(side: int, reach: int, times: int, *, point: bool = True) -> dict[st
     }
 
 
+def _flows(side: int, times: int) -> dict[str, Any]:
+    """All flows of a sparse map into one Parquet file; Gaussian readings and few draws, so that most of the time is the writing."""
+    cells = side**2
+    readings = np.random.default_rng(3).normal(PER_CELL, 5.0, (times, cells))
+    model = hc.MarkovChain(np.full(cells, 1 / cells), grid_walk(side, 1), length=times)
+    problem = hc.Problem(model, PER_CELL * cells, hc.Gaussian(readings, sd=5.0))
+    start = time.perf_counter()
+    post = hc.infer(problem, ClosedForm(structure="matrix-free", final_draws=8))
+    inferred, held = time.perf_counter() - start, peak_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "flows.parquet"
+        start = time.perf_counter()
+        hc.io.write_flows(post, path)
+        written, found = time.perf_counter() - start, parquet.ParquetFile(path).metadata
+        return {
+            "rows": found.num_rows,
+            "row groups": found.num_row_groups,
+            "GB on disk": path.stat().st_size / 1e9,
+            "seconds to infer": inferred,
+            "seconds to write": written,
+            "GiB to infer": held,
+            "more": peak_memory() - held,
+        }
+
+
 def _coverage(side: int) -> tuple[float, float]:
     """How often 90 % intervals hold the true counts, at observed times and at the one that nobody observed."""
     model, counts = _world(side, 1, 8, 50, 2)
@@ -173,5 +207,9 @@ def _coverage(side: int) -> tuple[float, float]:
 
 if __name__ == "__main__":
     numbers = [int(x) for x in sys.argv[2:]]
-    _sparse(3, 1, 3)  # compiles
-    print(json.dumps(_sparse(*numbers[:3], point=bool(numbers[3]))))
+    if sys.argv[1] == "flows":
+        _flows(3, 3)  # compiles
+        print(json.dumps(_flows(*numbers)))
+    else:
+        _sparse(3, 1, 3)  # compiles
+        print(json.dumps(_sparse(*numbers[:3], point=bool(numbers[3]))))

@@ -13,6 +13,7 @@ from scipy import sparse
 import headcount as hc
 from headcount.engines import MAP, ClosedForm, Laplace, TiltedEP, plan, select
 from headcount.individual import ModelError
+from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.structure import MatrixFreeStructure, Solver, TreeStructure, structure_for
 
 CASES = {
@@ -302,6 +303,29 @@ def test_company_in_sweeps(company):
         assert (np.abs(exact.beliefs.mean(scope) - free.beliefs.mean(scope)) <= 0.05 * sd + 1e-6).all()
         assert (np.abs(sd - other) <= 5 * free.beliefs.mc_error(scope) + 1e-3).all()
     assert abs(exact.log_evidence - free.log_evidence) <= 4 * free.diagnostics["log_evidence_mc_error"]
+
+
+def test_flows_of_sparse_maps_are_listed(monkeypatch):
+    """A table of flows of a sparse map asks for no table of all pairs of cells, also where means are not those of one law."""
+    near = np.abs(np.subtract.outer(np.arange(7), np.arange(7))) <= 1
+    model = hc.MarkovChain(
+        np.full(7, 1 / 7), sparse.csr_array(near / near.sum(axis=1, keepdims=True)), length=4
+    )
+    counts = np.random.default_rng(3).normal(10.0, 3.0, (4, 7))
+    problem = hc.Problem(model, 70, hc.Gaussian(counts, sd=3.0))
+    exact, free = (hc.infer(problem, ClosedForm(structure=kind)) for kind in ("tree", "matrix-free"))
+    whole = GaussianBeliefs.mean
+
+    def nodes_only(self, scope):
+        assert len(scope) == 1, "a table of all pairs was asked for"
+        return whole(self, scope)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GaussianBeliefs, "mean", nodes_only)
+        listed = free.to_frame("flows")
+    wanted = exact.to_frame("flows").merge(listed, on=["time", "origin", "dest"], suffixes=("", "_free"))
+    assert len(wanted) == len(listed) == 3 * near.sum()
+    np.testing.assert_allclose(wanted["mean_free"], wanted["mean"], atol=1e-6)
 
 
 def test_what_it_cannot_serve_is_refused_in_words():

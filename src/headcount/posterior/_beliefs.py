@@ -402,5 +402,7 @@ class GaussianBeliefs(Beliefs):
         """Checked on every clique, once, where the centre is not the mean."""
         if self.settled:
             return Promises(non_negative=True, consistent=True)
-        low = min(float(self.mean(tuple(c)).min()) for c in self.model.junction_tree.cliques)
+        cliques = [tuple(c) for c in self.model.junction_tree.cliques]
+        listed = ((c, listed_mean(self, c)) for c in cliques)
+        low = min(float((self.mean(c) if made is None else made.data).min()) for c, made in listed)
         return Promises(non_negative=low >= -ROUNDING * self.population, consistent=True)
