@@ -273,7 +273,9 @@ def log_choose(points: Array, reference: Array, population: float) -> Array:
         most <= LARGEST_TABULATED < population and most < k.size
     ):  # far more points than whole numbers among them
         each = np.arange(most + 1.0)
-        table = -_log_gamma_ratio(each, np.zeros(1)) - _log_gamma_ratio(population - each, population)
+        table = -_log_gamma_ratio(each, np.zeros(1)) - _log_gamma_ratio(
+            population - each, np.full(1, population)
+        )
         return table[k.astype(np.intp)] - table[reference.astype(np.intp)][:, None]
     r = reference[:, None]
     return -_log_gamma_ratio(k, r) - _log_gamma_ratio(population - k, population - r)
