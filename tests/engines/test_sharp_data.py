@@ -8,7 +8,7 @@ import pytest
 import headcount as hc
 from headcount.engines import Enumerate, TiltedEP, select
 from headcount.engines._tilting import Tilts
-from headcount.engines.tilted._centre import Roles, held
+from headcount.engines.tilted._centre import Roles, meet_exact_margins
 
 STAYS = [[0.9975, 0.0025], [0.0025, 0.9975]]
 
@@ -50,7 +50,7 @@ def test_tilts_hold_exact_margins_whatever_the_others_are():
     roles = Roles.of(Tilts(problem))
     g = rng.normal(size=12)
     g[8 + 1] = -np.inf  # an exact zero
-    new = held(roles, g)
+    new = meet_exact_margins(roles, g)
     np.testing.assert_array_equal(new[~roles.exact], g[~roles.exact])
     np.testing.assert_allclose(40 * roles.tilts.evaluate(new)[1][roles.exact], y, atol=1e-8)
 

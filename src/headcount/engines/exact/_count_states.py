@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LARGEST = {1: 2500, 2: 2500, 3: 64}
 """The largest population by number of cells: K_t has C(N + L − 1, L − 1)² entries, 50 MB and 37 MB at these sizes."""
 CACHE_BYTES = 400_000_000
-"""What kept matrices K_t may take: a few distinct steps at the largest sizes; no derivation."""
+"""What kept matrices K_t may take: eight of the largest size, the three (N, N − 1 and N − 2 individuals) of two distinct steps and more."""
 ROWS = 256
 """Rows of K_t per call of the compiled loop: at most ROWS · N²/4 products, 0.2 s at the largest N."""
 LARGEST_LOG = 700.0

@@ -452,8 +452,8 @@ def _likelihood(centre: Centre, frame: Coordinates, v: int) -> Likelihood:
     for k, where in _sites_of(centre, v):
         site = centre.roles.tilts.problem.sites[k]
         rows = frame.pull(selection(site, frame.size))
-        precision = rows.T @ (centre.settled_tau[where, None] * rows)
-        potential = rows.T @ centre.settled_nu[where]
+        precision = rows.T @ (centre.fixed_tau[where, None] * rows)
+        potential = rows.T @ centre.fixed_nu[where]
         if k in structure.known.readings:
             full, slope = structure.known.readings[k]
             precision, potential = precision + rows.T @ full @ rows, potential + rows.T @ slope

@@ -43,7 +43,7 @@ class ClosedForm(GaussianEngine, DirectEngine):
         tilts = Tilts(problem, find_device(self.device))
         centre = Centre.at(Roles.of(tilts, solver=self.solver()), np.zeros(int(tilts.offsets[-1])))
         rest = centre.gain + centre.constant
-        field, final, errors = field_and_evidence(centre, centre.settled_tau, centre.settled_nu, rest)
+        field, final, errors = field_and_evidence(centre, centre.fixed_tau, centre.fixed_nu, rest)
         return GaussianBeliefs(
             problem.model,
             problem,

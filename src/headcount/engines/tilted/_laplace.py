@@ -93,7 +93,7 @@ class Laplace(GaussianEngine, IterativeEngine):
         """One Newton step, shortened until the objective falls and the likelihood is finite."""
         centre = state.centre
         split = centre.roles.tilts.split
-        tau, nu = state.tau + centre.settled_tau, state.nu + centre.settled_nu
+        tau, nu = state.tau + centre.fixed_tau, state.nu + centre.fixed_nu
         solved = centre.structure.solve(split(tau), split(nu))
         delta = np.concatenate(solved.mean) if solved.mean else np.zeros(0)
         variance = np.concatenate(solved.variance) if solved.variance else np.zeros(0)
@@ -147,7 +147,7 @@ def gaussian_at(centre: Centre, delta: Array) -> GaussianBeliefs:
 
 def _gaussian(state: NewtonState) -> GaussianBeliefs:
     centre = state.centre
-    tau, nu = state.tau + centre.settled_tau, state.nu + centre.settled_nu
+    tau, nu = state.tau + centre.fixed_tau, state.nu + centre.fixed_nu
     active = centre.roles.active
     sites = float((-0.5 * state.tau * state.delta**2 + state.nu * state.delta)[active].sum())
     rest = centre.gain + centre.constant + state.value - sites
@@ -208,7 +208,7 @@ def _state(centre: Centre, delta: Array, pull: Array, *, residual: float = np.in
     """Evaluate the objective, and the likelihood's slope and curvature, at a point."""
     tau, nu = np.zeros_like(delta), np.zeros_like(delta)
     value = 0.0
-    quadratic = centre.settled_tau * delta**2 - 2 * centre.settled_nu * delta
+    quadratic = centre.fixed_tau * delta**2 - 2 * centre.fixed_nu * delta
     objective = 0.5 * float(pull @ delta) + 0.5 * float(quadratic.sum())
     for index, noise in centre.roles.active_noise:
         n = centre.expected[index] + delta[index]

@@ -23,7 +23,7 @@ from headcount._device import find_device
 from headcount.engines._engine import IterativeEngine, iterate, number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
-from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, held
+from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, meet_exact_margins
 from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidence
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
@@ -137,7 +137,9 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         elif self.centre == "map":
             centre = Centre.at(roles, _map_tilts(tilts, loose=False, g=g))
         else:
-            centre = _off_the_edge(Centre.at(roles, held(roles, _map_tilts(tilts, loose=True, g=g))))
+            centre = _off_the_edge(
+                Centre.at(roles, meet_exact_margins(roles, _map_tilts(tilts, loose=True, g=g)))
+            )
         return self._begin(centre, self._first_sites(centre))
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:
@@ -149,7 +151,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         roles = self._roles(tilts, Recall.of(numbers, near=True))
         tau = np.where(roles.active, start["tau"], 0.0)
         try:
-            centre = Centre.at(roles, held(roles, start["g"]))
+            centre = Centre.at(roles, meet_exact_margins(roles, start["g"]))
             with np.errstate(
                 invalid="ignore"
             ):  # tilts of what is impossible are −∞ in both; they are not active
@@ -212,7 +214,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         still = float(np.abs(state.mean).max(initial=0.0)) <= ROUNDING * centre.roles.tilts.problem.population
         if self.centre != "mean" or still:
             return np.zeros_like(centre.g)
-        tau, nu = state.sites.tau + centre.settled_tau, state.sites.nu + centre.settled_nu
+        tau, nu = state.sites.tau + centre.fixed_tau, state.sites.nu + centre.fixed_nu
         pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean + centre.correlated_pull(state.mean))
         return np.asarray(pull * min(1.0, SETTINGS.longest_pull / max(float(np.abs(pull).max()), TINY)))
 
@@ -223,7 +225,9 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         at = np.cumsum([active.sum()] * 2)
         tau, nu, g = np.zeros_like(state.mean), np.zeros_like(state.mean), state.centre.g.copy()
         tau[active], eta, g[~roles.exact] = np.split(x, at)
-        centre = state.centre if (g == state.centre.g).all() else Centre.at(roles, held(roles, g))
+        centre = (
+            state.centre if (g == state.centre.g).all() else Centre.at(roles, meet_exact_margins(roles, g))
+        )
         g = centre.g
         nu[active] = eta - tau[active] * centre.expected[active] - g[active]
         return replace(state, centre=centre, sites=Sites(tau, nu))
@@ -234,8 +238,8 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         tilts = centre.roles.tilts
         moments = _flat(
             centre.structure.solve(
-                tilts.split(state.sites.tau + centre.settled_tau),
-                tilts.split(state.sites.nu + centre.settled_nu),
+                tilts.split(state.sites.tau + centre.fixed_tau),
+                tilts.split(state.sites.nu + centre.fixed_nu),
             )
         )
         mean, variance, log_z = moments
@@ -326,7 +330,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
     def finish(self, state: EPState) -> Beliefs:
         """The Gaussian around the last centre."""
         tilts = state.centre.roles.tilts
-        tau, nu = state.sites.tau + state.centre.settled_tau, state.sites.nu + state.centre.settled_nu
+        tau, nu = state.sites.tau + state.centre.fixed_tau, state.sites.nu + state.centre.fixed_nu
         # Margins that leave a flow no choice are met by no finite tilts: there the Gaussian's mean has what the centre misses.
         missed = float(np.abs(state.mean[state.centre.roles.exact]).max(initial=0.0))
         settled = self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * tilts.problem.population
@@ -360,7 +364,9 @@ def _off_the_edge(centre: Centre) -> Centre:
     prior = n * roles.tilts.evaluate(np.zeros_like(centre.g))[1]
     left, had = (m * (1.0 - m / n) for m in (centre.expected, prior))
     lost = roles.active & (left < NEARLY_IMPOSSIBLE) & (left < NEARLY_IMPOSSIBLE * had)
-    return Centre.at(roles, held(roles, np.where(lost, 0.0, centre.g))) if lost.any() else centre
+    return (
+        Centre.at(roles, meet_exact_margins(roles, np.where(lost, 0.0, centre.g))) if lost.any() else centre
+    )
 
 
 def _iterate(state: EPState, pull: Array) -> Iterate:
