@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from headcount._device import Device, host
-from headcount.individual import DiscreteModel, FactoredTree, ModelError, RootedTree
+from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
 from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
 from headcount.structure._choose import Kind
@@ -131,8 +131,7 @@ class Tilts:
     @cached_property
     def _passes(self) -> tuple[Plan, list[Array], float] | None:
         """Belief propagation on the cliques of a model that is no tree: its plan, the model's own potentials, and A(θ)."""
-        model, sites = self.problem.model, self.problem.sites
-        found = model.passes([s.scope for s in sites]) if isinstance(model, DiscreteModel) else None
+        found = self.problem.model.passes([site.scope for site in self.problem.sites])
         return None if found is None else (*found, found[0].beliefs(found[1]).log_partition)
 
     @cached_property

@@ -170,10 +170,7 @@ class DiscreteModel(_FactorModel):
         return model, model.log_partition - self.log_partition
 
     def passes(self, scopes: Sequence[Scope]) -> tuple[Plan, list[Array]] | None:
-        """The plan of belief propagation for further potentials on these scopes, and the model's own potentials clique by clique.
-
-        None where some scope lies in no clique.
-        """
+        """See :class:`Model`."""
         tree = self.junction_tree
         if any(tree.covering(s) is None for s in scopes):
             return None

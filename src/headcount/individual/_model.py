@@ -15,6 +15,7 @@ from headcount.errors import ModelError, named, raise_all, repeated, shown
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
+    from headcount.individual._clique_passes import Plan
     from headcount.individual._junction_tree import JunctionTree
     from headcount.individual._rooted_tree import RootedTree
 
@@ -66,6 +67,14 @@ class Model(ABC):
     @abstractmethod
     def rooted(self) -> RootedTree | None:
         """Initial law and transitions, when the model is (or can be) a chain or a tree; None otherwise."""
+
+    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan, list[Array]] | None:
+        """The plan of belief propagation for further potentials on these scopes, and the model's own potentials clique by clique.
+
+        None where there is none: of models whose passes are those of `rooted`, or where some scope lies in no clique.
+        """
+        del scopes
+        return None
 
     def __repr__(self) -> str:
         sizes = [len(labels) for labels in self.states.values()]
