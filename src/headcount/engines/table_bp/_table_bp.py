@@ -119,7 +119,8 @@ class TableBP(IterativeEngine):
     -----
     The evidence is that of belief propagation, whose own expected total of moves was 1 to 7 % too low in random tables of 6 to 20 cells
     with ten or more moves, and up to 25 % with one or two (tilted EP's: 1 to 70 % too high, and up to twice). Laws of flows, and draws, are
-    those of exchanges, with a Monte-Carlo error of about √(variance/exchanges).
+    those of exchanges, with a Monte-Carlo error of about √(variance/exchanges). A log-odds of staying learned from counts alone was .2 too
+    high with 8 cells and .05 with 20, against the maximum of the exact likelihood (tilted EP's: 1.3 and 1.7 too low; true values 4 and 5).
     """
 
     max_iterations: int = 1000
