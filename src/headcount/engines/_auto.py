@@ -189,20 +189,27 @@ def _sampled(problem: Problem) -> Choice | None:
 
 def _tables(problem: Problem, *, sampling: bool) -> Choice | None:
     """Belief propagation on whole-number tables, where every variable is counted exactly and tables are small; None elsewhere."""
-    if table_bp_misfit(problem) is not None or is_sparse(problem):
-        return None
-    if problem.disperses and not sampling:
-        return None  # learning takes its gradient from units of phi individuals, which rows that vary do not have
-    fewest = min(len(states) for states in problem.model.states.values())
-    if fewest < FEWEST_CELLS or problem.population > MOST_PER_ENTRY * fewest**2:
-        return None
-    if table_work(problem) > MOST_TABLE_WORK:
+    # Learning takes its gradient from units of phi individuals, which rows that vary do not have.
+    learns_rows = problem.disperses and not sampling
+    if (
+        table_bp_misfit(problem) is not None
+        or is_sparse(problem)
+        or learns_rows
+        or not _few_per_entry(problem)
+    ):
         return None
     return Choice(
         TableBP() if sampling else TableBP(exchanges=0),
         "exact counts of every variable: the table of every step on its own, in whole numbers, by belief propagation"
         + (" and exchanges of destinations" if sampling else ""),
     )
+
+
+def _few_per_entry(problem: Problem) -> bool:
+    """Whether exact counts are small enough for whole-number tables, and tables large enough."""
+    fewest = min(len(states) for states in problem.model.states.values())
+    few = fewest >= FEWEST_CELLS and problem.population <= MOST_PER_ENTRY * fewest**2
+    return few and table_work(problem) <= MOST_TABLE_WORK
 
 
 def _gaussian(problem: Problem) -> tuple[Engine, str]:

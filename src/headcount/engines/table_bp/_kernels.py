@@ -78,26 +78,8 @@ def _others(v, largest, total, out, before, last_before, after, last_after):
 
 
 @kernel
-def pass_messages(
-    weight,
-    largest,
-    rows,
-    columns,
-    damping,
-    message,
-    law,
-    mean,
-    v,
-    out,
-    before,
-    last_before,
-    after,
-    last_after,
-):
-    """Messages of all rows, then of all columns; fills the law and mean of every entry.
-
-    Returns (largest change of a mean, log of Bethe's sum over tables); the change is NaN where no table has these margins.
-    """
+def pass_rows(weight, largest, rows, message, law, v, out, before, last_before, after, last_after):
+    """Messages of all rows to their entries, left in ``law``; returns Σ log Z_i − Σ log Σ w ρ γ, −inf where no table has these rows."""
     height, width = largest.shape
     log_sum = 0.0
     for i in range(height):
@@ -106,7 +88,7 @@ def pass_messages(
                 v[j, n] = weight[i, j, n] * message[i, j, n]
         found = _others(v, largest[i], rows[i], out, before, last_before, after, last_after)
         if not found > 0.0:
-            return np.nan, -np.inf
+            return -np.inf
         log_sum += np.log(found)
         for j in range(width):
             alone = both = 0.0
@@ -114,18 +96,30 @@ def pass_messages(
                 alone += weight[i, j, n] * out[j, n]
                 both += weight[i, j, n] * out[j, n] * message[i, j, n]
             if not both > 0.0:
-                return np.nan, -np.inf
+                return -np.inf
             log_sum -= np.log(both / alone)
-            for n in range(largest[i, j] + 1):  # the row's message, kept where the law will be
+            for n in range(largest[i, j] + 1):
                 law[i, j, n] = out[j, n] / alone
-    change = 0.0
+    return log_sum
+
+
+@kernel
+def pass_columns(
+    weight, largest, columns, damping, message, law, mean, v, out, before, last_before, after, last_after
+):
+    """Messages of all columns, given those of the rows in ``law``, which becomes the law of every entry; ``mean`` follows.
+
+    Returns (largest change of a mean, Σ log Z_j), the latter −inf where no table has these columns.
+    """
+    height, width = largest.shape
+    log_sum, change = 0.0, 0.0
     for j in range(width):
         for i in range(height):
             for n in range(largest[i, j] + 1):
                 v[i, n] = weight[i, j, n] * law[i, j, n]
         found = _others(v, largest[:, j], columns[j], out, before, last_before, after, last_after)
         if not found > 0.0:
-            return np.nan, -np.inf
+            return 0.0, -np.inf
         log_sum += np.log(found)
         for i in range(height):
             alone = both = first = 0.0

@@ -292,31 +292,24 @@ def _times_log(counts: Counts, tilt: Array) -> float:
 
 
 def _swept(table: StepTable, damping: float) -> tuple[float, float]:
-    """One sweep over a table's messages: the change of its means, and Bethe's log Z."""
-    from headcount.engines.table_bp._kernels import pass_messages
+    """One sweep over a table's messages: the change of its means, and Bethe's log Z (−inf where no table has these margins)."""
+    from headcount.engines.table_bp._kernels import pass_columns, pass_rows
 
     height, width, counts = table.weight.shape
     longest, most = max(height, width), int(max(table.rows.max(), table.columns.max())) + 1
-    v, out = np.zeros((longest, counts)), np.zeros((longest, counts))
-    before, after = np.zeros((longest + 1, most)), np.zeros((longest + 1, most))
-    ends = np.zeros((2, longest + 1), dtype=np.int64)
-    change, log_sum = pass_messages(
-        table.weight,
-        table.largest,
-        table.rows,
-        table.columns,
-        damping,
-        table.message,
-        table.law,
-        table.mean,
-        v,
-        out,
-        before,
-        ends[0],
-        after,
-        ends[1],
+    work = (
+        *np.zeros((2, longest, counts)),
+        np.zeros((longest + 1, most)),
+        np.zeros(longest + 1, dtype=np.int64),
+        np.zeros((longest + 1, most)),
+        np.zeros(longest + 1, dtype=np.int64),
     )
-    return (0.0 if np.isnan(change) else float(change)), float(log_sum)
+    known, message, law = (table.weight, table.largest), table.message, table.law
+    log_sum = float(pass_rows(*known, table.rows, message, law, *work))
+    if np.isneginf(log_sum):
+        return 0.0, log_sum
+    change, more = pass_columns(*known, table.columns, damping, message, law, table.mean, *work)
+    return float(change), log_sum + float(more)
 
 
 @dataclass(frozen=True, eq=False)
