@@ -385,19 +385,17 @@ def named_engine(options: Options) -> Engine | None:
     from headcount.engines._infer import ENGINES
 
     wanted = options.engine.replace("-", "").replace("_", "").casefold()
-    settings = dict(_pair(text, "--set") for text in options.setting or ())
-    if options.device is not None:
-        settings.setdefault("device", options.device)
-        wanted = (
-            "tiltedep" if wanted == "auto" else wanted
-        )  # what auto picks among the engines that take a device
+    settings = {} if options.device is None else {"device": options.device}
+    settings |= dict(_pair(text, "--set") for text in options.setting or ())
+    if wanted == "auto" and options.device is not None:
+        wanted = "tiltedep"  # what auto picks among the engines that take a device
     if wanted == "auto":
         if settings:
             raise ValueError("--set needs an engine to set: name it with --engine")
         return None
-    known = {name.casefold(): kind for name, kind in ENGINES.items() if name != "Auto"}
+    known = {name.casefold(): kind for name, kind in ENGINES.items()}
     if wanted not in known:
-        names = ", ".join(sorted(kind.name for kind in known.values()))
+        names = ", ".join(sorted(ENGINES.keys() - {"Auto"}))
         raise ValueError(f"there is no engine {options.engine!r}: use auto, {names}")
     return _with_settings(known[wanted], settings)
 

@@ -92,13 +92,9 @@ def read_table(data: Any, axes: Sequence[Axis], *, partial: bool = False) -> Arr
 
 def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) -> Index:
     """Where each label stands in `known`; `Misfit` if one is not there."""
-    place = {plain(label): k for k, label in enumerate(known)}
     labels = list(labels)
-    keys = [plain(label) for label in labels]
-    for text in {key for key in keys if isinstance(key, str) and key not in place}:
-        date = plain(meant(text, known))
-        if date in place:
-            place[text] = place[date]
+    keys = list(map(plain, labels))
+    place = _places(keys, known)
     unknown = list(
         dict.fromkeys(item(label) for label, key in zip(labels, keys, strict=True) if key not in place)
     )
@@ -108,6 +104,14 @@ def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) 
             f"the model has {shown(known, _SHOWN)}"
         )
     return np.array([place[key] for key in keys], dtype=np.intp)
+
+
+def _places(keys: Sequence[Hashable], known: Sequence[Hashable]) -> dict[Hashable, int]:
+    """The position of every known label by its plain form, and by the texts among `keys` that name a date."""
+    place = {plain(label): k for k, label in enumerate(known)}
+    texts = {key for key in keys if isinstance(key, str)} - place.keys()
+    dates = {text: plain(meant(text, known)) for text in texts}
+    return place | {text: place[date] for text, date in dates.items() if date in place}
 
 
 def dimension_names(data: Any) -> tuple[Hashable, ...] | None:

@@ -100,6 +100,11 @@ class Test(NamedTuple):
         return float(gammainc(*self._gamma))
 
     @property
+    def p(self) -> float:
+        """Probability of a value at least as far from the mean on its side."""
+        return min(self.above, self.below)
+
+    @property
     def _gamma(self) -> tuple[float, float]:
         skewness = max(self.skewness, LEAST_SKEWNESS)
         return 4.0 / skewness**2, max(
@@ -488,7 +493,7 @@ def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
         agrees,
         verdict,
         dispersion=found.dispersion,
-        dispersion_p=min(found.scatter.above, found.scatter.below),
+        dispersion_p=found.scatter.p,
         residual_dispersion=found.residual_dispersion,
         residual_p=found.residual_p,
         implied_population=None if implied is None else implied[0],
@@ -628,13 +633,16 @@ REMEDY = (
 )
 
 
+def _excess(found: Found) -> float:
+    """How many times more than the model allows the counts scatter, by the tests that speak; 0 where none does."""
+    wide = found.dispersion if found.dispersion > 1.0 and found.scatter.p <= SCATTER_LEVEL else 0.0
+    off = found.residual_dispersion if found.residual_p < OTHER_LEVEL else 0.0
+    return max(wide, off)
+
+
 def _judged(found: Found, problem: Problem, implied: tuple[float, float] | None) -> tuple[bool, str]:
     """Whether no test speaks, and the verdict in words, with a remedy where there is one."""
-    population = problem.population
-    p = min(found.scatter.above, found.scatter.below)
-    wide = found.dispersion if found.dispersion > 1.0 and p <= SCATTER_LEVEL else 0.0
-    off = found.residual_dispersion if found.residual_p < OTHER_LEVEL else 0.0
-    factor = max(wide, off)
+    population, factor = problem.population, _excess(found)
     faults = []
     if factor > 0.0:
         faults.append(
@@ -649,7 +657,7 @@ def _judged(found: Found, problem: Problem, implied: tuple[float, float] | None)
     if faults:
         remedy = REMEDY if factor > 0.0 and problem.dispersion is None else ""
         return False, f"The data disagree with the model: {'; '.join(faults)}.{remedy}"
-    if found.dispersion < 1.0 and p < OTHER_LEVEL:
+    if found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL:
         # No fault: counts from which parameters were learned scatter less around them, and wide intervals still hold the truth.
         return True, (
             f"The data agree with the model; they scatter only {max(found.dispersion, 0.0):.2g} times as much as it allows, "
