@@ -24,6 +24,9 @@ from headcount.learn._information import Direction, Information
 from headcount.learn._parametrisation import Parametrisation, innermost, with_innermost
 from headcount.observe import Problem
 from headcount.population import Company, DispersionEstimate
+from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
+from headcount.posterior._interval import quantiles, tails
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,6 +230,39 @@ class Fit:
     def plug_in(self) -> Posterior:
         """The posterior of a single problem at the estimate, as if that were the truth: its intervals are too narrow."""
         return _single(self.plug_ins, "plug_ins")
+
+    def total(self, *variables: Hashable, level: float = 0.9) -> xr.Dataset:
+        r"""One table summed over all problems: mean, sd and interval; for many small tables with known margins, the whole district's.
+
+        The problems' counts are independent given the parameters, which they share, so that with r the responses of `posteriors`
+
+        .. math:: \operatorname{var} \sum_k n_k = \sum_k \operatorname{var}(n_k \mid \hat x) + \sum_s \Bigl(\sum_k r_{ks}\Bigr)^2 .
+        """
+        import xarray as xr
+
+        scope = self.posteriors[0].clique(*variables).scope
+        shape = self.posteriors[0].problem.model.size(scope)
+        mean, own, shared = np.zeros(shape), np.zeros(shape), np.zeros(0)
+        for posterior in self.posteriors:
+            beliefs = posterior.beliefs
+            if posterior.problem.model.size(scope) != shape or isinstance(beliefs, MixtureBeliefs):
+                raise ValueError(
+                    "problems with other cells, and posteriors of several maxima, have no total: see .posteriors"
+                )
+            mean += np.asarray(dense(beliefs.mean(scope)))
+            if isinstance(beliefs, IntegratedBeliefs):
+                response = beliefs.response(scope)
+                shared = response + shared if shared.size else response
+                beliefs = beliefs.base
+            variance = beliefs.variance(scope)
+            own += np.nan if variance is None else np.asarray(dense(variance))
+        spread = own + (shared**2).sum(axis=-1).reshape(shape) if shared.size else own
+        people = float(sum(p.problem.typical_population for p in self.posteriors))
+        lower, upper = quantiles(mean, spread, tails(level), bound=people, whole=False)
+        states = self.posteriors[0].problem.model.states
+        coords = {str(v): list(axis_labels(states[v])) for v in scope}
+        tables = {"mean": mean, "sd": np.sqrt(spread), "lower": lower, "upper": upper}
+        return xr.Dataset({n: (tuple(coords), t) for n, t in tables.items()}, coords, {"level": level})
 
     def apply(self, problem: Problem, *, by: Any = None) -> Problem:
         """Another problem (or the same) under the fitted parameters, as `infer` takes it.
