@@ -53,6 +53,10 @@ MOST_EVALUATIONS = 25
 EARNED = 2.0
 """Nats by which the evidence must rise for phi below 1: intervals narrower than those of independent individuals have to be earned. Data
 that say little leave the evidence flat towards phi = 0, and intervals covered .82 when such estimates were taken (asked: .9)."""
+SCAN_STEP = 2.5
+"""Step in log phi of the first look over the whole range. Parameters that were learned for independent individuals meet exact totals as
+well as they can, so that the evidence has a maximum at phi = 1 beside that of the scatter, which lay 5 to 7 above it where a survey of
+routes was seen, too. A maximum is 2 wide at least: its curvature is M/2 for M counts, e^(−ψ) to its left."""
 NEAR = 0.1
 """Standard errors between the two last estimates of the maximum at which the search ends."""
 NEAR_START = 0.8
@@ -72,6 +76,8 @@ CLASS_ROUNDS = 2
 tenth of its standard error (chains of 3 cells and 40 steps in 2 classes)."""
 MOST_ROUNDS = 6
 """Rounds of learning parameters and dispersion in turn. They are orthogonal: 2 or 3 suffice."""
+FORM_ROUNDS = 2
+"""Rounds in which all forms are compared; then the better one is kept."""
 SETTLED = 0.1
 """Change of log phi between rounds, in standard errors, at which the rounds end."""
 
@@ -90,6 +96,11 @@ class Peak:
         if x not in self.found:
             self.found[x] = self.function(x)
         return self.found[x]
+
+    def scan(self) -> None:
+        """Look over the whole range above 0: the search goes on from the best of all points that it knows."""
+        for x in np.arange(SCAN_STEP, self.high, SCAN_STEP):
+            self(float(x))
 
     def search(self, start: float) -> tuple[float, float]:
         """(where, curvature −f″ there); the curvature is 0 where the function is flat or still rises at the end of its range."""
@@ -206,7 +217,10 @@ def estimated(
             together = Company(phi=one.value_at(psi)) if as_company else one.at(psi)
             return evidence(together) + 0.5 * parameters * psi
 
-        found = _top(one, Peak(value, one.low, one.high, {0.0: alone}), begin, alone)
+        peak = Peak(value, one.low, one.high, {0.0: alone})
+        if start is None:
+            peak.scan()
+        found = _top(one, peak, begin, alone)
         if found is None:
             continue
         top = found.gain - 0.5 * parameters * found.psi

@@ -20,6 +20,7 @@ from headcount.learn._climb import Climber, ClimbState, trace_row
 from headcount.learn._complete import fit_known, known_tables
 from headcount.learn._components import Initial, Rate
 from headcount.learn._dispersion import (
+    FORM_ROUNDS,
     MOST_ROUNDS,
     SETTLED,
     Evidence,
@@ -311,13 +312,16 @@ def _dispersed(
     initial_learned = any(f.find(Initial) is not None for f in made.families)
     found: DispersionEstimate | None = None
     taken = 0.0
-    for _ in range(MOST_ROUNDS):
+    for turn in range(MOST_ROUNDS):
         known = [f.apply(made.working, p) for f, p in zip(made.families, problems, strict=True)]
         before = found
-        wish, at = (asked, None) if found is None else (replace(asked, form=found.form), found.psi)
+        # Forms are compared once more at parameters learned with dispersion: those of independent individuals favour none.
+        wish = asked if found is None or turn < FORM_ROUNDS else replace(asked, form=found.form)
+        at = None if found is None else found.psi
         evidence = Evidence(known, run, 0)
         found = estimated(known, evidence, wish, start=at, parameters=taken, initial_learned=initial_learned)
-        close = before is not None and abs(found.psi - before.psi) <= SETTLED * found.psi_error
+        close = before is not None and before.form == found.form
+        close = close and abs(found.psi - before.psi) <= SETTLED * found.psi_error  # type: ignore[union-attr]
         if close:
             break
         made = learned(found.dispersion, made.working, replace(quick, refine=False))
