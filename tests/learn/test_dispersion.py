@@ -11,7 +11,7 @@ import pytest
 import headcount as hc
 from headcount import simulate
 from headcount.engines import MAP, PathGibbs, TiltedEP, infer
-from headcount.learn._dispersion import Peak
+from headcount.learn._dispersion import Peak, estimated
 from headcount.learn._expect import EStep
 from headcount.learn._objective import Objective
 from headcount.population import Company, Flocks, ToEstimate, unit_tables
@@ -157,6 +157,20 @@ def test_a_flat_or_rising_function_has_no_peak():
     """Curvature 0 says so."""
     assert Peak(lambda psi: 0.0, 0.0, 5.0).search(1.0)[1] == 0.0
     assert Peak(lambda psi: psi, 0.0, 5.0).search(1.0)[1] == 0.0
+
+
+def test_a_maximum_far_from_none_is_found_beside_that_at_none():
+    """Exact totals that learned weights meet have a maximum at phi = 1; the scatter of other counts is looked for all the same."""
+    chain = hc.MarkovChain([0.6, 0.4], [[0.5, 0.5], [0.5, 0.5]], length=2)
+    problem = hc.Problem(chain, 10**4, hc.Exact([[6000, 4000], [5000, 5000]]))
+
+    def heights(dispersion):
+        psi = 0.0 if dispersion is None else math.log1p(dispersion.rho * 5199)
+        return max(-2.0 * psi, 20.0 - 4 * (psi - 5.0 + math.exp(5.0 - psi)))
+
+    found = estimated([problem], heights, ToEstimate("rho"))
+    assert found.psi == pytest.approx(5.0, abs=0.1)
+    assert found.gain == pytest.approx(16.0, abs=0.1)
 
 
 @pytest.mark.parametrize(
