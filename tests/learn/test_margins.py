@@ -199,3 +199,23 @@ def test_a_probability_that_ran_to_zero_is_integrated_over() -> None:
     assert post.problem.model.transitions[0][0, 1] == pytest.approx(weight @ grid / weight.sum(), rel=0.02)
     assert fit.plug_ins[0].beliefs.variance(scope)[0, 1] < 1e-6  # type: ignore[index]
     assert post.beliefs.variance(scope)[0, 1] > 4  # type: ignore[index]
+
+
+def test_the_total_of_a_fit_shares_the_uncertainty_of_the_parameters() -> None:
+    """Σ_k n_k over problems: means add up, variances given the parameters add up, and responses to the parameters add up before squares."""
+    fit = hc.fit(
+        hc.TabularChain(), [table(*m) for m in dirichlet_tables(12, 0.05, 6)], dispersion=hc.Company(rho=0.05)
+    )
+    scope = (0, 1)
+    beliefs: list[Any] = [p.beliefs for p in fit.posteriors]
+    found = fit.total(*scope)
+    np.testing.assert_allclose(found["mean"].values, sum(b.mean(scope) for b in beliefs))
+    shared = sum(b.response(scope) for b in beliefs)
+    given = sum(b.base.variance(scope) for b in beliefs)
+    np.testing.assert_allclose(found["sd"].values ** 2, given + (shared @ shared.T).diagonal().reshape(2, 2))
+    apart = sum(b.variance(scope) for b in beliefs)
+    assert (found["sd"].values ** 2 > 1.5 * apart).all()
+    assert (found["lower"] < found["mean"]).all()
+    assert (found["upper"] > found["mean"]).all()
+    with pytest.raises(ValueError, match="nobody"):
+        fit.total("nobody")
