@@ -269,9 +269,8 @@ def log_choose(points: Array, reference: Array, population: float) -> Array:
         raise FloatingPointError("a window of summation lies outside 0 … N")
     k = np.clip(points, 0.0, population)
     most = max(float(k.max(initial=0.0)), float(reference.max(initial=0.0)))
-    if (
-        most <= LARGEST_TABULATED < population and most < k.size
-    ):  # far more points than whole numbers among them
+    # Far more points than whole numbers among them: each is computed once.
+    if most <= LARGEST_TABULATED < population and most < k.size:
         each = np.arange(most + 1.0)
         table = -_log_gamma_ratio(each, np.zeros(1)) - _log_gamma_ratio(
             population - each, np.full(1, population)
