@@ -200,3 +200,18 @@ def test_weights_are_learned_from_exact_counts_alone():
     assert (
         hc.fit(stay, asked, TiltedEP(), standard_errors=False, strict=False).working[0] < fit.working[0] - 0.3
     )
+
+
+def test_trees_are_answered_edge_by_edge():
+    """On a tree the table of every edge has the two counts as its margins, whichever end the scope names first."""
+    moves = sticky(4, 0.7)
+    model = hc.Tree(np.full(4, 0.25), {"b": ("a", moves), "c": ("a", moves)}, root="a")
+    counts = {"a": [3.0, 2, 4, 1], "b": [2.0, 3, 4, 1], "c": [3.0, 2, 2, 3]}
+    beliefs = hc.infer(hc.Problem(model, 10, hc.Exact(counts)), TableBP(exchanges=50)).beliefs
+    for child in ("b", "c"):
+        table = beliefs.mean(("a", child))
+        np.testing.assert_allclose(table.sum(axis=1), counts["a"], atol=1e-4)
+        np.testing.assert_allclose(table.sum(axis=0), counts[child], atol=1e-4)
+        np.testing.assert_array_equal(beliefs.mean((child, "a")), table.T)
+        np.testing.assert_array_equal(beliefs.mean((child,)), counts[child])
+    assert not beliefs.covariance(("a", "b"), ("a", "c")).any()
