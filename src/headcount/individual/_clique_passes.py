@@ -10,9 +10,9 @@ of a clique. Collecting, for a clique K below its separator S, keeps the conditi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -47,18 +47,14 @@ class _Sums:
     @classmethod
     def plan(cls, domain: Domain, scopes: Sequence[tuple[int, Scope]]) -> _Sums:
         """Sum out, each time, the variable that the most of the scopes do without."""
-        own = [(k, s) for k, s in scopes if len(s) == len(domain.scope)]
-        left = [(k, s) for k, s in scopes if len(s) < len(domain.scope)]
+        own, left = _parted(scopes, lambda s: len(s) == len(domain.scope))
         wanted = tuple((k, None if s == domain.scope else domain.axes(s)) for k, s in own)
         parts = []
         while left:
-            counts = [
-                (sum(v not in s for _, s in left), domain.shape[axis]) for axis, v in enumerate(domain.scope)
-            ]
-            axis = max(range(len(counts)), key=counts.__getitem__)
+            lacking = [sum(v not in s for _, s in left) for v in domain.scope]
+            axis = max(range(len(lacking)), key=lambda k: (lacking[k], domain.shape[k]))
             out = domain.scope[axis]
-            below = [(k, s) for k, s in left if out not in s]
-            left = [(k, s) for k, s in left if out in s]
+            left, below = _parted(left, partial(_contains, out))
             part = domain.part([v for v in domain.scope if v != out])
             parts.append((axis, cls.plan(part, below)))
         return cls(domain, wanted, tuple(parts))
@@ -81,14 +77,30 @@ class _Sums:
             below = part.total(tables)
             if below is not None:
                 found.append(below[(slice(None),) * axis + (None,)])
-        if len(found) < 2:
-            return found[0] if found else None
-        made = np.add(found[0], found[1], order="C")
-        for table in found[2:]:
-            # In place where that is possible: to allocate large arrays takes longer than to add them.
-            fits = all(n >= m for n, m in zip(made.shape, table.shape, strict=True))
-            made = np.add(made, table, out=made if fits else None, order="C")
-        return made
+        return _added(found)
+
+
+def _contains(variable: Hashable, scope: Scope) -> bool:
+    return variable in scope
+
+
+def _parted(
+    scopes: Sequence[tuple[int, Scope]], kept: Callable[[Scope], bool]
+) -> tuple[list[tuple[int, Scope]], list[tuple[int, Scope]]]:
+    """Scopes of which something holds, and the others."""
+    return [one for one in scopes if kept(one[1])], [one for one in scopes if not kept(one[1])]
+
+
+def _added(tables: Sequence[Array]) -> Array | None:
+    """The sum of tables that may have axes of length one; None of none."""
+    if len(tables) < 2:
+        return tables[0] if tables else None
+    made = np.add(tables[0], tables[1], order="C")
+    for table in tables[2:]:
+        # In place where that is possible: to allocate large arrays takes longer than to add them.
+        fits = all(n >= m for n, m in zip(made.shape, table.shape, strict=True))
+        made = np.add(made, table, out=made if fits else None, order="C")
+    return made
 
 
 @dataclass(frozen=True, eq=False)

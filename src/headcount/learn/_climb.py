@@ -206,14 +206,18 @@ class Climber(Iteration):
         """See `Iteration`."""
         return f"evidence {state.climb.point.evidence:.6g}  step {state.climb.step:.2g}"
 
+    def _arrived(self, state: ClimbState) -> bool:
+        """Whether the distance from the maximum is within the tolerance."""
+        # Before the first step the curvature is that of complete counts, and the distance a guess.
+        told = len(state.rows) > 1 or state.climb.told
+        return state.climb.residual <= (self.tolerance if told else 1e-3 * self.tolerance)
+
     def status(self, state: ClimbState) -> Status | None:
         """How the climb ended; None if it goes on."""
         climb, point = state.climb, state.climb.point
         if not np.isfinite(point.gradient).all():
             return Status.NOT_FINITE
-        # Before the first step the curvature is that of complete counts, and the distance a guess.
-        told = len(state.rows) > 1 or climb.told
-        if climb.residual <= (self.tolerance if told else 1e-3 * self.tolerance):
+        if self._arrived(state):
             return Status.CONVERGED if point.status.good else point.status
         if self.yielding and climb.contrary:
             return point.status

@@ -374,9 +374,11 @@ def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> li
         raise ProblemError(
             f"the dispersion cannot be estimated: {form} is a property of steps, which the model does not have; give one, or leave it out"
         )
-    unasked = {name for name in ranges if flocks or name != "flocks"}
-    wanted = unasked if form is None else {form}
-    return [DispersionEstimate(name, 0.0, np.nan, *ends) for name, ends in ranges.items() if name in wanted]
+    if form is None and not flocks:
+        del ranges["flocks"]
+    return [
+        DispersionEstimate(name, 0.0, np.nan, *ends) for name, ends in ranges.items() if form in (None, name)
+    ]
 
 
 def _ranges(problems: Sequence[Problem]) -> dict[str, tuple[float, float, float]]:

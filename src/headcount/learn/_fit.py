@@ -13,6 +13,7 @@ import numpy as np
 
 from headcount._compile import many_solves
 from headcount._device import find_device
+from headcount._types import Array
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, TiltedEP
 from headcount.engines._infer import as_engine
@@ -206,6 +207,10 @@ class _Options:
         """Whether the search goes on from the zero of the gradient to the maximum of the evidence."""
         return self.refine and self.method == "ascent"
 
+    def goal(self, family: Family) -> Array | None:
+        """The true parameters, where they were given."""
+        return None if self.truth is None else true_values(family, self.truth)
+
     def seed(self) -> int:
         """Of the E-steps of random engines; it takes a number from a generator that was given."""
         return 0 if self.rng is None else int(generator(self.rng).integers(2**31))
@@ -233,7 +238,7 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
     mark = (
         fingerprint(settings, problems, repr(named), method, options.start, seed, tolerance) if kept else ""
     )
-    goal = true_values(families[0], options.truth) if options.truth is not None else None
+    goal = options.goal(families[0])
     with running(problems, client=options.client, workers=options.workers) as mapper:
         expect = Expectation(families, problems, TiltedEP() if named is None else named, seed, mapper)
         checkpoints = _Checkpoints(options.checkpoint, expect, mark)

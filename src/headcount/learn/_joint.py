@@ -35,6 +35,7 @@ from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
 from headcount.learn._log_linear import LEAST_KNOWN, Features, Potentials, noise_variances, precision_of
 from headcount.observe import Problem
+from headcount.tables import Domain
 
 E_STEP_SHARE = 0.25
 """Of the climb's distance from the maximum. With 0.1 a climb of 445 weights took 650 passes, with 0.3 450; with 0.6 it went astray."""
@@ -82,9 +83,8 @@ def climbed_together(
     families: Sequence[Family], problems: Sequence[Problem], x: Array, tolerance: float
 ) -> Found | None:
     """Near the maximum of MAP's evidence; None where families or problems are of another kind than this knows."""
-    known = [f.components[0] for f in families if len(f.components) == 1]
-    sides = [_Side(w, p) for w, p in zip(known, problems, strict=False) if isinstance(w, Potentials)]
-    if len(sides) < len(families) or not all(side.plain for side in sides):
+    sides = _sides(families, problems)
+    if sides is None:
         return None
     coding = None if np.any(x) else _coding(sides)
     climb = _Climb(sides, x) if coding is None else _Climb(coding.sides(sides), coding.start)
@@ -97,6 +97,13 @@ def climbed_together(
         climb.strengths,
         _distance(climb.search),
     )
+
+
+def _sides(families: Sequence[Family], problems: Sequence[Problem]) -> list[_Side] | None:
+    """Every problem with its weights; None where a family has other components, or a problem is not plain."""
+    known = [f.components[0] for f in families if len(f.components) == 1]
+    sides = [_Side(w, p) for w, p in zip(known, problems, strict=False) if isinstance(w, Potentials)]
+    return sides if len(sides) == len(families) and all(side.plain for side in sides) else None
 
 
 @dataclass(frozen=True)
@@ -161,10 +168,7 @@ class _Side:
         """The E-step at weights w, from the last one's tilts, to within ``need`` of its minimum."""
         tables = self.weights.tables(w)
         theta = self._observed(tables)
-        g = None
-        if before is not None:
-            weighed = before.n * self._precision(before.n)
-            g = before.g - weighed / (1 + weighed) * (theta - before.theta)
+        g = None if before is None else self._moved_tilts(before, theta)
         here = _Dual(self, tables)
         objective = DualObjective(here, self.dual)  # type: ignore[arg-type]
         start = np.concatenate([np.zeros(0), *(group.start(g) for group in self.dual.groups)])
@@ -177,16 +181,21 @@ class _Side:
         g, count = objective.g(point), float(self.problem.population)
         if here.last[0] is not g and not np.array_equal(here.last[0], g):
             here.evaluate(g)
-        both = zip(tables, here.last[1], here.below, strict=False)
-        mu = {s: (high, low) for s, high, low in both}
+        high = dict(zip(tables, here.last[1], strict=False))
+        low = dict(zip(tables, here.below, strict=False))
         return _Answer(
             point.value,
             g,
             objective.expected(point),
             theta,
-            {s: count * high for s, (high, _) in mu.items()},
-            {s: count * (high - low) for s, (high, low) in mu.items()},
+            {s: count * mu for s, mu in high.items()},
+            {s: count * (mu - low[s]) for s, mu in high.items()},
         )
+
+    def _moved_tilts(self, before: _Answer, theta: Array) -> Array:
+        """The last tilts, less what the change of θ does in their place."""
+        weighed = before.n * self._precision(before.n)
+        return before.g - weighed / (1 + weighed) * (theta - before.theta)
 
     def _observed(self, tables: Mapping[Scope, Array]) -> Array:
         """θ at all observed entries, from the tables of their own scopes alone."""
@@ -401,25 +410,14 @@ class _Coding:
 def _coding(sides: Sequence[_Side]) -> _Coding | None:
     """The coding from the most frequent states; None where the weights are others, or their prior is one on each of them."""
     weights = sides[0].weights
-    whole = all(
-        len(k) == np.prod([n - 1 for n in weights.domain(s).shape]) for s, (k, _) in weights.features.items()
-    )
-    if (
-        not (weights.corners and whole)
-        or np.any(weights.ridge)
-        or any(not s.weights.alike(weights) for s in sides)
-    ):
+    if not _recodable(sides):
         return None
     shares = {v: _shares(sides, v) for v in weights.states}
     reference = {v: int(np.argmax(share)) for v, share in shares.items()}
-    domains = {d.scope: d for d in weights.features.domains}
-    cells = {}
-    for scope, domain in domains.items():
-        kept = np.ix_(*(np.arange(n) != reference[v] for v, n in zip(scope, domain.shape, strict=True)))
-        cells[scope] = domain.table(np.arange(domain.size))[kept].ravel()
+    cells = {d.scope: _entries_without(d, reference) for d in weights.features.domains}
     inner = replace(weights, features=_centred(weights.features, cells, shares))
     start: dict[Scope, Array] = {(v,): np.log(share) for v, share in shares.items()}
-    start |= {s: _interactions(sides, s, shares) for s in domains if len(s) > 1}
+    start |= {s: _interactions(sides, s, shares) for s in cells if len(s) > 1}
     return _Coding(weights, inner, _inner_weights(inner, _reckoned_from(reference, start)))
 
 
@@ -462,12 +460,28 @@ def _inner_weights(inner: Potentials, tables: Mapping[Scope, Array]) -> Array:
     return made
 
 
+def _recodable(sides: Sequence[_Side]) -> bool:
+    """Whether all sides have the same weights without a prior on each, one per configuration without first states."""
+    weights = sides[0].weights
+    whole = all(
+        len(k) == np.prod([n - 1 for n in weights.domain(s).shape]) for s, (k, _) in weights.features.items()
+    )
+    alike = all(side.weights.alike(weights) for side in sides)
+    return weights.corners and whole and alike and not np.any(weights.ridge)
+
+
+def _entries_without(domain: Domain, reference: Mapping[Any, int]) -> Index:
+    """The entries of a table in which no variable is in its reference state."""
+    kept = np.ix_(*(np.arange(n) != reference[v] for v, n in zip(domain.scope, domain.shape, strict=True)))
+    return domain.table(np.arange(domain.size))[kept].ravel()
+
+
 def _shares(sides: Sequence[_Side], variable: Any) -> Array:
     """How frequent a variable's states are in the tables observed as a whole; equally, where there is none."""
     total = np.zeros(len(sides[0].weights.states[variable]))
     for side in sides:
         for site in side.problem.sites:
-            if variable in site.scope and site.index is not None and len(site) == site.size:
+            if variable in site.scope and site.whole:
                 domain = side.weights.domain(site.scope)
                 total += domain.project(domain.table(np.asarray(site.noise.counts, dtype=float)), (variable,))
     return np.maximum(total, max(LEAST_SHARE * float(total.sum()), 1e-300))
@@ -477,7 +491,7 @@ def _interactions(sides: Sequence[_Side], scope: Scope, shares: Mapping[Any, Arr
     """log n/m of a table observed as a whole, zero of others: m under independence, n = m + (y − m) m/(m + V), V the noise's variance."""
     for side in sides:
         for site in side.problem.sites:
-            if site.scope == scope and site.index is not None and len(site) == site.size:
+            if site.scope == scope and site.whole:
                 domain = side.weights.domain(scope)
                 m = np.full(domain.shape, float(side.problem.population))
                 for v in scope:

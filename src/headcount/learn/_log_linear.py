@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -126,30 +126,31 @@ class LogLinear(Parametrisation):
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
         free = [n for n in self.features if n not in self.fixed]
+        stacked, offset = self._tables(model, free)
+        rows = {s: (np.array(list(h)), _sparse_rows(list(h.values()))) for s, h in stacked.items()}
+        domains = tuple(Domain(s, model.size(s)) for s in rows)
+        return Family(model, (self._potentials(model, tuple(free), Features(domains, rows), offset),))
+
+    def _tables(
+        self, model: Model, free: Sequence[str]
+    ) -> tuple[dict[Scope, dict[int, Array]], dict[Scope, Array]]:
+        """By scope: the tables of the free weights, by their place, and the offset with the fixed weights' part."""
         place = {name: k for k, name in enumerate(free)}
         stacked: dict[Scope, dict[int, Array]] = {}
         offset: dict[Scope, Array] = {}
         problems: list[str] = []
 
-        named: dict[Any, tuple[Scope, tuple[int, ...]]] = {}
-
-        def table(scope: Any, values: Any, what: str) -> tuple[Scope, Array]:
-            if scope not in named:
-                key = model.scope(scope if isinstance(scope, tuple) else (scope,))
-                named[scope] = key, model.size(key)
-            key, shape = named[scope]
-            made = np.asarray(values, dtype=float)
-            if made.shape != shape:
-                problems.append(f"{what} on {key!r} has the shape {made.shape}, expected {shape}")
-                made = np.zeros(shape)
-            return key, made
+        @cache
+        def place_of(scope: Any) -> tuple[Scope, tuple[int, ...]]:
+            key = model.scope(scope if isinstance(scope, tuple) else (scope,))
+            return key, model.size(key)
 
         for scope, values in self.offset.items():
-            key, made = table(scope, values, "the offset")
+            key, made = _on_scope(*place_of(scope), values, "the offset", problems)
             offset[key] = offset.get(key, 0.0) + made
         for name, parts in self.features.items():
             for scope, values in parts.items():
-                key, made = table(scope, values, f"feature {name!r}")
+                key, made = _on_scope(*place_of(scope), values, f"feature {name!r}", problems)
                 if not np.isfinite(made).all():
                     problems.append(f"feature {name!r} on {key!r} is not finite: put −inf in the offset")
                 if name in self.fixed:
@@ -159,9 +160,7 @@ class LogLinear(Parametrisation):
                     held[place[name]] = held.get(place[name], 0.0) + made
         if problems:
             raise ModelError(problems)
-        rows = {s: (np.array(list(h)), _sparse_rows(list(h.values()))) for s, h in stacked.items()}
-        domains = tuple(Domain(s, model.size(s)) for s in rows)
-        return Family(model, (self._potentials(model, tuple(free), Features(domains, rows), offset),))
+        return stacked, offset
 
     def _potentials(
         self,
@@ -198,6 +197,17 @@ def _sparse_rows(tables: Sequence[Array]) -> sparse.csr_array:
     return sparse.csr_array(
         (np.concatenate(values), np.concatenate(entries), ends), shape=(len(rows), rows[0].size)
     )
+
+
+def _on_scope(
+    key: Scope, shape: tuple[int, ...], values: Any, what: str, problems: list[str]
+) -> tuple[Scope, Array]:
+    """A table's scope and values; zeros, and a problem, where the shape is another than the scope's."""
+    made = np.asarray(values, dtype=float)
+    if made.shape != shape:
+        problems.append(f"{what} on {key!r} has the shape {made.shape}, expected {shape}")
+        made = np.zeros(shape)
+    return key, made
 
 
 def _corners(model: Model, scope: Scope) -> Iterator[tuple[str, Array]]:
