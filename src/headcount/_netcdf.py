@@ -90,8 +90,8 @@ def parsed(read: Callable[[], T]) -> T:
     DamagedFileError
         Whatever a parser raised, in one line. A missing file and too little memory keep their errors.
     """
-    # h5netcdf's finaliser fails on a file that could not be opened, which Python would print: it is freed here, unheard.
-    heard, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    # h5netcdf's finaliser fails on a file that could not be opened, which Python would print: it is freed here, without that.
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         try:
             return read()
@@ -101,7 +101,7 @@ def parsed(read: Callable[[], T]) -> T:
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         gc.collect()
     finally:
-        sys.unraisablehook = heard
+        sys.unraisablehook = hook
     raise DamagedFileError(reason)
 
 

@@ -69,7 +69,7 @@ _facts: dict[str, Any] = {}
 
 @dataclass
 class _Voice:
-    """How the running command speaks: in words, not at all, or in JSON at its end."""
+    """How the running command prints: in words, not at all, or as JSON at its end."""
 
     words: bool = True
     as_json: bool = False
@@ -79,7 +79,7 @@ _voice = _Voice()
 
 
 def speak(*, quiet: bool = False, as_json: bool = False) -> None:
-    """Set how the command that starts now speaks; errors are always printed."""
+    """Set how the command that starts now prints; errors are always printed."""
     _voice.words, _voice.as_json = not (quiet or as_json), as_json
     _facts.clear()
 

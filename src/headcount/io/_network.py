@@ -139,7 +139,7 @@ def _laid_out(values: Any, shape: tuple[int, ...], where: tuple[Index, ...]) -> 
 
 
 def _entries(source: Source, model: Model, scope: list[Hashable]) -> tuple[Index, ...] | None:
-    """The entry of the scope's table that every row speaks of; None when a state is unknown."""
+    """The entry of the scope's table of every row; None when a state is unknown."""
     labels = [read_labels(source, str(v), column=str(v)) for v in scope]
     check_repeats(source, labels, "this combination")
     where = []

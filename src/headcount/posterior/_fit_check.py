@@ -369,7 +369,7 @@ data sets that the benchmark stores, so its numbers are not an independent confi
 FEWEST_FREE = 3
 """Counts less learned parameters below which there is no check."""
 OTHER_LEVEL = 0.0005
-"""p-value below which the other tests (residuals, totals; too little scatter, which is no fault) speak, so that all together stay below
+"""p-value below which the other tests (residuals, totals; too little scatter, which is no fault) reject, so that all together stay below
 1 %."""
 
 
@@ -380,7 +380,7 @@ class FitCheck:
     Attributes
     ----------
     agrees
-        Whether no test speaks; None where nothing could be checked.
+        Whether no test rejects the model; None where nothing could be checked.
     verdict
         The same in words.
     dispersion
@@ -634,14 +634,14 @@ REMEDY = (
 
 
 def _excess(found: Found) -> float:
-    """How many times more than the model allows the counts scatter, by the tests that speak; 0 where none does."""
+    """How many times more than the model allows the counts scatter, by the tests that reject the model; 0 where none does."""
     wide = found.dispersion if found.dispersion > 1.0 and found.scatter.p <= SCATTER_LEVEL else 0.0
     off = found.residual_dispersion if found.residual_p < OTHER_LEVEL else 0.0
     return max(wide, off)
 
 
 def _judged(found: Found, problem: Problem, implied: tuple[float, float] | None) -> tuple[bool, str]:
-    """Whether no test speaks, and the verdict in words, with a remedy where there is one."""
+    """Whether no test rejects the model, and the verdict in words, with a remedy where there is one."""
     population, factor = problem.population, _excess(found)
     faults = []
     if factor > 0.0:

@@ -1,4 +1,4 @@
-r"""Individuals in the posterior: their routes, how well it foretells others' tracks, and who of a region goes where.
+r"""Individuals in the posterior: their routes, how well it predicts others' tracks, and who of a region goes where.
 
 An individual taken at random from the population follows, given the data, the chain
 
@@ -152,7 +152,7 @@ class AsksIndividuals(ABC):
         return routes(self.individuals(), size, rng, start=ends.get("from", from_), end=to)
 
     def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
-        """How well the posterior foretells tracks that it has not seen: log p(later positions | first position), per individual.
+        """How well the posterior predicts tracks that it has not seen: log p(later positions | first position), per individual.
 
         Parameters
         ----------

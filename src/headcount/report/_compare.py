@@ -256,8 +256,8 @@ def _evidence(found: Comparison, names: tuple[str, str]) -> str:
     better = names[1] if found.evidence > 0 else names[0]
     size = abs(found.evidence)
     if size < 1:
-        return f"The same counts speak about equally for both models (log evidence differs by {size:.1f})."
-    return f"The same counts speak for {better}: its log evidence is larger by {size:.1f}."
+        return f"The same counts support both models about equally (log evidence differs by {size:.1f})."
+    return f"The same counts support {better}: its log evidence is larger by {size:.1f}."
 
 
 def _card(name: str, result: Result) -> str:

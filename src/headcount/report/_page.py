@@ -1,6 +1,6 @@
 """The page as one text: template, style, scripts and data, joined so that nothing a user wrote can act as code.
 
-Three walls stand between a label and the browser: labels in words are escaped as HTML; labels in data are JSON without ``<``, ``>`` or
+Three measures keep a label from acting as code: labels in words are escaped as HTML; labels in data are JSON without ``<``, ``>`` or
 ``&``; and the page's own policy (CSP) lets only scripts run whose SHA-256 it names, and lets nothing be fetched.
 """
 
