@@ -48,8 +48,9 @@ FREE_DENSE_MOVE, FREE_SPARSE_MOVE, FREE_COUNT = 4.5e-7, 1.1e-6, 7.7e-5
 neighbours, and a dense map of 512 cells."""
 GRID_AGAIN = 5e-5
 """Seconds per count, where grids of likelihoods are made again in every sweep."""
-SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 400, "ClosedForm": 1}
-"""Sweeps that a Gaussian engine usually needs; of EdgeEP and ClosedForm not measured again."""
+SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 20, "ClosedForm": 1}
+"""Sweeps that a Gaussian engine usually needs. EdgeEP makes 3, whose searches for modes take as long as about 20 (measured: L = 16, 36,
+100); ClosedForm solves once."""
 HELD_MATRICES = {"TiltedEP": 15, "Laplace": 8, "EdgeEP": 15, "ClosedForm": 8}
 """Matrices per edge held at once. Measured: TiltedEP 14 to 18, Laplace 6 to 8.2, at L = 36 … 324; the others as their likes."""
 GRID = {"TiltedEP": 350}
@@ -58,8 +59,8 @@ PRODUCTS, PASSES = 16, 150
 """Operations per edge and sweep: PRODUCTS (L³ + PASSES L²). Fitted at L = 36, 100, 196, 324 to 25 %."""
 SWEEP_OVERHEAD, ITERATION_OVERHEAD = 8e-5, 2e-5
 """Seconds per edge and sweep (Gaussian) or iteration (MAP) that small tables cost all the same."""
-ITERATIONS = {"MAP": 20, "NLBP": 200}
-"""Iterations that a point estimate usually needs (measured: MAP 13 to 15 on maps, up to 35 elsewhere); of NLBP not measured again."""
+ITERATIONS = {"MAP": 20, "NLBP": 120}
+"""Iterations that a point estimate usually needs (measured: MAP 13 to 15 on maps, up to 35 elsewhere; NLBP 102 to 119)."""
 DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.9e-9
 """Seconds per iteration and possible move of belief propagation. Measured: L = 225, 576 dense; L = 1600 and 3600 sparse."""
 HELD_TABLES, HELD_PER_CELL = 1.3, 30
