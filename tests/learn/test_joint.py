@@ -106,13 +106,23 @@ def test_effects_depend_on_the_law_alone() -> None:
         np.testing.assert_allclose(
             coding.inner.model(inner).marginal(pair), weights.model(outer).marginal(pair), atol=1e-14
         )
-    for a, b in zip(
-        weights.effects(weights.tables(outer)), coding.inner.effects(coding.inner.tables(inner)), strict=True
-    ):
-        np.testing.assert_allclose(a, b, atol=1e-13)
+    np.testing.assert_allclose(weights.effects(outer), coding.inner.effects(inner), atol=1e-13)
     again = _reckoned_from(dict.fromkeys(SIZES, 0), weights.tables(outer))
     for scope, table in weights.tables(outer).items():
         np.testing.assert_allclose(again[scope], table, atol=1e-13)
+
+
+def test_effects_are_centred_means() -> None:
+    """Interactions are tables without their means along either axis; main effects add the means of the interactions' rows."""
+    flat, _ = case("Gaussian")
+    (weights,) = LogLinear.saturated(flat, PAIRS, ridge="learned").bind(flat).components
+    x = np.random.default_rng(2).normal(size=len(weights.names))
+    tables, effects = weights.tables(x), weights.features.split(weights.effects(x))
+    ab = tables["a", "b"]
+    interaction = ab - ab.mean(axis=0) - ab.mean(axis=1)[:, None] + ab.mean()
+    np.testing.assert_allclose(effects["a", "b"], interaction, atol=1e-14)
+    main = tables["a",] + ab.mean(axis=1) + tables["a", "c"].mean(axis=1)
+    np.testing.assert_allclose(effects["a",], main - main.mean(), atol=1e-14)
 
 
 def test_the_prior_on_effects_has_its_own_derivatives() -> None:

@@ -34,7 +34,7 @@ from headcount.individual._clique_passes import Plan
 from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
 from headcount.learn._log_linear import LEAST_KNOWN, Features, Potentials, noise_variances, precision_of
-from headcount.observe import Problem
+from headcount.observe import Problem, Site
 from headcount.tables import Domain
 
 E_STEP_SHARE = 0.25
@@ -147,17 +147,25 @@ class _Side:
         return dual_of(self.problem.noises, np.ones(sum(len(s) for s in self.problem.sites)))
 
     @cached_property
-    def plan(self) -> Plan:
-        """For the tables of the features, then for those of the sites."""
-        scopes = (*self.weights.features, *(s.scope for s in self.problem.sites))
-        return Plan.of(self.weights.tree, scopes)
+    def features(self) -> Plan:
+        """For the tables of the features."""
+        return Plan.of(self.weights.tree, tuple(self.weights.features))
 
     @cached_property
-    def places(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Per site: where its entries begin and end among all observed ones, and the shape of its table."""
-        ends = np.cumsum([0, *(len(s) for s in self.problem.sites)]).tolist()
-        shapes = [self.weights.domain(s.scope).shape for s in self.problem.sites]
-        return list(zip(ends, ends[1:], shapes, strict=False))
+    def sites(self) -> Plan:
+        """For the tables of the sites."""
+        return Plan.of(self.weights.tree, tuple(s.scope for s in self.problem.sites))
+
+    @cached_property
+    def places(self) -> list[tuple[Site, slice, tuple[int, ...], bool]]:
+        """The sites: where their entries are among all observed ones, the shape of the table, and whether they are all of it in order."""
+        made, start = [], 0
+        for site in self.problem.sites:
+            shape = self.weights.domain(site.scope).shape
+            whole = site.index is not None and np.array_equal(site.index, np.arange(site.size))
+            made.append((site, slice(start, start + len(site)), shape, whole))
+            start += len(site)
+        return made
 
     @cached_property
     def offset(self) -> list[Array]:
@@ -179,10 +187,10 @@ class _Side:
             search = advance(search, objective)
         point = search.point
         g, count = objective.g(point), float(self.problem.population)
-        if here.last[0] is not g and not np.array_equal(here.last[0], g):
+        if not np.array_equal(here.last[0], g):
             here.evaluate(g)
-        high = dict(zip(tables, here.last[1], strict=False))
-        low = dict(zip(tables, here.below, strict=False))
+        high = dict(zip(tables, self.features.margins(here.last[1]), strict=True))
+        low = dict(zip(tables, here.below, strict=True))
         return _Answer(
             point.value,
             g,
@@ -221,29 +229,25 @@ class _Dual:
 
     def __init__(self, side: _Side, tables: Mapping[Scope, Array]) -> None:
         self.side, self.problem = side, side.problem
-        self._features: list[Array | None] = [None] * len(tables)
-        sites: list[Array | None] = [None] * len(side.problem.sites)
-        more = side.plan.spread([*tables.values(), *sites])
+        more = side.features.spread(list(tables.values()))
         self._own = [a + b for a, b in zip(side.offset, more, strict=True)]
-        found = side.plan.beliefs(self._own)
+        found = side.features.beliefs(self._own)
         self._before = found.log_partition
-        self.below = side.plan.margins(found.cliques)
-        """Margins without tilts."""
-        self.last: tuple[Array, list[Array]] = (np.zeros(0), [])
-        """The tilts last asked for, and the margins under them."""
+        self.below = side.features.margins(found.cliques)
+        """Margins of the features' scopes without tilts."""
+        self.last: tuple[Array, Sequence[Array]] = (np.zeros(0), [])
+        """The tilts last asked for, and the cliques' marginals under them."""
 
     def evaluate(self, g: Array) -> tuple[float, Array]:
         """See `engines._tilting.Tilts`."""
-        plan, sites = self.side.plan, self.problem.sites
-        tilts = [
-            s.spread(g[a:b]).reshape(shape) for s, (a, b, shape) in zip(sites, self.side.places, strict=True)
-        ]
-        more = plan.spread([*self._features, *tilts])
+        plan, places = self.side.sites, self.side.places
+        tilts = [(g[at] if whole else s.spread(g[at])).reshape(shape) for s, at, shape, whole in places]
+        more = plan.spread(tilts)
         found = plan.beliefs([a + b for a, b in zip(self._own, more, strict=True)])
-        margins = plan.margins(found.cliques)
-        self.last = (g, margins)
-        seen = zip(sites, margins[len(self._features) :], strict=True)
-        return found.log_partition - self._before, np.concatenate([s.margin(m.ravel()) for s, m in seen])
+        self.last = (g, found.cliques)
+        margins = zip(plan.margins(found.cliques), places, strict=True)
+        seen = [m.ravel() if whole else s.margin(m.ravel()) for m, (s, _, _, whole) in margins]
+        return found.log_partition - self._before, np.concatenate(seen)
 
 
 def _distance(search: Search) -> float:

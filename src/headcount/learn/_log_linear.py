@@ -288,22 +288,57 @@ class Features(Mapping[Scope, "tuple[Index, Any]"]):
         return {d.scope: d.table(flat[..., a:b]) for d, a, b in places}
 
     @cached_property
-    def inside(self) -> tuple[tuple[tuple[int, tuple[int, ...], tuple[int, ...], float], ...], ...]:
-        """Per scope S, the scopes T ⊇ S: which, the axes summed out (from the last), the shape that spreads e_S over T, and |S|/|T|."""
-        made = []
-        for small in self.domains:
-            found = []
-            for at, large in enumerate(self.domains):
-                if set(small.scope) <= set(large.scope):
-                    axes = tuple(
-                        k - len(large.scope) for k, v in enumerate(large.scope) if v not in small.scope
-                    )
-                    shape = tuple(
-                        n if v in small.scope else 1 for v, n in zip(large.scope, large.shape, strict=True)
-                    )
-                    found.append((at, axes, shape, small.size / large.size))
-            made.append(tuple(found))
-        return tuple(made)
+    def _centring(self) -> tuple[sparse.csr_array, sparse.csr_array, sparse.csr_array, sparse.csr_array]:
+        """M and U of e = θ + U M θ, and their transposes.
+
+        M has the means of every table T over the variables outside R ⊊ T, and e_S = Σ_{T ⊇ S, R ⊆ S} ± (that mean), minus where S ∖ R has
+        an odd number of variables.
+        """
+        at: dict[tuple[Scope, Scope], int] = {}
+        entries, means, values, rows = [], [], [], 0
+        for domain, start in zip(self.domains, self.ends, strict=False):
+            for part in _subsets(domain.scope):
+                if len(part) < len(domain.scope):
+                    at[domain.scope, part] = rows
+                    entries.append(start + np.arange(domain.size))
+                    means.append(rows + domain.positions(part))
+                    size = domain.part(part).size
+                    values.append(np.full(domain.size, size / domain.size))
+                    rows += size
+        mean = _csr(values, means, entries, (rows, self.ends[-1]))
+        values, means, entries = [], [], []
+        for domain, start in zip(self.domains, self.ends, strict=False):
+            for part in _subsets(domain.scope):
+                sign = (-1.0) ** (len(domain.scope) - len(part))
+                for other in self.domains:
+                    if set(domain.scope) <= set(other.scope) and (other.scope, part) in at:
+                        entries.append(start + np.arange(domain.size))
+                        means.append(at[other.scope, part] + domain.positions(part))
+                        values.append(np.full(domain.size, sign))
+        spread = _csr(values, entries, means, (self.ends[-1], rows))
+        return mean, spread, sparse.csr_array(mean.T), sparse.csr_array(spread.T)
+
+    def effects(self, flat: Array) -> Array:
+        """e of all scopes one after the other, from θ so; leading axes are kept."""
+        mean, spread, _, _ = self._centring
+        return flat + (spread @ (mean @ flat.T)).T
+
+    def effects_back(self, flat: Array) -> Array:
+        """The adjoint of `effects`."""
+        _, _, mean, spread = self._centring
+        return flat + (mean @ (spread @ flat.T)).T
+
+
+def _subsets(scope: Scope) -> Iterator[Scope]:
+    for size in range(len(scope) + 1):
+        yield from itertools.combinations(scope, size)
+
+
+def _csr(
+    values: Sequence[Array], rows: Sequence[Index], columns: Sequence[Index], shape: tuple[int, int]
+) -> sparse.csr_array:
+    parts = [np.concatenate([np.zeros(0, np.intp), *found]) for found in (rows, columns)]
+    return sparse.csr_array((np.concatenate([np.zeros(0), *values]), tuple(parts)), shape=shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -460,26 +495,14 @@ class Potentials(Ridge):
 
     # The prior on effects
 
-    def effects(self, tables: Mapping[Scope, Array]) -> list[Array]:
-        """e_S of every scope of the features, from one table θ per scope; leading axes are kept."""
-        every, found = list(tables.values()), []
-        for domain, wider in zip(self.features.domains, self.features.inside, strict=True):
-            total: Any = 0.0
-            for at, axes, _, share in wider:
-                total = total + (share * np.add.reduce(every[at], axis=axes) if axes else every[at])
-            for axis, size in enumerate(domain.shape, start=-len(domain.shape)):
-                total = total - np.add.reduce(total, axis=axis, keepdims=True) / size
-            found.append(total)
-        return found
+    def effects(self, x: Array) -> Array:
+        """e of all scopes one after the other; leading axes are kept."""
+        return self.features.effects((self.features.transposed @ x.T).T)
 
-    def _back(self, effects: Sequence[Array]) -> dict[Scope, Array]:
-        """The adjoint of `effects`, for effects that are centred."""
-        made: list[Any] = [0.0] * len(effects)
-        for effect, domain, wider in zip(effects, self.features.domains, self.features.inside, strict=True):
-            lead = effect.shape[: effect.ndim - len(domain.shape)]
-            for at, _, shape, share in wider:
-                made[at] = made[at] + share * effect.reshape(*lead, *shape)
-        return dict(zip(self.features, made, strict=True))
+    @cached_property
+    def _entry_ridge(self) -> Array:
+        """The ridge of every entry of the effects."""
+        return np.repeat(self.table_ridge, np.diff(self.features.ends))
 
     def log_prior(self, x: Array) -> float:
         """See `Ridge`; and −½ Σ_S ridge_S |e_S|², with each ridge's own share of the constant."""
@@ -494,11 +517,11 @@ class Potentials(Ridge):
         value, gradient = super().log_prior(x) if x.ndim == 1 else 0.0, super().prior_gradient(x)
         if not len(self.table_ridge):
             return value, gradient
-        effects = self.effects(self.tables(x))
-        pulls = [ridge * effect for ridge, effect in zip(self.table_ridge, effects, strict=True)]
-        value -= 0.5 * sum(float(np.vdot(pull, effect)) for pull, effect in zip(pulls, effects, strict=True))
+        effects = self.effects(x)
+        pulls = self._entry_ridge * effects
+        value -= 0.5 * float(np.vdot(pulls, effects))
         value += 0.5 * float(self._weights_per_table @ np.log(np.maximum(self.table_ridge, 1e-300)))
-        return value, gradient - self.totals(self._back(pulls))
+        return value, gradient - (self.features.matrix @ self.features.effects_back(pulls).T).T
 
     @property
     def _weights_per_table(self) -> Array:
@@ -508,21 +531,19 @@ class Potentials(Ridge):
         """See `Ridge`; and Σ_S ridge_S ∂e_S ∂e_Sᵀ."""
         found = super().prior_information(x)
         if len(self.table_ridge):
-            for ridge, effect in zip(self.table_ridge, self.effects(self._dense), strict=True):
-                flat = effect.reshape(len(x), -1)
-                found = found + ridge * flat @ flat.T
+            effects = self.effects(np.eye(len(x)))
+            found = found + (effects * self._entry_ridge) @ effects.T
         return found
 
     def prior_scale(self) -> Array:
         """The prior information's diagonal, shape (K,); of the prior on effects, for features of one configuration each."""
         found = self.ridge.copy()
         if len(self.table_ridge):
-            weights = [k for k, _ in self.features.own.values()]
-            for ridge, domain, wider in zip(
-                self.table_ridge, self.features.domains, self.features.inside, strict=True
-            ):
-                for at, _, _, share in wider:
-                    found[weights[at]] += ridge * _own(domain) * share**2
+            for large in self.features.domains:
+                for ridge, small in zip(self.table_ridge, self.features.domains, strict=True):
+                    if set(small.scope) <= set(large.scope):
+                        k, _ = self.features.own[large.scope]
+                        found[k] += ridge * _own(small) * (small.size / large.size) ** 2
         return found
 
     def prior_numbers(self) -> dict[str, Any]:
@@ -535,11 +556,10 @@ class Potentials(Ridge):
         if not len(self.table_ridge):
             return super().shrunk(x, n)
         known, ridges, names = self.known(x, n), self.table_ridge.copy(), {}
-        effects = self.effects(self.tables(x))
+        spreads = np.add.reduceat(self.effects(x) ** 2, self.features.ends[:-1])
         for at, (scope, (k, _)) in enumerate(self.features.own.items()):
             determined = float(np.sum(known[k] / (known[k] + ridges[at] * _own(self.domain(scope)))))
-            spread = float((effects[at] ** 2).sum())
-            ridges[at] = float(np.clip(determined / max(spread, 1e-300), *RIDGE_RANGE))
+            ridges[at] = float(np.clip(determined / max(float(spreads[at]), 1e-300), *RIDGE_RANGE))
             names[" × ".join(map(str, scope))] = float(ridges[at] ** -0.5)
         return replace(self, table_ridge=ridges), names
 
