@@ -70,7 +70,7 @@ def fit_tables(problem: Arrays) -> tuple[Arrays, dict[str, Any]]:
             f"{a}-{b}": np.asarray(model.project((names[a], names[b])).values) for a, b in problem["wanted"]
         }
 
-    return twice(work, time.process_time)
+    return twice(work, time.process_time, later=3)
 
 
 class _Total:
