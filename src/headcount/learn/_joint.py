@@ -162,8 +162,7 @@ class _Side:
         made, start = [], 0
         for site in self.problem.sites:
             shape = self.weights.domain(site.scope).shape
-            whole = site.index is not None and np.array_equal(site.index, np.arange(site.size))
-            made.append((site, slice(start, start + len(site)), shape, whole))
+            made.append((site, slice(start, start + len(site)), shape, site.whole))
             start += len(site)
         return made
 
