@@ -45,7 +45,8 @@ from headcount.tables import Scope, dense
 WARM_START = ("g", "tau", "eta", "draws", "phi_counts", "messages")
 """Diagnostics of an engine from which it can start again."""
 _MISSED_TOO_FAR = 10.0
-"""Residual over tolerance at which a run from the last answer is given up for a cold one; kept from an earlier experiment."""
+"""Residual over tolerance at which a run from the last answer that did not converge is given up for a cold one: a tenth of what a
+climb takes of an E-step (`_climb.MOST_EXCESS`), so that one which is kept is never refused for it."""
 _ONE_THREAD_BELOW = 500
 """States per variable below which BLAS threads cost more than they bring (measured on two cores)."""
 

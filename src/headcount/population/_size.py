@@ -59,8 +59,6 @@ class SizeLaw(ABC):
         def mean(self) -> float: ...
         @property
         def variance(self) -> float: ...
-        @property
-        def text(self) -> str: ...
 
     @abstractmethod
     def log_pmf(self, n: ArrayLike) -> Array:
@@ -69,6 +67,11 @@ class SizeLaw(ABC):
     @abstractmethod
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """Independent draws."""
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return f"{self.mean:g}+-{math.sqrt(self.variance):g}"
 
     @property
     def least(self) -> int:
@@ -108,11 +111,6 @@ class PoissonSize(SizeLaw):
         """The mean."""
         return self.mean
 
-    @property
-    def text(self) -> str:
-        """As the command line takes it."""
-        return f"{self.mean:g}+-{math.sqrt(self.mean):g}"
-
     def log_pmf(self, n: ArrayLike) -> Array:
         """See `SizeLaw`."""
         n = np.asarray(n, dtype=float)
@@ -134,11 +132,6 @@ class NegativeBinomialSize(SizeLaw):
     def variance(self) -> float:
         """Above the mean."""
         return self.mean + self.mean**2 / self.size
-
-    @property
-    def text(self) -> str:
-        """As the command line takes it."""
-        return f"{self.mean:g}+-{math.sqrt(self.variance):g}"
 
     def log_pmf(self, n: ArrayLike) -> Array:
         """See `SizeLaw`."""
