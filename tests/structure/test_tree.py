@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -143,3 +144,23 @@ def test_wrong_types_are_named(make):
 def test_fractions_are_populations():
     """Expected sizes of groups need not be whole."""
     assert TreeStructure(awkward_models()["chain"].rooted(), Fraction(5, 2), []).population == 2.5
+
+
+@pytest.mark.parametrize("name", [n for n, m in awkward_models().items() if m.rooted() is not None])
+@pytest.mark.parametrize("dispersed", [False, True])
+def test_prior_variances_by_one_pass_down_are_those_of_a_solve_without_sites(name, dispersed, monkeypatch):
+    """Counted cells of which nothing is seen have the prior's variance, whichever way it is computed, with dispersion too."""
+    monkeypatch.setattr(tree_module, "LARGEST_COMPILED", 0)
+    rng = np.random.default_rng(3)
+    model = awkward_models()[name]
+    tree = model.rooted()
+    if dispersed:
+        above = [1, *(tree.sizes[u] for u in tree.parents[1:])]
+        tree = replace(tree, phi=tuple(rng.uniform(0.5, 4.0, size) for size in above))
+    sites = [Where((v,), rng.permutation(model.size((v,))[0])) for v in model.variables]
+    nothing = [np.zeros(len(site)) for site in sites]
+    structure = TreeStructure(tree, N, sites)
+    for found, solved in zip(
+        structure.prior_variance(), structure.solve(nothing, nothing).variance, strict=True
+    ):
+        np.testing.assert_allclose(found, solved, atol=1e-13 * N)

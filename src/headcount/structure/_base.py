@@ -265,6 +265,11 @@ class Structure(ABC):
             When negative precisions outweigh the prior.
         """
 
+    def prior_variance(self) -> tuple[Array, ...]:
+        """Variance of the deviation at every site's entries, of which nothing is seen."""
+        nothing = [np.zeros(len(site)) for site in self.sites]
+        return self.solve(nothing, nothing).variance
+
     @abstractmethod
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
         """The whole posterior under the same sites."""

@@ -28,7 +28,17 @@ import numpy as np
 
 from headcount._compile import worth
 from headcount._device import host, namespace
-from headcount._linalg import add_to_diagonal, apply, fortran, largest, product, row_dots, threads_for
+from headcount._linalg import (
+    add_to_diagonal,
+    apply,
+    fortran,
+    gram,
+    largest,
+    product,
+    row_dots,
+    sandwich,
+    threads_for,
+)
 from headcount.checks import instance
 from headcount.individual import RootedTree
 from headcount.population import EdgeConditional
@@ -367,6 +377,21 @@ class TreeStructure(Structure, kind="tree"):
         solution, changed = self._solution(tau, nu, keep=False)
         tables = {v: self._table_moments(solution, v, step) for v, step in changed.items()}
         return Moments(*self.layout.sites.read(solution, tables), solution.log_z)
+
+    def prior_variance(self) -> tuple[Array, ...]:
+        r"""See :class:`Structure`. Of counted cells by one pass down: :math:`V_v = Q_v + P^\top V_u P`."""
+        compiled = self._compiled_cells is not None and pays(len(self.tree.sizes))
+        if compiled or any(len(site.scope) != 1 or site.weights is not None for site in self.sites):
+            return super().prior_variance()
+        found: list[Array] = []
+        with threads_for(max(self.tree.sizes)):
+            for u, step in zip(self.tree.parents, self.steps, strict=True):
+                table, over = step.edge.table, step.edge.over_rows
+                own = fortran(np.diag(table.sum(axis=0)))
+                own = gram(fortran(table * np.sqrt(over)[:, None]), scale=-1.0, onto=own, left=True)
+                found.append(own if u < 0 else sandwich(fortran(step.edge.gain.T), found[u], onto=own))
+        places = (self.tree.place(site.scope).node for site in self.sites)
+        return tuple(np.diagonal(found[v])[site.index] for v, site in zip(places, self.sites, strict=True))
 
     def _table_moments(self, solution: Solution, v: int, step: Step) -> tuple[Array, Array]:
         """Mean and variance of the table between v and its parent."""

@@ -174,8 +174,7 @@ class Centre:
         tilts, n = self.roles.tilts, float(self.roles.tilts.problem.population)
         if tilts.flock is not None:
             return np.full(len(self.g), tilts.flock)
-        nothing = tilts.split(np.zeros_like(self.g))
-        variance = self.structure_given(Known.nothing()).solve(nothing, nothing).variance
+        variance = self.structure_given(Known.nothing()).prior_variance()
         binomial = self.expected * (1.0 - self.expected / n)
         spread = binomial > LEAST_SPREAD * n
         ratio = np.concatenate(variance) / np.where(spread, binomial, 1.0)
