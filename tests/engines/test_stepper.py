@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import headcount as hc
+from headcount.engines import TiltedEP
 from headcount.engines.tilted._stepper import SETTINGS, Iterate, StepControl, mixed, next_state
 
 
@@ -85,3 +87,17 @@ def test_tilts_change_by_at_most_one_nat_per_step():
 
     new, _ = next_state(control, state, here, slice(0, 1), lambda r: r, evaluate)
     assert new.x - here.x == pytest.approx([-1.0, -2.0])
+
+
+@pytest.mark.parametrize("shift", [0.5, 20.0, np.nan])
+def test_a_start_that_misleads_is_left(shift):
+    """Whatever a run is started from, it ends where it ends from its own start."""
+    rng = np.random.default_rng(2)
+    model = hc.MarkovChain([0.5, 0.3, 0.2], rng.dirichlet(np.ones(3), 3), length=5)
+    problem = hc.Problem(model, 300, hc.Poisson(rng.poisson(60.0, (5, 3))))
+    own = TiltedEP().run(problem, rng=rng, progress=False)
+    given = {name: np.asarray(own.beliefs.diagnostics[name]) for name in ("g", "tau", "eta")}
+    start = given | {"g": given["g"] + shift * rng.normal(size=given["g"].shape)}
+    found = TiltedEP().run(problem, rng=rng, progress=False, start=start)
+    assert found.status.good
+    np.testing.assert_allclose(found.beliefs.mean((4,)), own.beliefs.mean((4,)), atol=1e-3)

@@ -200,10 +200,9 @@ class IterativeEngine(Engine, Iteration):
     def init(self, problem: Problem, rng: np.random.Generator) -> Any:
         """The first state."""
 
-    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> Any:
-        """The first state, near the answer to a similar problem that left ``start`` as its diagnostics; afresh by default."""
-        del start
-        return self.init(problem, rng)
+    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> Any | None:
+        """The first state, near the answer to a similar problem that left ``start`` as its diagnostics; None to begin afresh."""
+        del problem, rng, start
 
     @abstractmethod
     def finish(self, state: Any) -> Beliefs:
@@ -214,8 +213,11 @@ class IterativeEngine(Engine, Iteration):
     ) -> Outcome:
         """See :class:`Engine`."""
         began = time.perf_counter()
-        first = self.init(problem, rng) if start is None else self.resume(problem, rng, start)
+        near = None if start is None else self.resume(problem, rng, start)
+        first = self.init(problem, rng) if near is None else near
         state, status, trace = iterate(self, first, progress=progress, began=began)
+        if near is not None and not status.good:  # the start misled
+            state, status, trace = iterate(self, self.init(problem, rng), progress=progress, began=began)
         beliefs = self.finish(state)
         residual = self.residual(state) if trace else 0.0
         seconds = time.perf_counter() - began

@@ -14,6 +14,7 @@ import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
 from headcount.engines._sizes import over_sizes
+from headcount.engines.map._map import MAP
 from headcount.individual import OpenChain
 from headcount.observe import Exact, Observation, Poisson, ProblemError
 from headcount.population import Company, Flocks, ToEstimate
@@ -64,7 +65,7 @@ def answer(
             return replace(found, beliefs=seen(asked, found.beliefs))
         if not engine.takes_dispersion:  # it draws the rows itself, or there is nothing to settle
             return run(asked, last)
-        return _phi_settled(asked, run, last)
+        return _phi_settled(asked, run, last, rng)
 
     return reduced(problem, start)
 
@@ -83,7 +84,9 @@ def require_dispersion(engine: Engine, problem: Problem) -> None:
         raise independent_only(engine, problem)
 
 
-def _phi_settled(problem: Problem, run: Run, start: Mapping[str, Any] | None) -> Outcome:
+def _phi_settled(
+    problem: Problem, run: Run, start: Mapping[str, Any] | None, rng: np.random.Generator
+) -> Outcome:
     r"""Run with :math:`\phi_i = 1 + (\hat n_i - 1)\rho` at the run's own expected counts: a fixed point, each round started from the last.
 
     Problems without rho are run once, as they are. ``start`` is what a run on a similar problem left.
@@ -93,7 +96,7 @@ def _phi_settled(problem: Problem, run: Run, start: Mapping[str, Any] | None) ->
         return run(problem, start)
     assert tree is not None
     size = float(problem.population)
-    phi = dispersion.phi_of(tree, size, _first_counts(problem, tree, start).__getitem__)
+    phi = dispersion.phi_of(tree, size, _first_counts(problem, tree, start, rng).__getitem__)
     for rounds in range(1, MOST_ROUNDS + 1):
         fixed = Company(phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0]))
         outcome = run(problem.with_dispersion(fixed), start)
@@ -115,12 +118,19 @@ def _phi_settled(problem: Problem, run: Run, start: Mapping[str, Any] | None) ->
     return replace(outcome, beliefs=kept)
 
 
-def _first_counts(problem: Problem, tree: RootedTree, start: Mapping[str, Any] | None) -> dict[Any, Array]:
-    """Counts of every variable at which phi is first read: those that a run on a similar problem left, else those of the model."""
+def _first_counts(
+    problem: Problem, tree: RootedTree, start: Mapping[str, Any] | None, rng: np.random.Generator
+) -> dict[Any, Array]:
+    """Counts of every variable at which phi is first read: those that a run on a similar problem left, else MAP's if they moved alone.
+
+    The model's own would not do: where the data are far from them, phi is large where nobody is and 1 where they are, and no tilts
+    that sweeps can find bring them there.
+    """
     known = None if start is None else start.get("phi_counts")
-    if known is None:
-        return {v: problem.population * problem.model.marginal((v,)) for v in tree.variables}
-    return dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))
+    if known is not None:
+        return dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))
+    alone = MAP().run(problem.with_dispersion(None), rng=rng, progress=False)
+    return {v: np.asarray(alone.beliefs.mean((v,)), dtype=float) for v in tree.variables}
 
 
 @dataclass(frozen=True, eq=False)

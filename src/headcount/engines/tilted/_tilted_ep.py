@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from headcount._device import find_device
-from headcount.engines._engine import IterativeEngine, iterate, number, one_of, whole
+from headcount.engines._engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.map._map import MAP
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, meet_exact_margins
@@ -42,8 +42,6 @@ variance of 0.01 one count in a hundred differs from the most probable one. Meas
 rightly from 1e-4 to .5, and wrongly at 1e-6; 60 random chains with Poisson counts took the same 7 sweeps on average from 0 to 1e-3."""
 ROUNDING = 1e-13
 """Rounding of an expected count, as a share of the population: belief propagation sums about 1e3 terms of relative size 1e-16."""
-FIRST_TOLERANCE, MAP_TOLERANCE = 1e-4, 1e-9
-"""Tolerance of the MAP estimate a run starts from: loose where the centre moves on anyway, tight where it stays."""
 MOST_WITH_GRIDS = 1_000_000
 """Observed counts up to which grids of likelihoods are kept from sweep to sweep (2.8 GB); beyond, they are made again."""
 PROJECTING_THREADS = 3
@@ -51,8 +49,22 @@ PROJECTING_THREADS = 3
 MONTE_CARLO_TOLERANCE = 5e-4
 """Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
 means by .002 of an sd in the median, so more sweeps would find nothing."""
-MAP_PATIENCE, MAP_GAIN = 25, 0.5
-"""A start is not worth more than this many iterations per halving of MAP's residual."""
+FAR = 3.0
+"""Distance of the mean from the centre, in standard deviations, above which MAP is run on before the first sweep: sweeps follow the
+law's exponential in straight lines. (Counts far from what the model expects, with rho .03 to .6, were 5 to 700 off and stalled after
+500 sweeps; they take two from where MAP ends.)"""
+
+
+class Begun(NamedTuple):
+    """MAP as the start of a run: its tolerance, and the iterations without a residual below `gain` times the best at which it is left."""
+
+    tolerance: float
+    patience: int | None = 25
+    gain: float = 0.5
+
+
+ROUGH_MAP, MAP_CENTRE, MAP_TO_THE_END = Begun(1e-4), Begun(1e-9), Begun(1e-6, None, PROGRESS)
+"""Where the centre moves on anyway; where it stays; and where sweeps would not find it, by MAP's own patience."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +91,15 @@ class EPState:
     """Σ (log of the tilted normaliser − log of the site's Gaussian integral)."""
     change: float
     """How far the sites are from their targets."""
-    residual: float
-    """That, or how far the mean is from the centre where the centre follows it."""
+    off: float
+    """How far the mean is from the centre, where the centre follows it, in standard deviations; 0 where it does not."""
     control: StepControl
     grids: tuple[Grid | None, ...] = field(default=())
+
+    @property
+    def residual(self) -> float:
+        """The larger of the two; NaN where a step failed."""
+        return float(np.maximum(self.change, self.off))
 
 
 @dataclass(frozen=True)
@@ -136,14 +153,22 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         if self.centre == "prior":
             centre = Centre.at(roles, np.zeros(int(tilts.offsets[-1])))
         elif self.centre == "map":
-            centre = Centre.at(roles, _map_tilts(tilts, loose=False, g=g))
+            centre = Centre.at(roles, _map_tilts(tilts, MAP_CENTRE, g))
         else:
-            centre = _off_the_edge(
-                Centre.at(roles, meet_exact_margins(roles, _map_tilts(tilts, loose=True, g=g)))
-            )
+            return self._near_map(roles, g)
         return self._begin(centre, self._first_sites(centre))
 
-    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState:
+    def _near_map(self, roles: Roles, g: Array | None) -> EPState:
+        """The state around MAP's counts, found roughly; found to the end where the Gaussian's mean is far from the rough ones."""
+        for engine in (ROUGH_MAP, MAP_TO_THE_END):
+            g = _map_tilts(roles.tilts, engine, g)
+            centre = _off_the_edge(Centre.at(roles, meet_exact_margins(roles, g)))
+            state = self._begin(centre, self._first_sites(centre))
+            if state.off <= FAR:
+                break
+        return state
+
+    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState | None:
         """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps. Draws are as many as there."""
         tilts = Tilts(problem, find_device(self.device))
         numbers = start.get("draws")
@@ -157,7 +182,8 @@ class TiltedEP(GaussianEngine, IterativeEngine):
                 invalid="ignore"
             ):  # tilts of what is impossible are −∞ in both; they are not active
                 nu = np.where(roles.active, start["eta"] - tau * centre.expected - centre.g, 0.0)
-            return self._begin(centre, Sites(tau, nu))
+            state = self._begin(centre, Sites(tau, nu))
+            return state if state.off <= FAR else self._near_map(roles, start["g"])
         except (NotPositiveDefinite, FloatingPointError):  # not so similar after all
             return self.init(problem, rng, recall=Recall.of(numbers))
 
@@ -177,7 +203,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             nothing,
             0.0,
             np.inf,
-            np.inf,
+            0.0,
             StepControl(self.damping, self.damping),
         )
         return self._look(state)
@@ -203,7 +229,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             _lengths(state),
             lambda x: self._look(self._placed(state, x)),
         )
-        return replace(state, residual=np.nan) if new is None else replace(new, control=control)
+        return replace(state, change=np.nan) if new is None else replace(new, control=control)
 
     def _pull(self, state: EPState) -> Array:
         """The change of tilts with which the centre follows the mean, ν − τδ.
@@ -259,12 +285,12 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             log_sites += more
             furthest = max(furthest, change)
             grids.append(grid if keep else None)
-        residual = furthest
+        away = 0.0
         if self.centre == "mean" and not centre.roles.exact.all():
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
             exact = centre.roles.exact
             floor = 10 * np.where(exact, CLOSE_MARGIN, ROUNDING) * tilts.problem.population
-            residual = max(residual, float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0)))
+            away = float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0))
         return replace(
             state,
             mean=mean,
@@ -273,7 +299,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             target=Sites(tau, nu),
             log_sites=log_sites,
             change=furthest,
-            residual=residual,
+            off=away,
             grids=tuple(grids),
         )
 
@@ -396,11 +422,11 @@ def _lengths(state: EPState) -> Callable[[Array], Array]:
     return scaled
 
 
-def _map_tilts(tilts: Tilts, *, loose: bool, g: Array | None) -> Array:
-    """Tilts of the MAP estimate; loosely when the centre will move on anyway, else until nothing is gained any more."""
-    engine = MAP(tolerance=FIRST_TOLERANCE if loose else MAP_TOLERANCE)
+def _map_tilts(tilts: Tilts, begun: Begun, g: Array | None) -> Array:
+    """Tilts of the MAP estimate, from g."""
+    engine = MAP(tolerance=begun.tolerance)
     first = engine.start(tilts, g)
-    end = iterate(engine, first, patience=MAP_PATIENCE, gain=MAP_GAIN, look_first=True).state
+    end = iterate(engine, first, patience=begun.patience, gain=begun.gain, look_first=True).state
     return end.objective.g(end.search.point)
 
 
