@@ -290,6 +290,11 @@ class TreeStructure(Structure, kind="tree"):
         parts = [self.tree.place(s.scope).node * sizes[0] + np.asarray(s.index) for s in self.sites]
         return np.concatenate(parts) if parts else np.zeros(0, np.intp)
 
+    @property
+    def _compiles(self) -> bool:
+        """Whether compiled code is used where it serves."""
+        return worth(upward_pass, NUMPY_SECONDS * len(self.tree.sizes))
+
     @cached_property
     def _row_factors(self) -> Array:
         """phi as (T, L) for the compiled solver; the root's is its row's first entry."""
@@ -370,7 +375,7 @@ class TreeStructure(Structure, kind="tree"):
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
-        if self._compiled_cells is not None and worth(upward_pass, NUMPY_SECONDS * len(self.tree.sizes)):
+        if self._compiled_cells is not None and self._compiles:
             found = self._solve_compiled(self._compiled_cells, tau, nu)
             if found is not None:
                 return found
@@ -380,7 +385,7 @@ class TreeStructure(Structure, kind="tree"):
 
     def prior_variance(self) -> tuple[Array, ...]:
         r"""See :class:`Structure`. Of counted cells by one pass down: :math:`V_v = Q_v + P^\top V_u P`."""
-        compiled = self._compiled_cells is not None and pays(len(self.tree.sizes))
+        compiled = self._compiled_cells is not None and self._compiles
         if compiled or any(len(site.scope) != 1 or site.weights is not None for site in self.sites):
             return super().prior_variance()
         found: list[Array] = []
