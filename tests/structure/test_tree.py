@@ -161,6 +161,6 @@ def test_prior_variances_by_one_pass_down_are_those_of_a_solve_without_sites(nam
     nothing = [np.zeros(len(site)) for site in sites]
     structure = TreeStructure(tree, N, sites)
     for found, solved in zip(
-        structure.prior_variance(), structure.solve(nothing, nothing).variance, strict=True
+        structure.unseen_variance(), structure.solve(nothing, nothing).variance, strict=True
     ):
         np.testing.assert_allclose(found, solved, atol=1e-13 * N)

@@ -265,7 +265,7 @@ class Structure(ABC):
             When negative precisions outweigh the prior.
         """
 
-    def prior_variance(self) -> tuple[Array, ...]:
+    def unseen_variance(self) -> tuple[Array, ...]:
         """Variance of the deviation at every site's entries, of which nothing is seen."""
         nothing = [np.zeros(len(site)) for site in self.sites]
         return self.solve(nothing, nothing).variance

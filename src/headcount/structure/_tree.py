@@ -383,11 +383,11 @@ class TreeStructure(Structure, kind="tree"):
         tables = {v: self._table_moments(solution, v, step) for v, step in changed.items()}
         return Moments(*self.layout.sites.read(solution, tables), solution.log_z)
 
-    def prior_variance(self) -> tuple[Array, ...]:
+    def unseen_variance(self) -> tuple[Array, ...]:
         r"""See :class:`Structure`. Of counted cells by one pass down: :math:`V_v = Q_v + P^\top V_u P`."""
         compiled = self._compiled_cells is not None and self._compiles
         if compiled or any(len(site.scope) != 1 or site.weights is not None for site in self.sites):
-            return super().prior_variance()
+            return super().unseen_variance()
         found: list[Array] = []
         with threads_for(max(self.tree.sizes)):
             for u, step in zip(self.tree.parents, self.steps, strict=True):

@@ -151,6 +151,8 @@ class Centre:
         n = float(tilts.problem.population)
         law, gain = tilts.law(g, in_factors=roles.matrix_free)
         expected = n * tilts.margins(law)
+        if not np.isfinite(expected).all():
+            raise FloatingPointError("the tilts have no law")
         known, tau, nu, constant = _closed_form_terms(roles, g, expected)
         structure = _structure(roles, law, known)
         return cls(roles, g, n * gain, expected, law, structure, tau, nu, known.readings, constant)
@@ -174,7 +176,7 @@ class Centre:
         tilts, n = self.roles.tilts, float(self.roles.tilts.problem.population)
         if tilts.flock is not None:
             return np.full(len(self.g), tilts.flock)
-        variance = self.structure_given(Known.nothing()).prior_variance()
+        variance = self.structure_given(Known.nothing()).unseen_variance()
         binomial = self.expected * (1.0 - self.expected / n)
         spread = binomial > LEAST_SPREAD * n
         ratio = np.concatenate(variance) / np.where(spread, binomial, 1.0)

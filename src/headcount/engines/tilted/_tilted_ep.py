@@ -263,6 +263,8 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         """Solve under the present sites and project every active entry."""
         centre = state.centre
         tilts = centre.roles.tilts
+        if not (np.isfinite(state.sites.tau).all() and np.isfinite(state.sites.nu).all()):
+            raise FloatingPointError
         moments = _flat(
             centre.structure.solve(
                 tilts.split(state.sites.tau + centre.fixed_tau),
