@@ -203,6 +203,7 @@ class IterativeEngine(Engine, Iteration):
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> Any | None:
         """The first state, near the answer to a similar problem that left ``start`` as its diagnostics; None to begin afresh."""
         del problem, rng, start
+        return None
 
     @abstractmethod
     def finish(self, state: Any) -> Beliefs:

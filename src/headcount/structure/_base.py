@@ -234,6 +234,7 @@ class Structure(ABC):
         Exact sites and correlated readings.
     """
 
+    sites: tuple[SiteLike, ...]
     monte_carlo: ClassVar[bool] = False
     """Whether variances and log Z carry Monte-Carlo error, which the field then states."""
     kinds: ClassVar[dict[str, type[Structure]]] = {}
