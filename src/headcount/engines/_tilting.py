@@ -20,7 +20,7 @@ from headcount._device import Device, host
 from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
 from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
-from headcount.structure._choose import Kind
+from headcount.structure._base import Kind
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Gaussian solvers, one per shape of graph: given Gaussian sites on what is observed, the moments."""
 
 from headcount.structure._base import (
+    AFFORDABLE_ON_DEVICE,
     Field,
     Known,
     Moments,
@@ -9,8 +10,9 @@ from headcount.structure._base import (
     Sampling,
     Solver,
     Structure,
+    kind_of,
+    structure_for,
 )
-from headcount.structure._choose import AFFORDABLE_ON_DEVICE, kind_of, structure_for
 from headcount.structure._dense import DenseStructure
 from headcount.structure._gaussian_tree import Contradiction, GaussianTree
 from headcount.structure._junction import JunctionStructure
