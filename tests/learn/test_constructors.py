@@ -44,3 +44,16 @@ def test_a_fit_names_what_is_no_problem_and_no_parametrisation() -> None:
         for arguments in ((value, problem), (hc.LogisticChain(FEATURES), value)):
             with pytest.raises((hc.ModelError, hc.ProblemError), match=r"\S"):
                 hc.fit(*arguments)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_features_that_are_no_numbers_are_refused_beside_fixed_weights(bad):
+    """The refusal names the feature's fault, whichever weight is fixed; a forbidden move may have any features."""
+    features = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [1.0, 0.0]]])
+    for k, message in ((0, "feature 0 from 0 to 1"), (1, "fixed weights \\(also\\)")):
+        wrong = features.copy()
+        wrong[k, 0, 1] = bad
+        with pytest.raises(hc.ModelError, match=message):
+            hc.LogisticChain(wrong, names=("stay", "also"), fixed={"also": 0.5})
+        mask = np.array([[0.0, -np.inf], [0.0, 0.0]])
+        hc.LogisticChain(wrong, names=("stay", "also"), fixed={"also": 0.5}, mask=mask)

@@ -141,10 +141,23 @@ class LogisticChain(Parametrisation):
             return LogLinearTransitions(values, self.mask)
         mask = self.mask
         if self.fixed:
-            held = np.array([self.fixed.get(name, 0.0) for name in names])
-            offset = np.tensordot(held, values, axes=(0, values.ndim - 3))
-            mask = offset if mask is None else offset + np.asarray(mask, dtype=float)
+            mask = self._with_fixed(values, names)
         return LogLinearTransitions(values[..., free, :, :], mask)
+
+    def _with_fixed(self, values: Array, names: Sequence[str]) -> Array:
+        """The mask with the fixed weights' part added; what is forbidden stays so, whatever its features are."""
+        held = [k for k, name in enumerate(names) if name in self.fixed]
+        weights = np.array([self.fixed[names[k]] for k in held])
+        mask = np.asarray(0.0 if self.mask is None else self.mask, dtype=float)
+        with np.errstate(invalid="ignore"):
+            offset = np.tensordot(weights, values[..., held, :, :], axes=(0, values.ndim - 3))
+            offset = np.where(np.isneginf(mask), -np.inf, offset + mask)
+        if np.isnan(offset).any() or np.isposinf(offset).any():
+            raise ModelError(
+                f"the features of the fixed weights ({', '.join(names[k] for k in held)}) or the mask hold NaN or infinity at allowed "
+                "moves: give numbers, and −inf in the mask for forbidden moves"
+            )
+        return offset
 
     def settled(self, models: Sequence[Model]) -> Parametrisation:
         """See `Parametrisation`."""
