@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount._atomic import replacing
+from headcount._disk import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -25,7 +25,7 @@ import joblib
 from benchmarks._report import git, machine, version
 from threadpoolctl import threadpool_limits
 
-from headcount._atomic import replacing
+from headcount._disk import replacing
 from headcount._version import __version__
 from reproduction import accuracy
 from reproduction.tasks import NAME, SEED, Result, Row, Task

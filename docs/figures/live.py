@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 import headcount as hc
-from headcount._netcdf import write_tree
+from headcount._disk import write_tree
 from headcount.io import Result
 from headcount.posterior._dataset import tree_of
 

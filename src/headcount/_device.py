@@ -1,4 +1,4 @@
-"""Arrays on a graphics card, through the functions that NumPy and CuPy share.
+"""Where computations run: arrays on a graphics card, through the functions that NumPy and CuPy share; tasks on a Dask cluster.
 
 Code that may run on a device asks an array for its namespace where it makes new ones; NumPy's functions on existing arrays go to
 the array's own library by themselves (``__array_function__``). Nothing is copied without `Device.put` or `host`.
@@ -7,7 +7,8 @@ the array's own library by themselves (``__array_function__``). Nothing is copie
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -174,3 +175,21 @@ def host(values: Any) -> Any:
         parts = tuple(host(part) for part in (values.data, values.indices, values.indptr))
         return sparse.csr_array(parts, shape=values.shape)
     return values.get()
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Any]:
+    """A Dask client: the given one, or one for an address, closed at the end."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError("running on a cluster needs Dask: pip install 'headcount[cluster]'") from None
+    if not isinstance(client, str):
+        yield client
+        return
+    try:
+        made = Client(client, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"client is {client!r}, and no scheduler answers there: {error}") from None
+    with made:
+        yield made

@@ -137,7 +137,7 @@ def test_damaged_results_are_reported(posterior: Posterior, tmp_path: Path) -> N
 @pytest.mark.parametrize("value", ["[]", "3", '"text"', "{}", '{"interval_level": "wide"}', "not JSON"])
 def test_a_provenance_of_another_type_is_refused(value: str, posterior: Posterior, tmp_path: Path) -> None:
     """A sound NetCDF file whose provenance is something else is no result, and that is said."""
-    from headcount._netcdf import write_tree
+    from headcount._disk import write_tree
 
     tree = posterior.to_xarray()
     tree.attrs["provenance"] = value

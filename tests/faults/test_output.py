@@ -12,8 +12,8 @@ import pytest
 from tests.faults.trouble import forked, killed_at
 from typer.testing import CliRunner
 
-from headcount import _atomic
-from headcount._atomic import OutputError, check_folder
+from headcount import _disk
+from headcount._disk import OutputError, check_folder
 from headcount.cli import app, main
 from headcount.io import TableError, load_result, write_omx, write_results, write_world
 from headcount.posterior import Posterior
@@ -158,8 +158,8 @@ def test_what_a_kill_left_is_swept_by_the_next_run(
         (place / name).mkdir()
     write_results(posterior, out)
     assert set(left) < set(hidden())  # not a minute old
-    monkeypatch.setattr(_atomic, "YOUNG", 0.0)
-    locked = _atomic._hold(place / kept[1])
+    monkeypatch.setattr(_disk, "YOUNG", 0.0)
+    locked = _disk._hold(place / kept[1])
     assert locked is not None
     write_results(posterior, out)
     os.close(locked)

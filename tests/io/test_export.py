@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headcount._atomic import OutputError
+from headcount._disk import OutputError
 from headcount.io import Result, TableError, export, read_omx
 from headcount.io._shapes import geopackage_table
 from sample_results import attributes, chain, network, relabelled

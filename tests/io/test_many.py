@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import headcount as hc
-from headcount._atomic import OutputError
+from headcount._disk import OutputError
 from headcount.engines import PathGibbs, TiltedEP
 from headcount.io import _many
 

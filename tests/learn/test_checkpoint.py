@@ -17,7 +17,7 @@ SCRIPT = """
 import os, signal, sys
 sys.path[:0] = [{tests!r}]
 from learn.cases import birds
-from headcount import _atomic
+from headcount import _disk
 from headcount.engines import MAP, TiltedEP
 from headcount.learn import LogisticChain, fit
 
@@ -31,7 +31,7 @@ def deadly(source, target):
             rename(source, target)
         os.kill(os.getpid(), signal.SIGKILL)
     rename(source, target)
-_atomic.os.replace = deadly
+_disk.os.replace = deadly
 world, problem = birds(side=2, steps=5, population=60)
 fit(LogisticChain(world.features), problem, {engine}(), method={method!r}, checkpoint={path!r}, strict=False,
     max_iterations=12)

@@ -164,7 +164,7 @@ class Output:
         """Refuse before the work what would fail after it."""
         from importlib.util import find_spec
 
-        from headcount._atomic import check_folder
+        from headcount._disk import check_folder
 
         for holds, text in (
             (0 < self.level < 1, f"--level must lie between 0 and 1, got {self.level:g}"),
@@ -184,7 +184,7 @@ class Output:
 
     def check_files(self, case: "Case", *, fitted: bool) -> None:
         """Refuse a folder in which files that are not ours would be overwritten."""
-        from headcount._atomic import check_folder
+        from headcount._disk import check_folder
         from headcount.individual import OpenChain
         from headcount.io import result_names
 
@@ -380,7 +380,7 @@ def birds(
     force: Force = False,
 ) -> None:
     """Birds that fly over a map from one corner to the other."""
-    from headcount._atomic import check_folder
+    from headcount._disk import check_folder
     from headcount.io import write_world
     from headcount.simulate import birds
 
@@ -402,7 +402,7 @@ def chain(
 ) -> None:
     """Individuals that move by your own transitions."""
     from headcount import simulate
-    from headcount._atomic import check_folder
+    from headcount._disk import check_folder
     from headcount.io import read_chain, write_world
     from headcount.population import parse_dispersion
 
@@ -456,7 +456,7 @@ def compare(
     force: Force = False,
 ) -> None:
     """Hold two results against each other: differences with intervals, evidence, checks of fit, maps side by side."""
-    from headcount._atomic import check_folder
+    from headcount._disk import check_folder
     from headcount.report import compare
 
     check_folder(out)
@@ -481,7 +481,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
     """Write a finished run for flowmap.blue, kepler.gl, GIS or transport tools."""
-    from headcount._atomic import check_folder
+    from headcount._disk import check_folder
     from headcount.io import export
 
     folder = _beside(results) / "export" if out is None else out
@@ -503,7 +503,7 @@ def animate(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
     """Make an animated map of a finished run: GIF, or MP4 (needs headcount[video])."""
-    from headcount._atomic import OutputError, check_file
+    from headcount._disk import OutputError, check_file
     from headcount.io import load_result
     from headcount.plot import animate
 
@@ -542,7 +542,7 @@ def _written_to(folder: Path, files: list[Path]) -> None:
 
 def _page_in(folder: Path, force: bool, page: Path | None = None) -> None:
     """Refuse to write a page over a file that is none of ours."""
-    from headcount._atomic import OutputError, check_file
+    from headcount._disk import OutputError, check_file
     from headcount.report._page import PAGE_FILE, is_page
 
     target = folder / PAGE_FILE if page is None else page

@@ -241,7 +241,7 @@ FIELDS: Mapping[str, Field] = {
 
 def write_field(field: str, folder: Path, *, force: bool) -> list[Path]:
     """Write the folder of a field, and name its files."""
-    from headcount._atomic import MANIFEST, filling
+    from headcount._disk import MANIFEST, filling
     from headcount.io._write import put_table
 
     if field not in FIELDS:

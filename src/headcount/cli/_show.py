@@ -278,7 +278,7 @@ def show_sequences(found: Many, folder: Path) -> None:
 
 def _show_largest(frame: pd.DataFrame, level: float) -> None:
     """Rows with their mean and interval, as a table."""
-    from headcount.dates import readable
+    from headcount.labels import readable
     from headcount.posterior._frames import MC_ERROR, SUMMARY
 
     labels = [c for c in frame.columns if c not in {*SUMMARY, MC_ERROR}]
@@ -334,7 +334,7 @@ def show_notes(notes: Sequence[str]) -> None:
 
 def show_files(files: Sequence[Path], *, good: bool) -> None:
     """What was written, how large, and what to do next."""
-    from headcount._atomic import left_over
+    from headcount._disk import left_over
 
     folder, named = files[0].parent, {path.name: path for path in files}
     tell(folder=str(folder), files=list(named))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount._atomic import OutputError, replacing
+from headcount._disk import OutputError, replacing
 from headcount.io._omx import write_flows_omx
 from headcount.io._shapes import write_geopackage
 from headcount.io._source import TableError

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headcount._atomic import check_folder
-from headcount._cluster import connected
 from headcount._compile import many_solves
+from headcount._device import connected
+from headcount._disk import check_folder
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines._infer import as_engine
 from headcount.engines._progress import Progress

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount import memory
-from headcount._atomic import replacing
+from headcount._disk import replacing
 from headcount._types import Array
-from headcount.dates import readable
 from headcount.io._source import MEMORY_PER_ENTRY, TableError, from_foreign
+from headcount.labels import readable
 
 if TYPE_CHECKING:
     import os

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from headcount import memory
-from headcount._netcdf import DamagedFileError, parsed
+from headcount._disk import DamagedFileError, parsed
 from headcount.errors import Faults, FaultsError
 from headcount.labels import repeated
 from headcount.memory import readable_bytes

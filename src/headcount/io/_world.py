@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount._atomic import MANIFEST, filling
+from headcount._disk import MANIFEST, filling
 from headcount.io._write import put_table
 
 if TYPE_CHECKING:

@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount import memory
-from headcount._atomic import MANIFEST, OutputError, check_manifest, filling, replacing
-from headcount._netcdf import DamagedFileError, read_tree, write_tree
+from headcount._disk import (
+    MANIFEST,
+    DamagedFileError,
+    OutputError,
+    check_manifest,
+    filling,
+    read_tree,
+    replacing,
+    write_tree,
+)
 from headcount.io._omx import write_flows_omx
 from headcount.io._source import TableError
 from headcount.posterior import Posterior

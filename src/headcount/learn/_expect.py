@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from headcount._cluster import connected
+from headcount._device import connected
 from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import sparse
 
-from headcount._atomic import replacing
+from headcount._disk import replacing
 from headcount.engines import Status
 from headcount.individual import DiscreteModel, MarkovChain, Model, OpenChain
 from headcount.observe import Observation, Problem

@@ -16,9 +16,9 @@ from scipy.sparse import csr_array
 
 from headcount._types import Index
 from headcount.checks import brief
-from headcount.dates import readable
 from headcount.errors import Faults, named, shown
 from headcount.individual import Model
+from headcount.labels import readable
 from headcount.observe._base import Array, Observation
 from headcount.observe._labels import Axis, Misfit, Sums, dimension_names, is_labelled, read_sums, read_table
 from headcount.tables import Domain, Scope

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount._atomic import replacing
+from headcount._disk import replacing
 from headcount.plot._frames import count_text, printed
 from headcount.plot._maps import full_count
 from headcount.plot._picture import BLUE, VERMILION, look, new_figure

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.dates import readable
-from headcount.labels import meant
+from headcount.labels import meant, readable
 from headcount.posterior import Posterior
 from headcount.posterior._result import Result
 from headcount.posterior._stored import StoredPosterior

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount._atomic import replacing
+from headcount._disk import replacing
 
 if TYPE_CHECKING:
     import os

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._html import card, heat_map
-from headcount.dates import readable
+from headcount.labels import readable
 from headcount.posterior._posterior import SHOWN_COUNTS
 from headcount.tables import dense
 

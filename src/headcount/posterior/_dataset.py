@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount import memory
-from headcount._atomic import replacing
-from headcount._netcdf import away_from_the_cluster, write_tree
+from headcount._disk import away_from_the_cluster, replacing, write_tree
 from headcount.checks import whole_number
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, margin

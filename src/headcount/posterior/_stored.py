@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount._netcdf import DamagedFileError, read_tree
+from headcount._disk import DamagedFileError, read_tree
 from headcount.errors import ModelError, named, shown
 from headcount.labels import coordinate, meant
 from headcount.posterior._beliefs import Sizes, Status

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount._atomic import filling
+from headcount._disk import filling
 from headcount.errors import FaultsError
 from headcount.io import Result
 from headcount.io._write import as_result, put_table

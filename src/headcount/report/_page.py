@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount._atomic import replacing
+from headcount._disk import replacing
 from headcount.io._write import as_result
 from headcount.plot._frames import visible
 from headcount.report._facts import facts

@@ -26,8 +26,7 @@ import numpy as np
 from scipy import sparse
 
 from headcount import memory
-from headcount._cluster import connected
-from headcount._device import host, issparse, on_host
+from headcount._device import connected, host, issparse, on_host
 from headcount._linalg import threads_for
 from headcount.checks import instance
 from headcount.individual import FactoredTree, ModelError, RootedTree

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headcount.dates import find_date, month_of, parse_date, readable, short_labels
 from headcount.errors import shown
+from headcount.labels import find_date, month_of, parse_date, readable, short_labels
 
 WEEKS = [pd.Timestamp("2023-03-05") + pd.Timedelta(days=7 * k) for k in range(6)]
 
