@@ -180,7 +180,7 @@ def test_what_is_asked_afterwards(device):
 
 def test_potentials_that_underflow_are_passed_in_logs(device):
     """Tilts of a thousand nats, which belief propagation takes in log space, on the CPU: the same law comes back to the device."""
-    from headcount.individual._tree_passes import node_beliefs, tilted
+    from headcount.individual._rooted_tree import node_beliefs, tilted
 
     tree = problem("dense").model.rooted()
     g = np.zeros((4, 6))

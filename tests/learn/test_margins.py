@@ -13,8 +13,8 @@ from scipy.special import betaln, expit, gammaln, logsumexp
 import headcount as hc
 from headcount.engines import MAP, Laplace, Status, TiltedEP
 from headcount.learn._expect import EStep, running
+from headcount.learn._family import bind
 from headcount.learn._margins import Tables, known_margins, solve
-from headcount.learn._parametrisation import bind
 
 MOVES = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.3, 0.4, 0.3], [0.2, 0.2, 0.6]])
 MARGINS = [

@@ -7,7 +7,7 @@ from scipy.special import gammaln
 import headcount as hc
 from headcount.individual import MarkovChain
 from headcount.learn import LogisticChain, TabularChain, fit_complete
-from headcount.learn._pooling import Pooling, _strength
+from headcount.learn._components import Pooling, _strength
 from headcount.population import CGM
 from learn.cases import lookup
 

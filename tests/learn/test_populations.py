@@ -16,7 +16,7 @@ from headcount.learn import (
     LearnSurvival,
 )
 from headcount.learn._expect import Expectation, run_here
-from headcount.learn._parametrisation import bind
+from headcount.learn._family import bind
 
 UP = hc.MarkovChain([0.7, 0.3], [[0.4, 0.6], [0.1, 0.9]], length=2, cells=["a", "b"])
 DOWN = hc.MarkovChain([0.2, 0.8], [[0.8, 0.2], [0.5, 0.5]], length=2, cells=["a", "b"])

@@ -8,7 +8,7 @@ import headcount as hc
 from headcount.engines import Enumerate
 from headcount.learn import fit_complete
 from headcount.learn._expect import Expectation
-from headcount.learn._parametrisation import bind
+from headcount.learn._family import bind
 
 WORLD = hc.simulate.birds(side=2, population=60, steps=5, rng=1)
 PATHS = WORLD.model.sample(25, rng=2)

@@ -18,7 +18,7 @@ from scipy.sparse import coo_array, csr_array
 
 from headcount._device import Device, host
 from headcount.individual import FactoredTree, ModelError, RootedTree
-from headcount.individual._tree_passes import factored, node_beliefs, node_marginals, tilted
+from headcount.individual._rooted_tree import factored, node_beliefs, node_marginals, tilted
 from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
 from headcount.structure._base import Kind
 from headcount.tables import dense
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.individual import Model
-    from headcount.individual._clique_passes import Plan
+    from headcount.individual._junction_tree import Plan
     from headcount.observe import Problem, Site
 
 

@@ -1,7 +1,6 @@
 """One individual: discrete models, Markov chains and trees, junction trees and belief propagation."""
 
 from headcount.errors import FaultsError, ModelError
-from headcount.individual._chain import MarkovChain
 from headcount.individual._discrete import DiscreteModel, Enumeration
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
@@ -9,9 +8,8 @@ from headcount.individual._model import Model
 from headcount.individual._open_chain import OpenChain
 from headcount.individual._records import Followed, Records, follow, join_records
 from headcount.individual._records import log_prob as record_log_prob
-from headcount.individual._rooted_tree import Place, RootedTree
-from headcount.individual._tree import Tree
-from headcount.individual._tree_passes import FactoredTree, factored, node_beliefs, tilted
+from headcount.individual._rooted_models import MarkovChain, Tree
+from headcount.individual._rooted_tree import FactoredTree, Place, RootedTree, factored, node_beliefs, tilted
 
 __all__ = [
     "DiscreteModel",

@@ -26,7 +26,7 @@ from headcount import memory
 from headcount._types import Array, Variable
 from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.errors import ModelError, raise_all, repeated, shown
-from headcount.individual._validate import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
+from headcount.individual._model import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
 from headcount.labels import label_tuple
 
 States = dict[Hashable, tuple[Hashable, ...]]

@@ -16,35 +16,33 @@ from headcount._types import Index
 from headcount.checks import attempt, brief, generator, instance, label, whole_number
 from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual import _convert
-from headcount.individual._clique_passes import Plan
 from headcount.individual._junction_tree import (
     NO_LAW,
     Calibration,
     JunctionTree,
+    Plan,
     build_junction_tree,
     calibrate,
     log_marginal,
     log_sum_exp,
 )
 from headcount.individual._model import (
+    FILE_ROUNDING,
+    ROW_TOLERANCE,
     Array,
     Model,
     Scope,
     Variable,
     checked_model,
+    checked_potentials,
     checked_scope,
     draw,
     draw_given,
+    frozen,
+    log_table_problems,
     sample_size,
 )
 from headcount.individual._rooted_tree import RootedTree
-from headcount.individual._validate import (
-    FILE_ROUNDING,
-    ROW_TOLERANCE,
-    checked_potentials,
-    frozen,
-    log_table_problems,
-)
 from headcount.labels import label_tuple
 from headcount.tables import dense
 

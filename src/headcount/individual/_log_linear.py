@@ -23,9 +23,9 @@ from scipy import sparse
 from headcount._types import Array, Index, Mask
 from headcount.checks import numbers
 from headcount.errors import ModelError, raise_all
-from headcount.individual._chain import MarkovChain
+from headcount.individual._model import frozen
+from headcount.individual._rooted_models import MarkovChain
 from headcount.individual._rooted_tree import Matrix
-from headcount.individual._validate import frozen
 
 
 @final

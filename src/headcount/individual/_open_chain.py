@@ -23,7 +23,7 @@ from scipy import sparse
 from headcount._types import Array, Variable
 from headcount.checks import brief, numbers
 from headcount.errors import ModelError, raise_all
-from headcount.individual._chain import MarkovChain
+from headcount.individual._rooted_models import MarkovChain
 from headcount.individual._rooted_tree import RootedTree
 from headcount.labels import AxisLabels, split_labels, take_in_order
 from headcount.tables import dense

@@ -2,14 +2,13 @@
 
 from headcount.learn._chains import LearnInitial, LogisticChain, TabularChain
 from headcount.learn._complete import fit_complete
-from headcount.learn._family import Component, Family, Natural
+from headcount.learn._family import Component, Family, Natural, Parametrisation
 from headcount.learn._feature_table import features
 from headcount.learn._fit import fit
 from headcount.learn._forecast import Forecast
 from headcount.learn._information import Direction, Information
 from headcount.learn._initial import infer, infer_initial
 from headcount.learn._log_linear import LogLinear
-from headcount.learn._parametrisation import Parametrisation
 from headcount.learn._populations import (
     ByGroup,
     Known,

@@ -14,11 +14,17 @@ from scipy import sparse
 from headcount._types import Array, Index, Mask, Texts
 from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
-from headcount.learn._components import FIRST_RIDGE, Initial, Matrices, Moves, Weights, with_transitions
-from headcount.learn._family import Family
+from headcount.learn._components import (
+    FIRST_RIDGE,
+    Initial,
+    Matrices,
+    Moves,
+    Pooling,
+    Weights,
+    with_transitions,
+)
+from headcount.learn._family import Family, Parametrisation, fixed_problems, unknown_features
 from headcount.learn._files import saved
-from headcount.learn._parametrisation import Parametrisation, fixed_problems, unknown_features
-from headcount.learn._pooling import Pooling
 from headcount.learn._steps import Smooth, basis_values, class_index, classes_of
 
 FIRST_STRENGTH = 1.0
@@ -266,7 +272,7 @@ class TabularChain(Parametrisation):
         One matrix per class of steps; as for `LogisticChain`.
     pool
         With ``by``: whether the classes are drawn towards what they have in common: how much is left, and where to, by cell and by
-        class. How strongly is learned (`Fit.shrinkage`); see `headcount.learn._pooling`.
+        class. How strongly is learned (`Fit.shrinkage`); see `headcount.learn._components.Pooling`.
     prior
         A matrix ``(L, L)``, such as an old table of moves with rows summing to one, that P (of every class) is drawn towards.
     strength

@@ -14,12 +14,11 @@ from headcount._types import Array
 from headcount.engines import Status
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._dispersion import from_flows
-from headcount.learn._family import Family, Tables, relative_error, true_values
+from headcount.learn._family import Family, Parametrisation, Tables, relative_error, settle, true_values
 from headcount.learn._files import data_of, fingerprint
 from headcount.learn._forecast import LastCounts
 from headcount.learn._information import Information, complete_information
 from headcount.learn._objective import PRIOR_ROUNDS, Objective, settled
-from headcount.learn._parametrisation import Parametrisation, settle
 from headcount.learn._result import Fit
 from headcount.observe import Problem
 from headcount.population import CGM, CountTables, ToEstimate

@@ -28,9 +28,9 @@ import numpy as np
 from headcount._types import Array
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Tree
+from headcount.learn._components import dirichlet_multinomial
 from headcount.learn._expect import WARM_START, inferred
 from headcount.learn._margins import Table, found_at_once, known_margins, log_moves, phi_of, serves
-from headcount.learn._pooling import dirichlet_multinomial
 from headcount.learn._steps import step_labels
 from headcount.observe import Problem, ProblemError
 from headcount.population import Company, Dispersion, DispersionEstimate, Flocks, ToEstimate

@@ -33,13 +33,12 @@ from headcount.learn._dispersion import (
     on,
 )
 from headcount.learn._expect import Expectation, run_here, running
-from headcount.learn._family import Family, true_values
+from headcount.learn._family import Family, Parametrisation, bind, settle, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._forecast import last_node
 from headcount.learn._information import Information, prior_note
 from headcount.learn._integrate import integrated
 from headcount.learn._log_linear import MOST_DENSE
-from headcount.learn._parametrisation import Parametrisation, bind, settle
 from headcount.learn._populations import Detection
 from headcount.learn._result import Fit, FitNotConvergedError
 from headcount.learn._search import CLOSE_ENOUGH, searched, with_priors

@@ -22,8 +22,8 @@ from headcount.engines import Posterior
 from headcount.individual import MarkovChain
 from headcount.learn._chains import LogisticChain, TabularChain
 from headcount.learn._components import Moves
+from headcount.learn._family import Parametrisation, innermost
 from headcount.learn._files import saved
-from headcount.learn._parametrisation import Parametrisation, innermost
 from headcount.population import Dispersion, step_moments
 from headcount.posterior._interval import count_quantile
 from headcount.tables import dense

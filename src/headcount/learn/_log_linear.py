@@ -16,9 +16,8 @@ from headcount._types import Array, Index, Scope
 from headcount.checks import attempt, finite_number, instance
 from headcount.individual import DiscreteModel, JunctionTree, Model, ModelError
 from headcount.learn._components import FIRST_RIDGE, RIDGE_RANGE, Ridge
-from headcount.learn._family import Component, Family, Tables
+from headcount.learn._family import Component, Family, Parametrisation, Tables, fixed_problems
 from headcount.learn._files import saved
-from headcount.learn._parametrisation import Parametrisation, fixed_problems
 from headcount.observe import Observation, Problem
 from headcount.population import Company
 from headcount.tables import Domain, dense

@@ -17,11 +17,18 @@ from headcount.individual import MarkovChain, Model
 from headcount.learn._chains import LogisticChain, TabularChain
 from headcount.learn._climb import Optimum
 from headcount.learn._components import Moves, Weights
-from headcount.learn._family import Family, Natural, interval, standard_errors
+from headcount.learn._family import (
+    Family,
+    Natural,
+    Parametrisation,
+    innermost,
+    interval,
+    standard_errors,
+    with_innermost,
+)
 from headcount.learn._files import read, saved, write
 from headcount.learn._forecast import Forecast, LastCounts, ahead, axis_labels, following, forecast, future
 from headcount.learn._information import Direction, Information
-from headcount.learn._parametrisation import Parametrisation, innermost, with_innermost
 from headcount.observe import Problem
 from headcount.population import Company, DispersionEstimate
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headcount._compile import bare
-from headcount.individual._compiled_passes import beliefs_compiled, collect_compiled
+from headcount.individual._rooted_tree import beliefs_compiled, collect_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
