@@ -21,11 +21,12 @@ from headcount.observe import Problem
 from headcount.observe._groups import OpenView, View, full_dispersion
 from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, Group, SizeLaw
 from headcount.population._law import sample_together
-from headcount.simulate._features import Features
 from headcount.tables import dense
 
 if TYPE_CHECKING:
     import xarray
+
+    from headcount.simulate._birds import Features
 
 Noise = Callable[[Counts, np.random.Generator], NDArray[Any]]
 """How counts are seen: (true counts, generator) ↦ observed counts of the same shape."""

@@ -1,4 +1,6 @@
-r"""Simulation-based calibration: populations and data drawn from the user's own model, inferred, and compared with their truth.
+r"""Checks that need many inferences: simulation-based calibration.
+
+Populations and data drawn from the user's own model, inferred, and compared with their truth.
 
 If an engine is right, the true count is an ordinary draw of its posterior: its (randomised) PIT, :math:`P(n < n^*) + U\,P(n = n^*)`, is
 uniform (Cook, Gelman and Rubin 2006; Talts et al. 2018). Counts of one data set depend on each other, so data sets, not counts, are what
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from headcount.plot import Picture
 
     Array = NDArray[np.float64]
+
+__all__ = ["Calibration", "calibration"]
 
 GRID = np.arange(0.025, 1.0, 0.025)
 """Probabilities at which posterior quantiles are taken: a PIT is known to 0.025, and uniform within."""

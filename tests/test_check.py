@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.check import _calibration
+from headcount import check
 
 NAN = float("nan")
 
@@ -48,7 +48,7 @@ def test_an_engine_that_trusts_the_counts_too_much_is_found(monkeypatch: pytest.
         sure = [hc.Gaussian(s.noise.counts, on=s.scope[0], sd=1.0) for s in data.sites]
         return hc.infer(hc.Problem(data.model, data.population, sure))
 
-    monkeypatch.setattr(_calibration, "_answer", trusting)
+    monkeypatch.setattr(check, "_answer", trusting)
     found = hc.check.calibration(problem(), datasets=20, rng=1)
     assert not found.calibrated
     assert "intervals of nodes are too narrow by about a factor of" in found.verdict
