@@ -20,8 +20,8 @@ from headcount.engines.sampling._sampler import SampleBeliefs
 from headcount.errors import ProblemError
 from headcount.individual import OpenChain, RootedTree
 from headcount.observe import Observation
+from headcount.observe._binding import Site
 from headcount.observe._groups import Member, OpenView, Stack, View
-from headcount.observe._site import Site
 from headcount.population import SizeLaw
 from headcount.posterior._beliefs import Outcome, Sizes
 from headcount.posterior._derived import GroupBeliefs

@@ -2,11 +2,9 @@
 
 from headcount.errors import ProblemError
 from headcount.observe._base import Fault, Observation
-from headcount.observe._binomial import Binomial
-from headcount.observe._gaussian import Exact, Gaussian, LaplaceNoise
-from headcount.observe._poisson import NegativeBinomial, Poisson
+from headcount.observe._binding import Site
+from headcount.observe._noises import Binomial, Exact, Gaussian, LaplaceNoise, NegativeBinomial, Poisson
 from headcount.observe._problem import Problem, Traits
-from headcount.observe._site import Site
 from headcount.observe._tracks import Tracks
 
 __all__ = [

@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from headcount._types import Array
-from headcount.observe._difference import derivative
-from headcount.observe._labels import as_data
+from headcount.checks import brief, numbers
+from headcount.errors import ModelError, ProblemError
+from headcount.labels import is_dataarray, is_frame, is_series
 
 Numbers = Any
 """What holds one number per entry, or one for all: numbers, arrays, pandas and xarray objects, mappings from variables to these."""
@@ -245,3 +248,94 @@ def _declared(noise: type[Observation]) -> tuple[tuple[str, str], ...]:
         for item in dataclasses.fields(noise)
         if item.name not in _SHARED
     )
+
+
+def is_labelled(data: Any) -> bool:
+    """Whether `data` carries labels of its own."""
+    return is_dataarray(data) or is_series(data) or is_frame(data)
+
+
+def as_data(value: Any, what: str) -> Any:
+    """Plain numbers as a read-only float array, masked entries NaN; labelled data, mappings and sparse matrices untouched."""
+    if is_labelled(value) or issparse(value) or isinstance(value, Mapping):
+        return value
+    if value is None or isinstance(value, (bool, np.bool_)):
+        raise ProblemError(f"{what} is {brief(value)}: give numbers, or labelled data; NaN is not observed")
+    try:
+        if isinstance(value, np.ma.MaskedArray):
+            array = np.ma.filled(np.ma.array(numbers(value.data, what), mask=value.mask), np.nan)
+        else:
+            array = np.array(numbers(value, what))
+    except ModelError as error:
+        raise ProblemError(error.problems) from None
+    array.setflags(write=False)
+    return array
+
+
+# Offsets in steps, weights of the first derivative (per step), weights of the second (per step squared);
+# times 1/12.
+_Stencil = tuple[tuple[int, ...], ...]
+_CENTRED: _Stencil = ((-2, -1, 0, 1, 2), (1, -8, 0, 8, -1), (-1, 16, -30, 16, -1))
+_FORWARD: _Stencil = ((0, 1, 2, 3, 4), (-25, 48, -36, 16, -3), (35, -104, 114, -56, 11))
+_STEPS = 7
+"""Number of step sizes, from the widest down to 5⁻⁶ = 6e-5 of it. The best one is eps^(1/5) = 7e-4 (slope) or eps^(1/6) = 2e-3
+(curvature) of the scale on which log l bends; that scale may so be a thirtieth of the widest step."""
+_SHRINK = 5.0
+"""Factor between two step sizes: one is within √5 of the best, which costs at most a factor of 25 in an error of about 1e-12."""
+_WIDEST = 0.2
+"""The widest step in units of sqrt(n), the standard deviation of a Poisson count: its density varies little over a fifth of that."""
+
+
+def derivative(log_prob: Callable[[Array], Array], n: Array, low: Array, *, order: int) -> Array:
+    """d^order/dn^order log l(y | n) by finite differences, never looking below `low`.
+
+    Five-point stencils with a decreasing series of step sizes; the result is the estimate that differs least from the one with the
+    next larger step. One fixed step size cannot serve: a Poisson varies over sqrt(n), a sensor of fixed precision over its own width,
+    and n runs from 0 to 1e12.
+
+    Parameters
+    ----------
+    log_prob
+        Elementwise function of n, shape (..., K).
+    n
+        Where, shape (..., K).
+    low
+        Lower end of the domain, shape (K,); at ``n == low`` the stencil looks forwards only.
+    order
+        1 or 2.
+    """
+    n = np.asarray(n, dtype=float)
+    distance = n - low
+    widest = _WIDEST * np.sqrt(np.maximum(np.abs(n), 1.0))
+    # A quarter of the distance to the end keeps the centred stencil inside the open domain, at whose end the function may be
+    # infinite. At the end itself the distance is 0: the centred estimate is computed elsewhere and not used.
+    step = np.where(distance > 0, np.minimum(widest, distance / 4), widest)
+    centre = np.where(distance > 0, n, n + 2 * widest)
+    best, gap = _finest(log_prob, centre, step, _CENTRED, order)
+    close = distance < 4 * widest
+    if not close.any():
+        return best
+    # Near the end of the domain the one-sided stencil may be better: its steps need not shrink.
+    ahead, gap_ahead = _finest(log_prob, n, widest, _FORWARD, order)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        better = ~(gap / np.abs(best) <= gap_ahead / np.abs(ahead))
+    return np.where((distance <= 0) | (close & better), ahead, best)
+
+
+def _finest(
+    log_prob: Callable[[Array], Array], n: Array, widest: Array, stencil: _Stencil, order: int
+) -> tuple[Array, Array]:
+    """The estimate that differs least from the one with the next larger step, and the difference."""
+    estimates = []
+    with np.errstate(invalid="ignore"):  # infinite where a value is −inf
+        for k in range(_STEPS):
+            step = widest / _SHRINK**k
+            terms = zip(stencil[0], stencil[order], strict=True)
+            total = sum((w * np.asarray(log_prob(n + o * step)) for o, w in terms if w), np.zeros(n.shape))
+            estimates.append(total / (12 * step**order))
+        best, least = estimates[0], np.full(n.shape, np.inf)
+        for wide, narrow in pairwise(estimates):
+            gap = np.abs(wide - narrow)
+            closer = gap < least
+            best, least = np.where(closer, narrow, best), np.where(closer, gap, least)
+    return best, least

@@ -27,8 +27,8 @@ from scipy.special import gammaln, xlogy
 from headcount._types import Array, Index, Scope
 from headcount.errors import Faults, shown
 from headcount.individual import MarkovChain, Model, OpenChain, Records, RootedTree, Tree
-from headcount.observe._gaussian import Exact
-from headcount.observe._site import Site
+from headcount.observe._binding import Site
+from headcount.observe._noises import Exact
 from headcount.population import Company, Dispersion, Flocks, Group
 from headcount.tables import dense
 

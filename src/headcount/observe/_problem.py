@@ -17,9 +17,9 @@ from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError
 from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, join_records, record_log_prob
 from headcount.observe._base import Array, Observation
+from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
 from headcount.observe._groups import Member, Stack, full_dispersion, lifted_open, members_of, tracked
-from headcount.observe._site import Part, Site, bind, by_family
 from headcount.observe._tracks import Tracks
 from headcount.population import (
     Company,

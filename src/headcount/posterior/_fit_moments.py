@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.observe._site import by_family
+from headcount.observe._binding import by_family
 from headcount.population import CGM, Company, Flocks, step_moments
 from headcount.population._law import company_moves, multinomial
 from headcount.structure import TreeStructure

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.engines.tilted._centre import Centre
-    from headcount.observe._site import Site
+    from headcount.observe._binding import Site
     from headcount.structure import Field, Structure
 
 ROUNDING = 1e-6
