@@ -24,26 +24,22 @@ _FOUND_OUT = "(found out, and said, unless given)."
 _MARK = "MARK or FILE=MARK"
 _PAIR = "NAME=VALUE"
 _FOLDER = "Folder for what is written."
+_FORCE = "Overwrite files in the folder that headcount did not write."
+_SEED = "Everything random follows from it."
+_TITLE = "What stands on top of the page."
 _DISPERSION = "--dispersion", "--together"
 
 
-def _option(
-    text: str,
-    *names: str,
-    default: Any = None,
-    panel: str | None = None,
-    show: str | bool = True,
-    metavar: str | None = None,
-) -> Any:
-    """A field of a dataclass of options: its default, and what the parser is told."""
-    told = typer.Option(*names, help=text, rich_help_panel=panel, show_default=show, metavar=metavar)
-    return field(default=default, metadata={"option": told})
+def _option(text: str, *names: str, default: Any = None, **told: Any) -> Any:
+    """A field of a dataclass of options: its default, and what the parser is told; a switch is off unless it is given."""
+    return field(default=default, metadata={"names": names, "help": text, **told})
 
 
-_table = partial(_option, panel="Tables", show=False)
-_written = partial(_option, panel="How the files are written", show=False)
-_noise = partial(_option, panel="Noise", show=False)
-_engine = partial(_option, panel="Engine", show=False)
+_switch = partial(_option, default=False)
+_table = partial(_option, rich_help_panel="Tables", show_default=False)
+_written = partial(_option, rich_help_panel="How the files are written", show_default=False)
+_noise = partial(_option, rich_help_panel="Noise", show_default=False)
+_engine = partial(_option, rich_help_panel="Engine", show_default=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class Options:
     initial: str = _table(
         "Where they start: learned (from all counts), counts (shares of the first), smoothed, uniform, or a table cell, probability.",
         default="learned",
-        show="learned",
+        show_default="learned",
     )
     arrivals: Path | None = _table("Who comes later: time, cell, count (expected numbers).")
     survival: str | None = _table(
@@ -82,21 +78,17 @@ class Options:
         "Followed individuals: id, time, cell[, probability][, sd]; gaps are allowed."
     )
     tracks_apart: bool = _table(
-        "The followed individuals are not among the population and its counts.",
-        "--tracks-apart",
-        default=False,
+        "The followed individuals are not among the population and its counts.", default=False
     )
     network: Path | None = _table("A network in BIF instead of a chain; COUNTS are tables of its variables.")
     column: list[str] | None = _table(
         "Which column is which: count=birds (repeat).", "--column", metavar=_PAIR
     )
     wide: bool = _table(
-        "Counts have one column per cell or per date, transitions one per destination.",
-        "--wide",
-        default=False,
+        "Counts have one column per cell or per date, transitions one per destination.", default=False
     )
-    uneven: bool = _table("Take times with gaps between them as successive.", "--uneven", default=False)
-    normalise: bool = _table("Divide every origin's values by their sum.", "--normalise", default=False)
+    uneven: bool = _table("Take times with gaps between them as successive.", default=False)
+    normalise: bool = _table("Divide every origin's values by their sum.", default=False)
     decimal: list[str] | None = _written(f"Decimal separator: . or , {_FOUND_OUT}", metavar=_MARK)
     thousands: list[str] | None = _written(
         f"Separator of thousands: . , ' or a space {_FOUND_OUT}", metavar=_MARK
@@ -109,7 +101,9 @@ class Options:
         f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", metavar="NAME or FILE=NAME"
     )
     noise: str = _noise(
-        "poisson, binomial, negative-binomial, gaussian, laplace or exact.", default="poisson", show="poisson"
+        "poisson, binomial, negative-binomial, gaussian, laplace or exact.",
+        default="poisson",
+        show_default="poisson",
     )
     rate: float | None = _noise("Expected counts per individual present.")
     background: float | None = _noise("Expected counts where nobody is.")
@@ -117,27 +111,26 @@ class Options:
     sd: float | None = _noise("Standard deviation (gaussian).")
     scale: float | None = _noise("Scale b (laplace).")
     noise_dispersion: float | None = _noise("Dispersion r (negative-binomial).")
-    flow_noise: str = _noise("Noise of the observed flows.", default="poisson", show="poisson")
+    flow_noise: str = _noise("Noise of the observed flows.", default="poisson", show_default="poisson")
     flow_rate: float | None = _noise("Share of each flow that is seen (poisson).")
     flow_detection: float | None = _noise("Probability that a move is seen (binomial).")
     flow_sd: float | None = _noise("Standard deviation of the observed flows (gaussian).")
     engine: str = _engine(
-        "auto, TiltedEP, Laplace, MAP, PathGibbs, … (see the documentation).", default="auto", show="auto"
+        "auto, TiltedEP, Laplace, MAP, PathGibbs, … (see the documentation).",
+        default="auto",
+        show_default="auto",
     )
     setting: list[str] | None = _engine(
         "A setting of the engine: damping=0.3 (repeat).", "--set", metavar=_PAIR
     )
     device: str | None = _engine(
-        "cuda: a graphics card, for TiltedEP (then what auto is), MAP, Laplace and ClosedForm.", show="cpu"
+        "cuda: a graphics card, for TiltedEP (then what auto is), MAP, Laplace and ClosedForm.",
+        show_default="cpu",
     )
     seed: int | None = _engine("For random engines, which need one.")
     workers: int | None = _engine("Processes, where the counts have several sequences.")
     cluster: str | None = _engine("Or the address of a Dask scheduler: tcp://host:8786.")
     memory_limit: str | None = _engine("Refuse to take more: 8GB, 500MB; 80 % of what is free unless given.")
-
-
-_FORCE = typer.Option("--force", help="Overwrite files in the folder that headcount did not write.")
-Force = Annotated[bool, _FORCE]
 
 
 @dataclass(frozen=True)
@@ -148,17 +141,15 @@ class Output:
     level: float = _option("What the intervals hold.", default=0.9)
     format: str = _option("Of the tables: csv or parquet.", default="csv")
     min_flow: float = _option("Smallest expected move that gets a line in flows.geojson.", default=0.5)
-    omx: bool = _option("Write the flows as OMX matrices too.", "--omx", default=False)
-    keep: bool = _option("Write the answer even when it did not converge.", "--keep", default=False)
-    report: bool = _option(
-        "Write the page with the map too, as headcount report does.", "--report", default=False
+    omx: bool = _switch("Write the flows as OMX matrices too.")
+    keep: bool = _switch("Write the answer even when it did not converge.")
+    report: bool = _switch("Write the page with the map too, as headcount report does.")
+    safe_csv: bool = _switch("Put an apostrophe before labels that a spreadsheet would run.")
+    draws: int | None = _option(
+        "Joint draws in posterior.nc.", show_default="100, or as many as memory allows"
     )
-    safe_csv: bool = _option(
-        "Put an apostrophe before labels that a spreadsheet would run.", "--safe-csv", default=False
-    )
-    draws: int | None = _option("Joint draws in posterior.nc.", show="100, or as many as memory allows")
-    draw_flows: bool = _option("Flows among the draws too.", "--draw-flows", default=False)
-    force: bool = field(default=False, metadata={"option": _FORCE})
+    draw_flows: bool = _switch("Flows among the draws too.")
+    force: bool = _switch(_FORCE)
 
     def check(self) -> None:
         """Refuse before the work what would fail after it."""
@@ -180,7 +171,7 @@ class Output:
                 raise ValueError(text)
         check_folder(self.out)
         if self.report:
-            _page_in(self.out, self.force)
+            _check_page(self.out, self.force)
 
     def check_files(self, case: "Case", *, fitted: bool) -> None:
         """Refuse a folder in which files that are not ours would be overwritten."""
@@ -193,6 +184,31 @@ class Output:
         is_open = isinstance(case.problem.model, OpenChain)
         names = result_names(format=self.format, omx=self.omx, places=places, fitted=fitted, is_open=is_open)
         check_folder(self.out, names, force=self.force)
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How fit learns."""
+
+    method: str = _option("ascent or em.", default="ascent")
+    ridge: float = _option("Strength of the prior −½ ridge w² on every weight.", default=0.0)
+    start: str | None = _option(
+        "Where to start: weights (1,2,2,2 or a table feature, weight), or zero, sticky, mobile. Several starts if not given."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Birds:
+    """What simulate birds is told."""
+
+    side: int = _option("The map has side² cells.", default=6)
+    weights: str = _option("Of distance, direction, wind and stay.", default="1,2,2,2")
+    population: int = _option("How many birds.", default=1080)
+    steps: int = _option("How many times.", default=20)
+    rate: float = _option("Expected counts per bird.", default=1.0)
+    seed: int = _option(_SEED, default=MISSING)
+    out: Path = _option(_FOLDER, default=Path("data"))
+    force: bool = _switch(_FORCE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,19 +226,56 @@ class Chain:
     dispersion: str | None = _option(
         "How they move together: flocks:5, company:4 or rho:0.01; alone unless given.", *_DISPERSION
     )
-    seed: int = _option("Everything random follows from it.", default=MISSING)
+    seed: int = _option(_SEED, default=MISSING)
     out: Path = _option(_FOLDER, default=Path("data"))
-    force: bool = field(default=False, metadata={"option": _FORCE})
+    force: bool = _switch(_FORCE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What report is told."""
+
+    out: Path | None = _option("The page; report.html beside the results unless given.")
+    title: str | None = _option(_TITLE)
+    force: bool = _switch("Overwrite a page that headcount did not write.")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What compare is told."""
+
+    out: Path = _option(_FOLDER, default=Path("comparison"))
+    title: str | None = _option(_TITLE)
+    force: bool = _switch(_FORCE)
+
+
+@dataclass(frozen=True)
+class Export:
+    """What export is told."""
+
+    to: str = _option("flowmap, kepler, geopackage, geojson or omx.", default="flowmap")
+    min_flow: float = _option("Leave out moves expected to take fewer.", default=0.5)
+    out: Path | None = _option("Folder; export beside the results unless given.")
+    force: bool = _switch("Overwrite files that are there.")
+
+
+@dataclass(frozen=True)
+class Film:
+    """What animate is told."""
+
+    out: Path | None = _option("A .gif or .mp4; moves.gif beside the results unless given.")
+    largest: int = _option("Moves that are shown per step.", default=60)
+    frames: int = _option("Pictures per step.", default=8)
+    speed: float = _option("Steps per second.", default=1.0)
+    force: bool = _switch("Overwrite a file that is there.")
 
 
 @dataclass(frozen=True)
 class Voice:
     """What every command takes."""
 
-    quiet: bool = _option("Print nothing but errors.", "--quiet", default=False)
-    json: bool = _option(
-        "Print one JSON object instead of text; errors are in it too.", "--json", default=False
-    )
+    quiet: bool = _switch("Print nothing but errors.")
+    json: bool = _switch("Print one JSON object instead of text; errors are in it too.")
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -257,8 +310,11 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(option: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.default is MISSING else option.default
-    told = Annotated[option.type, option.metadata["option"]]
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=told)
+    told = dict(option.metadata)
+    # Without a name the parser would add --no-… to a switch.
+    names = told.pop("names") or ([f"--{option.name.replace('_', '-')}"] if option.type is bool else [])
+    kind = Annotated[option.type, typer.Option(*names, **told)]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 app = typer.Typer(
@@ -280,8 +336,6 @@ Counts = Annotated[
     ),
 ]
 Results = Annotated[Path, typer.Argument(help="A folder that infer or fit wrote, or a .nc file.")]
-Title = Annotated[str | None, typer.Option(help="What stands on top of the page.")]
-Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -314,24 +368,11 @@ def infer(counts: Counts, *, output: Output, options: Options) -> None:
 
 @app.command()
 @takes_options
-def fit(
-    counts: Counts,
-    *,
-    method: Annotated[str, typer.Option(help="ascent or em.")] = "ascent",
-    ridge: Annotated[float, typer.Option(help="Strength of the prior −½ ridge w² on every weight.")] = 0.0,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            help="Where to start: weights (1,2,2,2 or a table feature, weight), or zero, sticky, mobile. Several starts if not given."
-        ),
-    ] = None,
-    output: Output,
-    options: Options,
-) -> None:
+def fit(counts: Counts, *, learning: Learning, output: Output, options: Options) -> None:
     """Learn the weights of features from counts, then infer with them."""
     from headcount.cli._run import run_fit
 
-    run_fit(counts, options, output, method=method, ridge=ridge, start=start)
+    run_fit(counts, options, output, learning)
 
 
 @app.command()
@@ -358,39 +399,31 @@ def new(
     field: Annotated[str, typer.Argument(help="birds, zones, wards or census.")],
     folder: Annotated[Path, typer.Argument(help="The folder to make.")],
     *,
-    force: Force = False,
+    force: Annotated[bool, typer.Option("--force", help=_FORCE)] = False,
 ) -> None:
     """Make a folder with example tables and the commands that read them, to start from by replacing the tables."""
-    from headcount.cli._new import write_field
+    from headcount.cli._run import write_field
 
     _written_to(folder, write_field(field, folder, force=force))
 
 
 @simulate.command()
 @takes_options
-def birds(
-    *,
-    side: Annotated[int, typer.Option(help="The map has side² cells.")] = 6,
-    weights: Annotated[str, typer.Option(help="Of distance, direction, wind and stay.")] = "1,2,2,2",
-    population: Annotated[int, typer.Option(help="How many birds.")] = 1080,
-    steps: Annotated[int, typer.Option(help="How many times.")] = 20,
-    rate: Annotated[float, typer.Option(help="Expected counts per bird.")] = 1.0,
-    seed: Seed,
-    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("data"),
-    force: Force = False,
-) -> None:
+def birds(*, options: Birds) -> None:
     """Birds that fly over a map from one corner to the other."""
     from headcount._disk import check_folder
+    from headcount.cli._run import parse_weights
     from headcount.io import write_world
     from headcount.simulate import birds
 
-    try:
-        numbers = [float(part) for part in weights.split(",")]
-    except ValueError:
-        raise ValueError(f"--weights takes four numbers with commas between them, got {weights!r}") from None
-    check_folder(out)
-    world = birds(side, numbers, population, steps=steps, rate=rate, rng=seed)
-    _written_to(out, write_world(world, out, force=force))
+    weights = parse_weights(options.weights)
+    if isinstance(weights, Path):
+        raise ValueError(f"--weights takes four numbers with commas between them, got {options.weights!r}")
+    check_folder(options.out)
+    world = birds(
+        options.side, weights, options.population, steps=options.steps, rate=options.rate, rng=options.seed
+    )
+    _written_to(options.out, write_world(world, options.out, force=options.force))
 
 
 @simulate.command()
@@ -425,24 +458,12 @@ def chain(
 
 @app.command()
 @takes_options
-def report(
-    results: Results,
-    *,
-    out: Annotated[
-        Path | None, typer.Option(help="The page; report.html beside the results unless given.")
-    ] = None,
-    title: Title = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite a page that headcount did not write.")
-    ] = False,
-) -> None:
+def report(results: Results, *, page: Page) -> None:
     """Make one self-contained HTML page of a finished run."""
     from headcount.report import write
 
-    _page_in(_beside(results), force, out)
-    page = write(results, out, title=title)
-    tell(page=str(page))
-    say(str(page))
+    _check_page(_beside(results), page.force, page.out)
+    _made(page=write(results, page.out, title=page.title))
 
 
 @app.command()
@@ -451,81 +472,62 @@ def compare(
     first: Results,
     second: Annotated[Path, typer.Argument(help="Another, of the same cells and times.")],
     *,
-    out: Annotated[Path, typer.Option(help=_FOLDER)] = Path("comparison"),
-    title: Title = None,
-    force: Force = False,
+    options: Comparison,
 ) -> None:
     """Hold two results against each other: differences with intervals, evidence, checks of fit, maps side by side."""
     from headcount._disk import check_folder
     from headcount.report import compare
 
-    check_folder(out)
-    found, files = compare(first, second, out, title=title, force=force)
+    check_folder(options.out)
+    found, files = compare(first, second, options.out, title=options.title, force=options.force)
     clear = int(found.nodes["clear"].sum()), int(found.flows["clear"].sum())
     say(f"{clear[0]} of {len(found.nodes)} counts and {clear[1]} of {len(found.flows)} flows clearly differ")
     if found.evidence is not None:
         say(f"log evidence of the second less the first: {found.evidence:.2f}")
     tell(counts_differ=clear[0], flows_differ=clear[1], log_evidence=found.evidence)
     show_notes(found.notes)
-    _written_to(out, files)
+    _written_to(options.out, files)
 
 
 @app.command()
 @takes_options
-def export(
-    results: Results,
-    *,
-    to: Annotated[str, typer.Option(help="flowmap, kepler, geopackage, geojson or omx.")] = "flowmap",
-    min_flow: Annotated[float, typer.Option(help="Leave out moves expected to take fewer.")] = 0.5,
-    out: Annotated[Path | None, typer.Option(help="Folder; export beside the results unless given.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
-) -> None:
+def export(results: Results, *, options: Export) -> None:
     """Write a finished run for flowmap.blue, kepler.gl, GIS or transport tools."""
     from headcount._disk import check_folder
     from headcount.io import export
 
-    folder = _beside(results) / "export" if out is None else out
+    folder = options.out or _beside(results) / "export"
     check_folder(folder)
-    _written_to(folder, export(results, folder, to=to, min_flow=min_flow, force=force))
+    files = export(results, folder, to=options.to, min_flow=options.min_flow, force=options.force)
+    _written_to(folder, files)
 
 
 @app.command()
 @takes_options
-def animate(
-    results: Results,
-    *,
-    out: Annotated[
-        Path | None, typer.Option(help="A .gif or .mp4; moves.gif beside the results unless given.")
-    ] = None,
-    largest: Annotated[int, typer.Option(help="Moves that are shown per step.")] = 60,
-    frames: Annotated[int, typer.Option(help="Pictures per step.")] = 8,
-    speed: Annotated[float, typer.Option(help="Steps per second.")] = 1.0,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
-) -> None:
+def animate(results: Results, *, film: Film) -> None:
     """Make an animated map of a finished run: GIF, or MP4 (needs headcount[video])."""
     from headcount._disk import OutputError, check_file
     from headcount.io import load_result
     from headcount.plot import animate
 
-    target = _beside(results) / "moves.gif" if out is None else out
+    target = film.out or _beside(results) / "moves.gif"
     check_file(target)
-    if target.exists() and not force:
+    if target.exists() and not film.force:
         raise OutputError(
             f"{target}: this file is there already: give another name, or overwrite it with --force"
         )
-    made = animate(load_result(results), target, largest=largest, frames=frames, speed=speed)
-    tell(film=str(made))
-    say(str(made))
+    moves = load_result(results)
+    _made(film=animate(moves, target, largest=film.largest, frames=film.frames, speed=film.speed))
 
 
 @app.command()
 @takes_options
 def doctor() -> None:
     """Say what this machine and environment offer, and what is missing."""
-    from headcount.cli._doctor import examine, show
+    from headcount.cli._run import examine, show_findings
 
     findings = examine()
-    show(findings)
+    show_findings(findings)
     if not all(finding.healthy for finding in findings):
         raise typer.Exit(1)
 
@@ -535,12 +537,18 @@ def _beside(results: Path) -> Path:
     return results if results.is_dir() else results.parent
 
 
+def _made(**files: Path) -> None:
+    """Name the one file that was made, by what it is."""
+    tell(**{what: str(path) for what, path in files.items()})
+    say(*map(str, files.values()))
+
+
 def _written_to(folder: Path, files: list[Path]) -> None:
     wrote(folder)
     show_files(files, good=False)
 
 
-def _page_in(folder: Path, force: bool, page: Path | None = None) -> None:
+def _check_page(folder: Path, force: bool, page: Path | None = None) -> None:
     """Refuse to write a page over a file that is none of ours."""
     from headcount._disk import OutputError, check_file
     from headcount.report._page import PAGE_FILE, is_page

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
 import shlex
+import shutil
 import sys
+import tempfile
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from headcount import memory
+from headcount._version import __version__
 from headcount.cli._show import (
     NOT_CONVERGED,
     say,
@@ -20,15 +27,16 @@ from headcount.cli._show import (
     show_plan,
     show_posterior,
     show_sequences,
+    show_table,
     show_weights,
     tell,
     wrote,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from headcount.cli._app import Options, Output
+    from headcount.cli._app import Learning, Options, Output
     from headcount.engines import Engine
     from headcount.engines._infer import Plan
     from headcount.io import Case, Result
@@ -98,17 +106,15 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
         raise typer.Exit(NOT_CONVERGED)
 
 
-def run_fit(
-    counts: Sequence[Path], options: Options, output: Output, *, method: str, ridge: float, start: str | None
-) -> None:
+def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: Learning) -> None:
     """Read, plan, learn, say how it went, write."""
     from headcount.io import TableError, folder_name
     from headcount.learn import LogisticChain, fit
 
     output.check()
     engine = ready_engine(options)
-    if method not in {"ascent", "em"}:
-        raise ValueError(f"--method is ascent or em, got {method!r}")
+    if learning.method not in {"ascent", "em"}:
+        raise ValueError(f"--method is ascent or em, got {learning.method!r}")
     if options.features is None:
         raise TableError(
             "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time]"
@@ -119,12 +125,15 @@ def run_fit(
     for key, one in cases.items():
         folders[key].check_files(one, fitted=True)
         refuse_too_large(planned(one.problem, options)[1])
-    begin, said = _fit_start(start, options, case)
+    begin, said = _fit_start(learning.start, options, case)
     made = fit(
-        [LogisticChain(c.features, names=c.feature_names, mask=c.mask, ridge=ridge) for c in cases.values()],
+        [
+            LogisticChain(c.features, names=c.feature_names, mask=c.mask, ridge=learning.ridge)
+            for c in cases.values()
+        ],
         [c.problem for c in cases.values()],
         engine,
-        method=method,  # type: ignore[arg-type]
+        method=learning.method,  # type: ignore[arg-type]
         start=begin,
         rng=options.seed,
         strict=False,
@@ -481,3 +490,121 @@ def _literal(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+# --- headcount new
+
+
+def write_field(field: str, folder: Path, *, force: bool) -> list[Path]:
+    """Copy the example of a field, and name its files.
+
+    The tables were simulated with the model, the population and the noise that stand beside them (seed 1), and a few counts left out.
+    """
+    from headcount._disk import MANIFEST, filling
+
+    examples = Path(__file__).parent / "fields"
+    known = sorted(path.name for path in examples.iterdir())
+    if field not in known:
+        raise ValueError(f"there is no field {field!r}: use one of {', '.join(known)}")
+    files = sorted((examples / field).iterdir(), key=lambda path: (path.suffix, path.name))
+    with filling(folder, force=force) as stage:
+        for path in files:
+            shutil.copyfile(path, stage / path.name)
+    return [folder / name for name in (*(path.name for path in files), MANIFEST)]
+
+
+# --- headcount doctor: versions, cores, memory, threads, the compiler's cache, the browser
+
+
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)[^;]*(?:;.*extra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
+
+
+class Finding(NamedTuple):
+    """One line of the report: what was looked at, what was found, and whether that is good enough."""
+
+    subject: str
+    found: str
+    healthy: bool = True
+
+
+def examine() -> tuple[Finding, ...]:
+    """Look at everything; change nothing. Optional things that are absent are healthy."""
+    return (
+        Finding("headcount", __version__),
+        Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        Finding("cores", f"{_usable_cores()} usable of {os.cpu_count()}"),
+        _memory(),
+        *_packages(),
+        *_thread_pools(),
+        _compiler_cache(),
+        _browser(),
+    )
+
+
+def show_findings(findings: tuple[Finding, ...]) -> None:
+    """Print the findings as a table."""
+    tell(findings=[finding._asdict() for finding in findings])
+    rows = [["ok" if f.healthy else "missing", f.subject, f.found] for f in findings]
+    show_table(None, ["", "subject", "found"], 3, rows)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> Finding:
+    free = memory.free_memory()
+    if free is None:
+        return Finding("memory", "unknown on this system")
+    return Finding(
+        "memory",
+        f"{memory.readable_bytes(free)} free; a run may take {memory.readable_bytes(memory.SHARE * free)} unless told otherwise",
+    )
+
+
+def _packages() -> Iterator[Finding]:
+    """Every dependency that the package's own metadata names, so that the list is written once."""
+    seen = set()
+    for line in metadata.requires("headcount") or ():
+        match = _REQUIREMENT.match(line)
+        assert match is not None, line
+        name, extra = match["name"], match["extra"]
+        if extra in {"test", "docs", "benchmarks"} or name in seen:
+            continue
+        seen.add(name)
+        try:
+            yield Finding(name, metadata.version(name))
+        except metadata.PackageNotFoundError:
+            remedy = f"pip install 'headcount[{extra}]'" if extra else f"pip install {name}"
+            yield Finding(name, f"not installed; {remedy}", healthy=extra is not None)
+
+
+def _thread_pools() -> Iterator[Finding]:
+    import numpy as np  # noqa: F401  (loads its pool)
+    import scipy.linalg  # noqa: F401  (loads its pool)
+    from threadpoolctl import threadpool_info
+
+    for pool in threadpool_info():
+        yield Finding(
+            "thread pool", f"{pool['internal_api']} {pool.get('version')}, {pool['num_threads']} threads"
+        )
+
+
+def _compiler_cache() -> Finding:
+    """Where numba keeps what it compiles: beside the source, unless told otherwise."""
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    place = Path(folder) if folder is not None else Path(__file__).parents[1]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        return Finding("compiled code", f"{place} cannot be written ({error.strerror}); set NUMBA_CACHE_DIR")
+    return Finding("compiled code", f"kept under {place}")
+
+
+def _browser() -> Finding:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if (path := shutil.which(name)) is not None:
+            return Finding("browser", path)
+    return Finding("browser", "none found; only the test of the page needs one")
