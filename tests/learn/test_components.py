@@ -7,10 +7,9 @@ import pytest
 
 from graphs import awkward_models
 from headcount.engines import TiltedEP
-from headcount.learn._expect import EStep
+from headcount.learn._expect import EStep, Objective
 from headcount.learn._log_linear import feature_covariance
-from headcount.learn._objective import Objective
-from headcount.learn._starts import moments, simplex
+from headcount.learn._search import moments, simplex
 from learn.cases import tiny_cases
 
 CASES = tiny_cases()

@@ -12,8 +12,7 @@ import headcount as hc
 from headcount import simulate
 from headcount.engines import MAP, PathGibbs, TiltedEP, infer
 from headcount.learn._dispersion import Peak, estimated
-from headcount.learn._expect import EStep
-from headcount.learn._objective import Objective
+from headcount.learn._expect import EStep, Objective
 from headcount.population import Company, Flocks, ToEstimate, unit_tables
 from headcount.population._law import company_moves
 

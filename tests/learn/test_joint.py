@@ -10,7 +10,7 @@ import pytest
 
 import headcount as hc
 from headcount.learn import LogLinear
-from headcount.learn import _starts as starts
+from headcount.learn import _search as starts
 from headcount.learn._joint import _coding, _reckoned_from, _Side, climbed_together
 from headcount.learn._log_linear import Potentials
 from headcount.observe import LaplaceNoise

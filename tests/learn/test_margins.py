@@ -14,7 +14,7 @@ import headcount as hc
 from headcount.engines import MAP, Laplace, Status, TiltedEP
 from headcount.learn._expect import EStep, running
 from headcount.learn._family import bind
-from headcount.learn._margins import Tables, known_margins, solve
+from headcount.learn._margins import Tables, known_margins, solve, tables_at_once
 
 MOVES = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.3, 0.4, 0.3], [0.2, 0.2, 0.6]])
 MARGINS = [
@@ -53,7 +53,8 @@ def test_at_once_is_one_by_one(engine: Any, dispersion: Any, columns_first: bool
     families = bind((hc.TabularChain(),) * len(problems), problems)
     x = families[0].start() + np.random.default_rng(0).normal(scale=0.5, size=len(families[0].names))
     tasks = [EStep(f, p, engine, x, None, 0, True) for f, p in zip(families, problems, strict=True)]
-    with running(problems, client=None, workers=None) as mapper:
+    with running(problems, client=None, workers=None) as here:
+        mapper = tables_at_once(problems, here)
         found = mapper(tasks)
     for one, task in zip(found, tasks, strict=True):
         alone = task.run()

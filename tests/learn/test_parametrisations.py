@@ -11,8 +11,7 @@ from headcount import simulate
 from headcount.engines import MAP, Engine, Enumerate, Outcome, TiltedEP
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.learn import LearnRate, LogisticChain, LogLinear, TabularChain, fit, fit_complete
-from headcount.learn._expect import EStep
-from headcount.learn._objective import Objective
+from headcount.learn._expect import EStep, Objective
 from headcount.observe import Problem, ProblemError
 from learn.cases import birds, tiny_cases
 

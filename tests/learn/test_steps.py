@@ -11,8 +11,7 @@ import headcount as hc
 from headcount.engines import TiltedEP
 from headcount.individual import LogLinearTransitions, MarkovChain, ModelError
 from headcount.learn import LogisticChain, Periodic, TabularChain, fit_complete
-from headcount.learn._expect import WARM_START, EStep, inferred
-from headcount.learn._objective import Objective
+from headcount.learn._expect import WARM_START, EStep, Objective, inferred
 from headcount.learn._steps import CALENDAR, class_index, classes_of, step_labels
 from learn.cases import lookup
 

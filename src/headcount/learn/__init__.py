@@ -1,12 +1,9 @@
 """Learning: parameters from counts, with standard errors."""
 
 from headcount.learn._chains import LearnInitial, LogisticChain, TabularChain
-from headcount.learn._complete import fit_complete
 from headcount.learn._family import Component, Family, Natural, Parametrisation
 from headcount.learn._feature_table import features
-from headcount.learn._fit import fit
-from headcount.learn._forecast import Forecast
-from headcount.learn._information import Direction, Information
+from headcount.learn._fit import fit, fit_complete
 from headcount.learn._initial import infer, infer_initial
 from headcount.learn._log_linear import LogLinear
 from headcount.learn._populations import (
@@ -18,8 +15,9 @@ from headcount.learn._populations import (
     LearnSizes,
     LearnSurvival,
 )
-from headcount.learn._result import Fit, FitNotConvergedError, compare
+from headcount.learn._result import Fit, FitNotConvergedError, Forecast, compare
 from headcount.learn._steps import Periodic, Smooth
+from headcount.learn._uncertainty import Direction, Information
 
 __all__ = [
     "ByGroup",

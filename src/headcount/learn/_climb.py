@@ -29,7 +29,7 @@ from headcount._types import Array
 from headcount.engines import Posterior, Status
 from headcount.engines._engine import Iteration, iterate
 from headcount.learn._expect import Evaluation, Expectation
-from headcount.learn._family import relative_error
+from headcount.learn._family import relative_error, standard_errors
 from headcount.learn._files import saved
 
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
@@ -58,6 +58,13 @@ MOST_EXCESS = 100.0
 """Residual over tolerance above which an E-step says nothing about the evidence: with TiltedEP's 1e-5, counts off by 1e-3."""
 GOOD_ENOUGH = 1e-2
 """Standard errors from the maximum at which a search that can find no better step counts as converged."""
+
+APART = 0.1
+"""Standard errors by which polished maxima must lie apart to be two."""
+SAME_VALUE = 1e-4
+"""Difference of probabilities, weights or rates that is none: probabilities near zero have standard errors near zero."""
+RIVAL = 5.0
+"""Nats within which a second maximum is reported: posterior odds of 150."""
 
 
 @saved
@@ -366,3 +373,11 @@ def disagreeing(old: Evaluation, new: Evaluation, residual: float) -> bool:
     fell = foreseen > 0 > gain + 1e-9 * (1 + abs(new.value))
     off = length <= SHORT_STEP and abs(gain - foreseen) > max(TRAPEZIUM_ERROR, residual) * length
     return residual <= EVIDENCE_RULES_WITHIN and (fell or off)
+
+
+def same_maximum(a: Climb, b: Climb) -> bool:
+    """Whether two polished climbs ended within `APART` standard errors of each other, in probabilities, weights and rates."""
+    family = a.point.objective.families[0]
+    here, there = family.natural(a.point.x), family.natural(b.point.x)
+    errors = standard_errors(here, dense_inverse(a)) + standard_errors(there, dense_inverse(b))
+    return bool((np.abs(here.values - there.values) <= APART * errors + SAME_VALUE).all())

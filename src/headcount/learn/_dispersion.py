@@ -38,7 +38,7 @@ from headcount.posterior._fit_check import fit_check
 from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from headcount.learn._information import Information
+    from headcount.learn._uncertainty import Information
 
 FIRST_STEP = 0.5
 """First step in log phi on both sides of the start."""
@@ -80,6 +80,8 @@ FORM_ROUNDS = 2
 """Rounds in which all forms are compared; then the better one is kept."""
 SETTLED = 0.1
 """Change of log phi between rounds, in standard errors, at which the rounds end."""
+ROUGH_FROM = 5
+"""Problems from which the start of the search is read."""
 
 
 @dataclass
@@ -407,10 +409,6 @@ def _rough(problems: Sequence[Problem]) -> float:
     found = [fit_check(p.with_dispersion(None)).dispersion for p in problems[:ROUGH_FROM]]
     known = [c for c in found if np.isfinite(c) and c > 0]
     return float(np.log(np.mean(known))) if known else FIRST_STEP
-
-
-ROUGH_FROM = 5
-"""Problems from which the start of the search is read."""
 
 
 def _plain(posterior: Posterior) -> float | None:

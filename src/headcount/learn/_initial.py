@@ -2,7 +2,7 @@ r"""Inference where nobody knows how the population was spread at the first time
 
 The initial distribution π has the flat prior Dirichlet(1, …, 1), with which every way to spread N individuals over the cells is
 equally probable. π is found by maximising the evidence and then integrated out to second order
-(`headcount.learn._integrate.initial_response`).
+(`headcount.learn._uncertainty.initial_response`).
 
 Of a few individuals, which an exact engine or a sampler takes, π is integrated out exactly: under the flat prior n₀ has the
 Dirichlet–multinomial law, which is the multinomial law of π = 1/L times a factor per cell (`EqualSpreads`).
@@ -10,8 +10,10 @@ Dirichlet–multinomial law, which is the multinomial law of π = 1/L times a fa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -25,10 +27,14 @@ from headcount.individual import MarkovChain, ModelError
 from headcount.learn._chains import LearnInitial
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, estimated, moving_together
-from headcount.learn._integrate import initial_response
+from headcount.learn._family import Family, Part
 from headcount.observe import Observation, Problem, Site
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 from headcount.posterior._derived import seen
+from headcount.tables import Scope
+
+SMALLEST_SHARE = 1e-9
+"""Floor of the information about π as a share of that of complete counts, against rounding."""
 
 
 def infer(
@@ -222,3 +228,94 @@ def _integrated(problem: Problem, engine: Engine | str | None, **options: Any) -
     posterior.outcome.info["chosen"] = run
     posterior.outcome.info["initial"] = "learned from all counts under a flat prior, its uncertainty included"
     return posterior
+
+
+class InitialResponse(NamedTuple):
+    """What a learned initial distribution adds to a posterior at its estimate."""
+
+    parameters: Sequence[int] = ()
+    """Positions of its log-odds among all parameters where their uncertainty is found here (or cannot be), not by E-steps."""
+    response: Callable[[Scope], Array] | None = None
+    """Change of a table's mean per standard deviation of the log-odds, given all other parameters, shape (entries, K)."""
+    log_evidence: float | None = None
+    """Integrated over the initial distribution where its uncertainty is included."""
+
+
+def initial_response(posterior: Posterior, family: Family, x: Array) -> InitialResponse:
+    """The uncertainty of an initial distribution learned under the flat prior, from the covariances of the posterior."""
+    initial = family.find(Initial)
+    evidence = posterior.beliefs.log_evidence
+    if initial is None:
+        return InitialResponse(log_evidence=evidence)
+    info = posterior.outcome.info
+    template = family.template
+    if isinstance(template, MarkovChain) and template.initial_known:
+        info["initial"] = "learned from all counts without a prior"
+        return InitialResponse(log_evidence=evidence)
+    where = initial.where
+    info["initial"] = "learned from all counts under a flat prior"
+    if not posterior.beliefs.has_spread:
+        return InitialResponse(where.tolist(), log_evidence=evidence)
+    if "log_evidence_mc_error" in posterior.diagnostics:
+        # Solved without matrices: there are no covariances of flows with the first counts.
+        info["initial"] += ", its uncertainty not included"
+        return InitialResponse(where.tolist(), log_evidence=evidence)
+    info["initial"] += ", its uncertainty included"
+    return _by_covariances(posterior, initial, x[initial.where])
+
+
+def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> InitialResponse:
+    r"""The response cov(n_A, n₀) J^(−1/2), and the evidence integrated over log π.
+
+    With θ = log π and n₀ the first counts, log p(n | π) is linear in θ, so that
+
+    .. math::
+
+        J = (N + L)(\operatorname{diag} π − ππᵀ) − \operatorname{cov}(n_0 | y, π̂)          \qquad\text{(observed information of θ)}
+
+        \operatorname{cov}(n_A, n_B | y) = \operatorname{cov}(n_A, n_B | y, π̂)
+            + \operatorname{cov}(n_A, n_0 | y, π̂)\, J^{-1} \operatorname{cov}(n_0, n_B | y, π̂)
+
+    (the law of total covariance). For a Gaussian posterior this removes the prior that n₀ ~ Multinomial(N, π̂) would have brought, so
+    no count is used twice: as data and as the initial distribution.
+    """
+    rows = initial.component
+    first = (posterior.problem.model.variables[0],)
+    free = rows.place[1]
+    phi = posterior.problem.root_phi  # log p(n | π) is linear in log π with the slope n₀/φ₀
+    units = posterior.population.mean / phi
+    complete = rows.information(x, np.full(rows.free.shape, units / rows.free.sum()))
+    complete += rows.prior_information(x)
+    shares = posterior.problem.model.marginal(first)
+    varying = None if posterior.problem.size_known else shares
+    with_score = partial(
+        _with_score, posterior.beliefs, first, varying
+    )  # partial, not a closure: it can be pickled
+    hidden = with_score(first)
+    if not posterior.problem.size_known:
+        hidden = hidden - np.outer(shares, hidden.sum(axis=0))
+    hidden = hidden[np.ix_(free, free)] / phi**2
+    lower = np.linalg.cholesky(complete)
+    half = np.linalg.solve(lower, np.linalg.solve(lower, 0.5 * (hidden + hidden.T)).T)
+    share, vectors = np.linalg.eigh(np.eye(len(free)) - 0.5 * (half + half.T))
+    share = np.maximum(share, SMALLEST_SHARE)
+    root = np.linalg.solve(lower.T, vectors / np.sqrt(share))  # root rootᵀ = J⁻¹
+    evidence = posterior.beliefs.log_evidence
+    if evidence is not None:
+        log_det = 2 * float(np.log(np.diagonal(lower)).sum()) + float(np.log(share).sum())
+        prior = rows.log_prior(x) + float(gammaln(rows.free.sum()))
+        # What the evidence rises to at its maximum, where the distribution was learned under another dispersion.
+        slope = rows.gradient(x, posterior.beliefs.mean(first)[None] / phi) + rows.prior_gradient(x)
+        evidence += 0.5 * float(np.sum((root.T @ slope) ** 2))
+        evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
+    return InitialResponse(initial.where.tolist(), partial(_response, with_score, free, root / phi), evidence)
+
+
+def _with_score(beliefs: Any, first: Scope, varying: Array | None, scope: Scope) -> Array:
+    """cov(n_A, n₀ − Nπ); the second is the score of log π, and N may vary too: π is then `varying`."""
+    found = np.asarray(beliefs.covariance(scope, first))
+    return found if varying is None else found - found.sum(axis=1, keepdims=True) * varying
+
+
+def _response(with_score: Callable[[Scope], Array], free: Any, root: Array, scope: Scope) -> Array:
+    return with_score(scope)[:, free] @ root

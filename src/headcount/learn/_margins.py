@@ -29,14 +29,18 @@ c. In the place of the expected counts they make Fisher's gradient the derivativ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headcount._types import Array
-from headcount.engines import MAP, Engine, TiltedEP
+from headcount.engines import MAP, Engine, Status, TiltedEP
 from headcount.individual import MarkovChain, Model
+from headcount.learn._components import Initial, Moves
+from headcount.learn._expect import EStep, Expected, Mapper
+from headcount.learn._family import Family
 from headcount.observe import Problem
 from headcount.tables import dense
 
@@ -324,3 +328,89 @@ def log_moves(model: Model, given: Any = None) -> Array | None:
     found = model.transitions if given is None else given
     matrix = np.asarray(dense(found[0] if isinstance(found, list) else found), dtype=float)
     return np.log(matrix) if (matrix > 0).all() else None
+
+
+@dataclass(frozen=True)
+class _TablesAtOnce:
+    """Runs the E-steps of tables with known margins at once, and all others by another mapper."""
+
+    other: Mapper
+    tables: Mapping[int, tuple[Margins, Array, float]]
+    """Of problems, by identity: margins, phi of the rows, phi of the first counts."""
+    alike: dict[int, tuple[Family, Family]] = field(default_factory=dict)
+    """By identity: a family, and the first with the same function of the parameters."""
+
+    def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
+        made = self._at_once(tasks)
+        rest = [k for k in range(len(tasks)) if k not in made]
+        made |= zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True)
+        return [made[k] for k in range(len(tasks))]
+
+    def _at_once(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
+        """The E-steps of tables, by position; those whose margins cannot be met are left to the other mapper."""
+        laws: dict[tuple[int, int], Any] = {}
+        tables = {k: table for k, task in enumerate(tasks) if (table := self._table(task, laws)) is not None}
+        made: dict[int, Expected] = {}
+        for volume in (False, True):
+            where = [k for k in tables if serves(tasks[k].engine) is volume]
+            found = found_at_once([tables[k] for k in where], volume=volume)
+            made |= {k: self._expected(tasks[k], one) for k, one in zip(where, found, strict=True) if one.met}
+        return made
+
+    def _table(self, task: EStep, laws: dict[tuple[int, int], Any]) -> Table | None:
+        """The task's table; None where it is none, something else is learned, or some move is impossible."""
+        known = self.tables.get(id(task.problem))
+        if known is None or serves(task.engine) is None:
+            return None
+        family = self._first_alike(task.family)
+        key = id(family), id(task.parameters)
+        if key not in laws:
+            laws[key] = _law(family, task.parameters)
+        if laws[key] is None:
+            return None
+        log_p, initial = laws[key]
+        margins, phi, first = known
+        start = None if task.start is None else margins.split(task.start["g"])[1]
+        given = task.family.template.initial if initial is None else initial  # type: ignore[attr-defined]
+        return Table(margins.rows, margins.columns, given, log_p, phi, first, start)
+
+    def _first_alike(self, family: Family) -> Family:
+        """The first family with the same function of the parameters as this one: the matrices of one serve for all."""
+        if id(family) not in self.alike:
+            same = {id(one): one for _, one in self.alike.values()}.values()
+            self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)
+        return self.alike[id(family)][1]
+
+    def _expected(self, task: EStep, found: Found) -> Expected:
+        margins, _, first_phi = self.tables[id(task.problem)]
+        first, both = tuple(task.problem.model.variables[:1]), tuple(task.problem.model.variables)
+        counts = {first: margins.rows, both: found.counts}
+        units = {first: margins.rows / first_phi, both: found.units}
+        tilts = margins.joined(*found.tilts)
+        start = {"g": tilts, "tau": np.zeros_like(tilts), "eta": tilts, "phi_counts": margins.counts}
+        return Expected(
+            evidence=found.evidence,
+            statistics=task.family.statistics(counts.__getitem__, task.problem, units.__getitem__),
+            start=start,
+            status=Status.CONVERGED,
+            excess=0.0,
+            tables={both: found.counts} if task.keep_tables else {},
+        )
+
+
+def tables_at_once(problems: Sequence[Problem], other: Mapper) -> Mapper:
+    """The mapper for these problems: the other one, where none is a table with known margins."""
+    known = ((p, margins) for p in problems if (margins := known_margins(p)) is not None)
+    tables = {id(p): (margins, *phi_of(p, margins.rows, p.dispersion)) for p, margins in known}
+    return _TablesAtOnce(other, tables) if tables else other
+
+
+def _law(family: Family, x: Array) -> tuple[Array, Array | None] | None:
+    """log P of a chain of two times, and the initial distribution where it is learned; None where other things are, or a P is zero."""
+    if not all(isinstance(c, (Moves, Initial)) for c in family.components):
+        return None
+    moves, first = family.find(Moves), family.find(Initial)  # type: ignore[type-abstract]
+    log_p = log_moves(family.template, None if moves is None else moves.component.matrices(x[moves.where]))
+    if log_p is None:
+        return None
+    return log_p, None if first is None else first.component.probabilities(x[first.where])[0]

@@ -18,9 +18,9 @@ from scipy.special import expit, logit
 from headcount._types import Array, Index, Mask
 from headcount.individual import MarkovChain, Model, ModelError, OpenChain
 from headcount.learn._components import LogRates, Matrices, Moves, Rate, Weights, with_transitions
+from headcount.learn._expect import Block
 from headcount.learn._family import Also, Component, Family, InGroup, Natural, Parametrisation, Tables
 from headcount.learn._files import saved
-from headcount.learn._objective import Block
 from headcount.observe import Binomial, Observation, Poisson, Problem
 from headcount.population import About, Flocks, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense

@@ -13,7 +13,7 @@ from headcount.engines import MAP, Engine, Outcome, Status, TiltedEP
 from headcount.individual import MarkovChain
 from headcount.learn import LogisticChain, TabularChain, fit
 from headcount.learn._climb import Optimum
-from headcount.learn._starts import candidates, rival_notes
+from headcount.learn._search import candidates, rival_notes
 from headcount.observe import Problem, ProblemError
 from learn.cases import birds, tiny_cases
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.learn import LearnRate, LogisticChain, TabularChain, _integrate, fit
+from headcount.learn import LearnRate, LogisticChain, TabularChain, _uncertainty, fit
 from headcount.posterior import MixtureBeliefs
 from headcount.posterior._derived import IntegratedBeliefs
 from headcount.posterior._fit_check import fit_check
@@ -121,7 +121,7 @@ def test_a_second_maximum_is_part_of_the_posterior() -> None:
 
 def test_fewer_columns_give_the_same_variance_on_average() -> None:
     """Responses that would not fit in memory are mixed at random: sums of squares keep their expectation."""
-    mixing = _integrate._sketched(40, 4000)
+    mixing = _uncertainty._sketched(40, 4000)
     assert np.diag(mixing.T @ mixing) == pytest.approx(np.ones(40))
     squares = (mixing @ np.ones(40)) ** 2
     assert squares.sum() == pytest.approx(40, rel=0.1)
