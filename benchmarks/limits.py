@@ -25,7 +25,7 @@ from benchmarks._measure import best_of
 from benchmarks._problems import birds
 from benchmarks._report import Check, Report, Table
 from headcount import _linalg, engines
-from headcount.engines.map._map import Objective
+from headcount.engines._map import Objective
 from headcount.structure import TreeStructure
 
 THREADS = 2

@@ -192,10 +192,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "NLBP's objective forgets the tilts",
-        "src/headcount/engines/published/_nlbp.py",
+        "src/headcount/engines/_published.py",
         "state.gain + value - float(state.g @ state.n)",
         "state.gain + value",
-        ("tests/engines/test_nlbp.py",),
+        ("tests/engines/test_published.py",),
     ),
     Mutation(
         "a path's weight forgets the next state",

@@ -10,7 +10,7 @@ import pytest
 
 import headcount as hc
 from headcount.engines import TableBP, TiltedEP, select
-from headcount.engines.table_bp._table_bp import drawn_tables, log_row, step_table
+from headcount.engines._table_bp import drawn_tables, log_row, step_table
 from headcount.observe import ProblemError
 
 

@@ -3,14 +3,13 @@
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._engine import DirectEngine, Engine, IterativeEngine
 from headcount.engines._infer import Plan, infer, plan
-from headcount.engines.exact._enumerate import Enumerate
-from headcount.engines.map._map import MAP
-from headcount.engines.published._edge_ep import EdgeEP
-from headcount.engines.published._nlbp import NLBP
+from headcount.engines._map import MAP
+from headcount.engines._published import NLBP, EdgeEP
+from headcount.engines._table_bp import TableBP
+from headcount.engines.exact import Enumerate
 from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
-from headcount.engines.table_bp._table_bp import TableBP
-from headcount.engines.tilted._closed_form import ClosedForm
+from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.posterior import (

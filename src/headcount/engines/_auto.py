@@ -11,15 +11,15 @@ import numpy as np
 from headcount import memory
 from headcount.engines._cost import is_sparse, memory_of, without_matrices
 from headcount.engines._engine import Engine
+from headcount.engines._map import MAP
 from headcount.engines._reduce import in_units
+from headcount.engines._table_bp import TableBP, table_bp_misfit, table_work
+from headcount.engines.exact import Enumerate
 from headcount.engines.exact._count_states import count_states_fit
-from headcount.engines.exact._enumerate import Enumerate
 from headcount.engines.exact._few_individuals import QUICK, few_individuals_fit
-from headcount.engines.map._map import MAP
 from headcount.engines.sampling._path_gibbs import PathGibbs
-from headcount.engines.table_bp._table_bp import TableBP, table_bp_misfit, table_work
 from headcount.engines.tilted._centre import sharp
-from headcount.engines.tilted._closed_form import ClosedForm
+from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.individual import MarkovChain, ModelError
 from headcount.observe import ProblemError

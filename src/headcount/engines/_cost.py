@@ -18,10 +18,10 @@ from __future__ import annotations
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headcount.engines._table_bp import largest_count, table_work
 from headcount.engines._tilting import kind_on_device
 from headcount.engines.sampling._pairs import pairs_at_once
 from headcount.engines.sampling._path_gibbs import exact_paths
-from headcount.engines.table_bp._table_bp import largest_count, table_work
 from headcount.engines.tilted._centre import MOST_AT_ONCE
 from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED

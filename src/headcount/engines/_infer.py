@@ -13,15 +13,14 @@ from headcount._linalg import threads_for
 from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
 from headcount.engines._cost import device_memory_of, memory_of, seconds_of, writing_memory
 from headcount.engines._engine import Engine
+from headcount.engines._map import MAP
+from headcount.engines._published import NLBP, EdgeEP
 from headcount.engines._reduce import answer, require_dispersion
-from headcount.engines.exact._enumerate import Enumerate
-from headcount.engines.map._map import MAP
-from headcount.engines.published._edge_ep import EdgeEP
-from headcount.engines.published._nlbp import NLBP
+from headcount.engines._table_bp import TableBP
+from headcount.engines.exact import Enumerate
 from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
-from headcount.engines.table_bp._table_bp import TableBP
-from headcount.engines.tilted._closed_form import ClosedForm
+from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.individual import MarkovChain

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
+from headcount.engines._map import MAP
 from headcount.engines._sizes import over_sizes
-from headcount.engines.map._map import MAP
 from headcount.individual import OpenChain
 from headcount.observe import Exact, Observation, Poisson, ProblemError
 from headcount.population import Company, Flocks, ToEstimate

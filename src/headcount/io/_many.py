@@ -14,8 +14,8 @@ from headcount._compile import many_solves
 from headcount._device import connected
 from headcount._disk import check_folder
 from headcount.engines import Engine, NotConvergedError
+from headcount.engines._engine import Progress
 from headcount.engines._infer import as_engine
-from headcount.engines._progress import Progress
 from headcount.individual import MarkovChain, OpenChain
 from headcount.io._source import TableError
 from headcount.io._write import FORMATS, load_result, put_results, result_names

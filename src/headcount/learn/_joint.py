@@ -1,6 +1,6 @@
 r"""The maximum of MAP's evidence of a log-linear model, with E-steps no more accurate than the climb needs.
 
-MAP's evidence of weights w is the minimum over tilts g of the dual D(g; w) (``engines.map._dual``), plus the log prior. Thousands of
+MAP's evidence of weights w is the minimum over tilts g of the dual D(g; w) (``engines._map``), plus the log prior. Thousands of
 weights take some fifty steps, and an E-step to MAP's own tolerance takes as many passes over the cliques as that again. So here
 
 * an E-step ends where it is `E_STEP_SHARE` of the climb's distance from its maximum away from its own (both in nats: the climb's
@@ -27,9 +27,9 @@ import numpy as np
 from scipy import sparse
 
 from headcount._types import Array, Index, Scope
-from headcount.engines.map._dual import Dual, dual_of
-from headcount.engines.map._lbfgs import Memory, Point, Search, advance
-from headcount.engines.map._map import Objective as DualObjective
+from headcount.engines._lbfgs import Memory, Point, Search, advance
+from headcount.engines._map import Dual, dual_of
+from headcount.engines._map import Objective as DualObjective
 from headcount.individual._junction_tree import Plan
 from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
@@ -222,7 +222,7 @@ class _Side:
 
 
 class _Dual:
-    """The tilts of one problem under given weights, as `engines.map._map.Objective` asks for them."""
+    """The tilts of one problem under given weights, as `engines._map.Objective` asks for them."""
 
     tree = grid = None
 

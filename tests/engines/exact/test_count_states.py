@@ -5,6 +5,7 @@ import pytest
 from tests.engines.sampler_cases import cases, scopes
 
 import headcount as hc
+from headcount.engines.exact import Enumerate
 from headcount.engines.exact._count_states import (
     binomials,
     count_state_beliefs,
@@ -12,7 +13,7 @@ from headcount.engines.exact._count_states import (
     count_vectors,
     split_flows,
 )
-from headcount.engines.exact._enumerate import Enumerate, enumerated
+from headcount.engines.exact._enumerate import enumerated
 
 CASES = cases()
 CHAINS = [

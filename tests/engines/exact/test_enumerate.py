@@ -7,8 +7,9 @@ from tests.engines.oracle import brute
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
+from headcount.engines.exact import Enumerate
 from headcount.engines.exact._count_states import count_state_beliefs
-from headcount.engines.exact._enumerate import Enumerate, enumerated
+from headcount.engines.exact._enumerate import enumerated
 from headcount.individual import MarkovChain
 from headcount.observe import Exact, Poisson, Problem, ProblemError
 

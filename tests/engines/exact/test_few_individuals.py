@@ -5,7 +5,8 @@ import pytest
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
-from headcount.engines.exact._enumerate import Enumerate, enumerated
+from headcount.engines.exact import Enumerate
+from headcount.engines.exact._enumerate import enumerated
 from headcount.engines.exact._few_individuals import few_individuals_beliefs, few_individuals_fit, push
 from headcount.individual import MarkovChain
 from headcount.observe import Exact, Gaussian, Poisson, Problem, ProblemError

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._compile import kernel
-from headcount.engines.exact._exact_beliefs import (
+from headcount.engines.exact._enumerate import (
     ExactBeliefs,
     fitting_tree,
     law_of_counts,

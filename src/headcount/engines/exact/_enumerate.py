@@ -1,4 +1,4 @@
-"""Exact posterior of tiny problems, by adding up every possible population: the oracle of the tests.
+"""Exact posterior of tiny problems, by adding up every possible population: the oracle of the tests; and what all exact methods share.
 
 A population of N exchangeable individuals is how many have each joint configuration x (only those with p(x) > 0):
 
@@ -9,83 +9,97 @@ All C(N + J − 1, J − 1) ways to split N over the J configurations are listed
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import comb
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines._engine import DirectEngine, Rule, whole
-from headcount.engines.exact._count_states import count_state_beliefs, count_states_fit
-from headcount.engines.exact._exact_beliefs import ExactBeliefs, law_of_counts, log_likelihood, log_sum
-from headcount.engines.exact._few_individuals import few_individuals_beliefs, few_individuals_fit
 from headcount.observe import ProblemError
 from headcount.population import compositions
+from headcount.posterior import Beliefs, Promises
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Counts, Index, Scope
-    from headcount.individual import Model
-    from headcount.observe import Problem
+    from headcount.individual import Model, Place, RootedTree
+    from headcount.observe import Problem, Site
+
+ROUNDING = 1e-12
+"""What cumulative probabilities may miss by rounding."""
 
 
-@dataclass(frozen=True)
-class Enumerate(DirectEngine):
-    """Exact inference for tiny problems; larger ones by recursion: chains of 2 or 3 cells over count states, N ≤ 6 over individuals.
+class ExactBeliefs(Beliefs):
+    """Exact moments and, where it is known, the exact law of every count."""
 
-    Parameters
-    ----------
-    most
-        The largest number of table entries to list (populations × configurations).
+    model: Model
 
-    Raises
-    ------
-    ProblemError
-        When the problem is too large (both numbers are in the message), or no population agrees with the data.
-    """
+    @property
+    def promises(self) -> Promises:
+        """Exact moments."""
+        return Promises(non_negative=True, consistent=True)
 
-    most: int = 60_000_000
+    @abstractmethod
+    def count_law(self, scope: Scope) -> tuple[NDArray[Any], Array] | None:
+        """Counts of every entry in ascending order, and their probabilities, both (counts, *table); None where only moments are known."""
 
-    name: ClassVar[str] = "Enumerate"
-    takes_sizes: ClassVar = "all"
-    moves_units: ClassVar[bool] = True
-    rules: ClassVar[dict[str, Rule]] = {"most": whole()}
-
-    def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:
-        """List all populations, or run an exact recursion where the list is too long."""
-        del rng
-        if self.entries(problem) <= self.most:
-            return enumerated(problem)
-        misfit = self.misfit(problem)
-        if misfit is not None:
-            raise ProblemError(misfit)
-        recursion = count_state_beliefs if count_states_fit(problem) is None else few_individuals_beliefs
-        return recursion(problem)
-
-    def misfit(self, problem: Problem) -> str | None:
-        """Why no exact method can run on a problem; None when one can."""
-        listed = self.entries(problem)
-        reasons = count_states_fit(problem), few_individuals_fit(problem)
-        if listed <= self.most or None in reasons:
+    def quantile(self, scope: Scope, level: float) -> Array | None:
+        """Exact quantile: the smallest count with at least `level` of the probability at or below it."""
+        law = self.count_law(scope)
+        if law is None:
             return None
-        return (
-            f"Enumerate would list {listed:.3g} table entries and lists at most {self.most:.3g} (N = {problem.population}); the exact"
-            f" recursion over count states does not fit either: {reasons[0]}; nor the one over individuals: {reasons[1]}."
-            " Use PathGibbs for a reference answer"
-        )
+        counts, chances = law
+        reached = np.argmax(chances.cumsum(axis=0) >= level - ROUNDING, axis=0)
+        return np.take_along_axis(counts, reached[None], axis=0)[0].astype(float)
 
-    @staticmethod
-    def entries(problem: Problem) -> int:
-        """How many table entries the list would have."""
-        sizes = problem.model.size(problem.model.variables)
-        if np.log(np.array(sizes, dtype=float)).sum() > np.log(1e7):
-            return 10**30
-        states = int(np.count_nonzero(problem.model.marginal(problem.model.variables)))
-        return comb(problem.population + states - 1, states - 1) * states
+    @abstractmethod
+    def draw_states(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        """Independent draws of what the method goes through: populations, count vectors, states of individuals."""
+
+    @abstractmethod
+    def drawn_table(self, scope: Scope, states: NDArray[Any], rng: np.random.Generator) -> Array:
+        """The table of a clique for drawn states, (draws, *table)."""
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
+        """Independent draws."""
+        del integer  # counts are integers already
+        states = self.draw_states(size, rng)
+        return {tuple(c): self.drawn_table(tuple(c), states, rng) for c in self.model.junction_tree.cliques}
+
+
+def fitting_tree(problem: Problem, method: str, misfit: str | None) -> RootedTree:
+    """The chain or tree that an exact method works on; an error says why it does not fit."""
+    tree = problem.model.rooted()
+    if misfit is not None or tree is None:
+        raise ProblemError(f"the exact {method} does not fit: {misfit}")
+    return tree
+
+
+def law_of_counts(tables: NDArray[Any], weights: Array) -> tuple[NDArray[Any], Array]:
+    """The counts of every entry in ascending order, and their probabilities, from tables (tables, *table) and theirs."""
+    order = np.argsort(tables, axis=0, kind="stable")
+    return np.take_along_axis(tables, order, axis=0), weights[order]
+
+
+def log_likelihood(site: Site, counts: NDArray[Any]) -> Array:
+    """log l(y | n) of flat count tables, (tables, entries)."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(site.noise.log_prob(site.margin(counts).astype(float)).sum(axis=-1))
+
+
+def log_sum(table: Array) -> float:
+    """log Σ exp over all entries."""
+    top = float(table.max(initial=-np.inf))
+    return top if top == -np.inf else top + float(np.log(np.exp(table - top).sum()))
+
+
+def to_scopes(joint: Array, first: Place, second: Place) -> Array:
+    """A matrix of two tables, flat as the tree keeps them, as the scopes name their variables."""
+    return first.to_scope(second.to_scope(joint.reshape(np.prod(first.shape), -1)).T).T
 
 
 @dataclass(frozen=True, eq=False)

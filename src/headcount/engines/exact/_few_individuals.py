@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines.exact._exact_beliefs import (
+from headcount.engines.exact._enumerate import (
     ExactBeliefs,
     fitting_tree,
     log_likelihood,

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from headcount.engines._engine import Iteration, iterate
+from headcount.engines._lbfgs import Search, advance
+from headcount.engines._map import Dual, Objective, Quadratic
 from headcount.engines._tilting import Tilts, kind_on_device
-from headcount.engines.map._dual import Dual, Quadratic
-from headcount.engines.map._lbfgs import Search, advance
-from headcount.engines.map._map import Objective
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:

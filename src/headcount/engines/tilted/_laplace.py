@@ -18,7 +18,7 @@ from headcount._device import find_device
 from headcount.engines._engine import IterativeEngine, number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidence
+from headcount.engines.tilted._gaussian import GaussianEngine, field_and_evidence
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:

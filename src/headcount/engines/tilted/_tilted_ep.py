@@ -21,10 +21,10 @@ import numpy as np
 
 from headcount._device import find_device
 from headcount.engines._engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
+from headcount.engines._map import MAP
 from headcount.engines._tilting import Tilts
-from headcount.engines.map._map import MAP
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, meet_exact_margins
-from headcount.engines.tilted._evidence import GaussianEngine, field_and_evidence
+from headcount.engines.tilted._gaussian import GaussianEngine, field_and_evidence
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs

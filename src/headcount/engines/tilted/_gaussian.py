@@ -1,4 +1,6 @@
-r"""The posterior of a Gaussian engine and its evidence; exactly seen counts enter as probabilities, not densities.
+r"""What Gaussian engines share: their settings, and their evidence, in which exactly seen counts are probabilities, not densities.
+
+:class:`ClosedForm` needs nothing else: one pass of Gaussian message passing, no iteration (the paper's Sec. 3).
 
 Conditioning on exact counts multiplies the evidence by the Gaussian's density at them. With :math:`d_k` the variance of the k-th
 count given those before it, that is :math:`\prod_k (2\pi d_k)^{-1/2}`. Of counts with little spread it is not a probability: it
@@ -28,8 +30,11 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from headcount._device import DEVICES
-from headcount.engines._engine import Engine, Rule, number, one_of, or_none, whole
+from headcount._device import DEVICES, find_device
+from headcount.engines._engine import DirectEngine, Engine, Rule, number, one_of, or_none, whole
+from headcount.engines._tilting import Tilts
+from headcount.engines.tilted._centre import Centre, Roles
+from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
 from headcount.structure._base import itself
 
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headcount._types import Array
-    from headcount.engines.tilted._centre import Centre
+    from headcount.observe import Problem
     from headcount.observe._binding import Site
     from headcount.structure import Field, Structure
 
@@ -221,3 +226,39 @@ def _all_at_once(centre: Centre, exact: list[int], tau: Array, nu: Array) -> tup
     tau, nu = np.where(picked, PRECISION, tau), np.where(picked, 0.0, nu)
     structure = centre.structure_given(Known({}, centre.readings))
     return _of(structure, tilts.split(tau), tilts.split(nu))
+
+
+@dataclass(frozen=True)
+class ClosedForm(GaussianEngine, DirectEngine):
+    """Condition the Gaussian model on exact and Gaussian observations, on any junction tree.
+
+    Exact margins are constraints, not tiny variances. The evidence is the Gaussian model's, with exact counts as unit masses. Means can
+    be negative where counts are small (the posterior's promises say so); ``TiltedEP`` and ``MAP`` cannot.
+
+    Parameters
+    ----------
+    structure, draws, final_draws, draw_seed, mc_error, device
+        See :class:`GaussianEngine`.
+    """
+
+    name: ClassVar[str] = "ClosedForm"
+
+    def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
+        """See :class:`DirectEngine`."""
+        del rng
+        wrong = sorted({type(s.noise).__name__ for s in problem.sites if not s.noise.gaussian})
+        if wrong:
+            message = f"ClosedForm takes exact and Gaussian observations; {', '.join(wrong)} noise needs TiltedEP (the default)"
+            raise ValueError(message)
+        tilts = Tilts(problem, find_device(self.device))
+        centre = Centre.at(Roles.of(tilts, solver=self.solver()), np.zeros(int(tilts.offsets[-1])))
+        rest = centre.gain + centre.constant
+        field, final, errors = field_and_evidence(centre, centre.fixed_tau, centre.fixed_nu, rest)
+        return GaussianBeliefs(
+            problem.model,
+            problem,
+            field,
+            settled=not problem.sites,
+            log_evidence=final,
+            diagnostics=errors,
+        )

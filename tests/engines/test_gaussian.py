@@ -10,7 +10,7 @@ from tests.engines.oracle import brute
 
 import headcount as hc
 from headcount.engines import ClosedForm, Laplace, TiltedEP
-from headcount.engines.tilted import _evidence
+from headcount.engines.tilted import _gaussian
 
 KINDS = ("cells", "flows", "sums", "sums of flows", "all")
 
@@ -130,6 +130,6 @@ def test_too_many_counts(monkeypatch):
     """Of cells whose covariance is not formed the evidence is taken with all bins at once; of flows no number is given."""
     cells, flows = random_problem("cells", 3), random_problem("flows", 3)
     truth = brute(cells).log_evidence
-    monkeypatch.setattr(_evidence, "MOST_ROWS", 0)
+    monkeypatch.setattr(_gaussian, "MOST_ROWS", 0)
     assert hc.infer(cells, TiltedEP()).log_evidence == pytest.approx(truth, abs=1.0)
     assert hc.infer(flows, TiltedEP(), strict=False).log_evidence is None

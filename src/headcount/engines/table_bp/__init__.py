@@ -1,1 +1,0 @@
-"""Belief propagation on whole-number tables between exactly counted margins."""
