@@ -108,14 +108,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "N − 1 instead of N in the covariance",
-        "src/headcount/population/_law.py",
+        "src/headcount/population/_cgm.py",
         "return population * (model.joint_marginal(a, b)",
         "return (population - 1) * (model.joint_marginal(a, b)",
         ("tests/population/test_gcgm.py", "tests/population/test_cgm.py"),
     ),
     Mutation(
         "separators count once whatever their multiplicity",
-        "src/headcount/population/_law.py",
+        "src/headcount/population/_cgm.py",
         "*((s, -nu) for s, nu in tree.separators.items())",
         "*((s, -1) for s, nu in tree.separators.items())",
         ("tests/population/test_cgm.py",),

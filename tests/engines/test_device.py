@@ -15,7 +15,7 @@ import headcount as hc
 from headcount import _device
 from headcount.engines import MAP, ClosedForm, Laplace, TiltedEP
 from headcount.memory import TooLargeError
-from headcount.structure._draws_in_arrays import noise
+from headcount.structure._variance_draws import noise
 
 AGREE = 1e-8
 """Of N, between means on a device and on the CPU."""

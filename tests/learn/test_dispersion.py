@@ -14,7 +14,7 @@ from headcount.engines import MAP, PathGibbs, TiltedEP, infer
 from headcount.learn._dispersion import Peak, estimated
 from headcount.learn._expect import EStep, Objective
 from headcount.population import Company, Flocks, ToEstimate, unit_tables
-from headcount.population._law import company_moves
+from headcount.population._cgm import company_moves
 
 MOVES = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.1, 0.3, 0.6]])
 CHAIN = hc.MarkovChain([0.5, 0.3, 0.2], MOVES, length=10)

@@ -7,7 +7,7 @@ from tests.graphs import awkward_models
 
 from headcount.individual import MarkovChain, ModelError
 from headcount.population import CGM
-from headcount.population._law import multinomial
+from headcount.population._cgm import multinomial
 
 MODELS = awkward_models()
 every_model = pytest.mark.parametrize("name", MODELS)

@@ -27,8 +27,7 @@ from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
 from headcount.observe import Poisson
 from headcount.structure import kind_of
-from headcount.structure._draws_in_arrays import NOISE_AT_ONCE
-from headcount.structure._variance_draws import WIDEST, block_width
+from headcount.structure._variance_draws import NOISE_AT_ONCE, WIDEST, block_width
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Engine

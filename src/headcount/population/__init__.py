@@ -13,16 +13,16 @@ from headcount.population._dispersion import (
     step_moments,
     unit_tables,
 )
-from headcount.population._gcgm import GCGM
-from headcount.population._groups import Group, TotalSize
+from headcount.population._gcgm import GCGM, MinimalCoordinates
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
-from headcount.population._minimal import MinimalCoordinates
 from headcount.population._size import (
     About,
     Between,
+    Group,
     NegativeBinomialSize,
     PoissonSize,
     SizeLaw,
+    TotalSize,
     Unknown,
     parse_population,
 )

@@ -6,14 +6,22 @@
 
 on integer tables that agree on every separator and sum to N; −∞ elsewhere. h(n) is the number of ordered
 samples with those counts. Liu, Sheldon and Dietterich (2014), Proposition 1; Lauritzen (1996),
-hyper-multinomial law.
+hyper-multinomial law. Its moments are those of the Gaussian law, too:
+
+    E n_A = N μ_A,        cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ)
+
+exact for every N. ⟨μ_{A,B}⟩ has entries P(x_A = i_A, x_B = i_B); A and B may be the same, overlap, or lie far apart. Counts are drawn
+by one multinomial per separator entry, without a loop over individuals:
+
+    n_root ~ Multinomial(N, μ_root),      n_C(s, ·) | n_S(s) ~ Multinomial(n_S(s), μ_C(s, ·)/μ_S(s))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -21,14 +29,66 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import gammaln
 
+from headcount import memory
 from headcount._types import Array, Counts, Mask, Scope
-from headcount.checks import brief, finite_number, generator, instance
-from headcount.individual import Model, ModelError
+from headcount.checks import brief, finite_number, generator, instance, whole_number
+from headcount.errors import raise_all
+from headcount.individual import MarkovChain, Model, ModelError, Tree
+from headcount.individual._model import checked_model
 from headcount.numerics import log_factorial, poisson_log_pmf
-from headcount.population._law import PopulationLaw, Table, sample_tables
+from headcount.population._dispersion import Company, Flocks
 from headcount.population._size import SizeLaw
-from headcount.population._tables import CountTables
+from headcount.population._tables import CountTables, Table
 from headcount.tables import Domain, dense
+
+
+@dataclass(frozen=True, eq=False)
+class PopulationLaw:
+    """The law of the clique and separator counts of N independent individuals. Abstract: `CGM` and `GCGM` give their densities."""
+
+    model: Model
+    population: Any
+    """N; of `CGM`, also a law of it."""
+
+    def __post_init__(self) -> None:
+        checked_model(self.model)
+        if isinstance(self.population, SizeLaw) and self.takes_laws:
+            return
+        # Up to 2⁵³, floating point counts one by one.
+        object.__setattr__(self, "population", whole_number(self.population, "population", least=1))
+
+    takes_laws: ClassVar[bool] = False
+    """Whether N may have a law."""
+
+    @cached_property
+    def _means(self) -> dict[Scope, Table]:
+        return table_means(self.model, self.population)
+
+    @cached_property
+    def _signed_scopes(self) -> tuple[tuple[Scope, int], ...]:
+        """Every clique with +1 and every separator with −ν(S)."""
+        tree = self.model.junction_tree
+        return (*((c, 1) for c in tree.cliques), *((s, -nu) for s, nu in tree.separators.items()))
+
+    def mean(self, scope: Sequence[Hashable]) -> Array:
+        """E n_A = E[N] μ_A, one axis per variable; any scope A."""
+        expected = self.population.mean if isinstance(self.population, SizeLaw) else self.population
+        return expected * self.model.marginal(scope)
+
+    def covariance(
+        self,
+        a: Sequence[Hashable],
+        b: Sequence[Hashable] | None = None,
+        *,
+        memory_limit: int | None = None,
+    ) -> Array:
+        """cov(n_A, n_B) = E[N] (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ) + Var[N] μ_A μ_Bᵀ, exact for every N; entries in C order of the tables."""
+        law = self.population
+        if not isinstance(law, SizeLaw):
+            return covariance(self.model, law, a, b, memory_limit=memory_limit)
+        given = covariance(self.model, law.mean, a, b, memory_limit=memory_limit)
+        mu = [self.model.marginal(scope).reshape(-1) for scope in (a, a if b is None else b)]
+        return given + law.variance * np.outer(*mu)
 
 
 @final
@@ -262,3 +322,256 @@ def _each_row(counts: Counts, parts: Counts) -> Iterator[tuple[int, ...]]:
     for first in compositions(int(counts[0]), int(parts[0])).tolist():
         for others in _each_row(counts[1:], parts[1:]):
             yield (*first, *others)
+
+
+def covariance(
+    model: Model,
+    population: float,
+    a: Sequence[Hashable],
+    b: Sequence[Hashable] | None = None,
+    *,
+    memory_limit: int | None = None,
+) -> Array:
+    """N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ), rows and columns in C order of the tables; b = a if left out.
+
+    Raises
+    ------
+    ModelError
+        If the matrix would take more than `memory_limit` bytes, with both numbers.
+    """
+    b = a if b is None else b
+    rows, columns = model.domain(a).size, model.domain(b).size
+    memory.require(
+        8 * rows * columns,
+        f"the covariance of {tuple(a)!r} and {tuple(b)!r}",
+        limit=memory_limit,
+        remedy="ask for smaller margins",
+    )
+    mu_a, mu_b = model.marginal(a).reshape(-1), model.marginal(b).reshape(-1)
+    return population * (model.joint_marginal(a, b) - np.outer(mu_a, mu_b))
+
+
+def table_means(model: Model, population: float) -> dict[Scope, Table]:
+    """N μ_A of every clique and separator.
+
+    An edge of a rooted tree is diag(N μ_u) P, read off its transition matrix: a sparse one stays sparse,
+    and a long chain costs no more per step than a short one.
+    """
+    tree = model.junction_tree
+    rooted = model.rooted()
+    if rooted is None or not any(rooted.is_sparse):
+        memory.require(
+            8 * sum(tree.table_sizes),
+            "the expected tables of all cliques",
+            remedy="give sparse transitions or merge states",
+        )
+    means: dict[Scope, Table] = {}
+    for scope in dict.fromkeys([*tree.cliques, *tree.separators]):
+        place = rooted.find(scope) if rooted is not None else None
+        if rooted is None or place is None or not place.edge:
+            means[scope] = population * model.marginal(scope)
+            continue
+        above = population * model.marginal(scope[1:] if place.turned else scope[:1])
+        table = place.turn(_edge_mean(above, rooted.transitions[place.node]))
+        means[scope] = sparse.csr_array(table) if sparse.issparse(table) else np.ascontiguousarray(table)
+    return means
+
+
+def _edge_mean(above: Array, transition: Any) -> Table:
+    """diag(N μ_u) P."""
+    if sparse.issparse(transition):
+        return sparse.csr_array(sparse.diags_array(above) @ transition)
+    return above[:, None] * transition
+
+
+def multinomial(counts: Counts, weights: Array, *, rng: np.random.Generator) -> Counts:
+    """Share out each row's count among its columns: row r is Multinomial(counts[r], weights[r]/Σ weights[r]).
+
+    Parameters
+    ----------
+    counts : array, shape (R,)
+        How many to share out, up to 2⁵³.
+    weights : array, shape (R, K)
+        Finite and ≥ 0; a row with something to share out has a positive one.
+    rng : numpy.random.Generator
+
+    Notes
+    -----
+    Not ``Generator.multinomial``: it subtracts probabilities from 1 as it goes, and what rounding leaves
+    over ends up in the last category even if that is impossible. Here column k takes Binomial(rest,
+    w_k/Σ_{j≥k} w_j), the tail summed from the right, so an impossible entry gets nothing and the last
+    possible one all that is left, at any size.
+    """
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ModelError(f"probabilities must be finite and 0 or more; the smallest is {weights.min()}")
+    tail = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
+    if weights.shape[1] == 0 or ((tail[:, 0] <= 0) & (counts > 0)).any():
+        raise ModelError("there are individuals to share out in a row without a possible entry")
+    drawn = np.zeros(weights.shape, dtype=np.int64)
+    rest = counts.astype(np.int64)
+    for k in range(weights.shape[1]):
+        rows = np.flatnonzero((rest > 0) & (weights[:, k] > 0))
+        if rows.size:
+            drawn[rows, k] = rng.binomial(rest[rows], weights[rows, k] / tail[rows, k])
+            rest[rows] -= drawn[rows, k]
+    return drawn
+
+
+def sample_tables(
+    model: Model, means: Mapping[Scope, Any], population: int, *, rng: np.random.Generator
+) -> dict[Scope, Any]:
+    """One draw of every clique's table, root first; `means` are the expected tables (any scale)."""
+    return _down(
+        model, np.array(population), lambda counts, c, s: _share_out(counts, means[c.scope], c, s, rng)
+    )
+
+
+def sample_together(
+    model: Model, dispersion: Flocks | Company, population: int, *, rng: np.random.Generator
+) -> dict[Scope, Any]:
+    """One draw of every clique's table, of individuals that move together.
+
+    Flocks of c: N // c flocks, and one of those left over. Company with phi: of those in a state, parties of phi and one of those
+    left over. Company with rho: each row's probabilities are Dirichlet(p (1 − rho)/rho), anew at every step.
+
+    Raises
+    ------
+    ModelError
+        For sizes and phi that are no whole numbers, and for company on a model without steps.
+    """
+    if isinstance(dispersion, Flocks):
+        size = _whole_size(dispersion.size, "the size of a flock")
+        means = table_means(model, 1.0)
+        drawn = sample_tables(model, means, population // size, rng=rng)
+        rest = sample_tables(model, means, 1, rng=rng)
+        return {c: size * drawn[c] + population % size * rest[c] for c in drawn}
+    if not isinstance(model, (MarkovChain, Tree)):
+        raise ModelError(
+            f"dispersion is {dispersion}: a {type(model).__name__} has steps in no particular direction; give a MarkovChain or "
+            "a Tree, or Flocks(c)"
+        )
+    tree = model.rooted()
+    raise_all(dispersion.faults(tree))
+    factor = dispersion.initial or 0.0
+    counts = [company_moves(np.array([population]), tree.initial[None, :], dispersion, factor, rng)[0]]
+    found: dict[Scope, Any] = {}
+    phi = dispersion.phi_of(tree, population, lambda v: np.zeros(len(model.states[v])))
+    for v in range(1, len(tree.parents)):
+        u = tree.parents[v]
+        factors = phi[v] if dispersion.rho is None else dispersion.rows(tree.variables[v], tree.sizes[u])
+        table = company_moves(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
+        counts.append(table.sum(axis=0))
+        found[(tree.variables[u], tree.variables[v])] = table
+    return found or {tree.variables: counts[0]}
+
+
+def company_moves(
+    counts: NDArray[np.int64],
+    p: NDArray[np.float64],
+    company: Company,
+    factors: Any,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Share out each row's count in company: `factors` is rho or phi of every row (or one for all); 0 is no company."""
+    if np.all(np.equal(factors, 0.0)):
+        return multinomial(counts, p, rng=rng)
+    if company.rho is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rho = np.reshape(factors, (-1, 1))
+            shape = np.where(p > 0, p * (1.0 - rho) / rho, 0.0)
+        # A row without company has infinite shapes: its own probabilities.
+        weights = np.where(np.isinf(shape), p, rng.standard_gamma(np.where(np.isinf(shape), 1.0, shape)))
+        # Tiny shapes may all underflow to zero; then everyone goes one way.
+        lost = np.flatnonzero(weights.sum(axis=1) <= 0)
+        weights[lost] = multinomial(np.ones(len(lost), dtype=np.int64), p[lost], rng=rng)
+        return multinomial(counts, weights, rng=rng)
+    size = np.array([_whole_size(f, "phi") for f in np.broadcast_to(factors, counts.shape)])
+    parties = size[:, None] * multinomial(counts // size, p, rng=rng)
+    return parties + (counts % size)[:, None] * multinomial(np.ones_like(counts), p, rng=rng)
+
+
+def _whole_size(size: float, what: str) -> int:
+    if size < 1 or size != round(size):
+        raise ModelError(
+            f"{what} is {size:g}: only whole numbers, 1 or more, can be simulated; Company(rho=…) takes any correlation"
+        )
+    return int(size)
+
+
+def _down(model: Model, total: NDArray[Any], draw: Callable[[Any, Domain, Scope], Any]) -> dict[Scope, Any]:
+    """Every clique's table from the root down, by ``draw(the parent's table on the separator, clique, separator)``."""
+    tree = model.junction_tree
+    tables: list[Any] = []
+    for clique, parent, separator in tree.steps:
+        above = (
+            total if parent < 0 else tree.domains[tree.steps[parent][0]].project(tables[parent], separator)
+        )
+        tables.append(draw(above, tree.domains[clique], separator))
+    return {tree.cliques[clique]: table for (clique, _, _), table in zip(tree.steps, tables, strict=True)}
+
+
+def _share_out(
+    counts: Counts, weights: Any, clique: Domain, separator: Scope, rng: np.random.Generator
+) -> Any:
+    """One draw of a clique's table given its separator's."""
+    if sparse.issparse(weights):
+        return _share_out_sparse(counts, weights, clique.scope, separator, rng)
+    front, back = clique.rows(separator)
+    turned = weights.transpose(front)
+    drawn = multinomial(np.reshape(counts, -1), turned.reshape(np.size(counts), -1), rng=rng)
+    return drawn.reshape(turned.shape).transpose(back)
+
+
+def _share_out_sparse(
+    counts: Counts,
+    weights: Any,
+    clique: Scope,
+    separator: Scope,
+    rng: np.random.Generator,
+) -> Any:
+    """The same for a sparse edge: rows padded with zeros to the longest one."""
+    if separator == ():
+        flat = multinomial(np.reshape(counts, -1), weights.data[None, :], rng=rng)[0]
+        return sparse.csr_array((flat, weights.indices.copy(), weights.indptr.copy()), shape=weights.shape)
+    if separator == (clique[1],):
+        return sparse.csr_array(_share_out_sparse(counts, weights.T.tocsr(), clique[::-1], separator, rng).T)
+    lengths = np.diff(weights.indptr)
+    place = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    padded = np.zeros(place.shape)
+    padded[place] = weights.data
+    drawn = multinomial(counts, padded, rng=rng)[place]
+    table = sparse.csr_array((drawn, weights.indices.copy(), weights.indptr.copy()), shape=weights.shape)
+    table.eliminate_zeros()
+    return table
+
+
+def sample_gaussian(
+    model: Model, means: Mapping[Scope, Any], *, rng: np.random.Generator
+) -> dict[Scope, Array]:
+    """One draw of every clique's table from the Gaussian law, root first.
+
+        z_C(s, ·) = p(· | s) z_S(s) + w − p(· | s) Σ w
+        w(i) ~ N(0, Nμ_C(s, i)) independent,    p(· | s) = μ_C(s, ·)/μ_S(s)
+
+    w − p Σw has covariance Nμ_S(s) (diag p − p pᵀ), the conditional covariance, so nothing needs to be
+    factored.
+    """
+    total = np.array(means[model.junction_tree.cliques[0]].sum())
+    return _down(model, total, lambda above, c, s: _spread(above, dense(means[c.scope]), c, s, rng))
+
+
+def _spread(
+    above: Array,
+    means: Array,
+    clique: Domain,
+    separator: Scope,
+    rng: np.random.Generator,
+) -> Array:
+    front, back = clique.rows(separator)
+    turned = means.transpose(front)
+    flat = turned.reshape(np.size(above), -1)
+    total = flat.sum(axis=1, keepdims=True)
+    shares = np.where(total > 0, flat / np.where(total > 0, total, 1.0), 0.0)
+    noise = rng.standard_normal(flat.shape) * np.sqrt(flat)
+    drawn = shares * (np.reshape(above, (-1, 1)) - noise.sum(axis=1, keepdims=True)) + noise
+    return drawn.reshape(turned.shape).transpose(back)

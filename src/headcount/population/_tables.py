@@ -20,11 +20,13 @@ from headcount.errors import ModelError, raise_all, shown
 from headcount.individual import MarkovChain, Model
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
-from headcount.population._law import Table
 from headcount.tables import Scope, dense
 
 if TYPE_CHECKING:
     import xarray
+
+Table = Any
+"""A dense array with one axis per variable or, for an edge, a ``scipy.sparse`` matrix."""
 
 
 @dataclass(frozen=True, eq=False)

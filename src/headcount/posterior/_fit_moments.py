@@ -10,7 +10,7 @@ import numpy as np
 
 from headcount.observe._binding import by_family
 from headcount.population import CGM, Company, Flocks, step_moments
-from headcount.population._law import company_moves, multinomial
+from headcount.population._cgm import company_moves, multinomial
 from headcount.structure import TreeStructure
 from headcount.tables import dense
 

@@ -20,7 +20,7 @@ from headcount.labels import coordinate
 from headcount.observe import Problem
 from headcount.observe._groups import OpenView, View, full_dispersion
 from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, Group, SizeLaw
-from headcount.population._law import sample_together
+from headcount.population._cgm import sample_together
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from headcount.checks import instance
 from headcount.individual import Model, ModelError
-from headcount.population._law import covariance
+from headcount.population._cgm import covariance
 from headcount.structure._base import (
     Field,
     Known,

@@ -30,8 +30,7 @@ from headcount.structure._base import (
     margin_rows,
     site_rows,
 )
-from headcount.structure._field import CliqueView, TreeField
-from headcount.structure._gaussian_tree import Node, PlacedSites, Placement
+from headcount.structure._gaussian_tree import CliqueView, Node, PlacedSites, Placement, TreeField
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,8 +1,7 @@
 r"""Chains and trees without matrices: what is seen as rows on one long vector, means by conjugate gradients, variances by draws.
 
 The parts have files of their own: the prior covariance K as an operator (``_prior_operator``), the systems and their solver
-(``_conjugate_gradients``), what is seen as rows (``_sensors``), draws and what they say of variances and of log Z
-(``_variance_draws``). Here they are put together:
+(``_conjugate_gradients``), draws and what they say of variances and of log Z (``_variance_draws``). Here they are put together:
 
 .. math:: \delta = K H^\top q, \; q = \nu - \tau H\delta, \qquad \log Z = \tfrac12\nu^\top H\delta - \tfrac12\log\det A .
 
@@ -17,20 +16,19 @@ alone, :math:`V/(1+\tau V)`, as if they did not influence one another. They are 
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import solve_triangular
 
 from headcount import memory
-from headcount._device import connected, host, issparse, on_host
+from headcount._device import host, issparse, on_host
 from headcount._linalg import threads_for
 from headcount.checks import instance
 from headcount.individual import FactoredTree, ModelError, RootedTree
-from headcount.structure import _draws_in_arrays
 from headcount.structure._base import (
     Field,
     Known,
@@ -43,25 +41,25 @@ from headcount.structure._base import (
     checked_arguments,
 )
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
-from headcount.structure._prior_operator import Passes, PriorOperator
-from headcount.structure._sensors import Sensors
+from headcount.structure._prior_operator import Passes, PriorOperator, rows_of
 from headcount.structure._variance_draws import (
     DRAWN,
     FIRST_NEAR,
-    NARROWEST,
+    LEAST_FINAL,
     REDRAWN,
     WIDEST,
     Block,
-    Squares,
+    RowSums,
+    Survey,
+    Tally,
     block_width,
-    controlled,
-    keys,
+    corrected,
     posterior_block,
     regressed,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from headcount._linalg import Array
     from headcount.structure._base import SiteLike, Solver
@@ -81,25 +79,6 @@ MOST_IN_SWEEPS = 64
 """Draws per sweep, whatever the error."""
 FOLLOWS = 1e-9
 """Share of its prior variance below which a count follows from exact ones: their draws are solved to 1e-6, so about 1e-12 is left."""
-LOOKED_AT = 5
-"""Steps whose flows are asked whether they need more draws."""
-NEARLY = 1.05
-"""Draws for which another block is made, as a multiple of those there are: 5 % more improve the error by 2.5 %."""
-LARGEST_ERROR = 0.0625
-"""Relative error of any flow's sd above which pulls alone do not give its variance: half of what 32 draws of anything have, since
-32 draws know the pulls' mean squares to a quarter."""
-SWEPT_ERROR = 0.002
-"""Relative error of flows' sds that the draws of sweeps leave through the centre, whatever the final draws: .0007 to .0017 (rms) on the
-maps of the tests, at flows whose own error by pulls is below it."""
-LEAST_SHARE = 1e-3
-"""Of its prior variance, that a flow keeps by its pulls whatever these are: they give variances only where most of it is kept."""
-LEAST_FINAL = 32
-"""Final draws: enough for the estimate of log Z and of its error."""
-
-
-def most_final(error: float) -> int:
-    """Final draws that reach a relative error of sds without any control variate, 1/(2 error²), in whole blocks: 192 for 5 %."""
-    return int(max(np.floor(0.5 / error**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
 
 
 class MatrixFreeStructure(Structure, kind="matrix-free"):
@@ -242,12 +221,22 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         q = of_any_sign(lambda w: self.seen_covariance_times(held(w, nothing)), tau, pushed, SOLVED.absolute)
         return shift + held(q, nothing)
 
-    def blocks(self, tau: Array, first: int, draws: int, width: int) -> Iterator[Block]:
-        """Posterior draws, block by block from number ``first``; sites with a negative precision are left out."""
-        system = self.system(tau)
-        for k, start in enumerate(range(0, draws, width)):
+    def blocks(
+        self, tau: Array, draws: int, *, first: int = 0, recall: Recall | None = None
+    ) -> Iterator[Block]:
+        """Posterior draws, block by block from number ``first``; sites with a negative precision are left out.
+
+        With a recall, those of a sweep: each block starts from the solution that the last sweep left.
+        """
+        system, width = self.system(tau), self.block
+        for number, start in enumerate(range(0, draws, width), first):
             size = min(width, draws - start)
-            yield posterior_block(system, self.sampling.seed, first + k, size, DRAWN)
+            last = None if recall is None else recall.solution(number, (len(tau), size))
+            stop = DRAWN if recall is None else FIRST_NEAR if recall.near and last is None else REDRAWN
+            block = posterior_block(system, self.sampling.seed, number, size, stop, last)
+            if recall is not None:
+                recall.blocks[number] = block.solution
+            yield block
 
     @property
     def block(self) -> int:
@@ -274,67 +263,40 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
             wanted = recall.draws if recall is not None else None
         least = WIDEST if self.prior.moves <= SMALL else USUAL
         draws = least if wanted is None else wanted
-        squares, seen, logs = self._drawn(tau, draws)
+        sums = self._drawn(tau, draws)
         if wanted is None:
-            need = draws * (squares.typical_error() / SWEEP_ERROR) ** 2
+            need = draws * (sums.squares.typical_error() / SWEEP_ERROR) ** 2
             need = 2 ** int(np.ceil(np.log2(max(need / SLACK, USUAL))))
             if need > draws:
                 draws = min(need, MOST_IN_SWEEPS)
-                squares, seen, logs = self._drawn(tau, draws)
+                sums = self._drawn(tau, draws)
         if recall is not None:
             recall.draws = draws
-        variance, _ = squares.variances()
-        seen_variance, _ = seen.variances()
-        log_z, _ = self.log_z(tau, nu, mean, seen_variance, logs)
-        variance = _corrected(variance, host(self._own(tau)))
+        variance, _ = sums.squares.variances()
+        log_z, _ = self.log_z(tau, nu, mean, sums)
+        variance = corrected(variance, host(self.sensors.on_rows(tau)))
         variance[self.sensors.known] = 0.0
-        return self._settled(variance, host(self.row_variance(self.sensors.rows))), log_z
+        return self.settled(variance, host(self.row_variance(self.sensors.rows))), log_z
 
-    def _settled(self, variance: Array, prior: Array) -> Array:
+    def settled(self, variance: Array, prior: Array) -> Array:
         """Variances with zero for what follows from exact counts: there, draws have only the solver's error."""
         if not self.sensors.any_fixed:
             return variance
         return np.where(variance > FOLLOWS * prior, variance, 0.0)
 
-    def _drawn(self, tau: Array, draws: int) -> tuple[Squares, Squares, Array]:
-        """Squares of the sites' rows and of H's, and the terms of log det A."""
-        sensors, recall, system = self.sensors, self.recall, self.system(tau)
-        same = sensors.rows is sensors.seen
-        own = np.maximum(tau, 0.0) if same else np.maximum(self._own(tau), 0.0)
-        squares = Squares(self.row_variance(sensors.rows), own, known=self.knows_variances)
-        seen = squares if same else Squares(self.seen_variance, system.tau, known=self.knows_variances)
-        logs = []
-        width = min(self.block, draws)
-        for number, start in enumerate(range(0, draws, width)):
-            size = min(width, draws - start)
-            last = None if recall is None else recall.solution(number, (len(tau), size))
-            stop = DRAWN if recall is None else FIRST_NEAR if recall.near and last is None else REDRAWN
-            block = posterior_block(system, self.sampling.seed, number, size, stop, last)
-            if recall is not None:
-                recall.blocks[number] = block.solution
-            moved = block.free - self.prior.times(sensors.seen.T @ block.weights)
-            free, after = sensors.rows @ block.free, sensors.rows @ moved
-            if same:
-                squares.add(free, after, block.noise)
-            else:
-                noise = np.zeros_like(free)
-                noise[sensors.put(sensors.plain)] = block.noise[: len(sensors.plain)]
-                squares.add(free, after, noise)
-                seen.add(sensors.seen @ block.free, sensors.seen @ moved, block.noise)
-            logs.append(block.logs)
-        return squares, seen, np.concatenate(logs)
+    def _drawn(self, tau: Array, draws: int) -> RowSums:
+        """What the draws of a sweep say of the sites' rows."""
+        sums = RowSums(self, tau)
+        for block in self.blocks(tau, draws, recall=self.recall):
+            sums.add(block, block.free - self.prior.times(self.sensors.seen.T @ block.weights))
+        return sums
 
-    def _own(self, tau: Array) -> Array:
-        """The precision of each site's row: its own; zero for readings with correlated errors and exact counts."""
-        made = np.zeros_like(tau, shape=self.sensors.rows.shape[0])
-        made[self.sensors.put(self.sensors.plain)] = tau[: len(self.sensors.plain)]
-        return made
-
-    def log_z(self, tau: Array, nu: Array, mean: Array, variance: Array, logs: Array) -> tuple[float, float]:
-        """½ ν·Hδ − ½ log det A, and its Monte-Carlo standard error; ``variance`` is that without negative sites.
+    def log_z(self, tau: Array, nu: Array, mean: Array, sums: RowSums) -> tuple[float, float]:
+        """½ ν·Hδ − ½ log det A, and its Monte-Carlo standard error.
 
         NaN beside exact counts, which have a density and no probability here, and where draws were started from others.
         """
+        logs = sums.log_terms
         if not len(tau):
             return 0.0, 0.0
         if self.sensors.any_fixed or np.isnan(logs).any():
@@ -342,8 +304,9 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         log_det, error = regressed(logs, len(tau), known=self.knows_variances)
         log_det += float(np.log1p(np.maximum(tau, 0.0) * self.seen_variance).sum())
         tau, nu, mean = host(tau), host(nu), host(mean)
-        negative = tau < 0
-        left = 1.0 + tau[negative] * variance[negative]
+        plain = self.sensors.plain
+        variance, alone = sums.squares.variances()[0][plain], np.minimum(tau[: len(plain)], 0.0)
+        left = 1.0 + alone * variance
         if (left <= 0).any():
             raise NotPositiveDefinite
         return 0.5 * float(nu @ mean) - 0.5 * (log_det + float(np.log(left).sum())), 0.5 * error
@@ -353,199 +316,131 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         return MatrixFreeField(self, *self.sensors.arrange(_joined(tau), _joined(nu), self.known))
 
 
-class Survey(NamedTuple):
-    """What all final draws together say."""
+class Sensors:
+    """Where sites look, as rows on the long vector; depends on the tree's shape and on what is known, not on the tilts.
 
-    variance: Array
-    """Of all entries."""
-    error: Array
-    """Relative Monte-Carlo error of their sds."""
-    log_z: tuple[float, float]
-
-
-class FlowSums:
-    r"""Sums over draws of the flows of one step, and what they say of the flows' variances.
-
-    Of a flow, a draw of the posterior is a draw of the prior less its pull :math:`M_{ij}(d(i) + b(j) - \bar E)`, and independent of the
-    pull. So :math:`V = M(1 - M/N) - R`, R the pulls' mean square: no noise is drawn for moves, and sums of squares are one
-    matrix product. Its error is R/V/√(2d) of the sd; where that is too large, as it is where data say much of single flows, draws of the
-    posterior are squared, with those of the prior as control variate.
+    Attributes
+    ----------
+    rows
+        One row per entry of every site, in the sites' order.
+    seen
+        H: the rows of ordinary sites, then those of correlated readings (whitened), then the exact ones.
+    edges
+        Flat positions of the moves in the vector, by child.
     """
 
-    def __init__(self, structure: MatrixFreeStructure, v: int) -> None:
-        self.structure, self.v, self.draws = structure, v, 0
-        few = issparse(structure.prior.law.kernels[v]) or not structure.knows_variances
-        self.by_pulls: bool | None = False if few else None
-        """None before the first draws. Sparse steps have few moves, which noise costs no more than pulls do."""
-        self.sums: list[Array] = []
-        """Σ (d(i) + b(j) − Ē)²; or the squares of prior and of posterior draws. By move, flat."""
+    def __init__(
+        self, prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike], known: Known
+    ) -> None:
+        self.edges = _seen_moves(prior, tree, sites)
+        by_site, width = _rows_by_site(prior, tree, sites, self.edges)
+        plain = [k for k in range(len(sites)) if k not in known.exact and k not in known.readings]
+        self.plain, self.known = (_entries_of(sites, picked) for picked in (plain, known.exact))
+        self.factors = {k: np.linalg.cholesky(known.readings[k][0]) for k in known.readings}
+        rows = rows_of(by_site, width)
+        seen = rows if len(plain) == len(sites) else rows_of(self._in_order(by_site, plain, known), width)
+        self.exact = seen.shape[0] - len(self.known)
+        self.any_fixed = len(self.known) > 0
+        self.put = prior.xp.asarray
+        self.fixed = self.put(np.arange(seen.shape[0]) >= self.exact)
+        self.rows = _placed(rows, tree)
+        self.seen = self.rows if seen is rows else _placed(seen, tree)
 
-    def add(self, key: np.uint64, free: Array, found: Passes) -> None:
-        """A block of draws of the prior, its key at this step, and what the passes found for its pulls."""
-        prior, v = self.structure.prior, self.v
-        above = prior.slice(int(prior.parents[v]))
-        side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
-        own = found.up[prior.slice(v)]
-        if prior.company:  # the pull is phi M (side / phi + own), and phi is with the counts that scatter
-            side = side / np.reshape(prior.phi_of(v), (-1, 1))
-        self.draws += free.shape[1]
-        if self.by_pulls is not False:
-            self._add_pulls(_squared_sums(side, own))
-        if self.by_pulls:
-            return
-        if not self.sums:
-            self.sums = [np.zeros_like(prior.table(v).reshape(-1)) for _ in range(2)]
-        if on_host(free):
-            from headcount.structure._matrix_free_kernels import flow_squares
+    def _in_order(
+        self, by_site: list[sparse.csr_array], plain: list[int], known: Known
+    ) -> list[sparse.csr_array]:
+        """The rows of ordinary sites, whitened ones of correlated readings, exact ones."""
+        white = [sparse.csr_array(c.T) @ by_site[k] for k, c in self.factors.items()]
+        return [*(by_site[k] for k in plain), *white, *(by_site[k] for k in known.exact)]
 
-            flow_squares(*prior.step(v), key, free[above], side, own, *self.sums)
-        else:
-            _draws_in_arrays.flow_squares(prior, v, key, free[above], side, own, *self.sums)
-
-    def _add_pulls(self, pulled: Array) -> None:
-        """Sums of squared pulls; after the first ones it is decided whether they are enough."""
-        self.sums = [pulled if self.by_pulls is None else self.sums[0] + pulled]
-        if self.by_pulls is None:
-            error = self._from_pulls()[1]
-            typical, largest = float(np.sqrt(np.mean(error**2))), float(error.max())
-            self.by_pulls = typical <= self.structure.sampling.error and largest <= LARGEST_ERROR
-            self.sums = self.sums if self.by_pulls else []
-
-    def _known(self) -> tuple[Array, Array]:
-        """M, and the prior variances M (1 − M/N)."""
-        table = self.structure.prior.table(self.v).reshape(-1)
-        return table, table * (1.0 - table / self.structure.population)
-
-    def _from_pulls(self) -> tuple[Array, Array]:
-        """As :meth:`variances`; half its own standard error is added to the error, which is proportional to R."""
-        table, known = self._known()
-        taken = table**2 * self.sums[0] / self.draws
-        variance = np.maximum(known - taken, LEAST_SHARE * known)
-        stated = (1.0 + np.sqrt(0.5 / self.draws)) / np.sqrt(2.0 * self.draws)
-        error = np.hypot(stated * taken / np.where(known > 0, variance, 1.0), SWEPT_ERROR)
-        return variance, np.where(known > 0, error, 0.0)
-
-    def variances(self) -> tuple[Array, Array]:
-        """Variances of the possible moves, flat, and relative errors of their sds."""
-        if self.by_pulls:
-            return self._from_pulls()
-        _, known = self._known()
-        before, after = self.sums
-        if not self.structure.knows_variances:
-            return after / self.draws, np.full_like(after, np.sqrt(0.5 / self.draws))
-        variance, loose = controlled(after / self.draws, before / self.draws, known, self.draws)
-        return np.minimum(variance, known), np.sqrt(loose / (2.0 * self.draws))
-
-
-def _squared_sums(above: Array, own: Array) -> Array:
-    """Σ over columns of (above_i + own_j)² for all pairs of states, flat."""
-    squares = (above**2).sum(axis=1)[:, None] + (own**2).sum(axis=1)
-    return (squares + 2.0 * (above @ own.T)).reshape(-1)
-
-
-class Tally:
-    """Sums over final draws, to which more can be added."""
-
-    def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
-        self.structure, self.tau, self.draws, self.blocks = structure, tau, 0, 0
-        prior, seen = structure.prior, structure.sensors.seen
-        alone = (host(seen.sum(axis=1)).ravel() == 1) & ~host(structure.sensors.fixed)
-        own = sparse.csr_array(host(seen).T @ sparse.diags_array(alone.astype(float)))
-        self.own = own if structure.tree.device is None else structure.tree.device.put(own)
-        positive = np.maximum(tau, 0.0)
-        known, sensors = structure.knows_variances, structure.sensors
-        self.squares = Squares(structure.prior_variance, self.own @ positive, known=known)
-        self.of_rows = Squares(structure.seen_variance, np.where(sensors.fixed, 0.0, positive), known=known)
-        self.flows = {v: FlowSums(structure, v) for v in range(1, len(prior.sizes))}
-        self.logs: list[Array] = []
-
-    def add(self, draws: int, client: Any = None) -> None:
-        """So many draws more; on a cluster one task per block, of which only the sums travel back, added in the blocks' order."""
-        if client is None:
-            for block in self.structure.blocks(self.tau, self.blocks, draws, self.structure.block):
-                self._add(block)
-            return
-        width, first = self.structure.block, self.blocks
-        sizes = [min(width, draws - start) for start in range(0, draws, width)]
-        with connected(client) as cluster:
-            start = cluster.scatter(self._without_draws(), broadcast=True, hash=False)
-            parts = [
-                cluster.submit(_sums_of_block, start, first + k, n, pure=False) for k, n in enumerate(sizes)
-            ]
-            for part in parts:
-                self._absorb(part.result())
-
-    def copy(self) -> Tally:
-        """The same sums, to which more can be added without changing these."""
-        return deepcopy(self, {id(self.structure): self.structure})
-
-    def _without_draws(self) -> Tally:
-        """No draws yet, and flows' variances found in the way that is decided here."""
-        made = Tally(self.structure, self.tau)
-        for v, flows in self.flows.items():
-            made.flows[v].by_pulls = flows.by_pulls
+    def on_rows(self, values: Array) -> Array:
+        """Values of the rows of H at the sites' rows that are ordinary; zero at the others."""
+        made = np.zeros_like(values, shape=(self.rows.shape[0], *values.shape[1:]))
+        made[self.put(self.plain)] = values[: len(self.plain)]
         return made
 
-    def _absorb(self, other: Tally) -> None:
-        """The sums of a tally of other draws."""
-        self.squares.absorb(other.squares)
-        self.of_rows.absorb(other.of_rows)
-        self.logs += other.logs
-        for v, flows in self.flows.items():
-            theirs = other.flows[v]
-            flows.sums = (
-                [a + b for a, b in zip(flows.sums, theirs.sums, strict=True)] if flows.sums else theirs.sums
-            )
-            flows.draws += theirs.draws
-        self.draws, self.blocks = self.draws + other.draws, self.blocks + other.blocks
-
-    def _add(self, block: Block) -> None:
-        structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
-        found = prior.passes(seen.T @ block.weights)
-        moved = block.free - prior.values(found)
-        self.squares.add(block.free, moved, self.own @ block.noise)
-        self.of_rows.add(seen @ block.free, seen @ moved, block.noise)
-        self.logs.append(block.logs)
-        named = keys(prior, structure.sampling.seed, block.number)
-        for v, flows in self.flows.items():
-            flows.add(named[v], block.free, found)
-        self.draws += block.free.shape[1]
-        self.blocks += 1
-
-    def missing(self) -> int:
-        """How many draws more would bring sds, of cells and of each table of flows, to the error that is wanted (rms)."""
-        sampling = self.structure.sampling
-        looked = (
-            np.unique(np.linspace(1, len(self.flows), LOOKED_AT).astype(int)).tolist() if self.flows else ()
+    def arrange(self, tau: Array, nu: Array, known: Known) -> tuple[Array, Array, Array]:
+        """Precisions and potentials of the seen rows, and the exact values (zero elsewhere), where the structure's arrays are."""
+        t, n, c = (np.zeros(self.seen.shape[0]) for _ in range(3))
+        at = len(self.plain)
+        t[:at], n[:at] = tau[self.plain], nu[self.plain]
+        for k, factor in self.factors.items():
+            where = slice(at, at + len(factor))
+            t[where], n[where] = 1.0, solve_triangular(factor, known.readings[k][1], lower=True)
+            at = where.stop
+        c[self.exact :] = np.concatenate(
+            [np.zeros(0), *(np.asarray(x, dtype=float) for x in known.exact.values())]
         )
-        errors = (self.squares.variances()[1], *(self.flows[v].variances()[1] for v in looked))
-        worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
-        needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), most_final(sampling.error))
-        return needed - self.draws if needed > NEARLY * self.draws else 0
-
-    def survey(self, nu: Array, seen_mean: Array) -> Survey:
-        """Variances with their errors, and log Z."""
-        structure = self.structure
-        variance, error = self.squares.variances()
-        rows_variance, _ = self.of_rows.variances()
-        logs = np.concatenate(self.logs) if self.logs else np.zeros((0, 3))
-        log_z = structure.log_z(self.tau, nu, seen_mean, rows_variance, logs)
-        variance = _corrected(variance, host(self.own @ np.minimum(self.tau, 0.0)))
-        return Survey(structure._settled(variance, host(structure.prior_variance)), error, log_z)
+        return self.put(t), self.put(n), self.put(c)
 
 
-def _sums_of_block(start: Tally, number: int, size: int) -> Tally:
-    """One block of draws, on a worker; what travels back has no structure."""
-    made = start.copy()
-    made.blocks = number
-    with threads_for(max(made.structure.tree.sizes)):
-        made.add(size)
-    made.blocks -= number
-    nothing: Any = None
-    made.structure = made.own = made.tau = nothing
-    for flows in made.flows.values():
-        flows.structure = nothing
-    return made
+def _placed(rows: sparse.csr_array, tree: RootedTree) -> sparse.csr_array:
+    """Rows where the tree's law is."""
+    return rows if tree.device is None else tree.device.put(rows)
+
+
+def _entries_of(sites: Sequence[SiteLike], picked: Iterable[int]) -> np.ndarray:
+    """Positions of some sites' entries among those of all sites."""
+    ends = np.cumsum([0, *(len(site) for site in sites)])
+    return np.concatenate([np.zeros(0, np.intp), *(np.arange(ends[k], ends[k + 1]) for k in picked)])
+
+
+def _rows_by_site(
+    prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike], edges: dict[int, np.ndarray]
+) -> tuple[list[sparse.csr_array], int]:
+    """B of every site, and the length of the vector: all nodes' entries, then the seen moves by child."""
+    ends = prior.entries + np.cumsum([0, *(len(edges[v]) for v in sorted(edges))])
+    starts = dict(zip(sorted(edges), ends[:-1].tolist(), strict=True))
+    width = int(ends[-1])
+    return [_site_rows(prior, tree, site, edges, starts, width) for site in sites], width
+
+
+def _flat_in_tree(tree: RootedTree, site: SiteLike, flat: np.ndarray) -> np.ndarray:
+    """Flat positions in the site's table as positions in the tree's, which has the parent first."""
+    place = tree.place(site.scope)
+    if not place.turned:
+        return flat
+    child, parent = np.divmod(flat, place.shape[0])
+    return np.asarray(parent * place.shape[1] + child)
+
+
+def _seen_moves(prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike]) -> dict[int, np.ndarray]:
+    """Possible moves that some site looks at, sorted, by child."""
+    looked: dict[int, list[np.ndarray]] = {}
+    for site in sites:
+        place = tree.place(site.scope)
+        if place.edge:
+            flat = np.asarray(site.index) if site.index is not None else sparse.coo_array(site.weights).col
+            looked.setdefault(place.node, []).append(_flat_in_tree(tree, site, flat))
+    return {
+        v: np.intersect1d(np.concatenate(flat), prior.flat_index(v)[host(prior.chances(v)).reshape(-1) > 0])
+        for v, flat in looked.items()
+    }
+
+
+def _site_rows(
+    prior: PriorOperator,
+    tree: RootedTree,
+    site: SiteLike,
+    edges: dict[int, np.ndarray],
+    starts: dict[int, int],
+    width: int,
+) -> sparse.csr_array:
+    """B of one site, on the long vector; impossible moves have no column: their count is zero."""
+    place = tree.place(site.scope)
+    if site.index is not None:
+        row, at, weight = np.arange(len(site)), np.asarray(site.index), np.ones(len(site))
+    else:
+        held = sparse.coo_array(site.weights)
+        row, at, weight = held.row, held.col, held.data
+    if not place.edge:
+        column = int(prior.node[place.node]) + at
+    else:
+        at, known = _flat_in_tree(tree, site, at), edges[place.node]
+        column = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
+        possible = (known[column] == at) if len(known) else np.zeros(len(at), bool)
+        row, column, weight = row[possible], starts[place.node] + column[possible], weight[possible]
+    return sparse.csr_array((weight, (row, column)), shape=(len(site), width))
 
 
 class MatrixFreeField(Field):
@@ -805,14 +700,6 @@ class MatrixFreeField(Field):
         flat = np.zeros(place.shape[0] * place.shape[1])
         flat[self.structure.prior.flat_index(place.node)] = values
         return np.asarray(place.turn(flat.reshape(place.shape)))
-
-
-def _corrected(variance: Array, tau: Array) -> Array:
-    """Variances with the negative ones among the precisions put in, each alone."""
-    left = 1.0 + np.minimum(tau, 0.0) * variance
-    if (left <= 0).any():
-        raise NotPositiveDefinite
-    return np.asarray(variance / left)
 
 
 def _joined(values: Sequence[Array]) -> Array:

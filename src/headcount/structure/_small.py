@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount._compile import bare, bare_sums, kernel
-from headcount.population._elimination import eliminate_columns, fill_elimination_order, negative_weights
+from headcount.population._laplacian import eliminate_columns, fill_elimination_order, negative_weights
 
 
 def solve_small(

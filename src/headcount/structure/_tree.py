@@ -53,8 +53,14 @@ from headcount.structure._base import (
     margin_rows,
     selection,
 )
-from headcount.structure._field import CliqueView, TreeField
-from headcount.structure._gaussian_tree import GaussianTree, Node, PlacedSites, Placement
+from headcount.structure._gaussian_tree import (
+    CliqueView,
+    GaussianTree,
+    Node,
+    PlacedSites,
+    Placement,
+    TreeField,
+)
 from headcount.structure._small import solve_small, upward_pass
 from headcount.tables import Domain, dense
 

@@ -15,17 +15,25 @@ The draws are the same ones in every sweep (common random numbers), so a fixed p
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from headcount._device import host, on_host
-from headcount.structure import _draws_in_arrays
+from headcount._device import connected, host, issparse, namespace, on_host
+from headcount._linalg import threads_for
+from headcount.structure import _matrix_free_kernels as kernels
+from headcount.structure._base import NotPositiveDefinite
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, dots
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headcount._types import Array, Mask
-    from headcount.structure._prior_operator import PriorOperator
+    from headcount.structure._matrix_free import MatrixFreeStructure
+    from headcount.structure._prior_operator import Passes, PriorOperator
 
 DRAWN = Stop(relative=3e-3)
 """Of final draws. On a grid of 1600 cells and 20 times, 5e-3 changed sds by 8e-4 (rms, no bias) and log Z by .25, a tenth of its error."""
@@ -46,6 +54,24 @@ BLOCK_NUMBERS = 2**24
 WIDEST, NARROWEST = 32, 8
 """Draws per block: with more columns a sparse product gets no cheaper per column (.14 ns per move and column at 32, .23 at 16, .31 at 8),
 with fewer it wastes memory traffic. A block may have 64: four words of a hash per move."""
+
+
+LOOKED_AT = 5
+"""Steps whose flows are asked whether they need more draws."""
+NEARLY = 1.05
+"""Draws for which another block is made, as a multiple of those there are: 5 % more improve the error by 2.5 %."""
+LARGEST_ERROR = 0.0625
+"""Relative error of any flow's sd above which pulls alone do not give its variance: half of what 32 draws of anything have, since
+32 draws know the pulls' mean squares to a quarter."""
+SWEPT_ERROR = 0.002
+"""Relative error of flows' sds that the draws of sweeps leave through the centre, whatever the final draws: .0007 to .0017 (rms) on the
+maps of the tests, at flows whose own error by pulls is below it."""
+LEAST_SHARE = 1e-3
+"""Of its prior variance, that a flow keeps by its pulls whatever these are: they give variances only where most of it is kept."""
+LEAST_FINAL = 32
+"""Final draws: enough for the estimate of log Z and of its error."""
+NOISE_AT_ONCE = 2**27
+"""Numbers of noise made at once: 1 GB. A device's kernels run at full speed from about a hundredth of that."""
 
 
 def block_width(entries: int) -> int:
@@ -77,20 +103,15 @@ def keys(prior: PriorOperator, seed: int, number: int) -> np.ndarray:
 
 def prior_draws(prior: PriorOperator, seed: int, number: int, size: int) -> Array:
     """Draws from the prior, N(0, K) up to second moments: block ``number``, shape (size of K, draws), draws ≤ 64."""
-    on_device = not on_host(prior.mu)
-    draws: Any = _draws_in_arrays
-    if not on_device:
-        from headcount.structure import _matrix_free_kernels as draws
     drawn = prior.xp.zeros((prior.size, size))
     for v, key in enumerate(keys(prior, seed, number)):
-        step = (prior, v) if on_device else prior.step(v)
         above = prior.xp.zeros((1, size)) if v == 0 else drawn[prior.slice(int(prior.parents[v]))]
-        draws.step_draws(*step, key, above, drawn[prior.slice(v)])
+        step_draws(prior, v, key, above, drawn[prior.slice(v)])
         moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
         if moves.stop > moves.start:
             order = np.argsort(prior.seen.place[moves])
             found = prior.xp.empty((len(order), size))
-            draws.move_draws(*step, key, above, prior.seen.place[moves][order], found)
+            move_draws(prior, v, key, above, prior.seen.place[moves][order], found)
             drawn[prior.entries + moves.start + order] = found
     return drawn
 
@@ -130,9 +151,7 @@ class Squares:
         """Prior draws, posterior draws and √τ ξ, each (counts, draws)."""
         self.draws += free.shape[1]
         if on_host(free):
-            from headcount.structure._matrix_free_kernels import add_squares
-
-            add_squares(free, moved, noise, self.prior, self.tau, self.sums)
+            kernels.add_squares(free, moved, noise, self.prior, self.tau, self.sums)
             return
         k, t = self.prior[:, None], self.tau[:, None]
         for row, part in enumerate((moved, free - k * noise, t * moved + noise, t * free + noise)):
@@ -206,3 +225,380 @@ def regressed(logs: Array, rows: int, *, known: bool = True) -> tuple[float, flo
     slope = np.linalg.lstsq(centred, logs[:, 0] - logs[:, 0].mean(), rcond=1e-10)[0]
     left = logs[:, 0] - controls @ slope
     return float(left.mean()), float(left.std() / np.sqrt(max(draws - 3, 1)))
+
+
+def most_final(error: float) -> int:
+    """Final draws that reach a relative error of sds without any control variate, 1/(2 error²), in whole blocks: 192 for 5 %."""
+    return int(max(np.floor(0.5 / error**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
+
+
+def corrected(variance: Array, tau: Array) -> Array:
+    """Variances with the negative ones among the precisions put in, each alone."""
+    left = 1.0 + np.minimum(tau, 0.0) * variance
+    if (left <= 0).any():
+        raise NotPositiveDefinite
+    return np.asarray(variance / left)
+
+
+class Survey(NamedTuple):
+    """What all final draws together say."""
+
+    variance: Array
+    """Of all entries."""
+    error: Array
+    """Relative Monte-Carlo error of their sds."""
+    log_z: tuple[float, float]
+
+
+class RowSums:
+    """Sums over draws of the counts that sites look at, and the terms of log det A."""
+
+    def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
+        self.sensors = structure.sensors
+        own = np.maximum(self.sensors.on_rows(tau), 0.0)
+        self.squares = Squares(
+            structure.row_variance(self.sensors.rows), own, known=structure.knows_variances
+        )
+        self.logs: list[Array] = []
+
+    def add(self, block: Block, moved: Array) -> None:
+        """A block of draws, and its draws of the posterior."""
+        rows = self.sensors.rows
+        self.squares.add(rows @ block.free, rows @ moved, self.sensors.on_rows(block.noise))
+        self.logs.append(block.logs)
+
+    @property
+    def log_terms(self) -> Array:
+        """(draws, 3): see :class:`Block`."""
+        return np.concatenate([np.zeros((0, 3)), *self.logs])
+
+
+class FlowSums:
+    r"""Sums over draws of the flows of one step, and what they say of the flows' variances.
+
+    Of a flow, a draw of the posterior is a draw of the prior less its pull :math:`M_{ij}(d(i) + b(j) - \bar E)`, and independent of the
+    pull. So :math:`V = M(1 - M/N) - R`, R the pulls' mean square: no noise is drawn for moves, and sums of squares are one
+    matrix product. Its error is R/V/√(2d) of the sd; where that is too large, as it is where data say much of single flows, draws of the
+    posterior are squared, with those of the prior as control variate.
+    """
+
+    def __init__(self, structure: MatrixFreeStructure, v: int) -> None:
+        self.structure, self.v, self.draws = structure, v, 0
+        few = issparse(structure.prior.law.kernels[v]) or not structure.knows_variances
+        self.by_pulls: bool | None = False if few else None
+        """None before the first draws. Sparse steps have few moves, which noise costs no more than pulls do."""
+        self.sums: list[Array] = []
+        """Σ (d(i) + b(j) − Ē)²; or the squares of prior and of posterior draws. By move, flat."""
+
+    def add(self, key: np.uint64, free: Array, found: Passes) -> None:
+        """A block of draws of the prior, its key at this step, and what the passes found for its pulls."""
+        prior, v = self.structure.prior, self.v
+        above = prior.slice(int(prior.parents[v]))
+        side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
+        own = found.up[prior.slice(v)]
+        if prior.company:  # the pull is phi M (side / phi + own), and phi is with the counts that scatter
+            side = side / np.reshape(prior.phi_of(v), (-1, 1))
+        self.draws += free.shape[1]
+        if self.by_pulls is not False:
+            self._add_pulls(_squared_sums(side, own))
+        if self.by_pulls:
+            return
+        if not self.sums:
+            self.sums = [np.zeros_like(prior.table(v).reshape(-1)) for _ in range(2)]
+        flow_squares(prior, v, key, free[above], side, own, *self.sums)
+
+    def _add_pulls(self, pulled: Array) -> None:
+        """Sums of squared pulls; after the first ones it is decided whether they are enough."""
+        self.sums = [pulled if self.by_pulls is None else self.sums[0] + pulled]
+        if self.by_pulls is None:
+            error = self._from_pulls()[1]
+            typical, largest = float(np.sqrt(np.mean(error**2))), float(error.max())
+            self.by_pulls = typical <= self.structure.sampling.error and largest <= LARGEST_ERROR
+            self.sums = self.sums if self.by_pulls else []
+
+    def _known(self) -> tuple[Array, Array]:
+        """M, and the prior variances M (1 − M/N)."""
+        table = self.structure.prior.table(self.v).reshape(-1)
+        return table, table * (1.0 - table / self.structure.population)
+
+    def _from_pulls(self) -> tuple[Array, Array]:
+        """As :meth:`variances`; half its own standard error is added to the error, which is proportional to R."""
+        table, known = self._known()
+        taken = table**2 * self.sums[0] / self.draws
+        variance = np.maximum(known - taken, LEAST_SHARE * known)
+        stated = (1.0 + np.sqrt(0.5 / self.draws)) / np.sqrt(2.0 * self.draws)
+        error = np.hypot(stated * taken / np.where(known > 0, variance, 1.0), SWEPT_ERROR)
+        return variance, np.where(known > 0, error, 0.0)
+
+    def variances(self) -> tuple[Array, Array]:
+        """Variances of the possible moves, flat, and relative errors of their sds."""
+        if self.by_pulls:
+            return self._from_pulls()
+        _, known = self._known()
+        before, after = self.sums
+        if not self.structure.knows_variances:
+            return after / self.draws, np.full_like(after, np.sqrt(0.5 / self.draws))
+        variance, loose = controlled(after / self.draws, before / self.draws, known, self.draws)
+        return np.minimum(variance, known), np.sqrt(loose / (2.0 * self.draws))
+
+
+def _squared_sums(above: Array, own: Array) -> Array:
+    """Σ over columns of (above_i + own_j)² for all pairs of states, flat."""
+    squares = (above**2).sum(axis=1)[:, None] + (own**2).sum(axis=1)
+    return (squares + 2.0 * (above @ own.T)).reshape(-1)
+
+
+class Tally:
+    """Sums over final draws, to which more can be added."""
+
+    def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
+        self.structure, self.tau, self.draws, self.blocks = structure, tau, 0, 0
+        prior, seen = structure.prior, structure.sensors.seen
+        alone = (host(seen.sum(axis=1)).ravel() == 1) & ~host(structure.sensors.fixed)
+        own = sparse.csr_array(host(seen).T @ sparse.diags_array(alone.astype(float)))
+        self.own = own if structure.tree.device is None else structure.tree.device.put(own)
+        own_tau = self.own @ np.maximum(tau, 0.0)
+        self.squares = Squares(structure.prior_variance, own_tau, known=structure.knows_variances)
+        self.of_rows = RowSums(structure, tau)
+        self.flows = {v: FlowSums(structure, v) for v in range(1, len(prior.sizes))}
+
+    def add(self, draws: int, client: Any = None) -> None:
+        """So many draws more; on a cluster one task per block, of which only the sums travel back, added in the blocks' order."""
+        if client is None:
+            for block in self.structure.blocks(self.tau, draws, first=self.blocks):
+                self._add(block)
+            return
+        width, first = self.structure.block, self.blocks
+        sizes = [min(width, draws - start) for start in range(0, draws, width)]
+        with connected(client) as cluster:
+            start = cluster.scatter(self._without_draws(), broadcast=True, hash=False)
+            parts = [
+                cluster.submit(_sums_of_block, start, first + k, n, pure=False) for k, n in enumerate(sizes)
+            ]
+            for part in parts:
+                self._absorb(part.result())
+
+    def copy(self) -> Tally:
+        """The same sums, to which more can be added without changing these."""
+        return deepcopy(self, {id(self.structure): self.structure})
+
+    def _without_draws(self) -> Tally:
+        """No draws yet, and flows' variances found in the way that is decided here."""
+        made = Tally(self.structure, self.tau)
+        for v, flows in self.flows.items():
+            made.flows[v].by_pulls = flows.by_pulls
+        return made
+
+    def _absorb(self, other: Tally) -> None:
+        """The sums of a tally of other draws."""
+        self.squares.absorb(other.squares)
+        self.of_rows.squares.absorb(other.of_rows.squares)
+        self.of_rows.logs += other.of_rows.logs
+        for v, flows in self.flows.items():
+            theirs = other.flows[v]
+            flows.sums = (
+                [a + b for a, b in zip(flows.sums, theirs.sums, strict=True)] if flows.sums else theirs.sums
+            )
+            flows.draws += theirs.draws
+        self.draws, self.blocks = self.draws + other.draws, self.blocks + other.blocks
+
+    def _add(self, block: Block) -> None:
+        structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
+        found = prior.passes(seen.T @ block.weights)
+        moved = block.free - prior.values(found)
+        self.squares.add(block.free, moved, self.own @ block.noise)
+        self.of_rows.add(block, moved)
+        named = keys(prior, structure.sampling.seed, block.number)
+        for v, flows in self.flows.items():
+            flows.add(named[v], block.free, found)
+        self.draws += block.free.shape[1]
+        self.blocks += 1
+
+    def missing(self) -> int:
+        """How many draws more would bring sds, of cells and of each table of flows, to the error that is wanted (rms)."""
+        sampling = self.structure.sampling
+        looked = (
+            np.unique(np.linspace(1, len(self.flows), LOOKED_AT).astype(int)).tolist() if self.flows else ()
+        )
+        errors = (self.squares.variances()[1], *(self.flows[v].variances()[1] for v in looked))
+        worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
+        needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), most_final(sampling.error))
+        return needed - self.draws if needed > NEARLY * self.draws else 0
+
+    def survey(self, nu: Array, seen_mean: Array) -> Survey:
+        """Variances with their errors, and log Z."""
+        structure = self.structure
+        variance, error = self.squares.variances()
+        log_z = structure.log_z(self.tau, nu, seen_mean, self.of_rows)
+        variance = corrected(variance, host(self.own @ np.minimum(self.tau, 0.0)))
+        return Survey(structure.settled(variance, host(structure.prior_variance)), error, log_z)
+
+
+def _sums_of_block(start: Tally, number: int, size: int) -> Tally:
+    """One block of draws, on a worker; what travels back has no structure."""
+    made = start.copy()
+    made.blocks = number
+    with threads_for(max(made.structure.tree.sizes)):
+        made.add(size)
+    made.blocks -= number
+    nothing: Any = None
+    made.structure = made.own = made.tau = made.of_rows.sensors = nothing
+    for flows in made.flows.values():
+        flows.structure = nothing
+    return made
+
+
+def _words(key: np.uint64, place: Any) -> Any:
+    """64 pseudo-random bits of a key and of every place (the finaliser of splitmix64)."""
+    z = key + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def noise(key: np.uint64, moves: Any, size: Array, draws: int) -> Array:
+    """Z times ``size`` for every draw and every position among a step's moves, (draws, *moves); all draws of a block."""
+    xp = namespace(moves)
+    if xp.__name__ == "cupy":
+        places = moves[None] if moves.ndim else moves
+        return _noise_kernel()(
+            key,
+            places,
+            size[None],
+            xp.arange(draws).reshape(-1, *[1] * moves.ndim),
+            xp.asarray(kernels.NORMAL),
+        )
+    table, made = xp.asarray(kernels.NORMAL), []
+    for first in range(0, draws, kernels.DRAWS_PER_WORD):
+        words = _words(key, np.uint64(4) * moves + np.uint64(first // kernels.DRAWS_PER_WORD))
+        for c in range(min(kernels.DRAWS_PER_WORD, draws - first)):
+            made.append(size * table[((words >> np.uint64(4 * c)) & np.uint64(15)).astype(np.int64)])
+    return np.stack(made)
+
+
+@cache
+def _noise_kernel() -> Any:
+    """The same in one pass over memory, compiled by CuPy: in single operations it takes about twenty."""
+    import cupy
+
+    return cupy.ElementwiseKernel(
+        "uint64 key, uint64 move, float64 size, int64 draw, raw float64 normal",
+        "float64 made",
+        """
+        unsigned long long z = key + (4ULL * move + draw / 16 + 1ULL) * 0x9E3779B97F4A7C15ULL;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+        z ^= z >> 31;
+        made = size * normal[(z >> (4 * (draw % 16))) & 15ULL];
+        """,
+        "headcount_noise",
+    )
+
+
+def _chances(prior: PriorOperator, v: int) -> Array:
+    """P of the step into v; the root is a step from one cell that holds everyone."""
+    return prior.mu[prior.slice(0)][None, :] if v == 0 else prior.chances(v)
+
+
+def _expected(prior: PriorOperator, v: int) -> Array:
+    """Expected counts that the step into v starts from."""
+    if v == 0:
+        return prior.xp.full(1, float(prior.population))
+    return prior.population * prior.mu[prior.slice(int(prior.parents[v]))]
+
+
+def noisy_moves(
+    prior: PriorOperator, v: int, key: np.uint64, draws: int
+) -> Iterator[tuple[slice, Array, Array]]:
+    """Parts of the step into v: origins (of a sparse step all moves), their chances, and the noise w of their moves."""
+    chances, expected, xp = _chances(prior, v), _expected(prior, v), prior.xp
+    if chances.ndim == 1:
+        size = np.sqrt(expected[prior.origins(v)] * chances)
+        yield slice(None), chances, noise(key, xp.arange(len(chances), dtype=np.uint64), size, draws)
+        return
+    rows, width = chances.shape
+    step = max(NOISE_AT_ONCE // (width * draws), 1)
+    for start in range(0, rows, step):
+        part = slice(start, min(start + step, rows))
+        p = chances[part]
+        place = xp.arange(part.start * width, part.stop * width, dtype=np.uint64).reshape(p.shape)
+        yield part, p, noise(key, place, np.sqrt(expected[part, None] * p), draws)
+
+
+def totals(prior: PriorOperator, v: int, key: np.uint64, above: Array, below: Array | None = None) -> Array:
+    """above_i − Σ_j w_ij for every origin and draw; Σ_i w_ij is added to ``below``, if given."""
+    total = above.copy()
+    for part, p, w in noisy_moves(prior, v, key, above.shape[1]):
+        if p.ndim == 2:
+            total[part] -= w.sum(axis=2).T
+            arrived = w.sum(axis=1).T
+        else:
+            by_row, by_column = _sums(prior, v)
+            total -= by_row @ w.T
+            arrived = by_column @ w.T
+        if below is not None:
+            below += arrived
+    return total
+
+
+def _sums(prior: PriorOperator, v: int) -> tuple[Any, Any]:
+    """Sparse matrices that sum moves by origin and by destination."""
+    matrix, xp = prior.law.kernels[v], prior.xp
+    ones, count = xp.ones(len(matrix.data)), xp.arange(len(matrix.data) + 1, dtype=np.int32)
+    by_row = type(matrix)((ones, count[:-1], matrix.indptr), shape=(matrix.shape[0], len(ones)))
+    by_column = type(matrix)((ones, matrix.indices, count), shape=(len(ones), matrix.shape[1]))
+    return by_row, by_column.T
+
+
+def step_draws(prior: PriorOperator, v: int, key: np.uint64, above: Array, below: Array) -> None:
+    """One step of prior draws, added to ``below`` (L_v, draws): Pᵀ δ_u + Σ_i ε_i."""
+    if on_host(above):
+        kernels.step_draws(*prior.step(v), key, above, below)
+        return
+    total = totals(prior, v, key, above, below)
+    if v == 0:
+        below += prior.mu[prior.slice(0)][:, None] * total
+        return
+    matrix = prior.law.kernels[v]
+    below += prior.law.columns[v][:, None] * (matrix.T @ (prior.law.rows[v][:, None] * total))
+
+
+def move_draws(prior: PriorOperator, v: int, key: np.uint64, above: Array, picked: Array, out: Array) -> None:
+    """δ_ij of the prior draws at some moves, (picked, draws); ``picked`` are sorted positions among the step's moves."""
+    if on_host(above):
+        kernels.move_draws(*prior.step(v), key, above, picked, out)
+        return
+    total, draws = totals(prior, v, key, above), above.shape[1]
+    matrix = prior.law.kernels[v]
+    origin = prior.origins(v)[picked] if issparse(matrix) else picked // matrix.shape[1]
+    p = prior.chances(v).reshape(-1)[picked]
+    w = noise(key, picked.astype(np.uint64), np.sqrt(_expected(prior, v)[origin] * p), draws)
+    out[:] = p[:, None] * total[origin] + w.T
+
+
+def flow_squares(
+    prior: PriorOperator,
+    v: int,
+    key: np.uint64,
+    above: Array,
+    pull_u: Array,
+    pull_v: Array,
+    before: Array,
+    after: Array,
+) -> None:
+    """Add Σ_draws δ_ij² of every move: of the prior draws, and of these less M_ij (pull_u(i) + pull_v(j))."""
+    if on_host(above):
+        kernels.flow_squares(*prior.step(v), key, above, pull_u, pull_v, before, after)
+        return
+    total, table = totals(prior, v, key, above), prior.table(v)
+    for part, p, w in noisy_moves(prior, v, key, above.shape[1]):
+        if p.ndim == 2:
+            free = p * total[part].T[:, :, None] + w
+            pull = pull_u[part].T[:, :, None] + pull_v.T[:, None, :]
+        else:
+            origin, dest = prior.origins(v), prior.law.kernels[v].indices
+            free = p * total[origin].T + w
+            pull = pull_u[origin].T + pull_v[dest].T
+        moved = free - table[part] * pull
+        before.reshape(table.shape)[part] += (free * free).sum(axis=0)
+        after.reshape(table.shape)[part] += (moved * moved).sum(axis=0)
