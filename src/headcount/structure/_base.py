@@ -68,6 +68,12 @@ def margin_rows(table: Domain, onto: Scope) -> Array:
     return np.eye(table.part(onto).size)[:, table.positions(onto)]
 
 
+def by_site(values: Array, sites: Sequence[SiteLike]) -> tuple[Array, ...]:
+    """Values of all sites' entries, end to end, cut into one array per site."""
+    ends = np.cumsum([len(site) for site in sites]).tolist()
+    return tuple(values[end - len(site) : end] for site, end in zip(sites, ends, strict=True))
+
+
 @dataclass(frozen=True)
 class Known:
     """What is known before any iteration: exact deviations, and Gaussian readings with a full covariance.
@@ -245,12 +251,6 @@ class Structure(ABC):
             Structure.kinds[kind] = cls
 
     @classmethod
-    def refusal(cls, tree: RootedTree | None) -> str | None:
-        """Why it cannot serve, in words; None where it can."""
-        del tree
-        return None
-
-    @classmethod
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> Structure:
         """The structure of a law, given N, the sites and what is known; it takes of the other settings what concerns it."""
         del solver, flock
@@ -307,30 +307,23 @@ def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = 
     ModelError
         When "matrix-free" is wanted and cannot serve, with the reason.
     """
-    if wanted == "tree":
+    if wanted == "matrix-free" and tree is None:
+        raise ModelError(
+            "the matrix-free structure cannot serve this problem: it needs a chain or a tree; "
+            'use structure="tree" or "auto"'
+        )
+    if tree is None or wanted == "tree":
         return "tree"
-    why = Structure.kinds["matrix-free"].refusal(tree)
-    if wanted == "matrix-free":
-        if why is not None:
-            raise ModelError(
-                f'the matrix-free structure cannot serve this problem: {why}; use structure="tree" or "auto"'
-            )
-        return "matrix-free"
-    return (
-        "matrix-free"
-        if why is None
-        and tree is not None
-        and _too_dear(tree, AFFORDABLE if affordable is None else affordable)
-        else "tree"
-    )
+    return "matrix-free" if wanted == "matrix-free" or _too_dear(tree, affordable) else "tree"
 
 
-def _too_dear(tree: RootedTree, affordable: float) -> bool:
+def _too_dear(tree: RootedTree, affordable: float | None) -> bool:
     """Whether matrices of a tree cost more than is affordable, and more than passes over its moves."""
     steps = tree.transitions[1:]
     cubes = sum(prod(m.shape) * max(m.shape) for m in steps)
     moves = sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps)
-    return cubes > affordable and cubes > WORTH * moves
+    most = AFFORDABLE if affordable is None else affordable
+    return cubes > most and cubes > WORTH * moves
 
 
 def structure_for(

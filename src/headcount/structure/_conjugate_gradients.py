@@ -21,6 +21,7 @@ import numpy as np
 
 from headcount._device import host, namespace, on_host
 from headcount.structure._base import NotPositiveDefinite
+from headcount.structure._matrix_free_kernels import advance, read, spread, turn_way
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +111,11 @@ class System:
         """o; 1 at fixed rows without variance, which say nothing."""
         return np.where(self.fixed, np.where(self.variance > 0, 0.0, 1.0), 1.0 / self.d)
 
+    def of_draws(self, free: Array, noise: Array) -> Array:
+        """D (Hδ + ξ/√τ) for draws δ of the prior and standard normal ξ at the rows: its covariance is A."""
+        over = np.sqrt(np.where(self.fixed, 0.0, 1.0 / self.d))  # D/√τ
+        return self.scale[:, None] * (self.rows @ free) + over[:, None] * noise
+
     def times(self, x: Array, out: Array) -> Array:
         """A x into ``out``; the columns' xᵀ A x."""
         prior, rows = self.prior, self.rows
@@ -117,29 +123,16 @@ class System:
         work = prior.buffer("work", x.shape[1], prior.size)[: prior.size]
         if not prior.compiled:
             work[:] = rows.T @ (self.scale[:, None] * x)
-            found = prior._run(work[: prior.entries], work[prior.entries :], keep=many)
-            out[:] = rows @ ((prior.pulls(found) - found.mean) * prior.expected[:, None])
+            found = prior.run(work[: prior.entries], work[prior.entries :], keep=many)
+            out[:] = rows @ prior.values(found)
             out *= self.scale[:, None]
             out += self.over[:, None] * x
             return dots(x, out)
-        from headcount.structure._matrix_free_kernels import read, spread
-
-        spread(rows.indptr, rows.indices, rows.data, self.scale, x, work)
-        found = prior._run(work[: prior.entries], work[prior.entries :], keep=many)
-        return np.asarray(
-            read(
-                rows.indptr,
-                rows.indices,
-                rows.data,
-                self.scale,
-                prior.expected,
-                prior.pulls(found),
-                found.mean,
-                self.over,
-                x,
-                out,
-            )
-        )
+        h = (rows.indptr, rows.indices, rows.data, self.scale)
+        spread(*h, x, work)
+        found = prior.run(work[: prior.entries], work[prior.entries :], keep=many)
+        pulls = prior.pulls(found)
+        return np.asarray(read(*h, prior.expected, pulls, found.mean, self.over, x, out))
 
 
 def dots(a: Array, b: Array) -> Array:
@@ -150,8 +143,6 @@ def dots(a: Array, b: Array) -> Array:
 def _advance(x: Array, residual: Array, way: Array, image: Array, length: Array) -> Array:
     """x += length · way, residual −= length · image, in place; the columns' ‖residual‖²."""
     if on_host(x):
-        from headcount.structure._matrix_free_kernels import advance
-
         return np.asarray(advance(x, residual, way, image, length))
     x += length * way
     residual -= length * image
@@ -161,8 +152,6 @@ def _advance(x: Array, residual: Array, way: Array, image: Array, length: Array)
 def _turn(way: Array, residual: Array, turn: Array) -> None:
     """way = residual + turn · way, in place."""
     if on_host(way):
-        from headcount.structure._matrix_free_kernels import turn_way
-
         turn_way(way, residual, turn)
     else:
         way *= turn

@@ -17,7 +17,6 @@ alone, :math:`V/(1+\tau V)`, as if they did not influence one another. They are 
 from __future__ import annotations
 
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from headcount.structure._base import (
     Recall,
     Sampling,
     Structure,
+    by_site,
     checked_arguments,
 )
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
@@ -47,6 +47,7 @@ from headcount.structure._variance_draws import (
     FIRST_NEAR,
     LEAST_FINAL,
     REDRAWN,
+    SHARPER,
     WIDEST,
     Block,
     RowSums,
@@ -59,9 +60,10 @@ from headcount.structure._variance_draws import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headcount._linalg import Array
+    from headcount.individual._rooted_tree import Place
     from headcount.structure._base import SiteLike, Solver
     from headcount.tables import Scope
 
@@ -119,9 +121,6 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         self.tree, self.recall = law.tree, recall
         self.sampling = Sampling() if sampling is None else sampling
         self.population, self.sites, self.known = checked_arguments(population, sites, known)
-        why = self.refusal(self.tree)
-        if why is not None:
-            raise ModelError(f"the matrix-free structure cannot serve this problem: {why}; use TreeStructure")
         # Flocks of c: all covariances are c times larger, as are those of c times as many individuals.
         self.individuals = self.population
         self.population *= self.tree.common_phi or 1.0
@@ -132,11 +131,6 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
             recall.sensors = sensors
         self.sensors = sensors
         self.prior = PriorOperator(law, self.population, sensors.edges)
-
-    @classmethod
-    def refusal(cls, tree: RootedTree | None) -> str | None:
-        """See :class:`Structure`."""
-        return "it needs a chain or a tree" if tree is None else None
 
     @classmethod
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> MatrixFreeStructure:
@@ -191,18 +185,20 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         """H K Hᵀ w."""
         return self.sensors.seen @ self.prior.times(self.sensors.seen.T @ weights)
 
-    def weights(self, tau: Array, right: Array, value: Array | None = None, *, sweep: bool = False) -> Array:
-        """q with δ = K Hᵀ q: q = right − τ Hδ at ordinary rows, Hδ = value at the exact ones; columns at once."""
-        target = np.zeros_like(right) if value is None else np.where(self.sensors.fixed[:, None], value, 0.0)
+    def weights(self, tau: Array, right: Array, value: Array, recall: Recall | None = None) -> Array:
+        """q with δ = K Hᵀ q: q = right − τ Hδ at ordinary rows, Hδ = value at the exact ones; columns at once.
+
+        With a recall, the solution starts from the one that the last sweep left there.
+        """
+        target = np.where(self.sensors.fixed[:, None], value, 0.0)
         if (tau < 0).any():
             return self._weights_of_any_sign(tau, right, target)
-        system, recall = self.system(tau), self.recall
+        system = self.system(tau)
         scaled = system.scale[:, None] * (self.seen_covariance_times(right) - target)
-        start = recall.mean if recall is not None and sweep else None
-        solved = conjugate(system, scaled, FOLLOWED if sweep and recall is not None else SOLVED, start)
-        if recall is not None and sweep:
-            recall.mean = solved.x
-        return right - system.scale[:, None] * solved.x
+        if recall is None:
+            return right - system.scale[:, None] * conjugate(system, scaled, SOLVED).x
+        recall.mean = conjugate(system, scaled, FOLLOWED, recall.mean).x
+        return right - system.scale[:, None] * recall.mean
 
     def _weights_of_any_sign(self, tau: Array, right: Array, target: Array) -> Array:
         """As :meth:`weights`, under the covariance given the exact counts, for which each product solves a system of its own."""
@@ -247,13 +243,11 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         """See :class:`Structure`; variances (and, without a recall, log Z) from the draws of a sweep."""
         t, n, c = self.sensors.arrange(_joined(tau), _joined(nu), self.known)
         with threads_for(max(self.tree.sizes)):
-            weights = self.weights(t, n[:, None], c[:, None], sweep=True)
+            weights = self.weights(t, n[:, None], c[:, None], self.recall)
             image = self.prior.times(self.sensors.seen.T @ weights)
             mean = host(self.sensors.rows @ image)[:, 0]
             variance, log_z = self._sweep(t, n, (self.sensors.seen @ image)[:, 0])
-        ends = np.cumsum([0, *(len(x) for x in tau)])
-        pieces = [slice(a, b) for a, b in pairwise(ends)]
-        return Moments(tuple(mean[p] for p in pieces), tuple(variance[p] for p in pieces), log_z)
+        return Moments(by_site(mean, self.sites), by_site(variance, self.sites), log_z)
 
     def _sweep(self, tau: Array, nu: Array, mean: Array) -> tuple[Array, float]:
         """Variances of all rows and log Z, from as many draws as sweeps need."""
@@ -288,7 +282,8 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         """What the draws of a sweep say of the sites' rows."""
         sums = RowSums(self, tau)
         for block in self.blocks(tau, draws, recall=self.recall):
-            sums.add(block, block.free - self.prior.times(self.sensors.seen.T @ block.weights))
+            moved = block.free - self.prior.times(self.sensors.seen.T @ block.weights)
+            sums.add(self.sensors, block, moved)
         return sums
 
     def log_z(self, tau: Array, nu: Array, mean: Array, sums: RowSums) -> tuple[float, float]:
@@ -332,8 +327,20 @@ class Sensors:
     def __init__(
         self, prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike], known: Known
     ) -> None:
-        self.edges = _seen_moves(prior, tree, sites)
-        by_site, width = _rows_by_site(prior, tree, sites, self.edges)
+        self.device = tree.device
+        places = [tree.place(site.scope) for site in sites]
+        looked = [_looked_at(site, place) for site, place in zip(sites, places, strict=True)]
+        self.edges = _seen_moves(prior, places, looked)
+        ends = prior.entries + np.cumsum([0, *(len(moves) for moves in self.edges.values())])
+        starts, width = dict(zip(self.edges, ends.tolist(), strict=False)), int(ends[-1])
+        by_site: list[sparse.csr_array] = []
+        for site, place, (row, at, weight) in zip(sites, places, looked, strict=True):
+            column = int(prior.node[place.node]) + at
+            if place.edge:  # impossible moves have no column: their count is zero
+                possible = np.isin(at, self.edges[place.node])
+                row, weight = row[possible], weight[possible]
+                column = starts[place.node] + np.searchsorted(self.edges[place.node], at[possible])
+            by_site.append(sparse.csr_array((weight, (row, column)), shape=(len(site), width)))
         plain = [k for k in range(len(sites)) if k not in known.exact and k not in known.readings]
         self.plain, self.known = (_entries_of(sites, picked) for picked in (plain, known.exact))
         self.factors = {k: np.linalg.cholesky(known.readings[k][0]) for k in known.readings}
@@ -343,8 +350,12 @@ class Sensors:
         self.any_fixed = len(self.known) > 0
         self.put = prior.xp.asarray
         self.fixed = self.put(np.arange(seen.shape[0]) >= self.exact)
-        self.rows = _placed(rows, tree)
-        self.seen = self.rows if seen is rows else _placed(seen, tree)
+        self.rows = self.placed(rows)
+        self.seen = self.rows if seen is rows else self.placed(seen)
+
+    def placed(self, rows: sparse.csr_array) -> sparse.csr_array:
+        """Rows where the tree's law is."""
+        return rows if self.device is None else self.device.put(rows)
 
     def _in_order(
         self, by_site: list[sparse.csr_array], plain: list[int], known: Known
@@ -374,82 +385,52 @@ class Sensors:
         return self.put(t), self.put(n), self.put(c)
 
 
-def _placed(rows: sparse.csr_array, tree: RootedTree) -> sparse.csr_array:
-    """Rows where the tree's law is."""
-    return rows if tree.device is None else tree.device.put(rows)
-
-
 def _entries_of(sites: Sequence[SiteLike], picked: Iterable[int]) -> np.ndarray:
     """Positions of some sites' entries among those of all sites."""
     ends = np.cumsum([0, *(len(site) for site in sites)])
     return np.concatenate([np.zeros(0, np.intp), *(np.arange(ends[k], ends[k + 1]) for k in picked)])
 
 
-def _rows_by_site(
-    prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike], edges: dict[int, np.ndarray]
-) -> tuple[list[sparse.csr_array], int]:
-    """B of every site, and the length of the vector: all nodes' entries, then the seen moves by child."""
-    ends = prior.entries + np.cumsum([0, *(len(edges[v]) for v in sorted(edges))])
-    starts = dict(zip(sorted(edges), ends[:-1].tolist(), strict=True))
-    width = int(ends[-1])
-    return [_site_rows(prior, tree, site, edges, starts, width) for site in sites], width
-
-
-def _flat_in_tree(tree: RootedTree, site: SiteLike, flat: np.ndarray) -> np.ndarray:
-    """Flat positions in the site's table as positions in the tree's, which has the parent first."""
-    place = tree.place(site.scope)
-    if not place.turned:
-        return flat
-    child, parent = np.divmod(flat, place.shape[0])
-    return np.asarray(parent * place.shape[1] + child)
-
-
-def _seen_moves(prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike]) -> dict[int, np.ndarray]:
-    """Possible moves that some site looks at, sorted, by child."""
-    looked: dict[int, list[np.ndarray]] = {}
-    for site in sites:
-        place = tree.place(site.scope)
-        if place.edge:
-            flat = np.asarray(site.index) if site.index is not None else sparse.coo_array(site.weights).col
-            looked.setdefault(place.node, []).append(_flat_in_tree(tree, site, flat))
-    return {
-        v: np.intersect1d(np.concatenate(flat), prior.flat_index(v)[host(prior.chances(v)).reshape(-1) > 0])
-        for v, flat in looked.items()
-    }
-
-
-def _site_rows(
-    prior: PriorOperator,
-    tree: RootedTree,
-    site: SiteLike,
-    edges: dict[int, np.ndarray],
-    starts: dict[int, int],
-    width: int,
-) -> sparse.csr_array:
-    """B of one site, on the long vector; impossible moves have no column: their count is zero."""
-    place = tree.place(site.scope)
+def _looked_at(site: SiteLike, place: Place) -> tuple[np.ndarray, np.ndarray, Array]:
+    """The non-zeros of a site's matrix: rows, flat positions in the tree's table (which has the parent first), and weights."""
     if site.index is not None:
         row, at, weight = np.arange(len(site)), np.asarray(site.index), np.ones(len(site))
     else:
         held = sparse.coo_array(site.weights)
         row, at, weight = held.row, held.col, held.data
-    if not place.edge:
-        column = int(prior.node[place.node]) + at
-    else:
-        at, known = _flat_in_tree(tree, site, at), edges[place.node]
-        column = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
-        possible = (known[column] == at) if len(known) else np.zeros(len(at), bool)
-        row, column, weight = row[possible], starts[place.node] + column[possible], weight[possible]
-    return sparse.csr_array((weight, (row, column)), shape=(len(site), width))
+    if place.turned:
+        child, parent = np.divmod(at, place.shape[0])
+        at = parent * place.shape[1] + child
+    return row, at, weight
+
+
+def _seen_moves(
+    prior: PriorOperator, places: Sequence[Place], looked: Sequence[tuple[np.ndarray, np.ndarray, Array]]
+) -> dict[int, np.ndarray]:
+    """Possible moves that some site looks at, sorted, by child."""
+    edges = sorted({place.node for place in places if place.edge})
+    found: dict[int, np.ndarray] = {}
+    for v in edges:
+        at = [at for place, (_, at, _) in zip(places, looked, strict=True) if place.edge and place.node == v]
+        possible = prior.flat_index(v)[host(prior.chances(v)).reshape(-1) > 0]
+        found[v] = np.intersect1d(np.concatenate(at), possible)
+    return found
 
 
 class MatrixFreeField(Field):
     """The posterior: means by one solve, variances of all nodes and moves in one survey of the final draws."""
 
-    def __init__(self, structure: MatrixFreeStructure, tau: Array, nu: Array, value: Array) -> None:
+    def __init__(
+        self,
+        structure: MatrixFreeStructure,
+        tau: Array,
+        nu: Array,
+        value: Array,
+        *,
+        tally: Tally | None = None,
+    ) -> None:
         self.structure, self.tau, self.nu, self.value = structure, tau, nu, value
-        self._tally: Tally | None = None
-        self._survey: Survey | None = None
+        self._drawn = tally
 
     @cached_property
     def _mean_passes(self) -> Passes:
@@ -462,29 +443,31 @@ class MatrixFreeField(Field):
     def _mean(self) -> Array:
         return self.structure.prior.values(self._mean_passes)[:, 0]
 
-    @property
+    @cached_property
+    def tally(self) -> Tally:
+        """Sums over the final draws: as many as were asked for, or as the error asks for."""
+        tally, recall, asked = self._drawn, self.structure.recall, self.structure.sampling.final
+        if asked is None and recall is not None:
+            asked = recall.final
+        if tally is None:
+            tally = Tally(self.structure, self.tau)
+            with threads_for(max(self.structure.tree.sizes)):
+                tally.add(LEAST_FINAL if asked is None else asked)
+                while asked is None and (more := tally.missing()):
+                    tally.add(more)
+        if recall is not None:
+            recall.final = tally.draws
+        return tally
+
+    @cached_property
     def survey(self) -> Survey:
         """What the final draws say."""
-        if self._survey is None:
-            recall, asked = self.structure.recall, self.structure.sampling.final
-            asked = recall.final if asked is None and recall is not None else asked
-            if self._tally is None:
-                self._tally = Tally(self.structure, self.tau)
-                with threads_for(max(self.structure.tree.sizes)):
-                    self._tally.add(LEAST_FINAL if asked is None else asked)
-                    while asked is None and (more := self._tally.missing()):
-                        self._tally.add(more)
-            if recall is not None:
-                recall.final = self._tally.draws
-            self._survey = self._tally.survey(self.nu, self.structure.sensors.seen @ self._mean)
-        return self._survey
+        return self.tally.survey(self.nu, self.structure.sensors.seen @ self._mean)
 
     @property
     def draws(self) -> int:
         """Final draws so far."""
-        assert self.survey is not None
-        assert self._tally is not None
-        return self._tally.draws
+        return self.tally.draws
 
     def more_draws(self, draws: int, client: Any = None) -> MatrixFreeField:
         """See :class:`Field`; the draws there are stay, and this field stays as it is."""
@@ -493,13 +476,10 @@ class MatrixFreeField(Field):
                 "this run is on a graphics card, whose arrays do not travel to a cluster: leave out client, or "
                 'infer with device="cpu"'
             )
-        assert self.survey is not None
-        assert self._tally is not None
-        made = MatrixFreeField(self.structure, self.tau, self.nu, self.value)
-        made._tally = self._tally.copy()
+        tally = self.tally.copy()
         with threads_for(max(self.structure.tree.sizes)):
-            made._tally.add(draws, client)
-        return made
+            tally.add(draws, client)
+        return MatrixFreeField(self.structure, self.tau, self.nu, self.value, tally=tally)
 
     @property
     def log_z(self) -> tuple[float, float]:
@@ -508,39 +488,36 @@ class MatrixFreeField(Field):
 
     def mean(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        place = self.structure.tree.place(scope)
-        if not place.edge:
-            return np.asarray(host(self._mean[self.structure.prior.slice(place.node)]))
-        return self._table(scope, self._flow_mean(place.node))
+        return self._table(scope, self._mean, self._flow_mean)
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        place = self.structure.tree.place(scope)
-        if not place.edge:
-            return self.survey.variance[self.structure.prior.slice(place.node)]
-        return self._table(scope, self._flow_spread(place.node)[0])
+        return self._table(scope, self.survey.variance, lambda v: self._flow_spread(v)[0])
 
     def mc_error(self, scope: Scope) -> Array:
         """Monte-Carlo standard error of every entry's sd."""
-        place = self.structure.tree.place(scope)
+        of_nodes = np.sqrt(self.survey.variance) * self.survey.error
+        return self._table(scope, of_nodes, lambda v: self._flow_spread(v)[1])
+
+    def _table(self, scope: Scope, entries: Array, moves: Callable[[int], Array]) -> Array:
+        """The part of a node in values of all entries, or the values of the moves into a node as a dense table in the scope's order."""
+        place, prior = self.structure.tree.place(scope), self.structure.prior
         if not place.edge:
-            where = self.structure.prior.slice(place.node)
-            return np.sqrt(self.survey.variance[where]) * self.survey.error[where]
-        variance, error = self._flow_spread(place.node)
-        return self._table(scope, np.sqrt(variance) * error)
+            return np.asarray(host(entries[prior.entries_of(place.node)]))
+        flat = host(moves(place.node))
+        if len(flat) < place.shape[0] * place.shape[1]:
+            possible, flat = flat, np.zeros(place.shape[0] * place.shape[1])
+            flat[prior.flat_index(place.node)] = possible
+        return np.asarray(place.turn(flat.reshape(place.shape)))
 
     def moves(self, scope: Scope) -> MovesOf | None:
         """See :class:`Field`: for sparse transitions named (parent, child)."""
-        place = self.structure.tree.place(scope)
+        place, prior = self.structure.tree.place(scope), self.structure.prior
         v = place.node
-        if not place.edge or place.turned or not issparse(self.structure.prior.law.kernels[v]):
+        if not place.edge or place.turned or not issparse(prior.law.kernels[v]):
             return None
-        variance, error = self._flow_spread(v)
         return MovesOf(
-            self.structure.prior.flat_index(v),
-            host(self._flow_mean(v)),
-            host(variance),
-            host(np.sqrt(variance) * error),
+            prior.flat_index(v), host(self._flow_mean(v)), *(host(x) for x in self._flow_spread(v))
         )
 
     def covariance(self, a: Scope, b: Scope) -> Array:
@@ -552,7 +529,7 @@ class MatrixFreeField(Field):
                 "the matrix-free structure gives covariances of single nodes, and variances of flows: "
                 'ask for nodes, or use TiltedEP(structure="tree")'
             )
-        rows, columns = (prior.slice(place.node) for place in places)
+        rows, columns = (prior.entries_of(place.node) for place in places)
         every = sparse.eye_array(prior.size, format="csr")
         return self._covariance(every[rows], every[columns])
 
@@ -594,17 +571,16 @@ class MatrixFreeField(Field):
             u = tree.parents[v]
             edge = (tree.variables[u], tree.variables[v])
             moved = np.zeros((size, tree.sizes[u] * tree.sizes[v]))
-            moved[:, prior.flat_index(v)] = flows[v].T
-            drawn[edge] = moved.reshape(size, tree.sizes[u], -1) - self._pulled(v, found) + self.mean(edge)
+            moved[:, prior.flat_index(v)] = (flows[v] - prior.move_values(v, found)).T
+            drawn[edge] = moved.reshape(size, tree.sizes[u], -1) + self.mean(edge)
         return drawn
 
     def sample_nodes(self, size: int, *, rng: np.random.Generator) -> Array:
         """See :class:`Field`; O(possible moves) numbers per draw. Negative precisions as in variances: each widens its own count alone."""
         if not on_host(self.tau):
             return self._at_home().sample_nodes(size, rng=rng)
-        prior, survey = self.structure.prior, self.survey
-        assert self._tally is not None
-        wider = np.sqrt(1.0 - (self._tally.own @ np.minimum(self.tau, 0.0)) * survey.variance)
+        prior = self.structure.prior
+        wider = np.sqrt(1.0 - (self.tally.own @ np.minimum(self.tau, 0.0)) * self.survey.variance)
         free, found = self._pulled_draws(size, rng)
         drawn = self._mean[:, None] + wider[:, None] * (free - prior.values(found))
         return np.asarray(drawn[: prior.entries].T)
@@ -615,13 +591,9 @@ class MatrixFreeField(Field):
         """Normal draws of the prior, (size of K, size), and the passes whose values lead from them to the posterior's deviations."""
         free = self._normal_draws(size, rng, flows)
         system = self.structure.system(self.tau)
-        over = np.sqrt(np.where(system.fixed, 0.0, 1.0 / system.d))[:, None]
-        noise = over * rng.standard_normal((len(self.tau), size))
+        right = system.of_draws(free, rng.standard_normal((len(self.tau), size)))
         with threads_for(max(self.structure.tree.sizes)):
-            solved = conjugate(
-                system, system.scale[:, None] * (system.rows @ free) + noise, Stop(relative=1e-6)
-            )
-            weights = system.scale[:, None] * solved.x
+            weights = system.scale[:, None] * conjugate(system, right, SHARPER).x
             return free, self.structure.prior.passes(system.rows.T @ weights)
 
     def _at_home(self) -> MatrixFreeField:
@@ -632,18 +604,6 @@ class MatrixFreeField(Field):
         )
         return MatrixFreeField(made, host(self.tau), host(self.nu), host(self.value))
 
-    def _pulled(self, v: int, found: Passes) -> Array:
-        """K Hᵀ w at all moves into v, (columns, L_u, L_v)."""
-        prior = self.structure.prior
-        side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
-        pull = np.repeat(found.up[prior.slice(v)].T[:, None, :], len(side), axis=1)
-        moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
-        pull[:, prior.seen.origin[moves], prior.seen.dest[moves]] += found.held[moves].T
-        pull = side.T[:, :, None] + np.reshape(prior.phi_of(v), (-1, 1)) * pull
-        expected = np.zeros(pull.shape[1:])
-        expected.reshape(-1)[prior.flat_index(v)] = prior.table(v).reshape(-1)
-        return np.asarray(expected * pull)
-
     def _normal_draws(self, size: int, rng: np.random.Generator, flows: list[Array] | None = None) -> Array:
         """Prior draws of the long vector, (size of K, size); those of each step's possible moves, (moves, size), are put into ``flows``."""
         prior = self.structure.prior
@@ -652,54 +612,31 @@ class MatrixFreeField(Field):
         for v, u in enumerate(prior.law.tree.parents):
             flat = np.arange(prior.sizes[0]) if v == 0 else prior.flat_index(v)
             origin, dest = np.divmod(flat, prior.sizes[v])
-            chances = prior.mu[prior.slice(0)] if v == 0 else prior.chances(v).reshape(-1)
+            chances = prior.mu[prior.entries_of(0)] if v == 0 else prior.chances(v).reshape(-1)
             expected = prior.step(v).expected
             above = np.zeros((1, size)) if v == 0 else nodes[u]
             moved = rng.standard_normal((len(flat), size))
             moved *= np.sqrt(expected[origin] * chances)[:, None]
             moved += chances[:, None] * (above - _added(origin, moved, len(expected)))[origin]
             nodes.append(_added(dest, moved, prior.sizes[v]))
-            part = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
-            seen.append(moved[prior.seen.place[part]])
+            seen.append(moved[prior.seen.place[prior.seen_into(v)]])
             if flows is not None:
                 flows.append(moved)
         return np.concatenate([*nodes, *seen])
 
     def _flow_mean(self, v: int) -> Array:
         """Mean deviation of the possible moves into v."""
-        found, prior = self._mean_passes, self.structure.prior
-        side = (found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean)[:, 0]
-        phi, table = prior.phi_of(v), prior.table(v)
-        if prior.company:
-            table = table * np.asarray(prior.along(v, np.asarray(phi), prior.mu[prior.slice(v)])[0])
-        above, own = prior.along(v, side / phi, found.up[prior.slice(v)][:, 0])
-        pull = (above + own).reshape(-1)
-        moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
-        pull[prior.seen.place[moves]] += found.held[moves, 0]
-        return table.reshape(-1) * pull
+        return self.structure.prior.move_values(v, self._mean_passes)[:, 0]
 
     def _flow_spread(self, v: int) -> tuple[Array, Array]:
-        """Variances of the possible moves into v, and relative errors of their sds; moves that are seen have their own."""
+        """Variances of the possible moves into v, and Monte-Carlo errors of their sds; moves that are seen have their own."""
         prior, survey = self.structure.prior, self.survey
-        assert self._tally is not None
-        variance, error = self._tally.flows[v].variances()
-        a, b = int(prior.seen.ends[v]), int(prior.seen.ends[v + 1])
-        if b > a:
-            place, own = prior.seen.place[a:b], slice(prior.entries + a, prior.entries + b)
-            variance[place], error[place] = (
-                prior.xp.asarray(x[own]) for x in (survey.variance, survey.error)
-            )
-        return variance, error
-
-    def _table(self, scope: Scope, values: Array) -> Array:
-        """Values of the possible moves as a dense table in the scope's order."""
-        place = self.structure.tree.place(scope)
-        values = host(values)
-        if len(values) == place.shape[0] * place.shape[1]:
-            return np.asarray(place.turn(values.reshape(place.shape)))
-        flat = np.zeros(place.shape[0] * place.shape[1])
-        flat[self.structure.prior.flat_index(place.node)] = values
-        return np.asarray(place.turn(flat.reshape(place.shape)))
+        variance, error = self.tally.flows[v].variances()
+        moves = prior.seen_into(v)
+        own = slice(prior.entries + moves.start, prior.entries + moves.stop)
+        for values, of_seen in ((variance, survey.variance), (error, survey.error)):
+            values[prior.seen.place[moves]] = prior.xp.asarray(of_seen[own])
+        return variance, np.sqrt(variance) * error
 
 
 def _joined(values: Sequence[Array]) -> Array:

@@ -30,7 +30,9 @@ import numpy as np
 from scipy import sparse
 
 from headcount._device import host, issparse, multiply_add, namespace, row_of_entries
+from headcount.individual._rooted_tree import Moves
 from headcount.population._laplacian import inverse_or_zero
+from headcount.structure._matrix_free_kernels import pass_down, pass_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,12 +52,6 @@ class SeenMoves(NamedTuple):
     """P_c(i, j)."""
     place: np.ndarray
     """Position among the edge's possible moves."""
-
-    @classmethod
-    def nothing(cls, nodes: int, xp: Any) -> SeenMoves:
-        """No moves."""
-        empty = xp.zeros(0, np.int64)
-        return cls(np.zeros(nodes + 1, np.int64), empty, empty, xp.zeros(0), empty)
 
 
 class Passes(NamedTuple):
@@ -143,31 +139,46 @@ class PriorOperator:
         assert self.law.tree.phi is not None
         found = [np.full(self.sizes[0], float(self.law.tree.phi[0][0]))]
         for v in range(1, len(self.sizes)):
-            left = self.phi_of(v) * self.law.rows[v] * self.mu[self.slice(int(self.parents[v]))]
+            left = self.phi_of(v) * self.law.rows[v] * self.mu[self.entries_of(int(self.parents[v]))]
             arrived = self.law.columns[v] * (self.law.kernels[v].T @ left)
-            found.append(arrived * self.over_mu[self.slice(v)])
+            found.append(arrived * self.over_mu[self.entries_of(v)])
         return np.concatenate(found)
+
+    @cached_property
+    def seen_at(self) -> tuple[Any, Any, Any]:
+        """Of the seen moves: the origin among all entries, the origin in ``side``'s layout, and the destination among all entries."""
+        node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
+        above, side, own = map(
+            self.xp.asarray, (self.node[self.parents[node]], self.side_at[node], self.node[node])
+        )
+        return above + self.seen.origin, side + self.seen.origin, own + self.seen.dest
 
     @cached_property
     def seen_phi(self) -> Array:
         """phi of the origins of the seen moves."""
-        node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
-        return self.phi[self.side_at[node] + self.seen.origin]
+        return self.phi[self.seen_at[1]]
 
     def phi_of(self, v: int) -> Array | float:
         """phi of the states from which moves lead to v; 1 without company."""
-        return self.phi[self.side_at[v] : self.side_at[v + 1]] if self.company else 1.0
+        return self.phi[self.origins_of(v)] if self.company else 1.0
 
     @cached_property
     def expected(self) -> Array:
         """N μ of entries and of seen moves."""
         counts = self.population * self.mu
-        start = self.xp.asarray(np.repeat(self.node[self.parents[1:]], np.diff(self.seen.ends[1:])))
-        return np.concatenate([counts, counts[start + self.seen.origin] * self.seen.chance])
+        return np.concatenate([counts, counts[self.seen_at[0]] * self.seen.chance])
 
-    def slice(self, v: int) -> slice:
+    def entries_of(self, v: int) -> slice:
         """The entries of node v."""
         return slice(int(self.node[v]), int(self.node[v + 1]))
+
+    def origins_of(self, v: int) -> slice:
+        """The states from which moves lead to v, in ``side``'s layout."""
+        return slice(int(self.side_at[v]), int(self.side_at[v + 1]))
+
+    def seen_into(self, v: int) -> slice:
+        """The seen moves into v, among all seen ones."""
+        return slice(int(self.seen.ends[v]), int(self.seen.ends[v + 1]))
 
     def step(self, v: int) -> Step:
         """The moves into node v, with the counts (times phi) that scatter. The root is a step from one cell that holds everyone."""
@@ -182,7 +193,7 @@ class PriorOperator:
                 np.array([self.population * self.root_phi]),
             )
         matrix, u = self.law.kernels[v], int(self.parents[v])
-        expected = self.population * self.phi_of(v) * self.mu[self.slice(u)]
+        expected = self.population * self.phi_of(v) * self.mu[self.entries_of(u)]
         if sparse.issparse(matrix):
             ends, columns, values = matrix.indptr, matrix.indices, matrix.data
         else:
@@ -216,10 +227,8 @@ class PriorOperator:
 
     def table(self, v: int) -> Array:
         """Expected moves into v, as :meth:`chances`."""
-        above = self.law.rows[v] * self.population * self.mu[self.slice(int(self.parents[v]))]
-        matrix = self.law.kernels[v]
-        rows, columns = self.along(v, above, self.law.columns[v])
-        return rows * (matrix.data if issparse(matrix) else matrix) * columns
+        above = self.population * self.mu[self.entries_of(int(self.parents[v]))]
+        return self.along(v, above, self.law.columns[v])[0] * self.chances(v)
 
     def flat_index(self, v: int) -> np.ndarray:
         """Positions of the possible moves into v in the flat (parent, child) table; NumPy's, like all positions of sites."""
@@ -230,10 +239,8 @@ class PriorOperator:
 
     def _seen(self, edges: dict[int, np.ndarray]) -> SeenMoves:
         """The moves of some edges, by their flat positions."""
-        count = len(self.sizes)
-        if not edges:
-            return SeenMoves.nothing(count, self.xp)
-        parts = []
+        none = np.zeros(0, np.int64)
+        parts = [(none, none, none, np.zeros(0), none)]
         for v, flat in sorted(edges.items()):
             possible = self.flat_index(v)
             order = np.argsort(possible, kind="stable")
@@ -242,7 +249,7 @@ class PriorOperator:
             chance = host(self.chances(v).reshape(-1)[self.xp.asarray(place)])
             parts.append((np.full(len(flat), v), origin, dest, chance, place.astype(np.int64)))
         node, *held = (np.concatenate(part) for part in zip(*parts, strict=True))
-        ends = np.searchsorted(node, np.arange(count + 1))
+        ends = np.searchsorted(node, np.arange(len(self.sizes) + 1))
         return SeenMoves(ends.astype(np.int64), *map(self.xp.asarray, held))
 
     @property
@@ -256,22 +263,19 @@ class PriorOperator:
 
     def passes(self, values: Array) -> Passes:
         """One pass up and one down, for columns (size, columns); nothing is overwritten."""
-        found = self._run(values[: self.entries].copy(), values[self.entries :].copy(), keep=True)
-        return Passes(*(x.copy() if k in (1, 2) else x for k, x in enumerate(found)))
+        found = self.run(values[: self.entries].copy(), values[self.entries :].copy(), keep=True)
+        return found._replace(side=found.side.copy(), total=found.total.copy())
 
-    def _run(self, work: Array, held: Array, *, keep: bool) -> Passes:
+    def run(self, work: Array, held: Array, *, keep: bool) -> Passes:
         """The passes in place: ``work`` holds v and becomes b, or f unless ``keep``."""
         if self.compiled:
-            width, root = work.shape[1], self.slice(0)
+            width, root = work.shape[1], self.entries_of(0)
             side = self.buffer("side", width, int(self.side_at[-1]))
             total = self.buffer("total", width, self.entries) if keep else work
-            from headcount.structure._matrix_free_kernels import pass_down, pass_up
-
-            moves = self.law.tree.moves if self.law.kernels is self.law.tree.transitions else self._moves
             scratch = self.buffer("scratch", width, 2 * max(self.sizes))
-            seen = (self.seen.ends, self.seen.origin, self.seen.dest, self.seen.chance, held)
-            where = (self.parents, self.node, self.side_at)
-            pass_up(*where, moves[:4], self.rows, self.columns, seen, work, side, scratch)
+            seen = (*self.seen[:4], held)
+            where, scales = (self.parents, self.node, self.side_at), (self.rows, self.columns)
+            pass_up(*where, self._moves[:4], *scales, seen, work, side, scratch)
             mean = self.mu[root] @ work[root]
             first, up = self.root(work[root], mean), work
             if self.company:
@@ -279,19 +283,8 @@ class PriorOperator:
                 seen = (*seen[:3], self.seen_phi * self.seen.chance, held)
                 up = np.multiply(self.psi[:, None], work, out=None if keep else work)
             total[root] = first
-            pass_down(
-                *where,
-                moves.turned,
-                self.rows,
-                self.columns,
-                seen,
-                self.mu,
-                self.over_mu,
-                up,
-                side,
-                total,
-                scratch,
-            )
+            law = (self.mu, self.over_mu)
+            pass_down(*where, self._moves.turned, *scales, seen, *law, up, side, total, scratch)
             return Passes(work, side, total, mean, held)
         return self._in_products(work, held, keep=keep)
 
@@ -323,13 +316,11 @@ class PriorOperator:
         a = self.phi[:, None] * a if self.company else a
         total[own[0]] = self.root(up[own[0]], mean)
         gamma = from_above * (total[self._above] - a)
-        moved = [scaled[:0]] * count
+        moved = [np.zeros_like(beta[0])] * count
         for v in range(1, count):
-            u = int(self.parents[v])
-            pushed = gamma[at[v]] if u == 0 else multiply_add(gamma[at[v]], chain[at[v]], moved[u])
+            pushed = multiply_add(gamma[at[v]], chain[at[v]], moved[int(self.parents[v])])
             moved[v] = kernels[v].T @ pushed
-        below = own[0].stop
-        total[below:] += onto[below:] * np.concatenate(moved)
+        total += onto * np.concatenate(moved)
         return Passes(up, total[self._above] - a if keep else a, total, mean, held)
 
     @cached_property
@@ -343,7 +334,7 @@ class PriorOperator:
     def _places(self) -> tuple[list[Any], list[Any]]:
         """Slices of all nodes among the entries, and of all steps' origins."""
         ends = self.side_at.tolist()
-        return [self.slice(v) for v in range(len(self.sizes))], [slice(*pair) for pair in pairwise(ends)]
+        return [self.entries_of(v) for v in range(len(self.sizes))], [slice(*pair) for pair in pairwise(ends)]
 
     @cached_property
     def _scales(self) -> tuple[Array, Array, Array]:
@@ -359,33 +350,28 @@ class PriorOperator:
             made[self._above] += side
             return made
         for v in range(1, len(self.sizes)):
-            made[self.slice(int(self.parents[v]))] += side[self.side_at[v] : self.side_at[v + 1]]
+            made[self.entries_of(int(self.parents[v]))] += side[self.origins_of(v)]
         return made
 
     def _seen_sums(self, held: Array) -> tuple[Array | None, Array | None]:
         """What h at the seen moves adds to all a, and to all f; None without seen moves."""
         if not len(self.seen.chance):
             return None, None
-        node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
-        parent, own, side = (
-            self.xp.asarray(x[k])
-            for x, k in ((self.node, self.parents[node]), (self.node, node), (self.side_at, node))
-        )
+        origin, side, dest = self.seen_at
         push = self.seen.chance[:, None] * held
-        weight = self.mu[parent + self.seen.origin] * self.over_mu[own + self.seen.dest]
+        weight = self.mu[origin] * self.over_mu[dest]
         weight = weight * self.seen_phi if self.company else weight
         above = np.zeros_like(push, shape=(int(self.side_at[-1]), held.shape[1]))
         below = np.zeros_like(push, shape=(self.entries, held.shape[1]))
-        self.xp.add.at(above, side + self.seen.origin, push)
-        self.xp.add.at(below, own + self.seen.dest, weight[:, None] * push)
+        self.xp.add.at(above, side, push)
+        self.xp.add.at(below, dest, weight[:, None] * push)
         return above, below
 
     @cached_property
     def _moves(self) -> Any:
-        """All kernels end to end, where they are not the tree's own (tilted flows)."""
-        from headcount.individual._rooted_tree import Moves
-
-        return Moves.of(self.law.kernels)
+        """All kernels end to end: the tree's own, unless flows are tilted."""
+        law = self.law
+        return law.tree.moves if law.kernels is law.tree.transitions else Moves.of(law.kernels)
 
     def values(self, found: Passes) -> Array:
         """K v from the passes: f (entries), and what the moves have in its place, both less Ē and times N μ."""
@@ -395,12 +381,23 @@ class PriorOperator:
         """f at the entries; d(i) + phi(i) (h + b(j)) at the seen moves."""
         if not len(self.seen.chance):
             return found.total
-        node = np.repeat(np.arange(len(self.sizes)), np.diff(self.seen.ends))
-        above, own = self.xp.asarray(self.side_at[node]), self.xp.asarray(self.node[node])
-        ahead = found.up[own + self.seen.dest] + found.held
+        _, side, dest = self.seen_at
+        ahead = found.up[dest] + found.held
         if self.company:
             ahead *= self.seen_phi[:, None]
-        return np.concatenate([found.total, found.side[above + self.seen.origin] + ahead])
+        return np.concatenate([found.total, found.side[side] + ahead])
+
+    def move_values(self, v: int, found: Passes) -> Array:
+        """K v at all possible moves into v, (moves, columns), from the passes: M_ij (d(i) + phi(i) (h_ij + b(j)) − Ē)."""
+        side, table = found.side[self.origins_of(v)] - found.mean, self.table(v)
+        if self.company:
+            phi = self.phi[self.origins_of(v)]
+            side, table = side / phi[:, None], table * self.along(v, phi, self.mu[self.entries_of(v)])[0]
+        above, own = self.along(v, side, found.up[self.entries_of(v)])
+        pull = (above + own).reshape(-1, side.shape[1])
+        moves = self.seen_into(v)
+        pull[self.seen.place[moves]] += found.held[moves]
+        return table.reshape(-1, 1) * pull
 
     def times(self, values: Array) -> Array:
         """K v, for columns (size, columns)."""

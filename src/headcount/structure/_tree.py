@@ -48,6 +48,7 @@ from headcount.structure._base import (
     Moments,
     NotPositiveDefinite,
     Structure,
+    by_site,
     checked_arguments,
     itself,
     margin_rows,
@@ -330,10 +331,8 @@ class TreeStructure(Structure, kind="tree"):
             raise NotPositiveDefinite
         if np.isinf(log_z):
             return None
-        ends = np.cumsum([len(t) for t in tau]).tolist()
-        pieces = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
-        mean, variance = mean.ravel()[cells], variance.ravel()[cells]
-        return Moments(tuple(mean[p] for p in pieces), tuple(variance[p] for p in pieces), float(log_z))
+        at_sites = [by_site(values.ravel()[cells], self.sites) for values in (mean, variance)]
+        return Moments(at_sites[0], at_sites[1], float(log_z))
 
     def _absorbed(self, tau: Sequence[Array], nu: Sequence[Array]) -> tuple[GaussianTree, dict[int, Step]]:
         """The law with sites on tables absorbed, and the steps that changed, by child node."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headcount._types import Array, Mask
-    from headcount.structure._matrix_free import MatrixFreeStructure
+    from headcount.structure._matrix_free import MatrixFreeStructure, Sensors
     from headcount.structure._prior_operator import Passes, PriorOperator
 
 DRAWN = Stop(relative=3e-3)
@@ -105,9 +105,9 @@ def prior_draws(prior: PriorOperator, seed: int, number: int, size: int) -> Arra
     """Draws from the prior, N(0, K) up to second moments: block ``number``, shape (size of K, draws), draws ≤ 64."""
     drawn = prior.xp.zeros((prior.size, size))
     for v, key in enumerate(keys(prior, seed, number)):
-        above = prior.xp.zeros((1, size)) if v == 0 else drawn[prior.slice(int(prior.parents[v]))]
-        step_draws(prior, v, key, above, drawn[prior.slice(v)])
-        moves = slice(int(prior.seen.ends[v]), int(prior.seen.ends[v + 1]))
+        above = prior.xp.zeros((1, size)) if v == 0 else drawn[prior.entries_of(int(prior.parents[v]))]
+        step_draws(prior, v, key, above, drawn[prior.entries_of(v)])
+        moves = prior.seen_into(v)
         if moves.stop > moves.start:
             order = np.argsort(prior.seen.place[moves])
             found = prior.xp.empty((len(order), size))
@@ -124,8 +124,7 @@ def posterior_block(
     free = prior_draws(prior, seed, number, size)
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
     noise = prior.xp.asarray(rng.standard_normal((len(system.tau), size)))
-    over = np.sqrt(np.where(system.fixed, 0.0, 1.0 / system.d))[:, None]  # D / √τ
-    right = system.scale[:, None] * (system.rows @ free) + over * noise
+    right = system.of_draws(free, noise)
     solved = conjugate(system, right, SHARPER if system.fixed.any() else stop, start)
     logs = np.full((size, 3), np.nan)
     if start is None:
@@ -254,18 +253,21 @@ class RowSums:
     """Sums over draws of the counts that sites look at, and the terms of log det A."""
 
     def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
-        self.sensors = structure.sensors
-        own = np.maximum(self.sensors.on_rows(tau), 0.0)
-        self.squares = Squares(
-            structure.row_variance(self.sensors.rows), own, known=structure.knows_variances
-        )
+        sensors = structure.sensors
+        own = np.maximum(sensors.on_rows(tau), 0.0)
+        self.squares = Squares(structure.row_variance(sensors.rows), own, known=structure.knows_variances)
         self.logs: list[Array] = []
 
-    def add(self, block: Block, moved: Array) -> None:
+    def add(self, sensors: Sensors, block: Block, moved: Array) -> None:
         """A block of draws, and its draws of the posterior."""
-        rows = self.sensors.rows
-        self.squares.add(rows @ block.free, rows @ moved, self.sensors.on_rows(block.noise))
+        rows = sensors.rows
+        self.squares.add(rows @ block.free, rows @ moved, sensors.on_rows(block.noise))
         self.logs.append(block.logs)
+
+    def absorb(self, other: RowSums) -> None:
+        """The sums of other draws of the same counts."""
+        self.squares.absorb(other.squares)
+        self.logs += other.logs
 
     @property
     def log_terms(self) -> Array:
@@ -293,11 +295,11 @@ class FlowSums:
     def add(self, key: np.uint64, free: Array, found: Passes) -> None:
         """A block of draws of the prior, its key at this step, and what the passes found for its pulls."""
         prior, v = self.structure.prior, self.v
-        above = prior.slice(int(prior.parents[v]))
-        side = found.side[prior.side_at[v] : prior.side_at[v + 1]] - found.mean
-        own = found.up[prior.slice(v)]
+        above = prior.entries_of(int(prior.parents[v]))
+        side = found.side[prior.origins_of(v)] - found.mean
+        own = found.up[prior.entries_of(v)]
         if prior.company:  # the pull is phi M (side / phi + own), and phi is with the counts that scatter
-            side = side / np.reshape(prior.phi_of(v), (-1, 1))
+            side = side / prior.phi[prior.origins_of(v)][:, None]
         self.draws += free.shape[1]
         if self.by_pulls is not False:
             self._add_pulls(_squared_sums(side, own))
@@ -353,10 +355,11 @@ class Tally:
 
     def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
         self.structure, self.tau, self.draws, self.blocks = structure, tau, 0, 0
-        prior, seen = structure.prior, structure.sensors.seen
-        alone = (host(seen.sum(axis=1)).ravel() == 1) & ~host(structure.sensors.fixed)
-        own = sparse.csr_array(host(seen).T @ sparse.diags_array(alone.astype(float)))
-        self.own = own if structure.tree.device is None else structure.tree.device.put(own)
+        prior, sensors = structure.prior, structure.sensors
+        alone = (host(sensors.seen.sum(axis=1)).ravel() == 1) & ~host(sensors.fixed)
+        self.own = sensors.placed(
+            sparse.csr_array(host(sensors.seen).T @ sparse.diags_array(alone.astype(float)))
+        )
         own_tau = self.own @ np.maximum(tau, 0.0)
         self.squares = Squares(structure.prior_variance, own_tau, known=structure.knows_variances)
         self.of_rows = RowSums(structure, tau)
@@ -392,8 +395,7 @@ class Tally:
     def _absorb(self, other: Tally) -> None:
         """The sums of a tally of other draws."""
         self.squares.absorb(other.squares)
-        self.of_rows.squares.absorb(other.of_rows.squares)
-        self.of_rows.logs += other.of_rows.logs
+        self.of_rows.absorb(other.of_rows)
         for v, flows in self.flows.items():
             theirs = other.flows[v]
             flows.sums = (
@@ -407,7 +409,7 @@ class Tally:
         found = prior.passes(seen.T @ block.weights)
         moved = block.free - prior.values(found)
         self.squares.add(block.free, moved, self.own @ block.noise)
-        self.of_rows.add(block, moved)
+        self.of_rows.add(structure.sensors, block, moved)
         named = keys(prior, structure.sampling.seed, block.number)
         for v, flows in self.flows.items():
             flows.add(named[v], block.free, found)
@@ -442,7 +444,7 @@ def _sums_of_block(start: Tally, number: int, size: int) -> Tally:
         made.add(size)
     made.blocks -= number
     nothing: Any = None
-    made.structure = made.own = made.tau = made.of_rows.sensors = nothing
+    made.structure = made.own = made.tau = nothing
     for flows in made.flows.values():
         flows.structure = nothing
     return made
@@ -497,14 +499,14 @@ def _noise_kernel() -> Any:
 
 def _chances(prior: PriorOperator, v: int) -> Array:
     """P of the step into v; the root is a step from one cell that holds everyone."""
-    return prior.mu[prior.slice(0)][None, :] if v == 0 else prior.chances(v)
+    return prior.mu[prior.entries_of(0)][None, :] if v == 0 else prior.chances(v)
 
 
 def _expected(prior: PriorOperator, v: int) -> Array:
     """Expected counts that the step into v starts from."""
     if v == 0:
         return prior.xp.full(1, float(prior.population))
-    return prior.population * prior.mu[prior.slice(int(prior.parents[v]))]
+    return prior.population * prior.mu[prior.entries_of(int(prior.parents[v]))]
 
 
 def noisy_moves(
@@ -557,7 +559,7 @@ def step_draws(prior: PriorOperator, v: int, key: np.uint64, above: Array, below
         return
     total = totals(prior, v, key, above, below)
     if v == 0:
-        below += prior.mu[prior.slice(0)][:, None] * total
+        below += prior.mu[prior.entries_of(0)][:, None] * total
         return
     matrix = prior.law.kernels[v]
     below += prior.law.columns[v][:, None] * (matrix.T @ (prior.law.rows[v][:, None] * total))
