@@ -59,7 +59,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "draws are rounded at a fixed point instead of a random one",
-        "src/headcount/posterior/_draw_kernels.py",
+        "src/headcount/posterior/_draws.py",
         "step = up if _uniform(random) * (up + down) < down else -down",
         "step = up if 0.5 * (up + down) < down else -down",
         ("tests/posterior/test_draws.py::test_rounding_is_random_and_unbiased",),

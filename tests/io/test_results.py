@@ -24,7 +24,7 @@ from headcount.io import (
     write_results,
     write_world,
 )
-from headcount.posterior._frames import to_frame
+from headcount.posterior._result import to_frame
 
 BIRDS = Path(__file__).parents[2] / "examples" / "birds"
 

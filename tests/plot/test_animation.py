@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from headcount.plot import animate
-from headcount.plot._animation import _Scene
+from headcount.plot._maps import _Scene
 from headcount.plot._places import places
 from sample_results import chain
 

@@ -9,7 +9,7 @@ from tests.engines.cases import MODELS, problem
 import headcount as hc
 from headcount.engines import Enumerate, TiltedEP
 from headcount.posterior import _draws
-from headcount.posterior._draw_kernels import round_tables
+from headcount.posterior._draws import round_tables
 from headcount.tables import Domain
 
 GRAPHS = [

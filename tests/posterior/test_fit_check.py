@@ -11,8 +11,7 @@ import headcount as hc
 from headcount import simulate
 from headcount.engines import MAP
 from headcount.posterior import _fit_check
-from headcount.posterior._fit_check import fit_check
-from headcount.posterior._fit_moments import prior_moments
+from headcount.posterior._fit_check import fit_check, prior_moments
 
 
 def world(kind: str, flock: int, seed: int, *, population: int = 480, steps: int = 10) -> hc.Problem:

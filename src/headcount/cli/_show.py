@@ -279,7 +279,7 @@ def show_sequences(found: Many, folder: Path) -> None:
 def _show_largest(frame: pd.DataFrame, level: float) -> None:
     """Rows with their mean and interval, as a table."""
     from headcount.labels import readable
-    from headcount.posterior._frames import MC_ERROR, SUMMARY
+    from headcount.posterior._result import MC_ERROR, SUMMARY
 
     labels = [c for c in frame.columns if c not in {*SUMMARY, MC_ERROR}]
     rows = []

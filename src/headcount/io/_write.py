@@ -26,8 +26,7 @@ from headcount.io._omx import write_flows_omx
 from headcount.io._source import TableError
 from headcount.posterior import Posterior
 from headcount.posterior._dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
-from headcount.posterior._frames import MC_ERROR, SUMMARY, flow_frames, possible_flows
-from headcount.posterior._result import Result
+from headcount.posterior._result import MC_ERROR, SUMMARY, Result, flow_frames, possible_flows
 
 if TYPE_CHECKING:
     import os

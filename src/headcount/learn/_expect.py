@@ -35,7 +35,7 @@ from headcount.observe._groups import full_dispersion
 from headcount.population import unit_tables
 from headcount.posterior import Outcome
 from headcount.posterior._beliefs import listed_mean
-from headcount.posterior._parts import full_mean
+from headcount.posterior._derived import full_mean
 from headcount.tables import Scope, dense
 
 NULL_SHARE = 1e-10

@@ -1,7 +1,6 @@
 """Pictures: each function takes a Posterior, a Result or its frames, and gives a figure with the numbers that it shows."""
 
 from headcount.plot._accessor import Pictures
-from headcount.plot._animation import animate
 from headcount.plot._charts import (
     calibration,
     convergence,
@@ -12,7 +11,7 @@ from headcount.plot._charts import (
     precision_sparsity,
     residuals_over_time,
 )
-from headcount.plot._maps import count_map, flow_map, net_flux_map, residual_map
+from headcount.plot._maps import animate, count_map, flow_map, net_flux_map, residual_map
 from headcount.plot._picture import Picture
 
 __all__ = [

@@ -6,16 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.plot._frames import (
-    chosen,
-    count_text,
-    level_of,
-    percent,
-    printed,
-    require,
-    spread,
-    takes_results,
-)
 from headcount.plot._picture import (
     BLUE,
     CYCLE,
@@ -23,10 +13,18 @@ from headcount.plot._picture import (
     ORANGE,
     VERMILION,
     Picture,
+    chosen,
     colour_bar,
+    count_text,
+    level_of,
     look,
     new_figure,
     panels,
+    percent,
+    printed,
+    require,
+    spread,
+    takes_results,
 )
 
 if TYPE_CHECKING:

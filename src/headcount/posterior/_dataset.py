@@ -23,16 +23,17 @@ from headcount.checks import whole_number
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, margin
 from headcount.posterior._fit_check import count_labels
-from headcount.posterior._frames import (
+from headcount.posterior._result import (
     COORDINATES,
     MC_ERROR,
     SUMMARY,
+    Result,
     is_plain_chain,
     label_array,
     places_under,
     possible_flows,
+    written,
 )
-from headcount.posterior._result import Result, written
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-r"""Beliefs made from other beliefs: flocks from units, groups from their stacked chain, over learned parameters, and mixtures.
+r"""Beliefs made from other beliefs: flocks from units, groups from their stacked chain, over learned parameters, mixtures; one group alone.
 
 With x ~ N(x̂, V) the parameters, V = S Sᵀ, and every column s of S one standard deviation of x, the law of total variance is
 
@@ -12,18 +12,18 @@ The means are those at the estimate: they are ≥ 0, agree with each other and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from headcount._types import Array, Scope
-from headcount.errors import ModelError
+from headcount.errors import ModelError, shown
 from headcount.individual import OpenChain
 from headcount.observe._groups import SIZES, OpenView, View
-from headcount.posterior._beliefs import Beliefs, Promises, Sizes
+from headcount.posterior._beliefs import Beliefs, NobodyBeliefs, Promises, Sizes
 from headcount.posterior._draws import whole_draws
 from headcount.tables import dense
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LARGEST_COVARIANCE = 3000
 """Entries of a stacked table up to which the variance of a sum is read off its whole covariance (72 MB); above, off draws."""
+Going = Literal["arrivals", "departures", "survivors"]
+"""Individuals of an open population: those who come, leave, stay."""
 CROSS_DRAWS = 400
 """Draws from which covariances between groups are found in larger tables: the sd of a sum is then known to about 3 %."""
 
@@ -344,3 +346,69 @@ class MixtureBeliefs(Beliefs):
     def mc_error(self, scope: Scope) -> Array | None:
         """That of the most probable part."""
         return self.parts[int(np.argmax(self.weights))].mc_error(scope)
+
+
+# --- parts of a population: one of several groups; those who arrive, leave and stay
+
+
+def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Problem, Beliefs]:
+    """The problem of one group, and beliefs about it."""
+    stack = problem.stack
+    names = [] if stack is None else [member.name for member in stack.members]
+    if stack is None or name not in names:
+        message = f"there is no group {name!r}: " + (
+            f"the groups are {shown(names)}" if names else "the problem has none"
+        )
+        raise ValueError(message)
+    k = names.index(name)
+    group = problem.of_group(k)
+    return group, _narrowed(beliefs, k, group.model)
+
+
+def _narrowed(beliefs: Beliefs, member: int, model: Model) -> Beliefs:
+    """Beliefs about one group."""
+    sizes = beliefs.group_sizes.get(member)
+    if isinstance(beliefs, MixtureBeliefs):
+        parts = tuple(_narrowed(part, member, model) for part in beliefs.parts)
+        return replace(beliefs, parts=parts, sizes=sizes, log_evidence=None)
+    if isinstance(beliefs, UnitBeliefs):
+        return replace(beliefs, base=_narrowed(beliefs.base, member, model), log_evidence=None)
+    if isinstance(beliefs, NobodyBeliefs):
+        return replace(beliefs, model=model)
+    if not isinstance(beliefs, GroupBeliefs) or not isinstance(beliefs.view, View):
+        raise ValueError(
+            "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
+        )
+    return GroupBeliefs(beliefs.base, View(beliefs.view.stack, member), None, beliefs.diagnostics, sizes)
+
+
+def seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
+    """The same beliefs about the full chain, seen otherwise."""
+    if isinstance(beliefs, MixtureBeliefs):
+        return replace(beliefs, parts=[seen_as(part, chain, what) for part in beliefs.parts])
+    if isinstance(beliefs, UnitBeliefs):
+        return replace(beliefs, base=seen_as(beliefs.base, chain, what))
+    if isinstance(beliefs, IntegratedBeliefs):  # at the estimate
+        return seen_as(beliefs.base, chain, what)
+    if isinstance(beliefs, NobodyBeliefs):
+        return GroupBeliefs(replace(beliefs, model=chain.full), OpenView(chain, what), None, {})
+    assert isinstance(beliefs, GroupBeliefs)
+    assert isinstance(beliefs.view, OpenView)
+    return replace(beliefs, view=replace(beliefs.view, what=what))
+
+
+def full_mean(beliefs: Beliefs, scope: Scope) -> Array:
+    """Expected counts of an open population's table with its hidden states; a zero that fits any table of nobody."""
+    if isinstance(beliefs, MixtureBeliefs):
+        parts = zip(beliefs.weights, beliefs.parts, strict=True)
+        return np.asarray(sum(weight * full_mean(part, scope) for weight, part in parts))
+    if isinstance(beliefs, UnitBeliefs):
+        return np.asarray(beliefs.size * full_mean(beliefs.base, scope))
+    if isinstance(beliefs, NobodyBeliefs):
+        return np.zeros((1,) * len(scope))
+    assert isinstance(beliefs, GroupBeliefs)
+    table = np.asarray(dense(beliefs.base.mean(scope)))
+    assert isinstance(beliefs.view, OpenView)
+    return table[
+        tuple(slice(n + 2) for n in beliefs.view.model.size(scope))
+    ]  # without candidates that are absent

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headcount._html import card, heat_map
 from headcount.checks import whole_number
 from headcount.errors import shown
 from headcount.individual import OpenChain
-from headcount.labels import coordinate, meant
+from headcount.labels import coordinate, meant, readable
 from headcount.population import Flocks
 from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
-from headcount.posterior._parts import open_frame
 from headcount.posterior._routes import AsksIndividuals, Individuals
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     import os
@@ -41,6 +42,10 @@ under which a binomial is taken as Gaussian."""
 
 SHOWN_COUNTS = 600
 """Most counts for which printing a posterior computes its check of fit: that takes up to about 0.2 s."""
+SHOWN_CELLS = 1_000_000
+"""Most entries of all nodes' tables whose means a notebook's card computes for its thumbnail: 8 MB."""
+SHOWN_ROWS = 5
+"""Rows of the largest numbers on a notebook's card."""
 
 
 class Summary(NamedTuple):
@@ -97,9 +102,29 @@ class Estimate:
         return self._labelled(self.posterior.reliable_table(self.scope), "reliable")
 
     def _repr_html_(self) -> str:
-        from headcount.posterior._cards import estimate_card
+        """The table's largest entries with intervals, and the table itself."""
+        mean = dense(self.posterior.beliefs.mean(self.scope))
+        facts = {
+            "of": ", ".join(readable(v) for v in self.scope),
+            "entries": " × ".join(map(str, mean.shape)),
+            "total": f"{float(mean.sum()):.6g}",
+            "ask": ".mean, .sd, .median, .interval(0.9), .reliable",
+        }
+        shown = heat_map(mean if mean.ndim == 2 else mean.reshape(mean.shape[0], -1).T, "expected counts")
+        return card("Estimate", facts, table=self.largest(), caption="largest", thumbnail=shown)
 
-        return estimate_card(self)
+    def largest(self) -> tuple[Sequence[str], list[list[str]]]:
+        """Header and rows of the largest entries, with 90 % intervals."""
+        summary = self.posterior.summary(self.scope, 0.9)
+        mean, lower, upper = map(dense, (summary.mean, summary.lower, summary.upper))
+        states = [self.posterior.problem.model.states[v] for v in self.scope]
+        rows = []
+        for flat in np.argsort(mean, axis=None)[::-1][:SHOWN_ROWS].tolist():
+            place = np.unravel_index(flat, mean.shape)
+            ends = "none" if np.isnan(lower[place]) else f"{lower[place]:.0f} … {upper[place]:.0f}"
+            labels = " → ".join(readable(names[k]) for names, k in zip(states, place, strict=True))
+            rows.append([labels, f"{mean[place]:.1f}", ends])
+        return ("", "mean", "90% interval"), rows
 
     def covariance(self, other: Estimate | None = None) -> Array:
         """Covariance of the flattened table with itself, or with another estimate's."""
@@ -202,13 +227,30 @@ class Posterior(AsksIndividuals):
             f"<Posterior by {self.engine}: {self.status.value}, {self.outcome.iterations} iterations, "
             f"residual {self.residual:.2g}, {self.seconds:.2g} s"
         )
-        known = "fit_check" in vars(self) or sum(map(len, self.problem.sites)) <= SHOWN_COUNTS
-        return f"{text}. {self.fit_check.verdict}>" if known else f"{text}>"
+        return f"{text}. {self.fit_check.verdict}>" if self._check_is_cheap else f"{text}>"
+
+    @property
+    def _check_is_cheap(self) -> bool:
+        return "fit_check" in vars(self) or sum(map(len, self.problem.sites)) <= SHOWN_COUNTS
 
     def _repr_html_(self) -> str:
-        from headcount.posterior._cards import posterior_card
-
-        return posterior_card(self)
+        """How it went, whether the data fit, the last time's largest counts, all means."""
+        model = self.problem.model
+        facts = {
+            "engine": self.engine,
+            "status": f"{self.status.value}, {self.outcome.iterations} iterations, {self.seconds:.2g} s",
+            "fit": self.fit_check.verdict if self._check_is_cheap else "ask post.fit_check",
+            "log evidence": None if self.log_evidence is None else f"{self.log_evidence:.6g}",
+            "ask": "post.node(t), post.edge(t, u), post.total(…), post.plot.flows(t), post.to_frame('flows')",
+        }
+        thumbnail, sizes = "", [len(model.states[v]) for v in model.variables]
+        if len(set(sizes)) == 1 and sum(sizes) <= SHOWN_CELLS:
+            means = np.stack([np.asarray(self.beliefs.mean((v,))) for v in model.variables])
+            caption = f"expected counts: {len(sizes)} times or variables × {sizes[0]} cells"
+            thumbnail = heat_map(means, caption)
+        last = model.variables[-1]
+        caption, table = f"largest at {readable(last)}", self.node(last).largest()
+        return card("Posterior", facts, table=table, caption=caption, thumbnail=thumbnail)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> StoredPosterior:
@@ -348,14 +390,20 @@ class Posterior(AsksIndividuals):
 
         Columns ``time, cell, mean, median, sd, lower, upper``.
         """
+        from headcount.posterior._result import open_frame
+
         return open_frame(self, "arrivals", level=level)
 
     def departures(self, *, level: float = 0.9) -> pd.DataFrame:
         """Individuals of an `OpenChain` that left, by the time and cell where they were last."""
+        from headcount.posterior._result import open_frame
+
         return open_frame(self, "departures", level=level)
 
     def survivors(self, *, level: float = 0.9) -> pd.DataFrame:
         """Individuals of an `OpenChain` that stayed for the next step, by the time and cell where they were."""
+        from headcount.posterior._result import open_frame
+
         return open_frame(self, "survivors", level=level)
 
     def group(self, name: Hashable) -> Posterior:
@@ -363,7 +411,7 @@ class Posterior(AsksIndividuals):
 
         Of a problem with counted `Tracks`, the followed individuals are groups too, by their id.
         """
-        from headcount.posterior._parts import one_group
+        from headcount.posterior._derived import one_group
 
         problem, beliefs = one_group(self.problem, self.beliefs, name)
         return Posterior(problem, self._engine, replace(self.outcome, beliefs=beliefs))
@@ -535,10 +583,10 @@ class Posterior(AsksIndividuals):
         column ``observed``).
         """
         if self.problem.groups is not None:
-            from headcount.posterior._parts import group_frame
+            from headcount.posterior._result import group_frame
 
             return group_frame(self, what, level=level)
-        from headcount.posterior._frames import to_frame
+        from headcount.posterior._result import to_frame
 
         return to_frame(self, what, level=level)
 

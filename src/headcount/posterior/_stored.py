@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._disk import DamagedFileError, read_tree
+from headcount._html import card, heat_map
 from headcount.errors import ModelError, named, shown
-from headcount.labels import coordinate, meant
+from headcount.labels import coordinate, meant, readable
 from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, sum_quantiles, tails
-from headcount.posterior._posterior import PopulationEstimate, Posterior, Summary, Total, pictures
+from headcount.posterior._posterior import SHOWN_ROWS, PopulationEstimate, Posterior, Summary, Total, pictures
 from headcount.posterior._routes import AsksIndividuals, Individuals
 
 if TYPE_CHECKING:
@@ -102,9 +103,31 @@ class StoredPosterior(AsksIndividuals):
         return f"<StoredPosterior by {self.engine}: {self.status.value}, {count} times or variables, made at {made}>"
 
     def _repr_html_(self) -> str:
-        from headcount.posterior._cards import stored_card
-
-        return stored_card(self)
+        """How it went, whether the data fit, the largest counts, all means."""
+        nodes = self.result.nodes
+        facts = {
+            "engine": self.engine,
+            "status": self.status.value,
+            "fit": self.fit_check.get("verdict"),
+            "log evidence": None if self.log_evidence is None else f"{self.log_evidence:.6g}",
+            "file": self.result.path,
+            "draws": self.size or "none",
+        }
+        columns = nodes.columns[:2]
+        rows = [
+            [
+                *(readable(row[c]) for c in columns),
+                f"{row['mean']:.1f}",
+                f"{row['lower']:.0f} … {row['upper']:.0f}",
+            ]
+            for row in nodes.nlargest(SHOWN_ROWS, "mean").to_dict("records")
+        ]
+        table = [*columns, "mean", f"{self.result.level:.0%} interval"], rows
+        thumbnail = ""
+        if self.result.is_chain:
+            means = nodes["mean"].to_numpy().reshape(len(self.result.times), -1)
+            thumbnail = heat_map(means, "expected counts: times × cells")
+        return card("Posterior from a file", facts, table=table, caption="largest", thumbnail=thumbnail)
 
     def __getattr__(self, name: str) -> Any:
         """Refuse in words what a `Posterior` has and a file has not."""

@@ -12,9 +12,19 @@ from headcount._disk import filling
 from headcount.errors import FaultsError
 from headcount.io import Result
 from headcount.io._write import as_result, put_table
-from headcount.plot._frames import count_text, percent
-from headcount.report._facts import Notice, check, date, place
-from headcount.report._page import SHARED, filled, has_ground, notices, own_script, safe
+from headcount.plot._picture import count_text, percent
+from headcount.report._page import (
+    SHARED,
+    Notice,
+    check,
+    date,
+    filled,
+    has_ground,
+    notices,
+    own_script,
+    place,
+    safe,
+)
 from headcount.report._payload import codes, numbers, payload
 
 if TYPE_CHECKING:

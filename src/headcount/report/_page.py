@@ -12,23 +12,28 @@ import hashlib
 import html
 import json
 import re
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from headcount._disk import replacing
+from headcount.engines import Status
 from headcount.io._write import as_result
-from headcount.plot._frames import visible
-from headcount.report._facts import facts
+from headcount.plot._picture import count_text, label, percent, visible
+from headcount.posterior._result import MC_ERROR
 from headcount.report._payload import payload
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
 
     from headcount.io import Result
     from headcount.posterior import Posterior
-    from headcount.report._facts import Notice, Rows
 
 SHARED = ("core.js", "map.js")
 SCRIPTS = (*SHARED, "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
@@ -215,3 +220,425 @@ def _command(command: str | None) -> str:
         f'<div class="command"><pre id="command">{safe(str(command))}</pre>'
         '<button type="button" id="copy">Copy</button></div>'
     )
+
+
+# --- what the page says in words
+
+Rows = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the reader must know: ``"warning"`` where numbers may be wrong, ``"note"`` otherwise."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether the counts agree with the model, for a reader: ``mood`` is ``"good"``, ``"bad"`` or ``"open"``."""
+
+    mood: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Plain text throughout; whoever prints it escapes it.
+
+    Attributes
+    ----------
+    finding : str
+        What the numbers say, in one sentence.
+    check : Check
+        Whether the data agree with the model.
+    verdict, lead : str
+        The status in words, and the question in a sentence.
+    warnings, notes : tuple of Notice
+        What stands above the map, and what stands with the diagnostics.
+    asked, went, provenance : pairs of term and text
+    command : str or None
+        The command that made the result.
+    """
+
+    finding: str
+    check: Check
+    verdict: str
+    lead: str
+    asked: Rows
+    went: Rows
+    warnings: tuple[Notice, ...]
+    notes: tuple[Notice, ...]
+    provenance: Rows
+    command: str | None
+
+
+def facts(result: Result, data: Mapping[str, Any]) -> Facts:
+    """Read the facts off a result and off what its page will carry."""
+    known = result.attributes
+    notices = _notices(result, data)
+    told = check(result)
+    if told.mood == "bad":  # said in full above the map
+        told = replace(told, text="The warning above says how.")
+    return Facts(
+        finding=finding(result),
+        check=told,
+        verdict=str(known["status"]).capitalize(),
+        lead=_lead(result),
+        asked=_asked(result),
+        went=_went(result),
+        warnings=tuple(n for n in notices if n.kind == "warning"),
+        notes=tuple(n for n in notices if n.kind != "warning"),
+        provenance=_provenance(result),
+        command=known.get("command"),
+    )
+
+
+def finding(result: Result) -> str:
+    """One sentence: where most were at first and at last, and the largest single move, each with its interval."""
+    if result.nodes.empty:
+        return ""
+    level = percent(result.level)
+    first, last = (_fullest(result, time) for time in (result.times[0], result.times[-1]))
+    if not result.is_chain:
+        return f"Most frequent: {first.text} among the states of {label(result.times[0])} ({level} ranges in brackets)."
+    if len(result.times) == 1:
+        return f"The fullest cell is {first.text} ({level} range in brackets)."
+    said = _times_in_words(result)
+    begin, end = said(result.times[0]), said(result.times[-1])
+    if first.cell == last.cell:
+        text = f"The fullest cell {begin} is {first.text}, and so it is {end}, with {last.amount}"
+    else:
+        text = f"The fullest cell {begin} is {first.text}; {end} it is {last.text}"
+    moves = result.flows[result.flows["origin"] != result.flows["dest"]]
+    if len(moves):
+        row = moves.loc[moves["mean"].idxmax()]
+        ends = f"from {place(row['origin'])} to {place(row['dest'])} after {said(row['time']).removeprefix('on ').removeprefix('at ')}"
+        text += f"; the largest single move takes {_amount(row)} {ends}"
+    return f"{text} ({level} ranges in brackets)."
+
+
+class _Fullest(NamedTuple):
+    cell: Any
+    amount: str
+
+    @property
+    def text(self) -> str:
+        return f"{place(self.cell)} with {self.amount}"
+
+
+def _fullest(result: Result, time: Any) -> _Fullest:
+    rows = result.nodes[result.nodes[result.nodes.columns[0]] == time]
+    row = rows.loc[rows["mean"].idxmax()]
+    return _Fullest(row.iloc[1], _amount(row))
+
+
+def _amount(row: Any) -> str:
+    middle = count_text(round(float(row["mean"]), 0) if row["mean"] >= 10 else float(row["mean"]))
+    if np.isnan(row["lower"]) or row["lower"] == row["upper"]:
+        return middle
+    return f"{middle} ({count_text(row['lower'])}–{count_text(row['upper'])})"
+
+
+def _times_in_words(result: Result) -> Callable[[Any], str]:
+    """How a sentence says a time: hours alone where all lie on one day."""
+    if result.nodes.iloc[:, 0].dtype.kind != "M":
+        return lambda time: f"at {date(time)}"
+    first: Any
+    last: Any
+    first, last = result.times[0], result.times[-1]
+    if first.date() == last.date():
+        return lambda time: f"at {time:%H:%M}"
+    return lambda time: f"on {date(time)}"
+
+
+def date(time: Any) -> str:
+    """A time inside a sentence: a date as people write it, anything else with the word."""
+    if hasattr(time, "strftime"):
+        clock = "" if (time.hour, time.minute) == (0, 0) else f", {time:%H:%M}"
+        return f"{time.day} {time:%B %Y}{clock}"
+    return f"time {label(time)}" if isinstance(time, (int, float, np.number)) else label(time)
+
+
+def place(cell: Any) -> str:
+    """A cell inside a sentence: its name, or its number with the word."""
+    return f"cell {label(cell)}" if isinstance(cell, (int, float, np.number)) else label(cell)
+
+
+_SCATTER = "They differ from what it expects by no more than chance explains."
+
+
+def check(result: Result) -> Check:
+    """The check of fit for a reader."""
+    found = result.attributes.get("fit_check", {})
+    text = str(found.get("verdict", "This result does not say whether the counts agree with the model."))
+    if found.get("agrees") is True:
+        more = text.removeprefix("The data agree with the model.").strip()
+        return Check("good", "The counts agree with the model", more or _SCATTER)
+    if found.get("agrees") is False:
+        return Check("bad", "The counts do not agree with the model", text)
+    return Check("open", "Not checked against the model", text)
+
+
+def whole(value: int) -> str:
+    """A whole number with its thousands apart."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{whole(count)} {noun}" + ("" if count == 1 else "s")
+
+
+def _lead(result: Result) -> str:
+    noise = _noise(result)
+    seen = int(result.nodes["observed"].notna().sum())
+    people = _plural(result.population, "individual")
+    if result.attributes.get("population_estimate") is not None:
+        people = f"about {people}"
+    if result.is_chain:
+        cells, times = _plural(len(result.cells), "cell"), _plural(len(result.times), "time")
+        where = f"How many of {people} were in each of {cells} at {times}, and how they moved in between"
+        return f"{where}, from {whole(seen)} {noise}." if seen else f"{where}, from {noise}."
+    where = f"How many of {people} were in each state of {_plural(len(result.times), 'variable')}, and of each pair"
+    return f"{where}, from {noise}."
+
+
+def _noise(result: Result) -> str:
+    kinds = sorted({str(kind) for kind in result.attributes.get("observations", [])})
+    words = {
+        "Exact": "exact counts",
+        "Gaussian": "counts with Gaussian noise",
+        "Poisson": "Poisson counts",
+        "NegativeBinomial": "negative binomial counts",
+        "Binomial": "binomial counts",
+        "LaplaceNoise": "counts with Laplace noise",
+    }
+    return " and ".join(words.get(kind, f"counts with {kind} noise") for kind in kinds) or "no observations"
+
+
+def _dispersion(found: Mapping[str, Any]) -> str:
+    """An estimated dispersion in words."""
+    value, error, lower, upper = (
+        _number(found[name]) for name in ("value", "standard_error", "lower", "upper")
+    )
+    return (
+        f"{found['name']} {value} (standard error {error}, {percent(found['level'])} interval {lower} to {upper}); evidence "
+        f"{_number(found['gain'])} nats against independent individuals"
+    )
+
+
+def _group(result: Result) -> str:
+    """How many a group has, and where most of them are at first and at last."""
+    when, where = result.nodes.columns[:2]
+    at = {
+        time: rows.loc[rows["mean"].idxmax(), where] for time, rows in result.nodes.groupby(when, sort=False)
+    }
+    most = [f"{label(at[time])} at {label(time)}" for time in (result.times[0], result.times[-1])]
+    return f"{result.population_text} individuals, most in {' and '.join(most)}"
+
+
+def _asked(result: Result) -> Rows:
+    nodes = result.nodes
+    seen = int(nodes["observed"].notna().sum())
+    rows = [("Population", _plural(result.population, "individual"))]
+    if result.attributes.get("population_estimate") is not None:
+        rows = [("Population", result.population_text.replace(",", "\u202f"))]
+    rows += [(f"Group {label(name)}", _group(part)) for name, part in result.groups.items()]
+    if result.attributes.get("dispersion") is not None:
+        rows.append(("Moving together", str(result.attributes["dispersion"])))
+    found = result.attributes.get("dispersion_estimate")
+    if found is not None:
+        rows.append(("Estimated from the data", _dispersion(found)))
+    if result.is_chain:
+        first, last = label(result.times[0]), label(result.times[-1])
+        rows += [
+            ("Times", f"{whole(len(result.times))} ({first} to {last})"),
+            ("Cells", whole(len(result.cells))),
+        ]
+        counted = f"{whole(seen)} of {whole(len(nodes))} cells and times observed"
+    else:
+        rows += [("Variables", whole(len(result.times)))]
+        counted = f"{whole(seen)} of {whole(len(nodes))} states observed one by one"
+    rows += [
+        ("Intervals", f"{percent(result.level)}, central"),
+        (
+            "Parameters",
+            "given" if result.weights is None else f"{_plural(len(result.weights), 'weight')}, learned",
+        ),
+        ("Observations", f"{_noise(result)}; {counted}"),
+    ]
+    return tuple(rows)
+
+
+def _went(result: Result) -> Rows:
+    known = result.attributes
+    rows = [
+        ("Status", str(known["status"])),
+        ("Engine", str(known["engine"])),
+        ("Iterations", _number(known.get("iterations"))),
+        ("Residual", f"{_number(known.get('residual'))} (asked: {_number(known.get('tolerance'))})"),
+        ("Time taken", _seconds(known.get("seconds"))),
+        (
+            "Log evidence",
+            "not given by this engine"
+            if known.get("log_evidence") is None
+            else f"{known['log_evidence']:.2f} nats".replace("-", "−"),
+        ),
+        ("Means ≥ 0", _promise(known.get("means_non_negative"))),
+        ("Flows agree with counts", _promise(known.get("means_consistent"))),
+    ]
+    for name, table in (("counts", result.nodes), ("flows", result.flows)):
+        if MC_ERROR in table and len(table):
+            share = _mc_share(table)
+            rows.append((f"Monte-Carlo error of sds, {name}", f"{100 * share:.1f} % of an sd (rms)"))
+    worst = _sum_error(result)
+    if worst is not None:
+        rows.append(("Counts sum to N", f"within {worst:.1g}, checked here"))
+    rows += [(name.replace("_", " "), _number(value)) for name, value in known.get("diagnostics", {}).items()]
+    if "fit" in known:
+        rows.append(("Learning", _learning(known["fit"])))
+    settings = ", ".join(f"{name} = {_number(value)}" for name, value in known.get("settings", {}).items())
+    if settings:
+        rows.append(("Settings", settings))
+    return tuple(rows)
+
+
+def _mc_share(table: pd.DataFrame) -> float:
+    """Root mean square of the Monte-Carlo errors, as shares of the sds."""
+    wide = table[table["sd"] > 0]
+    return float(np.sqrt(np.mean((wide[MC_ERROR] / wide["sd"]) ** 2))) if len(wide) else 0.0
+
+
+def _learning(fit: Mapping[str, Any]) -> str:
+    parts = [str(fit.get("status", "–"))]
+    if "method" in fit:
+        parts[0] += f" by {fit['method']}"
+    if "e_steps" in fit:
+        parts.append(f"{_number(fit['e_steps'])} runs of the engine")
+    if "seconds" in fit:
+        parts.append(_seconds(fit["seconds"]))
+    return ", ".join(parts)
+
+
+def _promise(value: Any) -> str:
+    return "not stated" if value is None else "promised" if value else "not promised by this engine"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return "–" if value is None else str(value)
+    if isinstance(value, int):
+        return whole(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _seconds(value: Any) -> str:
+    if not isinstance(value, (int, float)):
+        return _number(value)
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    return f"{value:.3g} s" if value < 120 else f"{value / 60:.1f} min"
+
+
+def _sum_error(result: Result) -> float | None:
+    """max_t |Σ_c mean(t, c) − N|, of the tables themselves."""
+    if result.nodes.empty:
+        return None
+    totals = result.nodes.groupby(result.nodes.columns[0], sort=False)["mean"].sum()
+    found = result.attributes.get("population_estimate")
+    return float(np.abs(totals.to_numpy() - (result.population if found is None else found["mean"])).max())
+
+
+def _notices(result: Result, data: Mapping[str, Any]) -> list[Notice]:
+    found = [*_warnings(result), *_reliability(result)]
+    found += [Notice("note", str(text)) for text in result.attributes.get("notes", [])]
+    if len(data["cells"]) < data["cellsInAll"]:
+        kept = f"the {whole(len(data['cells']))} fullest of {whole(data['cellsInAll'])} cells"
+        found.append(Notice("note", f"To stay small, this page has {kept}. The tables beside it have all."))
+    shown = len(data["flows"]["mean"])
+    if shown < data["flowsInAll"]:
+        kept = f"the {whole(shown)} largest of {whole(data['flowsInAll'])} flows"
+        found.append(Notice("note", f"To stay small, this page has {kept}. The tables beside it have all."))
+    return found
+
+
+def _warnings(result: Result) -> list[Notice]:
+    known = result.attributes
+    found = []
+    if known.get("fit_check", {}).get("agrees") is False:
+        verdict = known["fit_check"]["verdict"]
+        found.append(Notice("warning", f"{verdict} No range on this page can be relied on."))
+    if not result.good:
+        status = next((s for s in Status if s.value == known["status"]), None)
+        remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
+        found.append(
+            Notice(
+                "warning",
+                f"The engine did not finish well ({known['status']}): do not rely on these numbers.{remedy}",
+            )
+        )
+    if known.get("means_non_negative") is False:
+        lowest = float(result.nodes["mean"].min())
+        text = "This engine does not keep means at or above zero"
+        found.append(
+            Notice(
+                "warning", f"{text}; the lowest count here is {count_text(lowest)}. TiltedEP or MAP keep it."
+            )
+        )
+    if known.get("means_consistent") is False:
+        found.append(
+            Notice("warning", "This engine does not make flows add up to counts. TiltedEP or MAP do.")
+        )
+    if result.nodes["sd"].isna().all():
+        found.append(
+            Notice("note", f"{known['engine']} gives means only: there are no intervals on this page.")
+        )
+    return found
+
+
+def _reliability(result: Result) -> list[Notice]:
+    """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
+    if not result.good or result.attributes.get("fit_check", {}).get("agrees") is False:
+        return []  # a warning has said more already
+    shares = []
+    for table, noun in ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs")):
+        wide = _wide(table)
+        doubtful = int((wide & ~table["reliable"].to_numpy(dtype=bool)).sum())
+        if doubtful:
+            shares.append(f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun}")
+    if not shares:
+        return []
+    text = (
+        "whose interval is at least one individual wide are marked as not reliable: few are expected there, "
+        "and the interval is a rough guide."
+    )
+    return [Notice("note", f"{' and '.join(shares)} {text}")]
+
+
+def _wide(table: pd.DataFrame) -> np.ndarray:
+    width = table["upper"].to_numpy(dtype=float) - table["lower"].to_numpy(dtype=float)
+    return np.asarray(width >= 1.0)
+
+
+def _provenance(result: Result) -> Rows:
+    known = result.attributes
+    rows = [("Made", str(known.get("created_at", "–"))), ("Seed", _number(known.get("seed")))]
+    if "inference_library_version" in known:
+        rows.append(("headcount", str(known["inference_library_version"])))
+    rows += [(str(name), str(version)) for name, version in known.get("versions", {}).items()]
+    if result.path is not None:
+        rows.append(("Read from", result.path.name))
+    said = {
+        "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
+        "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
+        "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
+        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual",
+    }  # fmt: skip
+    extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
+    return tuple(rows + extra)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else _number(value)

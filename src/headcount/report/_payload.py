@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.plot._frames import label
-from headcount.plot._places import places
-from headcount.plot._world import graticule, ground
+from headcount.plot._picture import label
+from headcount.plot._places import graticule, ground, places
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.io import Result
-    from headcount.plot._places import Places
-    from headcount.plot._world import Box
+    from headcount.plot._places import Box, Places
 
 MOST_COUNTS = 40_000
 MOST_FLOWS = 30_000
