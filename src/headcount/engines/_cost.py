@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.engines._table_bp import largest_count, table_work
 from headcount.engines._tilting import kind_on_device
-from headcount.engines.sampling._pairs import pairs_at_once
-from headcount.engines.sampling._path_gibbs import exact_paths
+from headcount.engines.sampling._path_gibbs import exact_paths, pairs_at_once
 from headcount.engines.tilted._centre import MOST_AT_ONCE
 from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
@@ -75,7 +74,7 @@ L = 30 and 60."""
 MOVE_PICKED, MOVE_HOP = 2.1e-7, 9.5e-7
 """Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at mean flows of 0.8 and 390."""
 SUMS_PER_FLOW, SUMS_PER_CELL = 14, 20
-"""Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
+"""Numbers per flow and per cell that a chain holds: batch moments, sums, squares."""
 SAMPLER_BYTES = 20_000_000
 """What R-hat and effective size take beside that: about twelve arrays of 200 000 numbers (``sampling/_statistics.py``)."""
 KEPT_BYTES, KEPT_DRAWS = 256_000_000, 1000

@@ -74,30 +74,17 @@ class PathState(NamedTuple):
     stop: np.ndarray  # (1,) not zero: give up (shared by all chains of a run)
 
 
-class Proposal(NamedTuple):
-    """A Markov tree that whole paths are proposed from, and its ratio to the model."""
-
-    accept: np.ndarray  # alias tables, rows as in the edge tables (root's row first)
-    alias: np.ndarray
-    start: np.ndarray  # (V,)
-    weight: np.ndarray  # P / q, same layout
-
-
 class TableState(NamedTuple):
     """Where one chain of the table sampler stands.
 
-    An entry's sums are brought up to date only when the entry changes: `*_since` is the move up to which they count.
+    An entry's sums over a batch are brought up to date only when the entry changes: `*_since` is the move up to which they count.
     """
 
     edge: np.ndarray  # (entries,) flows
     node: np.ndarray  # (cells,) counts
     slot_count: np.ndarray  # (slots,)
-    edge_sum: np.ndarray  # over the moves of a batch: the arrays of its `Sums`
-    edge_square: np.ndarray
-    edge_since: np.ndarray
-    node_sum: np.ndarray
-    node_square: np.ndarray
-    node_since: np.ndarray
+    edge_since: np.ndarray  # (entries,)
+    node_since: np.ndarray  # (cells,)
     random: np.ndarray  # (4,) uint64
     stop: np.ndarray  # (1,) as in PathState
 
@@ -124,8 +111,7 @@ class Sums(NamedTuple):
     # of one individual's exact marginals given the others; the table sampler has none
     node_smooth: np.ndarray
     edge_smooth: np.ndarray
-    # (4,) paths: sweeps, exact individuals, proposals made, accepted; tables: moves, moves with a choice
-    tally: np.ndarray
+    tally: np.ndarray  # (1,) paths redrawn exactly; of the table sampler, moves that had a choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +123,7 @@ class SamplingArrays:
     cliques: tuple[Scope, ...]
     tree: TreeArrays
     slots: SlotArrays
-    names: tuple[str, ...]
-    noises: tuple[Any, ...]
+    sites: tuple[Site, ...]
     population: int
     rho: tuple[NDArray[np.float64], ...] | None = None
     """Intra-class correlation of every row of every node's transition (the root's first); None where rows do not vary."""
@@ -177,12 +162,12 @@ class SamplingArrays:
         """The names of observed totals that have probability zero at these counts."""
         bad: list[str] = []
         start = 0
-        for noise in self.noises:
-            stop = start + noise.counts.size
+        for site in self.sites:
+            counts = slot_count[start : start + len(site)].astype(float)
             with np.errstate(all="ignore"):
-                off = ~(noise.log_prob(slot_count[start:stop].astype(float)) > -np.inf)
-            bad += [f"{self.names[start + k]} = {noise.counts[k]:g}" for k in np.flatnonzero(off)]
-            start = stop
+                off = ~(site.noise.log_prob(counts) > -np.inf)
+            bad += [f"{site.names[int(k)]} = {site.noise.counts[k]:g}" for k in np.flatnonzero(off)]
+            start += len(site)
         return bad
 
 
@@ -208,8 +193,7 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
         cliques=tuple(map(tuple, problem.model.junction_tree.cliques)),
         tree=tree,
         slots=_slot_arrays(rooted, tree, sites, population, engine),
-        names=tuple(name for site in sites for name in site.names),
-        noises=tuple(s.noise for s in sites),
+        sites=sites,
         population=population,
         rho=rho,
     )

@@ -1,4 +1,4 @@
-"""The individual-level sampler: N paths, whose counts have exactly the CGM posterior. The reference of every accuracy table.
+r"""The individual-level sampler: N paths, whose counts have exactly the CGM posterior. The reference of every accuracy table.
 
 One sweep redraws every individual, lets pairs of individuals exchange subtrees, and redraws a few whole paths exactly.
 Those exact conditionals are also the better estimator: with r the likelihood ratios of one more individual,
@@ -8,10 +8,20 @@ Those exact conditionals are also the better estimator: with r the likelihood ra
 whose error is opposite to that of the counts themselves (a full cell repels), so a node mean is the blend of both with the
 smallest variance (scaled to N), and edge means are the smoothed tables raked to those node means. At L = 36, N = 1080 this has a
 fourth of the error of counting for nodes, and less than a tenth for flows.
+
+Single paths and exchanged subtrees cannot pass between states that differ in two whole paths at once: with sharp counts of a few
+individuals one must leave a cell in the step in which the other arrives. Among a few individuals, pairs are therefore redrawn together,
+exactly. With :math:`n^-` the counts without the two, slot s has the log-ratios :math:`r_s` of one individual more and :math:`r_s'` of a
+second one, so that states (i, j) of the two weigh
+
+.. math:: \log l_v(i, j) = \sum_s (a_{si} + a_{sj})\, r_s + a_{si} a_{sj}\,(r_s' - r_s)
+
+(a: which cells feed which slot). Belief propagation over pairs of states takes two products of matrices per step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -19,12 +29,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from headcount import memory
-from headcount.engines._engine import Rule, flag, or_none, whole
-from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
-from headcount.engines.sampling._pairs import pairs_of, redraw_pair
-from headcount.engines.sampling._raking import rake
+from headcount.engines._engine import Rule, or_none, whole
+from headcount.engines.exact._few_individuals import push
+from headcount.engines.sampling._arrays import PathState, SamplingArrays, Sums, TreeArrays
+from headcount.engines.sampling._path_moves import draw_paths, edge_counts, shift_individual, sweep_paths
+from headcount.engines.sampling._primitives import below, ratio, uniform
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
     Batch,
@@ -49,18 +61,22 @@ TUNED_PARTS = 4
 """Parts of each of the last three burn-in steps, whose spread tells how much to trust counting and how much smoothing."""
 COUNTED = 0.01
 """Share of counting in flows before raking: too little to add noise, enough that no flow that happened starts near zero."""
-WORTHWHILE = 0.15
-"""Share of whole-path proposals that must be accepted for them to be kept. Measured on maps of 16 and 36 cells: where 24 % to 84 % are
-accepted, squared error times CPU time is .93 to 1.18 of that without proposals, where none is, 1.44."""
-SINGLE_SITE_EVERY = 4
-"""With whole-path proposals, sweeps per single-site sweep. Measured on 16 cells: squared error times CPU time is 1.8 times that of 4 at 1,
-1.3 at 2, .93 at 8 and .95 at 16."""
 BATCH_TOLERANCE = 1e-6
 """Margin error, relative to N, to which a batch's flows are raked: only their spread over batches is used."""
 CONSISTENT = 1e-13
 """Margin error, relative to N, to which the answer's flows are raked: rounding."""
 EMPTY = 1e-290
 """A row of expected counts below this has no law of its own: the division would not be a normal double."""
+MOST_PEOPLE = 5
+"""Individuals up to which pairs are redrawn: among more, a pair is seldom what holds a chain back."""
+MOST_AT_ONCE = 4
+"""Pairs redrawn at a time. Of 148 random problems with N ≤ 5, 6 did not mix (R-hat above 1.05) without pairs and 2 with four."""
+PAIR_STATES = 100_000
+"""Pairs of states, over all nodes, that may be weighed at a time (about 10 ms): longer chains and wider maps get fewer pairs."""
+RAKING_ROUNDS = 30
+"""Rounds of proportional fitting before Newton's method takes over. Measured on 16 cells: batches need 1 to 11, the answer 1 to 26."""
+NEWTON_STEPS, NEWTON_HALVINGS = 60, 40
+"""Newton steps at most, and halvings of one: 2⁻⁴⁰ of a step is rounding."""
 
 
 def exact_paths(population: int) -> int:
@@ -75,7 +91,7 @@ class PathGibbs(Sampler):
     Parameters
     ----------
     burn_in
-        Sweeps discarded, during which the whole-path proposals are learned.
+        Sweeps discarded.
     sweeps
         Sweeps kept, per chain.
     thin
@@ -85,8 +101,6 @@ class PathGibbs(Sampler):
     pairs
         Pairs of individuals redrawn together, exactly, between stretches of sweeps; None: up to four among at most five individuals, where
         no flows are observed and the map is small, else none.
-    proposals
-        Whole-path proposals: True, False, or None for "if at least 15 % are accepted at the end of burn-in".
     draws
         Whole configurations kept per chain, for joint draws and covariances of flows.
     start
@@ -115,7 +129,6 @@ class PathGibbs(Sampler):
     sweeps: int = 1000
     thin: int | None = None
     exact: int | None = None
-    proposals: bool | None = None
     pairs: int | None = None
     draws: int = 50
     start: Model | None = None
@@ -128,7 +141,6 @@ class PathGibbs(Sampler):
         "sweeps": whole(),
         "thin": or_none(whole()),
         "exact": or_none(whole()),
-        "proposals": or_none(flag()),
         "pairs": or_none(whole(least=0)),
         "draws": whole(least=0),
         "start": or_none(Rule("a model of the problem's variables", lambda value: isinstance(value, Model))),
@@ -150,7 +162,7 @@ class PathGibbs(Sampler):
         return self.sweeps
 
     def prepare(self, arrays: SamplingArrays) -> Learned:
-        """Refuse what would not fit; before burn-in, paths are proposed from `start` or the model."""
+        """Refuse what would not fit."""
         nodes = len(arrays.tree.sizes)
         per_chain = 2 * nodes * arrays.population + 8 * (20 * arrays.cells + 14 * arrays.entries)
         memory.require(
@@ -159,10 +171,9 @@ class PathGibbs(Sampler):
             remedy="use fewer chains, or TiltedEP",
         )
         return Learned(
-            proposal=_model_proposal(arrays, self.start),
+            first=_first_law(arrays, self.start),
             exact=self.exact or exact_paths(arrays.population),
-            pairs=pairs_of(arrays, self.pairs),
-            trusted=self.start is not None,
+            pairs=_pairs_of(arrays, self.pairs),
             tuning=BatchMoments.empty(arrays.cells),
             counting=np.full(arrays.cells, 0.5),
         )
@@ -176,9 +187,7 @@ class PathGibbs(Sampler):
     def first_state(
         self, arrays: SamplingArrays, learned: Learned, seed: np.random.SeedSequence, stop: Any
     ) -> PathState:
-        """N paths drawn from the proposal."""
-        from headcount.engines.sampling._path_moves import draw_paths
-
+        """N paths drawn from `start` or the model."""
         slots = arrays.slots.law.shape[0]
         state = PathState(
             path=np.zeros((len(arrays.tree.sizes), arrays.population), dtype=np.int16),
@@ -189,76 +198,39 @@ class PathGibbs(Sampler):
             random=seed.generate_state(4, np.uint64),
             stop=stop,
         )
-        draw_paths(arrays.tree, arrays.slots, state, learned.proposal)
+        draw_paths(learned.first, arrays.slots, state)
         return state
 
     def advance(
         self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
     ) -> None:
-        """Sweeps."""
-        from headcount.engines.sampling._path_moves import sweep_paths
-
+        """Sweeps; where rows of transitions vary, each sweep is followed by a draw of the rows given the paths."""
         arrays, learned = run.arrays, run.learned
-        if chain.tree is not None:
-            self._advance_rows(run, chain, sums, draws, before, count)
+        if arrays.rho is not None:
+            for sweep in range(before, before + count):
+                rows = draws[sweep // run.thin - before // run.thin :]
+                sweep_paths(
+                    chain.tree, arrays.slots, chain.state, 1, learned.exact, sums, rows, run.thin, sweep
+                )
+                _redraw_rows(arrays, chain)
             return
         for _ in range(learned.pairs if count else 0):
             redraw_pair(arrays, chain.state)
-        every = SINGLE_SITE_EVERY if learned.proposing else 1
-        moves = (count, every, int(learned.proposing), arrays.population, learned.exact)
         sweep_paths(
-            arrays.tree, arrays.slots, chain.state, learned.proposal, moves, sums, draws, run.thin, before
+            arrays.tree, arrays.slots, chain.state, count, learned.exact, sums, draws, run.thin, before
         )
-
-    def _advance_rows(
-        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
-    ) -> None:
-        """Sweeps given the rows of all steps, each followed by a draw of the rows given the paths."""
-        from headcount.engines.sampling._path_moves import sweep_paths
-
-        arrays, learned, done = run.arrays, run.learned, 0
-        for sweep in range(before, before + count):
-            kept = (sweep + 1) // run.thin - sweep // run.thin
-            moves = (1, 1, 0, arrays.population, learned.exact)
-            part = draws[done : done + kept]
-            sweep_paths(
-                chain.tree, arrays.slots, chain.state, learned.proposal, moves, sums, part, run.thin, sweep
-            )
-            _redraw_rows(arrays, chain)
-            done += kept
 
     def snapshot(self, state: PathState) -> NDArray[np.int16]:
         """All paths."""
         return np.array(state.path)
 
     def burn(self, run: Run, length: int) -> Run:
-        """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle. Steps 4–6 weigh counting against smoothing."""
-        run = replace(run, learned=replace(run.learned, proposing=self._proposes(run)))
-        if run.steps < 4:
+        """The first half finds a possible state; the second also weighs counting against smoothing."""
+        if 2 * run.steps <= self.burn_steps:
             self.batch(run, length, 0)
             return run
         lengths = [share(length, TUNED_PARTS, part) for part in range(TUNED_PARTS)]
-        batches = [batch for part in lengths for batch in self.batch(run, part, 0)]
-        run = replace(run, learned=_tuned(run, batches))
-        if run.steps == 4 and self.proposals is not False and run.arrays.rho is None:
-            run = replace(run, learned=_smoothed_proposal(run, batches))
-        if run.steps == 5 and length > 0:
-            run = replace(run, learned=self._judged(run.learned, batches))
-        return run
-
-    def _proposes(self, run: Run) -> bool:
-        """Whether a step of burn-in proposes whole paths: from a trusted proposal always, else to try them, and once they are judged."""
-        if run.arrays.rho is not None:  # a proposal's weights are those of fixed rows
-            return False
-        judged = run.steps == 6 and run.learned.proposing
-        return self.proposals is not False and (run.learned.trusted or run.steps == 5 or judged)
-
-    def _judged(self, learned: Learned, batches: list[Batch]) -> Learned:
-        """Whether whole-path proposals are worth their time, by how many of them were accepted."""
-        tried, taken = (sum(int(b.sums.tally[k]) for b in batches) for k in (2, 3))
-        accepted = taken / max(tried, 1)
-        keep = accepted >= WORTHWHILE if self.proposals is None else self.proposals
-        return replace(learned, accepted=accepted, proposing=keep)
+        return replace(run, learned=_tuned(run, [b for part in lengths for b in self.batch(run, part, 0)]))
 
     def estimates(self, run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
         """Node means by counting and by smoothing; flows raked to their blend, and before that."""
@@ -279,8 +251,6 @@ class PathGibbs(Sampler):
             (nodes.standard_error(learned.counting), edges.standard_error(1.0)),
             partial(_tables, arrays),
             {
-                "accepted": learned.accepted,
-                "whole_path_proposals": learned.proposing,
                 "counting_share": float(learned.counting.mean()),
                 "exact_individuals": learned.exact,
                 "raking_residual": residual,
@@ -293,25 +263,20 @@ class PathGibbs(Sampler):
 class Learned:
     """What all chains use, and burn-in improves."""
 
-    proposal: Proposal
+    first: TreeArrays
+    """The law that the first paths are drawn from."""
     exact: int
     """Paths redrawn exactly per sweep."""
     pairs: int
     """Pairs redrawn together before every stretch of sweeps."""
-    trusted: bool
-    """Whether the proposal is the caller's, near the data: then it is used from the start."""
     tuning: BatchMoments
     """Node means of the last burn-in steps, which fix `counting`."""
     counting: Array
     """The share of counting in each node mean; the rest is smoothing."""
-    accepted: float = float("nan")
-    proposing: bool = False
 
 
 def _redraw_rows(arrays: SamplingArrays, chain: Chain) -> None:
     """Rows of transitions (and the initial law) given the paths, Dirichlet((1 − ρ)/ρ p + n), into the chain's own tree."""
-    from headcount.engines.sampling._path_moves import edge_counts
-
     assert arrays.rho is not None
     flows = np.zeros(arrays.entries, dtype=np.int64)
     edge_counts(arrays.tree, chain.state.path, flows)
@@ -338,7 +303,7 @@ def _posterior_rows(p: Array, counts: NDArray[np.int64], rho: Array, rng: np.ran
 
 def _averages(run: Run, batch: Batch) -> tuple[Array, Array, Array]:
     """A batch's node means by counting and by smoothing, and its flows (smoothed, with a little counting)."""
-    sums, people, exact = batch.sums, run.arrays.population, int(batch.sums.tally[1])
+    sums, people, exact = batch.sums, run.arrays.population, int(batch.sums.tally[0])
     node, flows = sums.node / max(batch.length, 1), sums.edge / max(batch.length, 1)
     if exact == 0:
         return node, node, flows
@@ -351,7 +316,7 @@ def _tuned(run: Run, batches: list[Batch]) -> Learned:
     learned: Learned = run.learned
     tuning = learned.tuning
     for batch in batches:
-        if batch.sums.tally[1] > 0:
+        if batch.sums.tally[0] > 0:
             tuning = tuning.add(*_averages(run, batch)[:2])
     if tuning.batches == 0:
         return learned
@@ -360,8 +325,6 @@ def _tuned(run: Run, batches: list[Batch]) -> Learned:
 
 def _tables(arrays: SamplingArrays, path: NDArray[np.int16]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Node and edge tables of all paths, flat."""
-    from headcount.engines.sampling._path_moves import edge_counts
-
     edges = np.zeros(arrays.entries, dtype=np.int64)
     edge_counts(arrays.tree, path, edges)
     sizes = arrays.rooted.sizes
@@ -395,64 +358,160 @@ def _rake_tree(
     return out, worst / arrays.population
 
 
-def _model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:
-    """Q = the model, or `start` where one is given."""
-    names, laws = arrays.rooted.variables, [arrays.transition(v) for v in range(1, len(arrays.tree.sizes))]
+def _first_law(arrays: SamplingArrays, start: Model | None) -> TreeArrays:
+    """The tree with the law that the first paths are drawn from: the model's, or that of `start`."""
+    tree, names = arrays.tree, arrays.rooted.variables
     if start is None:
-        return _proposal(arrays, arrays.tree.initial, laws, laws)
+        return tree
     if set(start.variables) != set(names):
         raise ProblemError(
             f"start must be a model of the variables {list(names)!r}, got {list(start.variables)!r}"
         )
-    root = start.marginal((names[0],))
-    edges = [start.marginal((names[u], names[v])) for v, u in enumerate(arrays.rooted.parents[1:], start=1)]
-    rows = [_conditional(edge, law) for edge, law in zip(edges, laws, strict=True)]
-    if np.any((root > 0) & (arrays.tree.initial == 0)) or any(
-        np.any((q > 0) & (law == 0)) for q, law in zip(rows, laws, strict=True)
-    ):
+    root, rows = start.marginal((names[0],)), [np.zeros(0)]
+    forbidden = bool(np.any((root > 0) & (tree.initial == 0)))
+    for v, u in enumerate(arrays.rooted.parents[1:], start=1):
+        edge, law = start.marginal((names[u], names[v])), arrays.transition(v)
+        total = edge.sum(axis=1, keepdims=True)
+        rows.append(np.where(total > EMPTY, edge / np.where(total > 0, total, 1.0), law).ravel())
+        forbidden = forbidden or bool(np.any((edge > 0) & (law == 0)))
+    if forbidden:
         raise ProblemError(
             "start gives probability to steps that the problem's model forbids: tilt the problem's own model"
         )
-    return _proposal(arrays, root, rows, laws)
+    return tree._replace(initial=root, law=np.concatenate(rows), law_start=tree.edge_start[:-1])
 
 
-def _smoothed_proposal(run: Run, batches: list[Batch]) -> Learned:
-    """Propose from the Markov tree with one individual's marginals, as these batches smoothed them."""
-    learned: Learned = run.learned
-    if not any(b.sums.tally[1] for b in batches):
-        return learned
-    arrays, averages = run.arrays, [_averages(run, b) for b in batches]
-    node, edge = (np.sum([a[k] for a in averages], axis=0) for k in (1, 2))
-    laws = [arrays.transition(v) for v in range(1, len(arrays.tree.sizes))]
-    tables = [edge[arrays.edge(v)].reshape(law.shape) for v, law in enumerate(laws, start=1)]
-    rows = [_conditional(table, law) for table, law in zip(tables, laws, strict=True)]
-    root = node[arrays.node(0)]
-    return replace(learned, proposal=_proposal(arrays, root / root.sum(), rows, laws), trusted=False)
+def pairs_at_once(population: int, sizes: Iterable[int], *, possible: bool) -> int:
+    """How many pairs are redrawn between two stretches of sweeps by default: none among many individuals."""
+    if not possible or not 2 <= population <= MOST_PEOPLE:
+        return 0
+    return min(MOST_AT_ONCE, PAIR_STATES // sum(int(size) ** 2 for size in sizes))
 
 
-def _conditional(edge: Array, law: Array) -> Array:
-    """Rows of an edge table as probabilities; the model's row where the table is empty."""
-    total = edge.sum(axis=1, keepdims=True)
-    return np.where(total > EMPTY, edge / np.where(total > 0, total, 1.0), law)
+def _pairs_of(arrays: SamplingArrays, asked: int | None) -> int:
+    """The pairs asked for, or those of `pairs_at_once`.
 
-
-def _proposal(arrays: SamplingArrays, root: Array, rows: list[Array], laws: list[Array]) -> Proposal:
-    """Alias tables of q = (root, rows) and weights P / q with P the model.
-
-    q = 0 < P gives an infinite weight: never proposed, and never left this way.
+    Raises
+    ------
+    ProblemError
+        When pairs are asked for beside observed flows or rows that vary, whose weights are not in their law, or of one individual.
     """
-    from headcount.engines.sampling._path_moves import alias_tables
+    possible = arrays.rho is None and not arrays.slots.edge_mode.any()
+    if asked and (not possible or arrays.population < 2):
+        raise ProblemError(
+            f"PathGibbs(pairs={asked}): pairs are redrawn among two or more independent individuals where no flows are observed: "
+            "leave it out"
+        )
+    return pairs_at_once(arrays.population, arrays.tree.sizes, possible=possible) if asked is None else asked
 
-    first = int(arrays.tree.sizes[0])
-    total = first + arrays.entries
-    q = np.concatenate([root, *(law.ravel() for law in rows)])
-    p = np.concatenate([arrays.tree.initial, *(law.ravel() for law in laws)])
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        weight = np.where(q > 0, p / q, np.inf)
-    accept, alias = np.empty(total), np.zeros(total, dtype=np.int16)
-    start = arrays.tree.edge_start[:-1] + first
-    start[0] = 0
-    for v, size in enumerate(arrays.tree.sizes):
-        span = slice(0, first) if v == 0 else slice(int(start[v]), first + int(arrays.tree.edge_start[v + 1]))
-        alias_tables(q[span], int(size), accept[span], alias[span])
-    return Proposal(accept, alias, start, weight)
+
+def redraw_pair(arrays: SamplingArrays, state: PathState) -> None:
+    """Give two individuals, picked at random, paths from their joint law given the rest."""
+    tree, slots = arrays.tree, arrays.slots
+    one = below(state.random, arrays.population)
+    two = (one + 1 + below(state.random, arrays.population - 1)) % arrays.population
+    for m in (one, two):
+        shift_individual(tree, slots, state, m, -1)
+    weighed = _pair_weights(arrays, state)
+    laws = [arrays.transition(v) if v else arrays.rooted.initial[None] for v in range(len(tree.sizes))]
+    for v in range(len(laws) - 1, 0, -1):
+        weighed[tree.parent[v]] = weighed[tree.parent[v]] + push(weighed[v], laws[v].T, (0, 1))
+    drawn = np.zeros((len(laws), 2), dtype=np.int16)
+    with np.errstate(divide="ignore"):
+        for v, law in enumerate(laws):
+            i, j = drawn[tree.parent[v]] if v else (0, 0)
+            log_p = (weighed[v] + np.log(law[i])[:, None] + np.log(law[j])).ravel()
+            p = np.exp(log_p - log_p.max()).cumsum()
+            picked = np.searchsorted(p, uniform(state.random) * p[-1], side="right")
+            drawn[v] = divmod(min(int(picked), p.size - 1), int(tree.sizes[v]))
+    for k, m in enumerate((one, two)):
+        state.path[:, m] = drawn[:, k]
+        shift_individual(tree, slots, state, m, 1)
+
+
+def _pair_weights(arrays: SamplingArrays, state: PathState) -> list[Array]:
+    """log l_v(i, j) of every node, given the counts of the others."""
+    slots, total = arrays.slots, len(state.slot_count)
+    ratios = [
+        [ratio(slots.law, slots.table, s, state.slot_count[s] + more) for s in range(total)]
+        for more in (0, 1)
+    ]
+    with np.errstate(divide="ignore"):
+        first, second = np.log(np.array(ratios).reshape(2, total))
+    feeds = csr_array(
+        (np.ones(len(slots.node_slot)), slots.node_slot, slots.node_first), shape=(arrays.cells, total)
+    )
+    single, more = feeds @ first, feeds @ (second - first)
+    out = []
+    for v, mode in enumerate(slots.node_mode):
+        here = arrays.node(v)
+        table = single[here][:, None] + single[here]
+        if mode == 2:  # slots are sums of cells
+            own = feeds[here]
+            table += ((own * (second - first)) @ own.T).toarray()
+        else:
+            table[np.diag_indices_from(table)] += more[here]
+        out.append(table)
+    return out
+
+
+def rake(table: Array, rows: Array, columns: Array, *, tolerance: float = 1e-13) -> Array:
+    """The table closest to a given one, in Kullback–Leibler distance, with given margins: table(i, j) e^(a_i + b_j).
+
+    Rows and columns are scaled in turn (iterative proportional fitting). Where the table nearly falls apart into blocks that
+    is slow, so Newton's method on the convex dual, Σ_ij table e^(a_i + b_j) − rows·a − columns·b, then finishes the job.
+
+    Parameters
+    ----------
+    table
+        Non-negative, shape (I, J).
+    rows, columns
+        The margins asked for; equal sums, and zero wherever the table has an empty row or column.
+    tolerance
+        Largest error of a margin, relative to the total.
+
+    Returns
+    -------
+    NDArray
+        The raked table; its margins fit to the tolerance, or as far as double precision allows.
+    """
+    out, limit = table.copy(), tolerance * rows.sum()
+    for _ in range(RAKING_ROUNDS):
+        out *= _quotient(rows, out.sum(axis=1))[:, None]
+        out *= _quotient(columns, out.sum(axis=0))
+        if np.abs(out.sum(axis=1) - rows).max() <= limit:
+            return out
+    for _ in range(NEWTON_STEPS):
+        miss = np.concatenate([rows - out.sum(axis=1), columns - out.sum(axis=0)])
+        if np.abs(miss).max() <= limit:
+            break
+        better = _newton(out, rows, columns, miss)
+        if better is None:
+            break
+        out = better
+    return out
+
+
+def _newton(table: Array, rows: Array, columns: Array, miss: Array) -> Array | None:
+    """One damped Newton step on the dual; None when no step improves on it."""
+    hessian = np.block([[np.diag(table.sum(axis=1)), table], [table.T, np.diag(table.sum(axis=0))]])
+    # Scaled to a unit diagonal: cells of 1e-6 and of 1e3 individuals meet in one table.
+    full = np.diag(hessian) > 0  # empty rows and columns stay as they are
+    scale = np.sqrt(np.where(full, np.diag(hessian), 1.0))
+    step = np.linalg.lstsq(hessian / np.outer(scale, scale), miss / scale, rcond=1e-13)[0] / scale
+    step[~full] = 0.0
+    a, b = step[: len(rows)], step[len(rows) :]
+    slope, before = float(miss @ step), float(table.sum())
+    size = 1.0
+    for _ in range(NEWTON_HALVINGS):
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = table * np.exp(size * (a[:, None] + b))
+            change = float(moved.sum()) - before - size * float(rows @ a + columns @ b)
+        if np.isfinite(change) and change <= -1e-4 * size * slope + 1e-15 * before:
+            return moved
+        size /= 2
+    return None
+
+
+def _quotient(wanted: Array, have: Array) -> Array:
+    return np.where(have > 0, wanted / np.where(have > 0, have, 1.0), 0.0)

@@ -11,16 +11,16 @@ empty (y > 0) cannot block it. With states (i, j) and (i', j') on the two ends o
 
     min(1, P(i, j') P(i', j) / (P(i, j) P(i', j')) · ratio of the edge's observation).
 
-A whole path is proposed from a fixed Markov tree q near one individual's posterior (independence Metropolis),
+A whole path is redrawn from one individual's exact law given all the others, by sum-product on its tree:
 
-    accept with min(1, w(x') / w(x)),    w(x) = Π_v P_v(x_u, x_v) / q_v(x_u, x_v) · l(y | n₋ + 1) / l(y | n₋),
+    beta_v(j) = r_v(j) Π_children c M_c(j),    M_v(i) = Σ_j P_v(i, j) r_uv(i, j) beta_v(j)
+    p_v(j) = beta_v(j) Σ_i a_v(i) P_v(i, j) r_uv(i, j),    a_v(i) = p_u(i) / M_v(i)
 
-which costs one alias draw per node, against O(L) for single-site Gibbs. `_whole_path.py` redraws a path exactly.
+with r the likelihood ratio of one more individual. Individuals are exchangeable, so E[n_C | y] = N E[p(x_C | others, y)]:
+averaging these marginals estimates node and edge means, consistent with each other, ≥ 0 and summing to N.
 
 Every loop that can be long looks at `state.stop`: another thread sets it when the user interrupts the run, whose state is then discarded.
 """
-
-import math
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from headcount.engines.sampling._primitives import (
     rescale,
     uniform,
 )
-from headcount.engines.sampling._whole_path import redraw_paths, shift_individual
 
 # ---- single-site Gibbs
 
@@ -146,13 +145,8 @@ def _sweep_any_node(tree, slots, state, v, work):
     any_edge = slots.edge_first.size > 1
     start, end, mode = tree.node_start[v], tree.node_start[v + 1], slots.node_mode[v]
     node_count, node_ratio, slot_count = state.node_count, state.node_ratio, state.slot_count
-    feed, slot, noise, table, slot_ratio = (
-        slots.node_first,
-        slots.node_slot,
-        slots.law,
-        slots.table,
-        state.slot_ratio,
-    )
+    feed, slot, noise, table = slots.node_first, slots.node_slot, slots.law, slots.table
+    slot_ratio = state.slot_ratio
     here, weights = state.path[v], work[: end - start]
     for m in range(here.size):
         if state.stop[0] != 0:
@@ -209,8 +203,8 @@ def _exchange(leave, leave_too, enter, enter_too, first, slot, law, table, slot_
 
 
 @bare
-def _cross(tree, slots, state, tries):
-    """Try `tries` random crossovers, of two individuals or more on two nodes or more.
+def _cross(tree, slots, state):
+    """Try as many random crossovers as there are individuals.
 
     One function: passing the tuples on for each of them took 5 % of a sweep.
     """
@@ -219,7 +213,9 @@ def _cross(tree, slots, state, tries):
     mode, feed, slot, slot_count, slot_ratio = (
         slots.edge_mode, slots.edge_first, slots.edge_slot, state.slot_count, state.slot_ratio)  # fmt: skip
     nodes, people = path.shape
-    for _ in range(tries):
+    if min(nodes, people) < 2:
+        return
+    for _ in range(people):
         v, m, k = 1 + below(random, nodes - 1), below(random, people), below(random, people - 1)
         if k >= m:
             k += 1
@@ -244,149 +240,187 @@ def _cross(tree, slots, state, tries):
                       feed, slot, noise, table, slot_count, slot_ratio)  # fmt: skip
 
 
-# ---- whole-path proposals
-
-
-@kernel
-def alias_tables(q, size, accept, alias):
-    """Walker's alias tables of consecutive rows of length `size` (Vose's linear-time construction)."""
-    small, large = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-    for start in range(0, q.size, size):
-        few = many = 0
-        for j in range(size):
-            accept[start + j] = q[start + j] * size
-            alias[start + j] = j
-            if accept[start + j] < 1.0:
-                small[few] = j
-                few += 1
-            else:
-                large[many] = j
-                many += 1
-        while few > 0 and many > 0:
-            few -= 1
-            low, high = small[few], large[many - 1]
-            alias[start + low] = high
-            accept[start + high] -= 1.0 - accept[start + low]
-            if accept[start + high] < 1.0:
-                many -= 1
-                small[few] = high
-                few += 1
-        # What rounding left over keeps its own place.
-        for a in range(few):
-            accept[start + small[a]] = 1.0
-        for a in range(many):
-            accept[start + large[a]] = 1.0
+# ---- whole paths
 
 
 @bare
-def _propose(nodes, parent, sizes, start, accept, alias, random, fresh):
-    """A path drawn from q."""
-    for v in range(nodes):
-        row = start[v]
-        if v > 0:
-            row += fresh[parent[v]] * sizes[v]
-        where = uniform(random) * sizes[v]
-        j = int(where)
-        if where - j >= accept[row + j]:
-            j = alias[row + j]
-        fresh[v] = j
-
-
-@bare
-def _gain(old, new, first, slot, law, table, slot_count, slot_ratio):
-    """Likelihood ratio of one individual moving from one cell or entry to another."""
-    move(old, -1, first, slot, law, table, slot_count, slot_ratio)
-    gain = product(new, first, slot, slot_ratio) / product(old, first, slot, slot_ratio)
-    move(old, 1, first, slot, law, table, slot_count, slot_ratio)
-    return gain
-
-
-@bare
-def _node_gain(slots, state, mode, old, new):
-    """Likelihood ratio of one individual moving from cell `old` to cell `new` of a node."""
-    law, table, first, slot = slots.law, slots.table, slots.node_first, slots.node_slot
-    if mode == 2:
-        return _gain(old, new, first, slot, law, table, state.slot_count, state.slot_ratio)
-    gain = state.node_ratio[new]
-    if first[old + 1] > first[old]:
-        gain /= ratio(law, table, slot[first[old]], state.node_count[old] - 1)
-    return gain
-
-
-@bare
-def _log_gain(tree, slots, state, proposal, m, fresh):
-    """log w(x') − log w(x) of individual m, who is still counted where it is."""
-    path, parent, sizes, node_start, edge_start = (
-        state.path,
-        tree.parent,
-        tree.sizes,
-        tree.node_start,
-        tree.edge_start,
-    )
-    node_mode, edge_mode, start, weight = slots.node_mode, slots.edge_mode, proposal.start, proposal.weight
-    gain, log_gain = 1.0, 0.0
+def shift_individual(tree, slots, state, m, step):
+    """Take individual m out of all counts (`step` = −1) or put it back (+1)."""
+    path, node_mode, node_start, node_ratio = state.path, slots.node_mode, tree.node_start, state.node_ratio
     for v in range(path.shape[0]):
-        old, new = path[v, m], fresh[v]
-        row_old = row_new = 0
-        if v > 0:
-            row_old, row_new = path[parent[v], m] * sizes[v], fresh[parent[v]] * sizes[v]
-        gain *= weight[start[v] + row_new + new] / weight[start[v] + row_old + old]
-        if old != new and node_mode[v] != 0:
-            gain *= _node_gain(slots, state, node_mode[v], node_start[v] + old, node_start[v] + new)
-        if edge_mode[v] != 0:
-            gain *= _gain(edge_start[v] + row_old + old, edge_start[v] + row_new + new, slots.edge_first, slots.edge_slot,
-                          slots.law, slots.table, state.slot_count, state.slot_ratio)  # fmt: skip
-        if gain < 1e-60 or gain > 1e60:
-            log_gain += math.log(gain)
-            gain = 1.0
-    return log_gain + math.log(gain)
+        j = path[v, m]
+        move_node(node_mode[v], node_start[v] + j, step, state.node_count, node_ratio, slots.node_first, slots.node_slot,
+                  slots.law, slots.table, state.slot_count, state.slot_ratio)  # fmt: skip
+        if slots.edge_mode[v] != 0:
+            move_edge(slots, state, tree.edge_start[v] + path[tree.parent[v], m] * tree.sizes[v] + j, step)
+        if step < 0 and node_mode[v] == 2:
+            refresh(
+                node_start[v],
+                node_start[v + 1],
+                node_ratio,
+                slots.node_first,
+                slots.node_slot,
+                state.slot_ratio,
+            )
 
 
 @bare
-def _propose_paths(tree, slots, state, proposal, fresh, tally):
-    """One whole-path proposal for every individual."""
-    nodes, people = state.path.shape
-    path, random, parent, sizes = state.path, state.random, tree.parent, tree.sizes
-    start, accept, alias = proposal.start, proposal.accept, proposal.alias
-    for m in range(people):
+def _step_law(tree, slots, state, v, factor):
+    """P_v(i, j) r_uv(i, j) into `factor`, where the edge is observed."""
+    law, entry, start = tree.law, tree.edge_start[v], tree.law_start[v]
+    for k in range(tree.edge_start[v + 1] - entry):
+        value = law[start + k]
+        if value > 0.0:
+            value *= product(entry + k, slots.edge_first, slots.edge_slot, state.slot_ratio)
+        factor[entry + k] = value
+
+
+@bare_sums
+def _dot(a, b):
+    """Σ a b. Slices, not offsets: indices that cannot be negative are what lets the loop use the vector unit."""
+    total = 0.0
+    for j in range(b.size):
+        total += a[j] * b[j]
+    return total
+
+
+@bare
+def _pass_up(law, beta, message):
+    """M(i) = Σ_j P(i, j) beta(j)."""
+    size = beta.size
+    for i in range(message.size):
+        message[i] = _dot(law[i * size : (i + 1) * size], beta)
+
+
+@bare
+def _share(weight, law, beta, here, edge):
+    """Add weight · P(i, ·) beta(·) to the node's and the edge's row."""
+    for j in range(beta.size):
+        share = weight * law[j] * beta[j]
+        here[j] += share
+        edge[j] += share
+
+
+@bare
+def _pass_down(law, above, message, beta, here, edge):
+    """Add p(i, j) = p(i) P(i, j) beta(j) / M(i) to `edge` and put its column sums in `here`."""
+    size = beta.size
+    for j in range(size):
+        here[j] = 0.0
+    for i in range(above.size):
+        if above[i] > 0.0:
+            row = slice(i * size, (i + 1) * size)
+            _share(above[i] / message[i], law[row], beta, here, edge[row])
+
+
+@bare
+def _upward(tree, slots, state, beta, message, factor):
+    """beta and M of every node, leaves first; returns whether some path is possible."""
+    law, start = tree.law, tree.node_start
+    for cell in range(beta.size):
+        beta[cell] = state.node_ratio[cell]
+    for v in range(tree.sizes.size - 1, -1, -1):
+        here = beta[start[v] : start[v + 1]]
+        if not rescale(here):
+            return False
+        if v > 0:
+            u = tree.parent[v]
+            up, above = message[v, : tree.sizes[u]], beta[start[u] : start[u + 1]]
+            if slots.edge_mode[v] == 0:
+                _pass_up(law[tree.law_start[v] :], here, up)
+            else:
+                _step_law(tree, slots, state, v, factor)
+                _pass_up(factor[tree.edge_start[v] :], here, up)
+            for i in range(above.size):
+                above[i] *= up[i]
+            if tree.child_start[u + 1] - tree.child_start[u] > 1 and not rescale(above):
+                return False
+    return True
+
+
+@bare
+def _downward(tree, slots, beta, message, factor, marginal, sums):
+    """Add the marginals of nodes and edges to the sums; returns whether there are any."""
+    law, start, first = tree.law, tree.node_start, tree.sizes[0]
+    total = 0.0
+    for j in range(first):
+        marginal[j] = tree.initial[j] * beta[j]
+        total += marginal[j]
+    if not total > 0.0:
+        return False
+    for j in range(first):
+        marginal[j] /= total
+    for v in range(1, tree.sizes.size):
+        u = tree.parent[v]
+        above, here, up = marginal[start[u] : start[u + 1]], marginal[start[v] : start[v + 1]], message[v]
+        edge, local = (
+            sums.edge_smooth[tree.edge_start[v] : tree.edge_start[v + 1]],
+            beta[start[v] : start[v + 1]],
+        )
+        if slots.edge_mode[v] == 0:
+            _pass_down(law[tree.law_start[v] :], above, up, local, here, edge)
+        else:
+            _pass_down(factor[tree.edge_start[v] :], above, up, local, here, edge)
+    for cell in range(marginal.size):
+        sums.node_smooth[cell] += marginal[cell]
+    return True
+
+
+@bare
+def _redraw(tree, slots, state, m, beta, factor, weights):
+    """Draw a path for individual m from its exact conditional law."""
+    path = state.path
+    for v in range(path.shape[0]):
+        size, start, row, law = tree.sizes[v], tree.node_start[v], 0, tree.initial
+        if v > 0:
+            i = path[tree.parent[v], m]
+            if slots.edge_mode[v] == 0:
+                law, row = tree.law, tree.law_start[v] + i * size
+            else:
+                law, row = factor, tree.edge_start[v] + i * size
+        for j in range(size):
+            weights[j] = law[row + j] * beta[start + j]
+        path[v, m] = draw(state.random, weights, size)
+
+
+@bare
+def redraw_paths(tree, slots, state, times, sums, work):
+    """Redraw the whole path of `times` random individuals, and add their exact marginals to the sums.
+
+    Should no path have a weight above the smallest double (only while a chain is still infeasible), the path stays.
+    """
+    beta, message, marginal, weights, factor = work
+    for _ in range(times):
         if state.stop[0] != 0:
             return
-        _propose(nodes, parent, sizes, start, accept, alias, random, fresh)
-        tally[2] += 1
-        if math.log(1.0 - uniform(random)) < _log_gain(tree, slots, state, proposal, m, fresh):
-            shift_individual(tree, slots, state, m, -1)
-            for v in range(nodes):
-                path[v, m] = fresh[v]
-            shift_individual(tree, slots, state, m, 1)
-            tally[3] += 1
+        m = below(state.random, state.path.shape[1])
+        shift_individual(tree, slots, state, m, -1)
+        possible = _upward(tree, slots, state, beta, message, factor)
+        if possible and _downward(tree, slots, beta, message, factor, marginal, sums):
+            _redraw(tree, slots, state, m, beta, factor, weights)
+            sums.tally[0] += 1
+        shift_individual(tree, slots, state, m, 1)
 
 
 # ---- the start, and a batch of sweeps
 
 
 @kernel
-def draw_paths(tree, slots, state, proposal):
-    """Give every individual a path drawn from q, and fill node counts, slot counts and ratios."""
-    nodes, people = state.path.shape
-    fresh = np.empty(nodes, dtype=np.int64)
-    for m in range(people):
-        if state.stop[0] != 0:
-            return
-        _propose(
-            nodes,
-            tree.parent,
-            tree.sizes,
-            proposal.start,
-            proposal.accept,
-            proposal.alias,
-            state.random,
-            fresh,
-        )
-        for v in range(nodes):
-            state.path[v, m] = fresh[v]
-            state.node_count[tree.node_start[v] + fresh[v]] += 1
+def draw_paths(tree, slots, state):
+    """Give every individual a path drawn from the tree's law, and fill node counts, slot counts and ratios."""
+    path = state.path
+    for v in range(path.shape[0]):
+        size, law, row, start = tree.sizes[v], tree.initial, 0, tree.node_start[v]
+        for m in range(path.shape[1]):
+            if state.stop[0] != 0:
+                return
+            if v > 0:
+                law, row = tree.law, tree.law_start[v] + path[tree.parent[v], m] * size
+            j = draw(state.random, law[row : row + size], size)
+            path[v, m] = j
+            state.node_count[start + j] += 1
             if slots.edge_mode[v] != 0:
-                entry = tree.edge_start[v] + fresh[tree.parent[v]] * tree.sizes[v] + fresh[v]
+                entry = tree.edge_start[v] + path[tree.parent[v], m] * size + j
                 for a in range(slots.edge_first[entry], slots.edge_first[entry + 1]):
                     state.slot_count[slots.edge_slot[a]] += 1
     for cell in range(state.node_count.size):
@@ -421,16 +455,14 @@ def _record(tree, state, sums, table):
             sums.edge[entry] += n
             sums.edge_square[entry] += n * n
             table[entry] = 0
-    sums.tally[0] += 1
 
 
 @kernel
-def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before):
-    """Run sweeps; `moves` = (sweeps, single-site every so many, proposal rounds, crossovers, exact individuals).
+def sweep_paths(tree, slots, state, sweeps, exact, sums, draws, thin, before):
+    """Run sweeps: every individual at every node, as many crossovers as individuals, `exact` whole paths.
 
     `before` is the number of the chain's sweeps so far; the node counts of every `thin`-th go to the next row of `draws`.
     """
-    sweeps, every, proposals, crossovers, exact = moves
     nodes, most, cells = tree.sizes.size, tree.sizes.max(), state.node_count.size
     work = (
         np.empty(cells),
@@ -439,17 +471,11 @@ def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before):
         np.empty(most),
         np.empty(tree.edge_start[-1]),
     )
-    fresh = np.empty(nodes, dtype=np.int64)
     table = np.zeros(tree.edge_start[-1], dtype=np.int64)
     row = 0
-    if min(nodes, state.path.shape[1]) < 2:
-        crossovers = 0
     for sweep in range(before, before + sweeps):
-        for _ in range(proposals):
-            _propose_paths(tree, slots, state, proposal, fresh, sums.tally)
-        if sweep % every == 0:
-            _sweep_single_sites(tree, slots, state, work[3])
-        _cross(tree, slots, state, crossovers)
+        _sweep_single_sites(tree, slots, state, work[3])
+        _cross(tree, slots, state)
         redraw_paths(tree, slots, state, exact, sums, work)
         if state.stop[0] != 0:
             return

@@ -51,7 +51,8 @@ class Chain:
     edges: BatchMoments
     totals: Array
     """Sums over sweeps or moves of n² of nodes, n² of flows, n of flows."""
-    tally: NDArray[np.int64]
+    tally: int = 0
+    """Paths redrawn exactly, or moves that had a choice."""
     length: int = 0
     draws: tuple[NDArray[Any], ...] = ()
     snapshots: tuple[Any, ...] = ()
@@ -193,7 +194,6 @@ class Sampler(IterativeEngine):
                 BatchMoments.empty(arrays.cells),
                 BatchMoments.empty(arrays.entries),
                 np.zeros(arrays.cells + 2 * arrays.entries),
-                np.zeros(4, dtype=np.int64),
                 tree=None
                 if arrays.rho is None
                 else own._replace(
@@ -239,7 +239,7 @@ class Sampler(IterativeEngine):
         """One chain's batch, in `keep` parts with a snapshot after each. Thinning counts from the start of the chain."""
         arrays = run.arrays
         sizes = (arrays.cells, arrays.cells, arrays.entries, arrays.entries, arrays.cells, arrays.entries)
-        sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(4, dtype=np.int64)))
+        sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(1, dtype=np.int64)))
         draws, snapshots, parts = [], [], max(keep, 1)
         for part in range(parts):
             count, before = share(length, parts, part), chain.length + part * length // parts
@@ -262,7 +262,7 @@ class Sampler(IterativeEngine):
             nodes=chain.nodes.add(node, node_smooth),
             edges=chain.edges.add(edge, edge_smooth),
             totals=chain.totals + np.concatenate([sums.node_square, sums.edge_square, sums.edge]),
-            tally=chain.tally + sums.tally,
+            tally=chain.tally + int(sums.tally[0]),
             length=chain.length + batch.length,
             draws=(*chain.draws, batch.draws),
             snapshots=chain.snapshots + batch.snapshots,
