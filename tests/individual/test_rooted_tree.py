@@ -194,7 +194,7 @@ def test_rows_of_forbidden_states_still_sum_to_one() -> None:
 
 def test_small_messages_of_a_long_chain_are_scaled_not_lost(monkeypatch: pytest.MonkeyPatch, rng) -> None:
     """Two thousand steps that each cost a factor stay in the linear domain, with nothing lost."""
-    monkeypatch.setattr(passes, "_node_beliefs_log", None)
+    monkeypatch.setattr(passes, "_tilted_log", None)
     p = np.array([[0.8, 0.2], [0.3, 0.7]])
     tree = MarkovChain([0.5, 0.5], p, length=2001).rooted()
     g = [np.array([0.0, -10.0]) if t % 2 else np.array([-10.0, 0.0]) for t in range(2001)]

@@ -14,7 +14,7 @@ are exact with −inf.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -302,8 +302,7 @@ def node_marginals(tree: RootedTree) -> tuple[NDArray[np.float64], ...]:
         return tuple(tree.transitions.law.marginals)
     found = [tree.initial]
     for v in range(1, len(tree.parents)):
-        matrix, above = tree.transitions[v], found[tree.parents[v]]
-        found.append(matrix.T @ above if tree.is_sparse[v] else above @ matrix)
+        found.append(tree.transitions[v].T @ found[tree.parents[v]])
     return tuple(found)
 
 
@@ -327,28 +326,14 @@ def node_beliefs(
     ModelError
         If the potentials forbid every configuration.
     """
-    if tree.phi is not None:
-        return _dispersed(node_beliefs, _node_beliefs_log, tree, potentials, edge_potentials)
     fast = _compiled(tree, potentials, edge_potentials)
     if fast is not None:
-        log_partition, (steps, which), w, m = fast
+        gain, (steps, which), w, m = fast
         made = np.empty_like(w)
         beliefs_compiled(tree.parent, tree.initial, steps, which, w, m, made)
-        return log_partition, made
-    try:
-        log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
-    except _UnderflowError:
-        log_partition, found = _node_beliefs_log(tree.home or tree, potentials, edge_potentials)
-        xp = namespace(tree.initial)
-        return log_partition, [xp.asarray(belief) for belief in found]
-    belief = tree.initial * weights[0]
-    total = belief.sum()
-    beliefs = [belief / total]
-    parents, is_sparse = tree.parents, tree.is_sparse
-    for v in range(1, len(parents)):
-        flow = _ratio(beliefs[parents[v]], messages[v])
-        beliefs.append(weights[v] * (kernels[v].T @ flow if is_sparse[v] else flow @ kernels[v]))
-    return log_scale + math.log(total), beliefs
+        return gain, made
+    gain, law = factored(tree, potentials, edge_potentials=edge_potentials)
+    return gain, law.marginals
 
 
 def tilted(
@@ -359,28 +344,15 @@ def tilted(
     The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever
     there, and rows still sum to one. Parameters and errors as for `node_beliefs`.
     """
-    if tree.phi is not None:
-        return _dispersed(tilted, _tilted_log, tree, potentials, edge_potentials)
     fast = _compiled(tree, potentials, edge_potentials)
     if fast is not None:
-        log_partition, (steps, which), w, m = fast
+        gain, (steps, which), w, m = fast
         first = tree.initial * w[0]
         new = np.empty((*w.shape, w.shape[1]))
         tilted_compiled(steps, which, w, m, new)
-        return log_partition, first / first.sum(), [None, *new[1:]]
-    try:
-        log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
-    except _UnderflowError:
-        return _tilted_log_there(tree, potentials, edge_potentials)
-    belief = tree.initial * weights[0]
-    total = belief.sum()
-    transitions: list[Matrix] = [None]
-    for v in range(1, len(tree.parents)):
-        inverse = _ratio(np.ones_like(messages[v]), messages[v])
-        transitions.append(
-            _keep_dead_rows(scaled(kernels[v], inverse, weights[v]), tree.transitions[v], messages[v] == 0.0)
-        )
-    return log_scale + math.log(total), belief / total, transitions
+        return gain, first / first.sum(), [None, *new[1:]]
+    gain, law = factored(tree, potentials, edge_potentials=edge_potentials)
+    return gain, law.initial, list(ScaledSteps(law))
 
 
 @dataclass(frozen=True, eq=False)
@@ -467,47 +439,25 @@ def factored(
 ) -> tuple[float, FactoredTree]:
     """A(theta + g) − A(theta), and the tilted tree in factors; parameters and errors as for `node_beliefs`.
 
-    A state from which the potentials forbid every continuation has a row of zeros: no one is ever there.
+    A state from which the potentials forbid every continuation has a row of zeros: no one is ever there. A dispersion c that root and
+    steps share needs no pass of its own: the gain per individual is (A(theta + c g) − A(theta)) / c.
     """
-    c = tree.common_phi
-    if c is not None:
-        try:
-            log_scale, weights, messages, kernels = _collect(
-                tree, _times(potentials, c), _times(edge_potentials, c)
-            )
-        except _UnderflowError:
-            pass
-        else:
-            belief = tree.initial * weights[0]
-            total = belief.sum()
-            initial = belief / total
-            beliefs, rows = [initial], [initial[:0]]
-            for v in range(1, len(tree.parents)):
-                rows.append(_ratio(np.ones_like(messages[v]), messages[v]))
-                flow = beliefs[tree.parents[v]] * rows[v]
-                beliefs.append(weights[v] * (kernels[v].T @ flow))
-            made = FactoredTree(tree, initial, kernels, rows, weights, beliefs)
-            return (log_scale + math.log(total)) / c, made
-    gain, first, transitions = tilted(tree, potentials, edge_potentials=edge_potentials)
-    return gain, FactoredTree.of(tree.with_law(first, transitions))
-
-
-def _dispersed(
-    fast: Callable[..., Any],
-    in_logs: Callable[..., Any],
-    tree: RootedTree,
-    potentials: Potentials,
-    edge_potentials: Sequence[Matrix | None] | None,
-) -> Any:
-    """A pass over a tree with dispersion.
-
-    A factor c that root and steps share needs no pass of its own: the gain per individual is (A(theta + c g) − A(theta)) / c.
-    """
-    c = tree.common_phi
-    if c is None:
-        return in_logs(tree, potentials, edge_potentials)
-    gain, *rest = fast(tree.undispersed, _times(potentials, c), edge_potentials=_times(edge_potentials, c))
-    return (gain / c, *rest)
+    try:
+        log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
+    except _UnderflowError:
+        home = tree.home or tree
+        gain, first, transitions = _tilted_log(home, potentials, edge_potentials)
+        made = home.with_law(first, transitions)
+        return gain, FactoredTree.of(made if tree.device is None else made.on(tree.device))
+    belief = tree.initial * weights[0]
+    total = belief.sum()
+    beliefs, rows = [belief / total], [belief[:0]]
+    for v in range(1, len(tree.parents)):
+        rows.append(_inverse(messages[v]))
+        flow = beliefs[tree.parents[v]] * rows[v]
+        beliefs.append(weights[v] * (kernels[v].T @ flow))
+    gain = (log_scale + math.log(total)) / (tree.common_phi or 1.0)
+    return gain, FactoredTree(tree, beliefs[0], kernels, rows, weights, beliefs)
 
 
 def _times(potentials: Any, c: float) -> Any:
@@ -521,25 +471,33 @@ def _times(potentials: Any, c: float) -> Any:
 def _compiled(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
 ) -> tuple[float, Packed, Vector, Vector] | None:
-    """The upward pass by the compiled kernel, where it serves: log partition, packed transitions, weights, messages."""
-    if edge_potentials is not None or not isinstance(potentials, np.ndarray) or tree.packed is None:
+    """The upward pass by the compiled kernel, where it serves: gain, packed transitions, weights, messages."""
+    c = tree.common_phi
+    if (
+        edge_potentials is not None
+        or not isinstance(potentials, np.ndarray)
+        or tree.packed is None
+        or c is None
+    ):
         return None
     if not worth(collect_compiled, NUMPY_SECONDS * len(potentials)):
         return None
     weights, messages = np.empty_like(potentials), np.empty_like(potentials)
-    held, log_partition = collect_compiled(
-        tree.parent, tree.initial, *tree.packed, potentials, weights, messages
+    held, gain = collect_compiled(
+        tree.parent, tree.initial, *tree.packed, _times(potentials, c), weights, messages
     )
-    return (log_partition, tree.packed, weights, messages) if held else None
+    return (gain / c, tree.packed, weights, messages) if held else None
 
 
 def _collect(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
 ) -> tuple[float, list[Vector], list[Vector], Sequence[Matrix]]:
     """The upward pass in the linear domain: log scale, and w_v, m_v and P exp(g_e) up to that scale."""
-    parents, initial = tree.parents, tree.initial
-    kernels, log_scale = _kernels(tree, edge_potentials)
-    weights, shift = _node_weights(tree, potentials)
+    parents, initial, c = tree.parents, tree.initial, tree.common_phi
+    if c is None:  # factors that differ between steps have a pass in log space only
+        raise _UnderflowError
+    kernels, log_scale = _kernels(tree, _times(edge_potentials, c))
+    weights, shift = _node_weights(tree, _times(potentials, c))
     log_scale += shift
     messages: list[Vector] = [initial] * len(parents)
     for v in range(len(parents) - 1, 0, -1):
@@ -639,12 +597,12 @@ def _like(matrix: Matrix, values: Vector) -> Matrix:
     return type(matrix)((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-def _ratio(a: Vector, b: Vector) -> Vector:
-    """A / b with 0/0 = 0."""
+def _inverse(b: Vector) -> Vector:
+    """1 / b, and 0 where b = 0."""
     if b.min() > 0.0:
-        return a / b
+        return 1.0 / b
     held = b > 0.0
-    return np.where(held, a / np.where(held, b, 1.0), 0.0)
+    return np.where(held, 1.0 / np.where(held, b, 1.0), 0.0)
 
 
 def scaled(matrix: Matrix, rows: Vector, columns: Vector) -> Matrix:
@@ -745,28 +703,6 @@ def _tilted_log(
         values = np.exp(log_terms[v] - _by_row(matrix, _finite(total)))
         transitions.append(_keep_dead_rows(_like(matrix, values), matrix, dead))
     return log_partition / phi, np.exp(belief - log_partition), transitions
-
-
-def _tilted_log_there(
-    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
-) -> tuple[float, Vector, list[Matrix]]:
-    """As `_tilted_log`; of a tree on a device it is done at home, and the law put back there."""
-    if tree.home is None or tree.device is None:
-        return _tilted_log(tree, potentials, edge_potentials)
-    gain, initial, transitions = _tilted_log(tree.home, potentials, edge_potentials)
-    made = tree.home.with_law(initial, transitions).on(tree.device)
-    return gain, made.initial, list(made.transitions)
-
-
-def _node_beliefs_log(
-    tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
-) -> tuple[float, list[Vector]]:
-    log_partition, initial, transitions = _tilted_log(tree, potentials, edge_potentials)
-    beliefs = [initial]
-    for v in range(1, len(tree.parents)):
-        matrix, above = transitions[v], beliefs[tree.parents[v]]
-        beliefs.append(matrix.T @ above if tree.is_sparse[v] else above @ matrix)
-    return log_partition, beliefs
 
 
 # The same passes, compiled, for trees of equal dense nodes. At L = 16 a matrix–vector product is faster than the Python call that asks
