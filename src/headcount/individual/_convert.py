@@ -26,7 +26,7 @@ from headcount import memory
 from headcount._types import Array, Variable
 from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
 from headcount.errors import ModelError, raise_all, repeated, shown
-from headcount.individual._model import FILE_ROUNDING, ROW_TOLERANCE, row_problems, unit_rows
+from headcount.individual._model import FILE_ROUNDING, ROW_TOLERANCE, law_problems, unit_rows
 from headcount.labels import label_tuple
 
 States = dict[Hashable, tuple[Hashable, ...]]
@@ -80,7 +80,10 @@ def _conditional_factor(
         for v in scope
         if v not in states
     )
-    raise_all(row_problems(table, [states[v] for v in scope], what, tolerance=rounding))
+    axes, remedy = "one axis per parent in order, the child's last", "divide the row by its sum"
+    raise_all(
+        law_problems(table, [states[v] for v in scope], what, axes=axes, remedy=remedy, tolerance=rounding)
+    )
     with np.errstate(divide="ignore"):
         return scope, np.log(unit_rows(table))
 

@@ -9,23 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
-from scipy import sparse
+from scipy.special import logsumexp
 
 from headcount import memory
 from headcount._types import Index
-from headcount.checks import attempt, brief, generator, instance, label, whole_number
+from headcount.checks import attempt, generator, instance, label, whole_number
 from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual import _convert
-from headcount.individual._junction_tree import (
-    NO_LAW,
-    Calibration,
-    JunctionTree,
-    Plan,
-    build_junction_tree,
-    calibrate,
-    log_marginal,
-    log_sum_exp,
-)
+from headcount.individual._junction_tree import NO_LAW, CliqueLaw, JunctionTree, Plan, build_junction_tree
 from headcount.individual._model import (
     FILE_ROUNDING,
     ROW_TOLERANCE,
@@ -35,11 +26,10 @@ from headcount.individual._model import (
     Variable,
     checked_model,
     checked_potentials,
-    checked_scope,
     draw,
     draw_given,
     frozen,
-    log_table_problems,
+    log_tables,
     sample_size,
 )
 from headcount.individual._rooted_tree import RootedTree
@@ -59,7 +49,10 @@ class _FactorModel(Model):
         factors: Mapping[Any, Any] | Iterable[tuple[Scope, Any]] = (),
     ) -> None:
         self._states = named_states(states)
-        self._factors = checked_factors(factors, self._states)
+        made = log_tables(factors, self._sizes)
+        self._factors = tuple(
+            (scope, frozen(dense(table), f"the log table over {scope!r}")) for scope, table in made
+        )
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -125,7 +118,7 @@ class DiscreteModel(_FactorModel):
     64
     """
 
-    _OF_THE_FACTORS: ClassVar = ("_calibration", "_probabilities", "_rooted")
+    _OF_THE_FACTORS: ClassVar = ("_law", "_rooted")
     """What is kept once it was computed from the factors; names of variables and the junction tree do not depend on their values."""
 
     def __init__(
@@ -144,16 +137,11 @@ class DiscreteModel(_FactorModel):
     @property
     def log_partition(self) -> float:
         """A(theta)."""
-        return self._calibration.log_partition
+        return self._law.log_partition
 
     def marginal(self, scope: Sequence[Variable]) -> Array:
         """P(x_A) for any scope A, in one clique or not."""
-        scope = self.scope(scope)
-        home = self.junction_tree.covering(scope)
-        if home is None:
-            return np.exp(log_marginal(self._calibration, scope, memory_limit=self._memory_limit))
-        # Many marginals of one clique are asked for in turn: exponentials are taken once, sums are cheap.
-        return np.array(self.junction_tree.domains[home].project(self._probabilities[home], scope))
+        return self._law.marginal(self.scope(scope), memory_limit=self._memory_limit)
 
     def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[DiscreteModel, float]:
         """p'(x) ∝ p(x) exp(sum g); the junction tree is kept when every scope lies in one of its cliques."""
@@ -172,9 +160,13 @@ class DiscreteModel(_FactorModel):
         tree = self.junction_tree
         if any(tree.covering(s) is None for s in scopes):
             return None
-        tree.require_memory(self._memory_limit)
-        own = Plan.of(tree, tuple(scope for scope, _ in self._factors))
-        return Plan.of(tree, tuple(scopes)), own.spread([table for _, table in self._factors])
+        return Plan.of(tree, tuple(scopes)), self._own_plan.spread([table for _, table in self._factors])
+
+    @property
+    def _own_plan(self) -> Plan:
+        """Where the factors enter the junction tree."""
+        self.junction_tree.require_memory(self._memory_limit)
+        return Plan.of(self.junction_tree, tuple(scope for scope, _ in self._factors))
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw individuals clique by clique down the junction tree, each given its separator."""
@@ -196,7 +188,7 @@ class DiscreteModel(_FactorModel):
         above = domain.part(separator)
         rest = domain.part([v for v in domain.scope if v not in separator])
         front, _ = domain.rows(separator)
-        laws = np.exp(self._calibration.log_marginals[clique]).transpose(front).reshape(above.size, rest.size)
+        laws = self._law.cliques[clique].transpose(front).reshape(above.size, rest.size)
         given = np.zeros(size, dtype=np.intp)
         if separator:
             given = np.ravel_multi_index([drawn[v] for v in separator], above.shape)
@@ -219,14 +211,9 @@ class DiscreteModel(_FactorModel):
         return tree_from_pairs(self)
 
     @cached_property
-    def _calibration(self) -> Calibration:
-        self.junction_tree.require_memory(self._memory_limit)
-        return calibrate(self.junction_tree, self._factors)
-
-    @cached_property
-    def _probabilities(self) -> tuple[Array, ...]:
-        """The marginal of every clique."""
-        return tuple(np.exp(table) for table in self._calibration.log_marginals)
+    def _law(self) -> CliqueLaw:
+        plan = self._own_plan
+        return plan.beliefs(plan.spread([table for _, table in self._factors]))
 
     @classmethod
     def from_model(cls, model: Model, *, memory_limit: int | None = None) -> DiscreteModel:
@@ -317,7 +304,7 @@ class Enumeration(_FactorModel):
     @cached_property
     def log_partition(self) -> float:
         """A(theta) = log sum_x exp(sum theta)."""
-        total = float(log_sum_exp(self._log_joint))
+        total = float(logsumexp(self._log_joint))
         if total == -np.inf:
             raise ModelError(NO_LAW)
         return total
@@ -394,37 +381,6 @@ def _state_labels(given: Any, v: Variable) -> tuple[Hashable, ...]:
     count = whole_number(given, f"states[{v!r}]")
     memory.require(_BYTES_OF_A_LABEL * count, f"the labels of {count:,} states of {v!r}")
     return tuple(range(count))
-
-
-def checked_factors(
-    factors: Any, states: Mapping[Variable, tuple[Hashable, ...]]
-) -> tuple[tuple[Scope, Array], ...]:
-    """Factors with known scopes and log tables of the right shape, read-only; all problems at once."""
-    expected = "{scope: log table}, or a sequence of (scope, log table)"
-    pairs = list(factors.items()) if isinstance(factors, Mapping) else factors
-    try:
-        pairs = list(pairs)
-    except TypeError:
-        raise ModelError(f"factors is {brief(factors)}: give {expected}") from None
-    made: list[tuple[Scope, Array]] = []
-    problems: list[str] = []
-    for pair in pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            problems.append(f"factors holds {brief(pair)}: give {expected}")
-            continue
-        factor = attempt(problems, _checked_factor, *pair, states)
-        made += [] if factor is None else [factor]
-    raise_all(problems)
-    return tuple(made)
-
-
-def _checked_factor(
-    given: Any, values: Any, states: Mapping[Variable, tuple[Hashable, ...]]
-) -> tuple[Scope, Array]:
-    scope = checked_scope(given, states)
-    table = frozen(dense(values) if sparse.issparse(values) else values, f"the log table over {scope!r}")
-    raise_all(log_table_problems(table, scope, tuple(len(states[v]) for v in scope)))
-    return scope, table
 
 
 def tree_from_pairs(model: Model) -> RootedTree:

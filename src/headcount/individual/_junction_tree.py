@@ -1,17 +1,14 @@
 r"""Junction trees, and belief propagation on them.
 
-The tree: min-fill triangulation, maximal cliques, a maximum spanning tree, separators S with multiplicity nu(S). The passes, in log
-space and exact with −inf, for a clique K below its separator S:
+The tree: min-fill triangulation, maximal cliques, a maximum spanning tree, separators S with multiplicity nu(S). The passes, exact
+with −inf, for a clique K below its separator S:
 
     collect:     beta_C(x_C) = theta_C(x_C) + sum_{children K} m_K(x_S),    m_K(x_S) = log sum_{x_K \ x_S} exp beta_K(x_K)
     partition:   A(theta) = log sum_{x_root} exp beta_root(x_root)
-    distribute:  log mu_K(x_K) = beta_K(x_K) − m_K(x_S) + log mu_S(x_S)
+    distribute:  mu_K(x_K) = p(x_K | x_S) mu_S(x_S),                        p(x_K | x_S) = exp(beta_K(x_K) − m_K(x_S))
 
-For many potentials on the same scopes, `Plan` finds once where every table enters its clique and how its margin is summed;
-`Plan.beliefs` then costs one exponential per entry of a clique. Collecting keeps the conditional law, so that nothing is computed twice:
-
-    e_K = exp(beta_K − max beta_K),   p(x_K | x_S) = e_K / sum e_K,   m_K(x_S) = log sum e_K + max beta_K
-    mu_K = p(x_K | x_S) mu_S
+`Plan` finds once where tables over given scopes enter their cliques and how their margins are summed: many models share it.
+Collecting keeps p(x_K | x_S), so that the passes cost one exponential per entry of a clique.
 """
 
 from __future__ import annotations
@@ -329,98 +326,45 @@ def _rooted_edges(links: list[list[int]]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
-    """A(theta), and the log marginal of every clique of `tree`."""
+class CliqueLaw:
+    """A(theta), and the marginal of every clique of `tree`."""
 
     tree: JunctionTree
     log_partition: float
-    log_marginals: tuple[Array, ...]
+    cliques: tuple[Array, ...]
+    """mu_C."""
 
+    def marginal(self, scope: Scope, *, memory_limit: int | None) -> Array:
+        """mu_A for any scope A, in one clique or not.
 
-def log_sum_exp(table: Array, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Log sum exp over `axis` (all if None); −inf where every term is −inf."""
-    top = np.max(table, axis=axis, keepdims=True)
-    top = np.where(np.isneginf(top), 0.0, top)
-    with np.errstate(divide="ignore"):
-        total = np.log(np.sum(np.exp(table - top), axis=axis, keepdims=True)) + top
-    return np.squeeze(total, axis=axis)
-
-
-def minus(a: Array, b: Array) -> Array:
-    """A − b in log space where b = −inf implies a = −inf (0/0 = 0)."""
-    return a - np.where(np.isneginf(b), 0.0, b)
-
-
-def calibrate(tree: JunctionTree, factors: Iterable[tuple[Scope, Array]]) -> Calibration:
-    """A(theta) and all clique marginals, by one pass to clique 0 and one back.
-
-    Raises
-    ------
-    ModelError
-        If the potentials leave no configuration possible.
-    """
-    domains = tree.domains
-    beta = [np.zeros(domain.shape) for domain in domains]
-    merged: dict[Scope, Array] = {}
-    for scope, theta in factors:  # small tables are added before they are spread over large ones
-        merged[scope] = merged[scope] + theta if scope in merged else theta
-    for scope, theta in merged.items():
+        Out of one clique, the conditionals mu_C / mu_S are multiplied over the part of the tree that A spans, and
+        every variable is summed out as soon as neither A nor the rest of the tree needs it.
+        """
+        tree = self.tree
         home = tree.covering(scope)
-        if home is None:
-            raise ModelError(
-                f"no clique of the junction tree holds the factor over {scope!r}: build the tree with its scope"
-            )
-        beta[home] += domains[home].expand(theta, scope)
-    messages: dict[int, Array] = {}
-    for a, b, separator in reversed(tree.edges):
-        messages[b] = domains[b].project(beta[b], separator, total=log_sum_exp)
-        beta[a] += domains[a].expand(messages[b], separator)
-    log_partition = float(log_sum_exp(beta[0]))
-    if log_partition == -math.inf:
-        raise ModelError(NO_LAW)
-    beta[0] -= log_partition
-    for a, b, separator in tree.edges:
-        above = domains[a].project(beta[a], separator, total=log_sum_exp)
-        beta[b] += domains[b].expand(minus(above, messages[b]), separator)
-    return Calibration(tree, log_partition, tuple(beta))
-
-
-def log_marginal(calibration: Calibration, scope: Scope, *, memory_limit: int | None) -> Array:
-    """Log mu_A for any scope A, in one clique or not.
-
-    Out of one clique, the conditionals mu_C / mu_S are multiplied over the part of the tree that A spans, and
-    every variable is summed out as soon as neither A nor the rest of the tree needs it.
-    """
-    tree = calibration.tree
-    home = tree.covering(scope)
-    if home is not None:
-        return tree.domains[home].project(calibration.log_marginals[home], scope, total=log_sum_exp)
-    _require_table(tree.domain(scope), memory_limit)
-    return _spanning_log_marginal(calibration, scope, memory_limit)
-
-
-def _spanning_log_marginal(calibration: Calibration, scope: Scope, memory_limit: int | None) -> Array:
-    """Log mu_A of a scope that no clique holds, from the leaves up until one table has all of it."""
-    tree, wanted = calibration.tree, set(scope)
-    table: dict[int, Array] = dict(enumerate(calibration.log_marginals))
-    over: dict[int, Domain] = dict(enumerate(tree.domains))
-    below = {c: wanted & set(clique) for c, clique in enumerate(tree.cliques)}
-    for a, b, separator in reversed(tree.edges):
-        carried = below[b] - set(separator)
-        if not carried:
-            continue
-        below[a] |= below[b]
-        parent = tree.domains[b].project(calibration.log_marginals[b], separator, total=log_sum_exp)
-        conditional = minus(table.pop(b), over[b].expand(parent, separator))
-        keep = tuple(v for v in over[b].scope if v in separator or v in carried)
-        kept = over[b].project(conditional, keep, total=log_sum_exp)
-        union = tree.domain((*over[a].scope, *(v for v in keep if v not in over[a].scope)))
-        _require_table(union, memory_limit)
-        table[a] = union.expand(table[a], over[a].scope) + union.expand(kept, keep)
-        over[a] = union
-        if wanted <= below[a]:
-            return union.project(table[a], scope, total=log_sum_exp)
-    raise AssertionError("a scope of known variables is always reached")
+        if home is not None:
+            return np.array(tree.domains[home].project(self.cliques[home], scope))
+        _require_table(tree.domain(scope), memory_limit)
+        wanted = set(scope)
+        table: dict[int, Array] = dict(enumerate(self.cliques))
+        over: dict[int, Domain] = dict(enumerate(tree.domains))
+        below = {c: wanted & set(clique) for c, clique in enumerate(tree.cliques)}
+        for a, b, separator in reversed(tree.edges):
+            carried = below[b] - set(separator)
+            if not carried:
+                continue
+            below[a] |= below[b]
+            parent = over[b].expand(tree.domains[b].project(self.cliques[b], separator), separator)
+            conditional = table.pop(b) / np.where(parent > 0, parent, 1.0)
+            keep = tuple(v for v in over[b].scope if v in separator or v in carried)
+            kept = over[b].project(conditional, keep)
+            union = tree.domain((*over[a].scope, *(v for v in keep if v not in over[a].scope)))
+            _require_table(union, memory_limit)
+            table[a] = union.expand(table[a], over[a].scope) * union.expand(kept, keep)
+            over[a] = union
+            if wanted <= below[a]:
+                return np.ascontiguousarray(union.project(table[a], scope))
+        raise AssertionError("a scope of known variables is always reached")
 
 
 def _require_table(domain: Domain, limit: int | None) -> None:
@@ -430,15 +374,6 @@ def _require_table(domain: Domain, limit: int | None) -> None:
         limit=limit,
         remedy="ask for fewer variables at once",
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Beliefs:
-    """A(theta), and what the passes found clique by clique."""
-
-    log_partition: float
-    cliques: tuple[Array, ...]
-    """mu_C."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -505,7 +440,7 @@ def _added(tables: Sequence[Array]) -> Array | None:
     """The sum of tables that may have axes of length one; None of none."""
     if len(tables) < 2:
         return tables[0] if tables else None
-    made = np.add(tables[0], tables[1], order="C")
+    made = np.asarray(np.add(tables[0], tables[1], order="C"))  # the sum of tables over () is no array
     for table in tables[2:]:
         # In place where that is possible: to allocate large arrays takes longer than to add them.
         fits = all(n >= m for n, m in zip(made.shape, table.shape, strict=True))
@@ -571,7 +506,7 @@ class Plan:
             sums.margins(table, found)
         return found
 
-    def beliefs(self, beta: Sequence[Array]) -> Beliefs:
+    def beliefs(self, beta: Sequence[Array]) -> CliqueLaw:
         """A and mu for potentials that are added up already, one table per clique.
 
         Raises
@@ -590,7 +525,7 @@ class Plan:
             raise ModelError(NO_LAW)
         for a, b, away, _, _, below in self._edges:
             law[b] *= law[a].sum(axis=away).reshape(below)
-        return Beliefs(log_partition, tuple(law))
+        return CliqueLaw(self.tree, log_partition, tuple(law))
 
 
 def _normalised(beta: Array, away: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, Array]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from headcount import memory
-from headcount._types import Array, Index, Mask, Scope, Variable
-from headcount.checks import brief, instance, label, numbers, whole_number
+from headcount._types import Array, Index, Scope, Variable
+from headcount.checks import attempt, brief, instance, label, numbers, whole_number
 from headcount.errors import ModelError, named, raise_all, repeated, shown
 from headcount.tables import Domain
 
@@ -183,20 +183,45 @@ def shape_problems(values: Any, axes: int, what: str, expected: str) -> list[str
     return [] if values.ndim == axes else [f"{what} has the shape {values.shape}: give {expected}"]
 
 
-def law_problems(law: Array, labels: Sequence[Hashable], what: str) -> list[str]:
-    """Every way in which a vector is not a probability law over `labels`."""
-    if law.ndim != 1:
-        return [f"{what} has the shape {law.shape}: give one probability per state, a 1-D array"]
-    if len(law) != len(labels):
-        return [f"{what} has {len(law)} entries for {len(labels)} states: give one probability per state"]
+def law_problems(
+    table: Any,
+    labels: Sequence[Sequence[Hashable]],
+    what: str,
+    *,
+    axes: str = "one probability per state, a 1-D array",
+    remedy: str = "divide it by its sum or add the missing state",
+    tolerance: float = ROW_TOLERANCE,
+) -> list[str]:
+    """Every way in which a table (dense or csr) is not a law along its last axis.
+
+    ``labels`` are the states of every axis, ``axes`` says which they are, ``remedy`` what to do about rows that do not sum to one.
+    """
+    shape = tuple(map(len, labels))
+    if table.shape != shape:
+        return [f"{what} has the shape {table.shape}, expected {shape}: {axes}"]
+
+    def named_at(index: Iterable[int]) -> str:
+        return ", ".join(repr(names[k]) for names, k in zip(labels, index, strict=False))
+
+    stored = sparse.issparse(table)
+    values = table.data if stored else table
+    bad = ~np.isfinite(values) | (values < 0)
+    wrong: list[tuple[int, ...]] = []
+    if bad.any():
+        rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))[bad] if stored else None
+        where = np.nonzero(bad) if rows is None else (rows, table.indices[bad])
+        wrong = list(zip(*(axis.tolist() for axis in where), strict=True))
     problems = [
-        f"{what}[{labels[k]!r}] is {law[k]}: probabilities are finite and not negative"
-        for k in np.flatnonzero(~np.isfinite(law) | (law < 0)).tolist()
+        f"{what}[{named_at(index)}] is {value}: probabilities are finite and not negative"
+        for index, value in zip(wrong, values[bad], strict=True)
     ]
-    if not problems and abs(law.sum() - 1) > ROW_TOLERANCE:
-        problems.append(
-            f"{what} sums to {law.sum():.10g}, not 1: divide it by its sum or add the missing state"
-        )
+    with np.errstate(invalid="ignore"):
+        sums = np.asarray(table.sum(axis=-1))
+    spoiled = {index[:-1] for index in wrong}
+    for row in map(tuple, np.argwhere(np.abs(sums - 1) > tolerance).tolist()):
+        if row not in spoiled:
+            whose = f"row {named_at(row)} of {what}" if row else what
+            problems.append(f"{whose} sums to {sums[row]:.10g}, not 1: {remedy}")
     return problems
 
 
@@ -204,73 +229,13 @@ def matrix_problems(
     matrix: Any, origins: Sequence[Hashable], dests: Sequence[Hashable], what: str
 ) -> list[str]:
     """Every way in which a matrix (dense or csr) is not stochastic by rows."""
-    if matrix.shape != (len(origins), len(dests)):
-        return [
-            f"{what} has the shape {matrix.shape}, expected {(len(origins), len(dests))}: rows are the "
-            f"{len(origins)} states "
-            f"before, columns the {len(dests)} states after"
-        ]
-    values = matrix.data if sparse.issparse(matrix) else matrix
-    problems = []
-    bad = ~np.isfinite(values) | (values < 0)
-    if bad.any():
-        rows, columns = _places(matrix, bad)
-        problems += [
-            f"{what}[{origins[i]!r}, {dests[j]!r}] is {value}: probabilities are finite and not negative"
-            for i, j, value in zip(rows, columns, values[bad], strict=True)
-        ]
-        spoiled = set(rows.tolist())
-    else:
-        spoiled = set()
-    with np.errstate(invalid="ignore"):
-        sums = np.asarray(matrix.sum(axis=1))
-    for i in np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE).tolist():
-        if i not in spoiled:
-            problems.append(
-                f"row {origins[i]!r} of {what} sums to {sums[i]:.10g}, not 1: divide the row by its sum, "
-                "or add the "
-                "missing destination (staying put is one too)"
-            )
-    return problems
-
-
-def row_problems(
-    table: Array,
-    labels: Sequence[Sequence[Hashable]],
-    what: str,
-    *,
-    tolerance: float = ROW_TOLERANCE,
-) -> list[str]:
-    """Every way in which a table is not a law along its last axis; `labels` are the states of every axis."""
-    shape = tuple(len(names) for names in labels)
-    if table.shape != shape:
-        return [
-            f"{what} has the shape {table.shape}, expected {shape}: one axis per parent in order, the "
-            "child's last"
-        ]
-
-    def place(index: Index) -> str:
-        return repr(tuple(names[k] for names, k in zip(labels, index, strict=False)))
-
-    bad = ~np.isfinite(table) | (table < 0)
-    problems = [
-        f"{what} at {place(index)} is {table[tuple(index)]}: probabilities are finite and not negative"
-        for index in np.argwhere(bad)
-    ]
-    sums = np.where(bad.any(axis=-1), 1.0, np.where(bad, 0.0, table).sum(axis=-1))
-    problems += [
-        f"row {place(index)} of {what} sums to {sums[tuple(index)]:.10g}, not 1: divide the row by its sum"
-        for index in np.argwhere(np.abs(sums - 1) > tolerance)
-    ]
-    return problems
-
-
-def _places(matrix: Any, bad: Mask) -> tuple[Index, Index]:
-    if not sparse.issparse(matrix):
-        rows, columns = np.nonzero(bad)
-        return rows, columns
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    return rows[bad], matrix.indices[bad]
+    return law_problems(
+        matrix,
+        (origins, dests),
+        what,
+        axes=f"rows are the {len(origins)} states before, columns the {len(dests)} states after",
+        remedy="divide the row by its sum, or add the missing destination (staying put is one too)",
+    )
 
 
 def as_matrix(matrix: Any, what: str) -> Any:
@@ -314,45 +279,43 @@ def unit_rows(matrix: Any) -> Any:
 
 
 def checked_potentials(potentials: Mapping[Scope, Any], sizes: Mapping[Hashable, int]) -> dict[Scope, Any]:
-    """Log tables as float arrays (sparse kept) of the right shape, no NaN or +inf; all problems at once."""
-    made: dict[Scope, Any] = {}
+    """Log tables by scope, checked, to be added to a model's own."""
+    return dict(log_tables(instance(potentials, Mapping, "potentials", expected="{scope: log table}"), sizes))
+
+
+def log_tables(given: Any, sizes: Mapping[Hashable, int]) -> list[tuple[Scope, Any]]:
+    """Log tables with their scopes, as float arrays (sparse kept) of the right shape, no NaN or +inf; all problems at once."""
+    expected = "{scope: log table}, or a sequence of (scope, log table)"
+    try:
+        pairs = list(given.items() if isinstance(given, Mapping) else given)
+    except TypeError:
+        raise ModelError(f"factors is {brief(given)}: give {expected}") from None
     problems: list[str] = []
-    for given, g in instance(potentials, Mapping, "potentials", expected="{scope: log table}").items():
-        try:
-            scope = checked_scope(given, sizes)
-            table = _log_table(g, scope)
-        except ModelError as error:
-            problems += error.problems
-            continue
-        problems += log_table_problems(table, scope, tuple(sizes[v] for v in scope))
-        made[scope] = table
+    made = []
+    for pair in pairs:
+        if isinstance(pair, (tuple, list)) and len(pair) == 2:
+            made.append(attempt(problems, _log_table, *pair, sizes))
+        else:
+            problems.append(f"factors holds {brief(pair)}: give {expected}")
     raise_all(problems)
-    return made
+    return [one for one in made if one is not None]
 
 
-def _log_table(values: Any, scope: Scope) -> Any:
-    what = f"the log table over {scope!r}"
-    if not sparse.issparse(values):
-        return numbers(values, what)
-    if values.dtype.kind not in "biuf":
-        raise ModelError(f"{what} is a sparse matrix of {values.dtype}: give numbers")
-    return sparse.csr_array(values)
-
-
-def log_table_problems(table: Any, scope: Scope, shape: tuple[int, ...]) -> list[str]:
-    """Every way in which a table is not a log potential over `scope`."""
+def _log_table(given: Any, values: Any, sizes: Mapping[Hashable, int]) -> tuple[Scope, Any]:
+    """A scope, and a log potential over it."""
+    scope = checked_scope(given, sizes)
+    what, shape = f"the log table over {scope!r}", tuple(sizes[v] for v in scope)
+    table = as_matrix(values, what) if sparse.issparse(values) else numbers(values, what)
     if table.shape != shape:
-        return [
-            f"the log table over {scope!r} has the shape {table.shape}, expected {shape}: one axis per "
-            "variable, in that order"
-        ]
-    values = table.data if sparse.issparse(table) else table
-    bad = np.isnan(values) | np.isposinf(values)
-    if not bad.any():
-        return []
-    first = tuple(int(k) for k in np.argwhere(bad)[0])
-    return [
-        f"the log table over {scope!r} has {int(bad.sum())} entries that are NaN or +inf, the first at "
-        f"{first}: "
-        "give finite log potentials, or −inf where a configuration is impossible"
-    ]
+        raise ModelError(
+            f"{what} has the shape {table.shape}, expected {shape}: one axis per variable, in that order"
+        )
+    entries: Any = table.data if sparse.issparse(table) else table
+    bad = np.isnan(entries) | np.isposinf(entries)
+    if bad.any():
+        first = tuple(int(k) for k in np.argwhere(bad)[0])
+        raise ModelError(
+            f"{what} has {int(bad.sum())} entries that are NaN or +inf, the first at {first}: "
+            "give finite log potentials, or −inf where a configuration is impossible"
+        )
+    return scope, table

@@ -192,7 +192,7 @@ class Tree(RootedModel):
         raise_all(wrong for c, m in matrices.items() for wrong in shape_problems(m, 2, names[c], expected))
         sizes = {root: law.size, **{child: matrix.shape[1] for child, matrix in matrices.items()}}
         self._states = _labelled(sizes, order, states)
-        problems = law_problems(law, self._states[root], f"the law of {root!r}")
+        problems = law_problems(law, [self._states[root]], f"the law of {root!r}")
         for child in order[1:]:
             before, after = self._states[edges[child][0]], self._states[child]
             problems += matrix_problems(matrices[child], before, after, names[child])
@@ -388,7 +388,7 @@ class MarkovChain(RootedModel):
             _first_labels(initial, given, names) if cells is None else cells, names, sizes
         )
         law, problems = take_in_order(law, law_axes, labels[: len(law_axes)], what="initial")
-        problems += law_problems(law, labels[0], "initial")
+        problems += law_problems(law, labels[:1], "initial")
         matrices, wrong = _matrices(steps, labels, single=single)
         raise_all([*problems, *wrong])
         if not steps:  # no step uses the one matrix, but a wrong one is still a mistake
