@@ -342,10 +342,14 @@ class CliqueLaw:
         """
         tree = self.tree
         home = tree.covering(scope)
-        if home is not None:
+        if home is not None:  # a copy: many marginals of one clique are asked for in turn
             return np.array(tree.domains[home].project(self.cliques[home], scope))
         _require_table(tree.domain(scope), memory_limit)
-        wanted = set(scope)
+        return self._spanning(scope, memory_limit)
+
+    def _spanning(self, scope: Scope, memory_limit: int | None) -> Array:
+        """mu_A of a scope that no clique holds, from the leaves up until one table has all of it."""
+        tree, wanted = self.tree, set(scope)
         table: dict[int, Array] = dict(enumerate(self.cliques))
         over: dict[int, Domain] = dict(enumerate(tree.domains))
         below = {c: wanted & set(clique) for c, clique in enumerate(tree.cliques)}

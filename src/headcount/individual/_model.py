@@ -203,17 +203,10 @@ def law_problems(
     def named_at(index: Iterable[int]) -> str:
         return ", ".join(repr(names[k]) for names, k in zip(labels, index, strict=False))
 
-    stored = sparse.issparse(table)
-    values = table.data if stored else table
-    bad = ~np.isfinite(values) | (values < 0)
-    wrong: list[tuple[int, ...]] = []
-    if bad.any():
-        rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))[bad] if stored else None
-        where = np.nonzero(bad) if rows is None else (rows, table.indices[bad])
-        wrong = list(zip(*(axis.tolist() for axis in where), strict=True))
+    wrong = _improper(table)
     problems = [
         f"{what}[{named_at(index)}] is {value}: probabilities are finite and not negative"
-        for index, value in zip(wrong, values[bad], strict=True)
+        for index, value in wrong.items()
     ]
     with np.errstate(invalid="ignore"):
         sums = np.asarray(table.sum(axis=-1))
@@ -223,6 +216,18 @@ def law_problems(
             whose = f"row {named_at(row)} of {what}" if row else what
             problems.append(f"{whose} sums to {sums[row]:.10g}, not 1: {remedy}")
     return problems
+
+
+def _improper(table: Any) -> dict[tuple[int, ...], float]:
+    """The entries of a table (dense or csr) that are no probabilities."""
+    values = table.data if sparse.issparse(table) else table
+    bad = ~np.isfinite(values) | (values < 0)
+    if not bad.any():
+        return {}
+    where = np.nonzero(bad)
+    if sparse.issparse(table):
+        where = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))[bad], table.indices[bad]
+    return dict(zip(zip(*(axis.tolist() for axis in where), strict=True), values[bad].tolist(), strict=True))
 
 
 def matrix_problems(

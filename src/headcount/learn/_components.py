@@ -1,4 +1,4 @@
-"""The kinds of learned parameters: weights and matrices of moves, initial distributions, potentials, rates."""
+"""The kinds of learned parameters of a chain: weights and matrices of moves, initial distributions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headcount.individual import (
     OpenChain,
 )
 from headcount.learn._family import Component, Natural, Tables
-from headcount.observe import Observation, Poisson, Problem
+from headcount.observe import Problem
 from headcount.tables import dense
 
 RIDGE_RANGE = (1e-6, 1e8)
@@ -174,97 +174,6 @@ class Weights(Moves, Ridge):
     def alike(self, other: Component) -> bool:
         """The same features."""
         return isinstance(other, Weights) and other.transitions.like(self.transitions)
-
-
-@dataclass(frozen=True, eq=False)
-class LogRates(Component):
-    """Rates λ = e^x of Poisson numbers: l(x) = Σ Y x − e^x B, Y what was counted, B what λ = 1 expects. n is (Y, B), shape (2, K)."""
-
-    names: tuple[str, ...]
-    unit: Array
-    """The number that λ = 1 stands for: natural values are multiples of it, shape (K,)."""
-
-    def start(self) -> Array:
-        """λ = 1: the numbers as given."""
-        return np.zeros(len(self.names))
-
-    def value(self, x: Array, n: Array) -> float:
-        """Y x − e^x B."""
-        return float(n[0] @ x - np.exp(x) @ n[1])
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """Y − e^x B."""
-        return np.asarray(n[0] - np.exp(x) * n[1])
-
-    def information(self, x: Array, n: Array) -> Array:
-        """e^x B."""
-        return np.diag(np.exp(x) * n[1])
-
-    def closed_form(self, x: Array, n: Array) -> Array:
-        """log(Y/B)."""
-        del x
-        with np.errstate(divide="ignore"):
-            return np.maximum(np.log(n[0] / n[1]), -LARGEST_LOG_ODDS)
-
-    def natural(self, x: Array) -> Natural:
-        """λ times its unit."""
-        rate = self.unit * np.exp(x)
-        return Natural(self.names, rate, lambda: np.diag(rate), ("log",) * len(x))
-
-    def working(self, values: Mapping[str, float], x: Array) -> Array:
-        """log λ."""
-        made = x.copy()
-        for name, value in values.items():
-            k = self.natural(x).names.index(name)
-            made[k] = _log_of(name, value) - np.log(self.unit[k])
-        return made
-
-    def alike(self, other: Component) -> bool:
-        """The same rates."""
-        return (
-            type(other) is type(self) and other.names == self.names and np.array_equal(self.unit, other.unit)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Rate(LogRates):
-    """The observation rate: y ~ Poisson(λ r n), r the rates given with the data; Y the total of all counts, B = Σ r E[n]."""
-
-    names: tuple[str, ...] = ("log rate",)
-    unit: Array = field(default_factory=lambda: np.ones(1))
-
-    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
-        """(Y, Σ r n) over the Poisson counts."""
-        del units
-        if problem is None:
-            raise ValueError(
-                "a rate is learned from observations: complete counts alone say nothing about it"
-            )
-        total, exposed = 0.0, 0.0
-        for site in problem.sites:
-            if isinstance(site.noise, Poisson):
-                total += float(site.noise.counts.sum())
-                exposed += float(np.sum(site.noise.rate * site.margin(dense(tables(site.scope)).ravel())))
-        return np.array([[total], [exposed]])
-
-    def in_problem(self, x: Array, problem: Problem) -> Problem:
-        """Poisson counts seen at λ times the rates given."""
-        rate = float(np.exp(x[0]))
-
-        def faster(noise: Observation) -> Observation:
-            return noise.replaced({"rate": noise.rate * rate}) if isinstance(noise, Poisson) else noise
-
-        return problem.with_noise(faster)
-
-    def natural(self, x: Array) -> Natural:
-        """λ itself."""
-        return replace(super().natural(x), names=("rate",))
-
-
-def _log_of(name: str, value: float) -> float:
-    if not (np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}: give a finite number > 0")
-    return float(np.log(value))
 
 
 @dataclass(frozen=True, eq=False)

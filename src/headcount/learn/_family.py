@@ -125,8 +125,14 @@ class Component(ABC):
         names = self.natural(x).names
         made = x.copy()
         for name, value in values.items():
-            made[names.index(name)] = value
+            k = names.index(name)
+            made[k] = self.from_natural(k, name, value)
         return made
+
+    def from_natural(self, k: int, name: str, value: float) -> float:
+        """The k-th parameter whose natural value, of that name, is ``value``; itself where it is its own natural parameter."""
+        del k, name
+        return value
 
     def natural_from(self, table: Array) -> Array | None:
         """The natural parameters in a table of all entries, free or not; None where it is no such table."""

@@ -20,7 +20,7 @@ from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._climb import Climber, ClimbState, trace_row
-from headcount.learn._components import Initial, Rate
+from headcount.learn._components import Initial
 from headcount.learn._dispersion import (
     FORM_ROUNDS,
     MOST_ROUNDS,
@@ -39,7 +39,7 @@ from headcount.learn._family import Family, Parametrisation, Tables, bind, relat
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._log_linear import MOST_DENSE
 from headcount.learn._margins import tables_at_once
-from headcount.learn._populations import Detection
+from headcount.learn._populations import Detection, Rate
 from headcount.learn._result import Fit, FitNotConvergedError, LastCounts, last_node
 from headcount.learn._search import CLOSE_ENOUGH, begin, choose_engine, rival_notes, searched, with_priors
 from headcount.learn._uncertainty import Information, complete_information, integrated, prior_note

@@ -7,6 +7,7 @@ Poisson, negative binomial and binomial numbers with expected counts in place of
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import expit, logit
 
-from headcount._types import Array, Index, Mask
+from headcount._types import Array, Index
 from headcount.individual import MarkovChain, Model, ModelError, OpenChain
-from headcount.learn._components import LogRates, Matrices, Moves, Rate, Weights, with_transitions
+from headcount.learn._components import LARGEST_LOG_ODDS, Matrices, Moves, Weights, with_transitions
 from headcount.learn._expect import Block
 from headcount.learn._family import Also, Component, Family, InGroup, Natural, Parametrisation, Tables
 from headcount.learn._files import saved
@@ -94,6 +95,109 @@ def _flock(problem: Problem | None) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class Canonical(Component):
+    """Numbers that are learned apart, each by its canonical parameter: l(x) = Σ Y x − B A(x), A convex."""
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """(Y, B, A, A', A''), shape (K,) each."""
+
+    def value(self, x: Array, n: Array) -> float:
+        """Y x − B A."""
+        y, b, a, _, _ = self.terms(x, n)
+        return float(y @ x - b @ a)
+
+    def gradient(self, x: Array, n: Array) -> Array:
+        """Y − B A'."""
+        y, b, _, slope, _ = self.terms(x, n)
+        return np.asarray(y - b * slope)
+
+    def information(self, x: Array, n: Array) -> Array:
+        """B A''."""
+        _, b, _, _, bend = self.terms(x, n)
+        return np.diag(b * bend)
+
+    def alike(self, other: Component) -> bool:
+        """The same numbers."""
+        return type(other) is type(self) and other.names == self.names
+
+
+@dataclass(frozen=True, eq=False)
+class LogRates(Canonical):
+    """Rates λ = e^x of Poisson numbers: l(x) = Σ Y x − e^x B, Y what was counted, B what λ = 1 expects. n is (Y, B), shape (2, K)."""
+
+    unit: Array
+    """The number that λ = 1 stands for: natural values are multiples of it, shape (K,)."""
+
+    def start(self) -> Array:
+        """λ = 1: the numbers as given."""
+        return np.zeros(len(self.names))
+
+    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """A = e^x."""
+        rate = np.exp(x)
+        return n[0], n[1], rate, rate, rate
+
+    def closed_form(self, x: Array, n: Array) -> Array:
+        """log(Y/B)."""
+        del x
+        with np.errstate(divide="ignore"):
+            return np.maximum(np.log(n[0] / n[1]), -LARGEST_LOG_ODDS)
+
+    def natural(self, x: Array) -> Natural:
+        """λ times its unit."""
+        rate = self.unit * np.exp(x)
+        return Natural(self.names, rate, lambda: np.diag(rate), ("log",) * len(x))
+
+    def from_natural(self, k: int, name: str, value: float) -> float:
+        """log λ."""
+        if not (np.isfinite(value) and value > 0):
+            raise ValueError(f"{name} is {value!r}: give a finite number > 0")
+        return float(np.log(value) - np.log(self.unit[k]))
+
+    def alike(self, other: Component) -> bool:
+        """The same rates."""
+        return isinstance(other, LogRates) and super().alike(other) and np.array_equal(self.unit, other.unit)
+
+
+@dataclass(frozen=True, eq=False)
+class Rate(LogRates):
+    """The observation rate: y ~ Poisson(λ r n), r the rates given with the data; Y the total of all counts, B = Σ r E[n]."""
+
+    names: tuple[str, ...] = ("log rate",)
+    unit: Array = field(default_factory=lambda: np.ones(1))
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """(Y, Σ r n) over the Poisson counts."""
+        del units
+        if problem is None:
+            raise ValueError(
+                "a rate is learned from observations: complete counts alone say nothing about it"
+            )
+        total, exposed = 0.0, 0.0
+        for site in problem.sites:
+            if isinstance(site.noise, Poisson):
+                total += float(site.noise.counts.sum())
+                exposed += float(np.sum(site.noise.rate * site.margin(dense(tables(site.scope)).ravel())))
+        return np.array([[total], [exposed]])
+
+    def in_problem(self, x: Array, problem: Problem) -> Problem:
+        """Poisson counts seen at λ times the rates given."""
+        rate = float(np.exp(x[0]))
+
+        def faster(noise: Observation) -> Observation:
+            return noise.replaced({"rate": noise.rate * rate}) if isinstance(noise, Poisson) else noise
+
+        return problem.with_noise(faster)
+
+    def natural(self, x: Array) -> Natural:
+        """λ itself."""
+        return replace(super().natural(x), names=("rate",))
+
+
+@dataclass(frozen=True, eq=False)
 class Comers(LogRates):
     """Expected numbers of those who come, e^x times those given: at the first time, or arriving later, by class of step and cell."""
 
@@ -124,10 +228,9 @@ class Comers(LogRates):
 
 
 @dataclass(frozen=True, eq=False)
-class LogOdds(Component):
+class LogOdds(Canonical):
     """Probabilities p = 1/(1 + e^−x) of one of two outcomes: l(x) = Σ S log p + D log(1 − p). n is (S, D), shape (2, K)."""
 
-    names: tuple[str, ...]
     first: Array
     """Probabilities to begin with, shape (K,)."""
 
@@ -135,18 +238,10 @@ class LogOdds(Component):
         """As given, off the ends."""
         return np.asarray(logit(np.clip(self.first, FIRST_STAY, 1.0 - FIRST_STAY)))
 
-    def value(self, x: Array, n: Array) -> float:
-        """S log p + D log(1 − p)."""
-        return float(-n[0] @ np.logaddexp(0.0, -x) - n[1] @ np.logaddexp(0.0, x))
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """S − (S + D) p."""
-        return np.asarray(n[0] - (n[0] + n[1]) * expit(x))
-
-    def information(self, x: Array, n: Array) -> Array:
-        """(S + D) p (1 − p)."""
-        p = expit(x)
-        return np.diag((n[0] + n[1]) * p * (1.0 - p))
+    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Y = S, B = S + D, A = −log(1 − p)."""
+        p = np.asarray(expit(x))
+        return n[0], n[0] + n[1], np.logaddexp(0.0, x), p, p * (1.0 - p)
 
     def closed_form(self, x: Array, n: Array) -> Array:
         """log S/D; as it is where nobody was at risk."""
@@ -159,18 +254,12 @@ class LogOdds(Component):
         p = np.asarray(expit(x))
         return Natural(self.names, p, lambda: np.diag(p * (1.0 - p)), ("logit",) * len(x))
 
-    def working(self, values: Mapping[str, float], x: Array) -> Array:
-        """Their log-odds."""
-        made = x.copy()
-        for name, value in values.items():
-            if not 0 < value < 1:
-                raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
-            made[self.names.index(name)] = float(logit(value))
-        return made
-
-    def alike(self, other: Component) -> bool:
-        """The same probabilities."""
-        return type(other) is type(self) and other.names == self.names
+    def from_natural(self, k: int, name: str, value: float) -> float:
+        """Its log-odds."""
+        del k
+        if not 0 < value < 1:
+            raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
+        return float(logit(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,30 +347,15 @@ class SizeMeans(LogRates):
         made |= {name: replace(made[name], size=law) for name, law in zip(self.groups, laws, strict=True)}
         return problem.with_groups(made)
 
-    def _negative_binomial(self, x: Array, n: Array) -> tuple[Mask, Array, Array, Array]:
-        """Which laws are negative binomial, and their m, r and Σ (N + r) over problems."""
-        own = np.isfinite(self.size)
-        m, r = self.unit[own] * np.exp(x[own]), self.size[own]
-        return own, m, r, n[0, own] + r * n[1, own] / self.unit[own]
-
-    def value(self, x: Array, n: Array) -> float:
-        """See the class."""
-        own, m, r, total = self._negative_binomial(x, n)
-        return super().value(x, n * ~own) + float(n[0, own] @ x[own] - total @ np.log(m + r))
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """N − m (Poisson); (N − m) r/(m + r)."""
-        own, m, r, _ = self._negative_binomial(x, n)
-        gradient = super().gradient(x, n)
-        gradient[own] *= r / (m + r)
-        return gradient
-
-    def information(self, x: Array, n: Array) -> Array:
-        """m; (N + r) m r/(m + r)²."""
-        own, m, r, total = self._negative_binomial(x, n)
-        found = super().information(x, n)
-        found[own, own] = total * m * r / (m + r) ** 2
-        return found
+    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Poisson: see `LogRates`. Negative binomial: B = Σ (N + r) over problems, A = log(m + r)."""
+        m, r, poisson = self.unit * np.exp(x), self.size, np.isinf(self.size)
+        r = np.where(poisson, 1.0, r)
+        own = n[0], n[0] + r * n[1] / self.unit, np.log(m + r), m / (m + r), m * r / (m + r) ** 2
+        y, b, a, slope, bend = (
+            np.where(poisson, *pair) for pair in zip(super().terms(x, n), own, strict=True)
+        )
+        return y, b, a, slope, bend
 
     def closed_form(self, x: Array, n: Array) -> Array:
         """log(N/m₀), bounded below: a law needs a mean above zero."""
