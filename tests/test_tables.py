@@ -58,10 +58,9 @@ def test_sparse_edges_project_as_dense_ones(onto: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("given", SUBSETS)
-def test_rows_bring_the_given_variables_to_the_front(given: tuple[str, ...]) -> None:
-    """After transposing, the given variables come first, in their order; the second permutation undoes it."""
+def test_by_rows_has_one_row_per_entry_of_the_given_variables(given: tuple[str, ...]) -> None:
+    """Rows sum to the margin of the given variables, in their order; the second result is the way back."""
     values = np.random.default_rng(5).random(TABLE.shape)
-    front, back = TABLE.rows(given)
-    turned = values.transpose(front)
-    assert turned.shape[: len(given)] == TABLE.part(given).shape
-    np.testing.assert_array_equal(turned.transpose(back), values)
+    rows, back = TABLE.by_rows(values, given)
+    np.testing.assert_allclose(rows.sum(axis=1), TABLE.project(values, given).reshape(-1), rtol=1e-14)
+    np.testing.assert_array_equal(back(rows), values)

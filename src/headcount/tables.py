@@ -100,10 +100,12 @@ class Domain:
         labels = np.arange(part.size, dtype=np.intp).reshape(part.shape)
         return np.broadcast_to(self.expand(labels, part.scope), self.shape).reshape(-1)
 
-    def rows(self, given: Sequence[Hashable]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Axes that bring ``given`` to the front, and the axes that undo it: ``values.transpose(front)`` has shape (given…, rest…)."""
+    def by_rows(self, values: Values, given: Sequence[Hashable]) -> tuple[Values, Callable[[Values], Values]]:
+        """A table as a matrix with one row per entry of ``given``, and the way back from such a matrix to a table."""
         front = (*self.axes(given), *(k for k, v in enumerate(self.scope) if v not in given))
-        return front, tuple(int(k) for k in np.argsort(front))
+        turned = values.transpose(front)
+        matrix = turned.reshape(self.part(given).size, -1)
+        return matrix, lambda made: made.reshape(turned.shape).transpose(np.argsort(front))
 
 
 def dense(table: Any) -> Values:

@@ -194,19 +194,18 @@ def test_potentials_that_underflow_are_passed_in_logs(device):
 
 def test_noise_of_moves_is_that_of_the_compiled_loops(device):
     """Noise by whole arrays has the bits of the compiled loops, so draws agree: sums by row of a dense step."""
-    from headcount.structure._matrix_free_kernels import _row_buffers, _row_noise
+    from headcount.structure._matrix_free_kernels import _row_noise, _row_room
 
     key, draws, width = np.uint64(2**63 + 12345), 40, 7
     ends = np.arange(0, 3 * width + 1, width)
     columns, values = np.tile(np.arange(width, dtype=np.int32), 3), np.full(3 * width, 1 / width)
-    chances, made, total = _row_buffers(ends, draws)
+    step = (ends, columns, values, np.ones(3), np.ones(width), np.full(3, 5.0))
+    room = _row_room(ends, draws)
     place = device.xp.asarray(np.arange(3 * width, dtype=np.uint64).reshape(3, width))
     found = _device.host(noise(key, place, device.xp.asarray(np.full((3, width), np.sqrt(5 / width))), draws))
     for i in range(3):
-        _row_noise(
-            ends, columns, values, i, 1.0, np.ones(width), 5.0, key, np.zeros(draws), chances, made, total
-        )
-        np.testing.assert_allclose(found[:, i], made.T, atol=1e-15)
+        _row_noise(step, i, key, np.zeros((3, draws)), room)
+        np.testing.assert_allclose(found[:, i], room[1].T, atol=1e-15)
 
 
 def test_a_device_that_is_too_small_is_refused_with_both_numbers(monkeypatch):

@@ -187,8 +187,7 @@ class DiscreteModel(_FactorModel):
         domain = self.junction_tree.domains[clique]
         above = domain.part(separator)
         rest = domain.part([v for v in domain.scope if v not in separator])
-        front, _ = domain.rows(separator)
-        laws = self._law.cliques[clique].transpose(front).reshape(above.size, rest.size)
+        laws, _ = domain.by_rows(self._law.cliques[clique], separator)
         given = np.zeros(size, dtype=np.intp)
         if separator:
             given = np.ravel_multi_index([drawn[v] for v in separator], above.shape)

@@ -2,7 +2,12 @@
 
 from headcount.numerics import deviance, log_factorial, poisson_log_pmf, stirling_error
 from headcount.population._cgm import CGM, compositions
-from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
+from headcount.population._conditionals import (
+    EdgeConditional,
+    NodeConditional,
+    node_conditional,
+    step_moments,
+)
 from headcount.population._dispersion import (
     Company,
     Dispersion,
@@ -10,7 +15,6 @@ from headcount.population._dispersion import (
     Flocks,
     ToEstimate,
     parse_dispersion,
-    step_moments,
     unit_tables,
 )
 from headcount.population._gcgm import GCGM, MinimalCoordinates

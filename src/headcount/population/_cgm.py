@@ -30,6 +30,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from headcount import memory
+from headcount._device import row_of_entries
 from headcount._types import Array, Counts, Mask, Scope
 from headcount.checks import brief, finite_number, generator, instance, whole_number
 from headcount.errors import raise_all
@@ -150,14 +151,13 @@ class CGM(PopulationLaw):
 
     def _log_marginals(self, tables: CountTables) -> float:
         """Σ_C n_C·log μ_C − Σ_S ν(S) n_S·log μ_S + log h(n), as a signed sum of Poisson log probabilities."""
-        pairs = [_aligned(tables.table(scope), self._means[scope]) for scope, _ in self._signed_scopes]
-        counts = [n for n, _ in pairs if n is not None]
-        if len(counts) < len(pairs):
+        held = [tables.table(scope) for scope, _ in self._signed_scopes]
+        pairs = [on_support(n, self._means[s]) for n, (s, _) in zip(held, self._signed_scopes, strict=True)]
+        if any(possible.sum() != n.sum() for n, (possible, _) in zip(held, pairs, strict=True)):
             return -np.inf
-        signs = np.repeat([sign for _, sign in self._signed_scopes], [n.size for n in counts])
-        terms = poisson_log_pmf(np.concatenate(counts), np.concatenate([m for _, m in pairs]))
-        if np.isneginf(terms).any():
-            return -np.inf
+        counts, means = map(np.concatenate, zip(*pairs, strict=True))
+        signs = np.repeat([sign for _, sign in self._signed_scopes], [n.size for n, _ in pairs])
+        terms = poisson_log_pmf(counts, means)
         return float(signs @ terms - poisson_log_pmf(self.population, self.population))
 
     def log_base_measure(self, tables: CountTables) -> float:
@@ -184,8 +184,29 @@ class CGM(PopulationLaw):
         limit = finite_number(
             limit, "limit", least=0.0, most=np.inf, expected="how many tables may be listed"
         )
-        for tables in enumerate_support(self.model, self._means, self.population, limit=limit):
-            yield CountTables(self.model, tables)
+        bound = support_bound(self.model, self._means, self.population)
+        if bound > limit:
+            raise ModelError(
+                f"the support may hold up to {bound:.3g} tables and the limit is {limit:.3g}; "
+                f"take a smaller population or model, or raise limit"
+            )
+        tree = self.model.junction_tree
+        possible = {clique: dense(self._means[clique]) > 0 for clique in tree.cliques}
+
+        def extended(tables: dict[Scope, Counts]) -> Iterator[CountTables]:
+            """Every completion of tables that are given for the first cliques of the junction tree's steps."""
+            if len(tables) == len(tree.steps):
+                yield CountTables(self.model, tables)
+                return
+            clique, parent, separator = tree.steps[len(tables)]
+            domain, above = tree.domains[clique], np.array(self.population)
+            if parent >= 0:
+                over = tree.domains[tree.steps[parent][0]]
+                above = over.project(tables[over.scope], separator)
+            for table in _splits(above, possible[domain.scope], domain, separator):
+                yield from extended({**tables, domain.scope: table})
+
+        yield from extended({})
 
     def sample(self, *, rng: np.random.Generator | int) -> CountTables:
         """Draw one set of tables by multinomials down the junction tree; the cost does not depend on N."""
@@ -218,14 +239,14 @@ def _entries(table: Table) -> Counts:
     return table.data if sparse.issparse(table) else table.reshape(-1)
 
 
-def _aligned(counts: Table, means: Table) -> tuple[Counts | None, Array]:
-    """Counts and means entry by entry, flat; no counts if some lie where a sparse mean holds nothing."""
+def on_support(table: Table, means: Table) -> tuple[Array, Array]:
+    """The entries of a table and of its expected values where these are positive, flat."""
     if not sparse.issparse(means):
-        return dense(counts).reshape(-1), means.reshape(-1)
-    counts = sparse.csr_array(counts)
-    rows = np.repeat(np.arange(means.shape[0]), np.diff(means.indptr))
-    held = np.asarray(counts[rows, means.indices])
-    return (held if held.sum() == counts.sum() else None), means.data
+        held = means > 0
+        return np.asarray(dense(table), dtype=float)[held], means[held]
+    held = means.data > 0
+    rows, columns = row_of_entries(means)[held], means.indices[held]
+    return np.asarray(sparse.csr_array(table)[rows, columns], dtype=float), means.data[held]
 
 
 def compositions(total: int, parts: int) -> NDArray[np.signedinteger]:
@@ -265,54 +286,13 @@ def _log_compositions(total: float, parts: int) -> float:
     return float(gammaln(total + parts) - gammaln(parts) - gammaln(total + 1))
 
 
-def enumerate_support(
-    model: Model, means: Mapping[Scope, Any], population: int, *, limit: float
-) -> Iterator[dict[Scope, Counts]]:
-    """Yield the clique tables of every point of the support once.
-
-    Raises
-    ------
-    ModelError
-        If there may be more than `limit` of them, with both numbers.
-    """
-    bound = support_bound(model, means, population)
-    if bound > limit:
-        raise ModelError(
-            f"the support may hold up to {bound:.3g} tables and the limit is {limit:.3g}; "
-            f"take a smaller population or model, or raise limit"
-        )
-    tree = model.junction_tree
-    possible = {clique: dense(means[clique]) > 0 for clique in tree.cliques}
-    for table in _splits(np.array(population), possible[tree.cliques[0]], tree.domains[0], ()):
-        yield from _extend(model, possible, {tree.cliques[0]: table}, 0)
-
-
-def _extend(
-    model: Model,
-    possible: Mapping[Scope, Mask],
-    tables: dict[Scope, Counts],
-    depth: int,
-) -> Iterator[dict[Scope, Counts]]:
-    tree = model.junction_tree
-    if depth == len(tree.edges):
-        yield dict(tables)
-        return
-    a, b, separator = tree.edges[depth]
-    clique = tree.cliques[b]
-    above = tree.domains[a].project(tables[tree.cliques[a]], separator)
-    for table in _splits(above, possible[clique], tree.domains[b], separator):
-        yield from _extend(model, possible, {**tables, clique: table}, depth + 1)
-
-
 def _splits(counts: Counts, possible: Mask, clique: Domain, separator: Scope) -> Iterator[Counts]:
     """Every table of a clique whose margin on the separator is `counts`."""
-    front, back = clique.rows(separator)
-    turned = possible.transpose(front)
-    mask = turned.reshape(np.size(counts), -1)
+    mask, back = clique.by_rows(possible, separator)
     for rows in _each_row(np.reshape(counts, -1), mask.sum(axis=1)):
         table = np.zeros(mask.shape, dtype=np.int64)
         table[mask] = rows
-        yield table.reshape(turned.shape).transpose(back)
+        yield back(table)
 
 
 def _each_row(counts: Counts, parts: Counts) -> Iterator[tuple[int, ...]]:
@@ -372,16 +352,12 @@ def table_means(model: Model, population: float) -> dict[Scope, Table]:
             means[scope] = population * model.marginal(scope)
             continue
         above = population * model.marginal(scope[1:] if place.turned else scope[:1])
-        table = place.turn(_edge_mean(above, rooted.transitions[place.node]))
-        means[scope] = sparse.csr_array(table) if sparse.issparse(table) else np.ascontiguousarray(table)
+        p = rooted.transitions[place.node]
+        if sparse.issparse(p):
+            means[scope] = sparse.csr_array(place.turn(sparse.diags_array(above) @ p))
+        else:
+            means[scope] = np.ascontiguousarray(place.turn(above[:, None] * p))
     return means
-
-
-def _edge_mean(above: Array, transition: Any) -> Table:
-    """diag(N μ_u) P."""
-    if sparse.issparse(transition):
-        return sparse.csr_array(sparse.diags_array(above) @ transition)
-    return above[:, None] * transition
 
 
 def multinomial(counts: Counts, weights: Array, *, rng: np.random.Generator) -> Counts:
@@ -516,10 +492,8 @@ def _share_out(
     """One draw of a clique's table given its separator's."""
     if sparse.issparse(weights):
         return _share_out_sparse(counts, weights, clique.scope, separator, rng)
-    front, back = clique.rows(separator)
-    turned = weights.transpose(front)
-    drawn = multinomial(np.reshape(counts, -1), turned.reshape(np.size(counts), -1), rng=rng)
-    return drawn.reshape(turned.shape).transpose(back)
+    rows, back = clique.by_rows(weights, separator)
+    return back(multinomial(np.reshape(counts, -1), rows, rng=rng))
 
 
 def _share_out_sparse(
@@ -567,11 +541,9 @@ def _spread(
     separator: Scope,
     rng: np.random.Generator,
 ) -> Array:
-    front, back = clique.rows(separator)
-    turned = means.transpose(front)
-    flat = turned.reshape(np.size(above), -1)
+    flat, back = clique.by_rows(means, separator)
     total = flat.sum(axis=1, keepdims=True)
     shares = np.where(total > 0, flat / np.where(total > 0, total, 1.0), 0.0)
     noise = rng.standard_normal(flat.shape) * np.sqrt(flat)
     drawn = shares * (np.reshape(above, (-1, 1)) - noise.sum(axis=1, keepdims=True)) + noise
-    return drawn.reshape(turned.shape).transpose(back)
+    return back(drawn)

@@ -17,6 +17,7 @@ connect, and empty cells, absorbing cells and structural zeros need no jitter an
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final
@@ -31,6 +32,7 @@ from headcount._types import Array
 from headcount.checks import numbers
 from headcount.errors import raise_all
 from headcount.individual import ModelError
+from headcount.population._dispersion import Company, Dispersion, Flocks
 from headcount.population._laplacian import (
     LaplacianFactor,
     inverse_or_zero,
@@ -100,6 +102,23 @@ def node_conditional(table: Any, gain: Any = None) -> NodeConditional:
     weights.eliminate_zeros()
     noise = sparse.csr_array(sparse.diags_array(np.asarray(weights.sum(axis=1)).reshape(-1)) - weights)
     return NodeConditional(transition, noise)
+
+
+def step_moments(
+    mean: Array, covariance: Array, p: Array, dispersion: Dispersion | None, node: Hashable
+) -> tuple[Array, Array]:
+    r"""Mean and covariance of the counts after a step into ``node``, from those before it; exact, by total variance.
+
+    .. math:: E n' = p^\top E n, \qquad
+        \operatorname{cov} n' = p^\top \operatorname{cov}(n)\, p + \sum_i E[n_i \phi_i(n_i)] (\operatorname{diag} p_i - p_i p_i^\top)
+    """
+    noise = mean
+    if isinstance(dispersion, (Flocks, Company)):
+        # rho's phi is linear in n: E[n phi(n)] = E n · phi(E n²/E n).
+        squares = np.divide(np.diag(covariance), mean, out=np.zeros_like(mean), where=mean > 0)
+        noise = mean * dispersion.party(node, mean + squares)
+    spread = np.diag(noise @ p) - (p.T * noise) @ p
+    return mean @ p, p.T @ covariance @ p + spread
 
 
 @final

@@ -114,16 +114,22 @@ class Company:
     def __post_init__(self) -> None:
         if (self.phi is None) == (self.rho is None):
             raise ModelError("give either phi or rho: Company(phi=3) or Company(rho=0.01)")
-        if self.rho is not None:
-            object.__setattr__(self, "rho", _by_node(self.rho, "rho", _correlation))
-            if self.initial is not None:
-                initial = finite_number(self.initial, "initial", expected="a correlation, 0 ≤ initial < 1")
-                object.__setattr__(self, "initial", _correlation(initial, "initial"))
-            return
+        name, value, _ = self._given
+        given = (
+            {node: _factor(one, f"{name}[{node!r}]", name) for node, one in value.items()}
+            if isinstance(value, Mapping)
+            else _factor(value, name, name)
+        )
+        object.__setattr__(self, name, given)
         if self.initial is not None:
-            initial = finite_number(self.initial, "initial", expected="a positive number")
-            object.__setattr__(self, "initial", _positive(initial, "initial"))
-        object.__setattr__(self, "phi", _by_node(self.phi, "phi", _positive))
+            expected = "a positive number" if name == "phi" else "a correlation, 0 ≤ initial < 1"
+            initial = finite_number(self.initial, "initial", expected=expected)
+            object.__setattr__(self, "initial", _factor(initial, "initial", name))
+
+    @property
+    def _given(self) -> tuple[str, Any, float]:
+        """Which of phi and rho was given, its value, and the value of independent individuals."""
+        return ("phi", self.phi, 1.0) if self.rho is None else ("rho", self.rho, 0.0)
 
     def __repr__(self) -> str:
         return f"Company({', '.join(self._parts)})"
@@ -135,27 +141,27 @@ class Company:
 
     @property
     def _parts(self) -> list[str]:
-        name, value = ("phi", self.phi) if self.rho is None else ("rho", self.rho)
+        name, value, _ = self._given
         parts = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={brief(value)}"]
         return parts if self.initial is None else [*parts, f"initial={self.initial:g}"]
 
     @property
     def is_none(self) -> bool:
         """Whether individuals are independent after all."""
-        given, alone = (self.phi, 1.0) if self.rho is None else (self.rho, 0.0)
+        _, given, alone = self._given
         values = given.values() if isinstance(given, Mapping) else [given]
         return self.initial in (None, alone) and all(np.all(np.equal(value, alone)) for value in values)
 
     @property
     def by_step(self) -> bool:
         """Whether steps are given by name."""
-        return isinstance(self.phi, Mapping) or isinstance(self.rho, Mapping)
+        return isinstance(self._given[1], Mapping)
 
     def among(self, nodes: Collection[Hashable]) -> Company:
         """The same for some of the steps."""
         if not self.by_step:
             return self
-        name, given = ("phi", self.phi) if self.rho is None else ("rho", self.rho)
+        name, given, _ = self._given
         kept: dict[str, Any] = {name: {node: value for node, value in given.items() if node in nodes}}
         return Company(**kept, initial=self.initial)
 
@@ -172,18 +178,18 @@ class Company:
 
     def rows(self, node: Hashable, size: int) -> Array:
         """phi or rho, whichever was given, of each of the ``size`` states from which moves lead to ``node``."""
-        given, alone = (self.phi, 1.0) if self.rho is None else (self.rho, 0.0)
+        _, given, alone = self._given
         value = given.get(node, alone) if isinstance(given, Mapping) else given
         return np.broadcast_to(np.asarray(value, dtype=float), (size,)).copy()
 
     def onto(self, origins: Mapping[Hashable, NDArray[np.intp]], sizes: Mapping[Hashable, int]) -> Company:
         """The same company on other states: per variable that a move leads to, which of its old states each new one is, −1 alone."""
-        name, alone = ("phi", 1.0) if self.rho is None else ("rho", 0.0)
-        made: dict[Hashable, Any] = {
+        name, _, alone = self._given
+        made = {
             node: tuple(np.where(old >= 0, self.rows(node, sizes[node])[old], alone).tolist())
             for node, old in origins.items()
         }
-        return Company(phi=made) if name == "phi" else Company(rho=made)
+        return _company(name, made)
 
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """phi of every step of a tree, given the expected counts of a variable (read for rho only)."""
@@ -196,7 +202,7 @@ class Company:
 
     def faults(self, tree: RootedTree) -> list[str]:
         """What of phi does not fit a tree."""
-        what, given = ("phi", self.phi) if self.rho is None else ("rho", self.rho)
+        what, given, _ = self._given
         named = given if isinstance(given, Mapping) else dict.fromkeys(tree.variables[1:], given)
         found = [
             f"{what} names {name!r}, which no move leads to: name a variable other than the first"
@@ -309,7 +315,7 @@ class DispersionEstimate:
         value = self.value_at(psi)
         if self.form == "flocks":
             return Flocks(value)
-        return Company(rho=value) if self.form == "rho" else Company(phi=value)
+        return _company(self.form, value)
 
     @property
     def name(self) -> str:
@@ -323,7 +329,7 @@ class DispersionEstimate:
             return self.at(psi(self))
         values = {one.label: one.value_at(psi(one)) for one in self.classes}
         by_step = {time: values[label] for time, label in self.steps.items()}
-        return Company(rho=by_step) if self.form == "rho" else Company(phi=by_step)
+        return _company(self.form, by_step)
 
     @property
     def dispersion(self) -> Flocks | Company:
@@ -393,52 +399,22 @@ class DispersionEstimate:
         return facts
 
 
-def _by_node(value: Any, name: str, read: Callable[[Any, str], Any]) -> Any:
-    """The same for every step, or by the variable that it leads to."""
-    if isinstance(value, Mapping):
-        return {node: read(one, f"{name}[{node!r}]") for node, one in value.items()}
-    return read(value, name)
+def _company(form: str, value: Any) -> Company:
+    """Company with rho, or else with phi."""
+    return Company(rho=value) if form == "rho" else Company(phi=value)
 
 
-def _positive(value: Any, name: str) -> float | tuple[float, ...]:
-    """A positive number or several, as plain values."""
-    made = _numbers(value)
-    if made.ndim > 1 or not (np.isfinite(made) & (made > 0)).all():
-        raise ModelError(f"{name} is {brief(value)}: give a positive number, or one per state")
-    return float(made) if made.ndim == 0 else tuple(made.tolist())
-
-
-def _correlation(value: Any, name: str) -> float | tuple[float, ...]:
-    """A correlation or several, as plain values."""
-    made = _numbers(value)
-    if made.ndim > 1 or not (np.isfinite(made) & (made >= 0) & (made < 1)).all():
-        raise ModelError(f"{name} is {brief(value)}: give a correlation, 0 ≤ {name} < 1, or one per state")
-    return float(made) if made.ndim == 0 else tuple(made.tolist())
-
-
-def _numbers(value: Any) -> Array:
-    """An array; NaN for what is no number."""
+def _factor(value: Any, name: str, form: str) -> float | tuple[float, ...]:
+    """phi or rho of a step, one number or one per state, as plain values."""
     try:
-        return np.array(value, dtype=float)
+        made = np.array(value, dtype=float)
     except (TypeError, ValueError):
-        return np.array(np.nan)
-
-
-def step_moments(
-    mean: Array, covariance: Array, p: Array, dispersion: Dispersion | None, node: Hashable
-) -> tuple[Array, Array]:
-    r"""Mean and covariance of the counts after a step into ``node``, from those before it; exact, by total variance.
-
-    .. math:: E n' = p^\top E n, \qquad
-        \operatorname{cov} n' = p^\top \operatorname{cov}(n)\, p + \sum_i E[n_i \phi_i(n_i)] (\operatorname{diag} p_i - p_i p_i^\top)
-    """
-    noise = mean
-    if isinstance(dispersion, (Flocks, Company)):
-        # rho's phi is linear in n: E[n phi(n)] = E n · phi(E n²/E n).
-        squares = np.divide(np.diag(covariance), mean, out=np.zeros_like(mean), where=mean > 0)
-        noise = mean * dispersion.party(node, mean + squares)
-    spread = np.diag(noise @ p) - (p.T * noise) @ p
-    return mean @ p, p.T @ covariance @ p + spread
+        made = np.array(np.nan)
+    possible = (made > 0) & (made < np.inf) if form == "phi" else (made >= 0) & (made < 1)
+    if made.ndim > 1 or not possible.all():
+        wanted = "a positive number" if form == "phi" else f"a correlation, 0 ≤ {name} < 1"
+        raise ModelError(f"{name} is {brief(value)}: give {wanted}, or one per state")
+    return float(made) if made.ndim == 0 else tuple(made.tolist())
 
 
 def unit_tables(

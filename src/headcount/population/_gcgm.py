@@ -40,9 +40,9 @@ from headcount.checks import generator, instance, numbers
 from headcount.errors import raise_all
 from headcount.individual import Model, ModelError
 from headcount.individual._model import checked_model
-from headcount.population._cgm import PopulationLaw, sample_gaussian
+from headcount.population._cgm import PopulationLaw, on_support, sample_gaussian
 from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
-from headcount.population._tables import CountTables, RealTables, Table, entry_name
+from headcount.population._tables import CountTables, RealTables, entry_name
 from headcount.tables import Domain, Scope, dense
 
 Drop = Literal["most probable", "last"] | Mapping[Hashable, int]
@@ -394,7 +394,7 @@ class GCGM(PopulationLaw):
             return self._log_density_reduced(tables, drop)
         value = np.log(self.population)
         for scope, sign in self._signed_scopes:
-            z, m = _on_support(tables.table(scope), self._means[scope])
+            z, m = on_support(tables.table(scope), self._means[scope])
             if abs(tables.table(scope)).sum() - np.abs(z).sum() > slack:
                 return -np.inf
             pearson = ((z - m) ** 2 / m).sum() + np.log(m).sum() + (m.size - 1) * np.log(2 * np.pi)
@@ -413,14 +413,3 @@ class GCGM(PopulationLaw):
     def sample(self, *, rng: np.random.Generator | int) -> RealTables:
         """Draw one set of real tables down the junction tree; no matrix is factored."""
         return RealTables(self.model, sample_gaussian(self.model, self._means, rng=generator(rng)))
-
-
-def _on_support(table: Table, means: Table) -> tuple[Array, Array]:
-    """The entries of z and Nμ where μ > 0."""
-    if sparse.issparse(means):
-        rows = np.repeat(np.arange(means.shape[0]), np.diff(means.indptr))
-        held = means.data > 0
-        values = np.asarray(sparse.csr_array(table)[rows[held], means.indices[held]], dtype=float)
-        return values, means.data[held]
-    held = means > 0
-    return np.asarray(dense(table), dtype=float)[held], means[held]

@@ -26,10 +26,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import gammaln
 
 from headcount.checks import LARGEST_COUNT, finite_number, instance, whole_number
 from headcount.individual import MarkovChain, ModelError, OpenChain
+from headcount.numerics import poisson_log_pmf
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -43,6 +44,8 @@ REACH, TAIL_SCALES = 7.0, 25.0
 a law lies outside (e^(−25) = 1e-11)."""
 RARE_END = 1e-9
 """1 − q of `Unknown`: sizes far above a billion are left out."""
+LOG_SPAN = -math.log(RARE_END)
+"""Σ q^N/N over N ≥ 1, the normaliser of `Unknown`."""
 MOST_SUMMED = 100_000
 """Whole numbers over which a discrete Gaussian is summed; wider ones have the sums of the line, to 1e-16."""
 
@@ -113,8 +116,7 @@ class PoissonSize(SizeLaw):
 
     def log_pmf(self, n: ArrayLike) -> Array:
         """See `SizeLaw`."""
-        n = np.asarray(n, dtype=float)
-        return xlogy(n, self.mean) - self.mean - gammaln(n + 1.0)
+        return poisson_log_pmf(n, self.mean)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
@@ -335,42 +337,21 @@ class Unknown(SizeLaw):
     Unknown()
     """
 
-    @property
-    def _log_total(self) -> float:
-        return math.log(-math.log(RARE_END))
-
-    @property
-    def mean(self) -> float:
-        """Of little meaning: half of the mass lies below 1e5."""
-        return (1.0 - RARE_END) / RARE_END / -math.log(RARE_END)
-
-    @property
-    def variance(self) -> float:
-        """Of little meaning, too."""
-        scale, total = 1.0 / RARE_END, -math.log(RARE_END)
-        return scale**2 * (1.0 - 1.0 / total) / total
-
-    @property
-    def least(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """From one to where less than 1e-10 is left."""
-        return 1, round(TAIL_SCALES / RARE_END)
-
-    @property
-    def text(self) -> str:
-        """As the command line takes it."""
-        return "unknown"
+    text = "unknown"
+    least = 1
+    window = (1, round(TAIL_SCALES / RARE_END))
+    """From one to where less than 1e-10 is left."""
+    mean = (1.0 - RARE_END) / RARE_END / LOG_SPAN
+    """Of little meaning: half of the mass lies below 1e5."""
+    variance = (1.0 - 1.0 / LOG_SPAN) / LOG_SPAN / RARE_END**2
+    """Of little meaning, too."""
 
     def log_pmf(self, n: ArrayLike) -> Array:
         """See `SizeLaw`."""
         n = np.asarray(n, dtype=float)
         inside = n >= 0.5
         at = np.where(inside, n, 1.0)
-        return np.where(inside, at * math.log1p(-RARE_END) - np.log(at) - self._log_total, -np.inf)
+        return np.where(inside, at * math.log1p(-RARE_END) - np.log(at) - math.log(LOG_SPAN), -np.inf)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""

@@ -237,14 +237,22 @@ class Structure(ABC):
     sites
         Where something is observed.
     known
-        Exact sites and correlated readings.
+        Exact sites and correlated readings; nothing if left out.
     """
 
-    sites: tuple[SiteLike, ...]
     monte_carlo: ClassVar[bool] = False
     """Whether variances and log Z carry Monte-Carlo error, which the field then states."""
     kinds: ClassVar[dict[str, type[Structure]]] = {}
     """The structures that :func:`structure_for` chooses from: ``class TreeStructure(Structure, kind="tree")`` puts itself here."""
+
+    def __init__(self, population: float, sites: Sequence[SiteLike], known: Known | None) -> None:
+        self.population = finite_number(population, "population", expected="a positive number of individuals")
+        if self.population <= 0:
+            raise ModelError(f"population is {brief(population)}: give a positive number of individuals")
+        instance(sites, Sequence, "sites", expected="a sequence of sites, for example problem.sites")
+        self.sites: tuple[SiteLike, ...] = tuple(sites)
+        self.known = Known.nothing() if known is None else known
+        instance(self.known, Known, "known", expected="a Known, or None")
 
     def __init_subclass__(cls, *, kind: str | None = None) -> None:
         if kind is not None:
@@ -254,7 +262,7 @@ class Structure(ABC):
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> Structure:
         """The structure of a law, given N, the sites and what is known; it takes of the other settings what concerns it."""
         del solver, flock
-        return cls(law, *known)  # type: ignore[call-arg]  # every structure's first arguments
+        return cls(law, *known)
 
     @abstractmethod
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
@@ -274,19 +282,6 @@ class Structure(ABC):
     @abstractmethod
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
         """The whole posterior under the same sites."""
-
-
-def checked_arguments(
-    population: float, sites: Sequence[SiteLike], known: Known | None
-) -> tuple[float, tuple[SiteLike, ...], Known]:
-    """N as a positive number, the sites as a tuple, and what is known (nothing if left out)."""
-    size = finite_number(population, "population", expected="a positive number of individuals")
-    if size <= 0:
-        raise ModelError(f"population is {brief(population)}: give a positive number of individuals")
-    instance(sites, Sequence, "sites", expected="a sequence of sites, for example problem.sites")
-    known = Known.nothing() if known is None else known
-    instance(known, Known, "known", expected="a Known, or None")
-    return size, tuple(sites), known
 
 
 Kind = Literal["tree", "matrix-free"]

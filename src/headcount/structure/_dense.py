@@ -20,7 +20,6 @@ from headcount.structure._base import (
     Moments,
     NotPositiveDefinite,
     Structure,
-    checked_arguments,
     margin_rows,
     site_rows,
 )
@@ -61,7 +60,7 @@ class DenseStructure(Structure):
     ) -> None:
         instance(model, Model, "model", expected="a Model")
         self.model = model
-        self.population, self.sites, self.known = checked_arguments(population, sites, known)
+        super().__init__(population, sites, known)
         self.cliques = tuple(model.junction_tree.cliques)
         self.covariance_matrix = np.block(
             [[covariance(model, self.population, a, b) for b in self.cliques] for a in self.cliques]

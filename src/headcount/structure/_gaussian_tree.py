@@ -176,14 +176,13 @@ class GaussianTree:
 
     def _up(self, tau: Sequence[Array | None], nu: Sequence[Array | None]) -> tuple[list[Upward], float]:
         count = len(self.nodes)
-        precision: list[Array | None] = [None] * count
-        potential: list[Array | None] = [None] * count
+        waiting: list[tuple[Array, Array] | None] = [None] * count
         upward: list[Upward] = [None] * count  # type: ignore[list-item]
         log_z = 0.0
         for v in range(count - 1, -1, -1):
             node = self.nodes[v]
-            lam, eta = _at_node(node, tau[v], nu[v], precision[v], potential[v])
-            precision[v] = potential[v] = None
+            lam, eta = _at_node(node, tau[v], nu[v], waiting[v])
+            waiting[v] = None
             if node.offset is not None:  # move to deviations from the offset
                 shift = symmetric_product(lam, node.offset[:, None])[:, 0]
                 log_z += float(eta @ node.offset - 0.5 * node.offset @ shift)
@@ -194,29 +193,27 @@ class GaussianTree:
             if node.gain is not None:
                 lam = gram(y, scale=-1.0, onto=lam)
                 eta = eta - apply(y, w)
-                message = sandwich(node.gain, lam)
-                linear = apply(node.gain, eta)
-                u, into = node.parent, self.nodes[node.parent].size
-                if node.block != slice(None):
-                    wide, long = np.zeros((into, into), order="F"), np.zeros(into)
-                    wide[node.block, node.block], long[node.block] = message, linear
-                    message, linear = wide, long
-                old, held = precision[u], potential[u]
-                precision[u] = message if old is None else old + message
-                potential[u] = linear if held is None else held + linear
+                above = waiting[node.parent] or _nothing_at(self.nodes[node.parent])
+                above[0][node.block, node.block] += sandwich(node.gain, lam)
+                above[1][node.block] += apply(node.gain, eta)
+                waiting[node.parent] = above
         return upward, log_z
 
 
 _EMPTY = np.empty((0, 0))
 
 
+def _nothing_at(node: Node) -> tuple[Array, Array]:
+    """No precision and no potential on a node's features."""
+    like = node.factor
+    return np.zeros_like(like, shape=(node.size, node.size)), np.zeros_like(like, shape=node.size)
+
+
 def _at_node(
-    node: Node, tau: Array | None, nu: Array | None, precision: Array | None, potential: Array | None
+    node: Node, tau: Array | None, nu: Array | None, messages: tuple[Array, Array] | None
 ) -> tuple[Array, Array]:
     """Everything known at a node: its own sites, its fixed potentials, the messages from below (lower triangle; reused)."""
-    nothing = node.factor
-    lam = np.zeros_like(nothing, shape=(node.size, node.size)) if precision is None else precision
-    eta = np.zeros_like(nothing, shape=node.size) if potential is None else potential
+    lam, eta = messages or _nothing_at(node)
     if node.precision is not None:
         lam = lam + node.precision
     if node.potential is not None:
@@ -250,9 +247,7 @@ def _downward(node: Node, up: Upward, mean: list[Array], covariance: list[Array]
     if node.gain is None:
         return a, q
     gain = _posterior_gain(node, up)
-    above = covariance[node.parent]
-    if node.block != slice(None):
-        above = fortran(above[node.block, node.block])
+    above = fortran(covariance[node.parent][node.block, node.block])
     return a + apply(gain, mean[node.parent][node.block]), sandwich(gain, above, onto=q)
 
 
@@ -664,9 +659,8 @@ class TreeField(Field):
         return found if right is None else found @ right.T
 
     def _wide_gain(self, v: int) -> Array:
+        """The posterior regression of node v on all features of its parent."""
         node = self.solution.tree.nodes[v]
-        if node.block == slice(None):
-            return self.gain(v)
         wide = np.zeros((node.size, self.solution.tree.nodes[node.parent].size))
         wide[:, node.block] = self.gain(v)
         return wide

@@ -25,7 +25,6 @@ from headcount.structure._base import (
     Known,
     Moments,
     Structure,
-    checked_arguments,
     itself,
     margin_rows,
     site_rows,
@@ -64,7 +63,7 @@ class JunctionStructure(Structure, kind="junction tree"):
     ) -> None:
         instance(model, Model, "model", expected="a Model")
         self.model, self.flock = model, flock
-        self.population, self.sites, self.known = checked_arguments(population, sites, known)
+        super().__init__(population, sites, known)
         self.order, self.parent, self.separator = zip(*model.junction_tree.steps, strict=True)
         self.views: list[CliqueView] = []
         placements: dict[int, Placement] = {}

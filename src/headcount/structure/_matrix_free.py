@@ -38,7 +38,6 @@ from headcount.structure._base import (
     Sampling,
     Structure,
     by_site,
-    checked_arguments,
 )
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
 from headcount.structure._prior_operator import Passes, PriorOperator, rows_of
@@ -120,7 +119,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         law = FactoredTree.of(tree) if isinstance(tree, RootedTree) else tree
         self.tree, self.recall = law.tree, recall
         self.sampling = Sampling() if sampling is None else sampling
-        self.population, self.sites, self.known = checked_arguments(population, sites, known)
+        super().__init__(population, sites, known)
         # Flocks of c: all covariances are c times larger, as are those of c times as many individuals.
         self.individuals = self.population
         self.population *= self.tree.common_phi or 1.0

@@ -179,13 +179,15 @@ def _word(key, place):  # type: ignore[no-untyped-def]
 
 
 @kernel_sums
-def _row_noise(ends, columns, values, i, scale, weights, expected, key, above, chances, noise, total):  # type: ignore[no-untyped-def]
-    """Chances and w_ij of row i, and above_i − Σ_j w_ij for every draw; the number of moves."""
+def _row_noise(step, i, key, above, room):  # type: ignore[no-untyped-def]
+    """Chances and w_ij of row i, and above_i − Σ_j w_ij for every draw, into ``room``; the number of moves."""
+    ends, columns, values, scale, weights, expected = step
+    chances, noise, total = room
     start, count, draws = ends[i], ends[i + 1] - ends[i], len(total)
-    total[:] = above
+    total[:] = above[i]
     for k in range(count):
-        p = scale * values[start + k] * weights[columns[start + k]]
-        chances[k], size = p, np.sqrt(expected * p)
+        p = scale[i] * values[start + k] * weights[columns[start + k]]
+        chances[k], size = p, np.sqrt(expected[i] * p)
         for first in range(0, draws, DRAWS_PER_WORD):
             word = _word(key, 4 * (start + k - ends[0]) + first // DRAWS_PER_WORD)
             for c in range(first, min(first + DRAWS_PER_WORD, draws)):
@@ -196,7 +198,7 @@ def _row_noise(ends, columns, values, i, scale, weights, expected, key, above, c
 
 
 @kernel_sums
-def _row_buffers(ends, draws):  # type: ignore[no-untyped-def]
+def _row_room(ends, draws):  # type: ignore[no-untyped-def]
     """Room for one row: its chances, noise and totals."""
     most = 1
     for i in range(len(ends) - 1):
@@ -205,40 +207,34 @@ def _row_buffers(ends, draws):  # type: ignore[no-untyped-def]
 
 
 @kernel_sums
-def step_draws(ends, columns, values, scale, weights, expected, key, above, below):  # type: ignore[no-untyped-def]
+def step_draws(step, key, above, below):  # type: ignore[no-untyped-def]
     """One step of prior draws, added to ``below`` (L_v, draws): Pᵀ δ_u + Σ_i ε_i, P = diag(scale) values diag(weights)."""
+    ends, columns, expected = step[0], step[1], step[5]
     draws = above.shape[1]
-    chances, noise, total = _row_buffers(ends, draws)
+    room = _row_room(ends, draws)
+    chances, noise, total = room
     for i in range(len(ends) - 1):
         if expected[i] == 0.0:
             continue
-        count = _row_noise(
-            ends, columns, values, i, scale[i], weights, expected[i], key, above[i], chances, noise, total
-        )
-        for k in range(count):
+        for k in range(_row_noise(step, i, key, above, room)):
             p, j = chances[k], np.uint64(columns[ends[i] + k])
             for c in range(draws):
                 below[j, c] += p * total[c] + noise[k, c]
 
 
 @kernel_sums
-def flow_squares(  # type: ignore[no-untyped-def]
-    ends, columns, values, scale, weights, expected, key, above, pull_u, pull_v, prior, posterior
-):
+def flow_squares(step, key, above, pull_u, pull_v, prior, posterior):  # type: ignore[no-untyped-def]
     """Add Σ_draws δ_ij² of every move: of the prior draws, and of these less M_ij (pull_u(i) + pull_v(j))."""
-    draws = above.shape[1]
-    chances, noise, total = _row_buffers(ends, draws)
+    ends, columns, expected = step[0], step[1], step[5]
+    room = _row_room(ends, above.shape[1])
+    chances, noise, total = room
     for i in range(len(ends) - 1):
-        if expected[i] == 0.0:
-            continue
-        count = _row_noise(
-            ends, columns, values, i, scale[i], weights, expected[i], key, above[i], chances, noise, total
-        )
+        count = _row_noise(step, i, key, above, room) if expected[i] > 0 else 0
         for k in range(count):
             e = ends[i] + k
             p, j = chances[k], np.uint64(columns[e])
             table, first, second = expected[i] * p, 0.0, 0.0
-            for c in range(draws):
+            for c in range(len(total)):
                 free = p * total[c] + noise[k, c]
                 moved = free - table * (pull_u[i, c] + pull_v[j, c])
                 first += free * free
@@ -248,21 +244,20 @@ def flow_squares(  # type: ignore[no-untyped-def]
 
 
 @kernel_sums
-def move_draws(ends, columns, values, scale, weights, expected, key, above, picked, out):  # type: ignore[no-untyped-def]
+def move_draws(step, key, above, picked, out):  # type: ignore[no-untyped-def]
     """δ_ij of the prior draws at some moves, (picked, draws); ``picked`` are sorted positions among the moves."""
-    draws, at = above.shape[1], 0
-    chances, noise, total = _row_buffers(ends, draws)
+    ends, at = step[0], 0
+    room = _row_room(ends, above.shape[1])
+    chances, noise, total = room
     for i in range(len(ends) - 1):
         if at == len(picked):
             return
         if ends[i + 1] - ends[0] <= picked[at]:
             continue
-        _row_noise(
-            ends, columns, values, i, scale[i], weights, expected[i], key, above[i], chances, noise, total
-        )
+        _row_noise(step, i, key, above, room)
         while at < len(picked) and picked[at] < ends[i + 1] - ends[0]:
             k = picked[at] - (ends[i] - ends[0])
-            for c in range(draws):
+            for c in range(len(total)):
                 out[at, c] = chances[k] * total[c] + noise[k, c]
             at += 1
 

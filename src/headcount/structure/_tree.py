@@ -49,7 +49,6 @@ from headcount.structure._base import (
     NotPositiveDefinite,
     Structure,
     by_site,
-    checked_arguments,
     itself,
     margin_rows,
     selection,
@@ -204,7 +203,7 @@ class TreeStructure(Structure, kind="tree"):
     ) -> None:
         instance(tree, RootedTree, "tree", expected="a RootedTree, for example model.rooted()")
         self.tree = tree
-        self.population, self.sites, self.known = checked_arguments(population, sites, known)
+        super().__init__(population, sites, known)
 
     @cached_property
     def _tables(self) -> list[tuple[Array, Array]]:

@@ -555,7 +555,7 @@ def _sums(prior: PriorOperator, v: int) -> tuple[Any, Any]:
 def step_draws(prior: PriorOperator, v: int, key: np.uint64, above: Array, below: Array) -> None:
     """One step of prior draws, added to ``below`` (L_v, draws): Pᵀ δ_u + Σ_i ε_i."""
     if on_host(above):
-        kernels.step_draws(*prior.step(v), key, above, below)
+        kernels.step_draws(tuple(prior.step(v)), key, above, below)
         return
     total = totals(prior, v, key, above, below)
     if v == 0:
@@ -568,7 +568,7 @@ def step_draws(prior: PriorOperator, v: int, key: np.uint64, above: Array, below
 def move_draws(prior: PriorOperator, v: int, key: np.uint64, above: Array, picked: Array, out: Array) -> None:
     """δ_ij of the prior draws at some moves, (picked, draws); ``picked`` are sorted positions among the step's moves."""
     if on_host(above):
-        kernels.move_draws(*prior.step(v), key, above, picked, out)
+        kernels.move_draws(tuple(prior.step(v)), key, above, picked, out)
         return
     total, draws = totals(prior, v, key, above), above.shape[1]
     matrix = prior.law.kernels[v]
@@ -590,7 +590,7 @@ def flow_squares(
 ) -> None:
     """Add Σ_draws δ_ij² of every move: of the prior draws, and of these less M_ij (pull_u(i) + pull_v(j))."""
     if on_host(above):
-        kernels.flow_squares(*prior.step(v), key, above, pull_u, pull_v, before, after)
+        kernels.flow_squares(tuple(prior.step(v)), key, above, pull_u, pull_v, before, after)
         return
     total, table = totals(prior, v, key, above), prior.table(v)
     for part, p, w in noisy_moves(prior, v, key, above.shape[1]):
