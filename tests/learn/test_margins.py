@@ -220,3 +220,14 @@ def test_the_total_of_a_fit_shares_the_uncertainty_of_the_parameters() -> None:
     assert (found["upper"] > found["mean"]).all()
     with pytest.raises(ValueError, match="nobody"):
         fit.total("nobody")
+
+
+def test_moves_that_are_not_learned_are_each_tables_own() -> None:
+    """Only the initial distribution is learned, and the tables' given moves differ: the evidence is that of each under its own."""
+    moves = [[[0.7, 0.3], [0.2, 0.8]], [[0.4, 0.6], [0.5, 0.5]]]
+    seen = [hc.Exact([60, 40], on="a"), hc.Exact([50, 50], on="b")]
+    problems = [hc.Problem(hc.MarkovChain([0.5, 0.5], p, times=["a", "b"]), 100, seen) for p in moves]
+    found = hc.fit(hc.learn.LearnInitial(), problems, TiltedEP(), standard_errors=False)
+    alone = [f.apply(found.working, p) for f, p in zip(found.families, problems, strict=True)]
+    total = sum(hc.infer(p, TiltedEP()).log_evidence for p in alone)
+    assert found.evidence == pytest.approx(total, abs=1e-3)

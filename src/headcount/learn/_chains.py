@@ -24,7 +24,6 @@ from headcount.learn._components import (
     with_transitions,
 )
 from headcount.learn._family import Family, Parametrisation, fixed_problems, unknown_features
-from headcount.learn._files import saved
 from headcount.learn._steps import Smooth, basis_values, class_index, classes_of
 
 FIRST_STRENGTH = 1.0
@@ -53,7 +52,6 @@ class _Weight(NamedTuple):
     """Whether it is a class's deviation from the common weight, or a difference between two steps, whose spread is learned."""
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class LogisticChain(Parametrisation):
     """P_t(i, j) = exp(w_t·f_t(i, j)) / Z_t(i): a chain whose transitions follow features by weights.
@@ -249,7 +247,6 @@ class LogisticChain(Parametrisation):
         return rows, kinds.reshape(-1), ["" if name == "1" else f"·{name}" for name in names]
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class TabularChain(Parametrisation):
     """P(i, j) itself, every entry free but for zeros and fixed ones.
@@ -397,7 +394,6 @@ class TabularChain(Parametrisation):
         return free, fixed
 
 
-@saved
 @dataclass(frozen=True)
 class LearnInitial(Parametrisation):
     """The initial distribution of a chain whose transitions are known; flat prior."""

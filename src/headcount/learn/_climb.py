@@ -30,7 +30,7 @@ from headcount.engines import Posterior, Status
 from headcount.engines._engine import Iteration, iterate
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import relative_error, standard_errors
-from headcount.learn._files import saved
+from headcount.learn._files import Saved
 
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
@@ -67,9 +67,8 @@ RIVAL = 5.0
 """Nats within which a second maximum is reported: posterior odds of 150."""
 
 
-@saved
 @dataclass(frozen=True)
-class Climb:
+class Climb(Saved):
     """Where a climb stands; everything the next step needs."""
 
     point: Evaluation
@@ -87,9 +86,8 @@ class Climb:
     """Whether the evidence and its gradient disagreed about the last step by more than is left to climb."""
 
 
-@saved
 @dataclass(frozen=True)
-class Optimum:
+class Optimum(Saved):
     """A maximum that a climb from one of several starts came near to."""
 
     start: str
@@ -98,9 +96,8 @@ class Optimum:
     """log evidence + log prior there, by the engine of the fit."""
 
 
-@saved
 @dataclass(frozen=True)
-class ClimbState:
+class ClimbState(Saved):
     """A climb with its trace: what a checkpoint holds."""
 
     climb: Climb

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +27,10 @@ import numpy as np
 from headcount._types import Array
 from headcount.engines import Engine, Posterior
 from headcount.individual import MarkovChain, Tree
-from headcount.learn._components import dirichlet_multinomial
-from headcount.learn._expect import WARM_START, inferred
-from headcount.learn._margins import Table, found_at_once, known_margins, log_moves, phi_of, serves
+from headcount.learn._components import Initial, dirichlet_multinomial
+from headcount.learn._expect import EStep, Expected, run_here
+from headcount.learn._family import Family
+from headcount.learn._margins import serves, tables_at_once
 from headcount.learn._steps import step_labels
 from headcount.observe import Problem, ProblemError
 from headcount.population import Company, Dispersion, DispersionEstimate, Flocks, ToEstimate
@@ -38,6 +38,7 @@ from headcount.posterior._fit_check import fit_check
 from headcount.tables import dense
 
 if TYPE_CHECKING:
+    from headcount.learn._result import Fit
     from headcount.learn._uncertainty import Information
 
 FIRST_STEP = 0.5
@@ -296,6 +297,47 @@ def on(problem: Problem, dispersion: Dispersion | None) -> Problem:
     return problem.with_dispersion(dispersion)
 
 
+def problems_on(problems: Sequence[Problem], dispersion: Dispersion | None) -> tuple[Problem, ...]:
+    """Several problems with one dispersion."""
+    return tuple(on(p, dispersion) for p in problems)
+
+
+def in_turn(
+    problems: Sequence[Problem],
+    asked: ToEstimate,
+    engine: Engine,
+    made: Fit,
+    again: Callable[[Dispersion | None, Array], Fit],
+) -> tuple[Array, DispersionEstimate, list[str]]:
+    """Parameters and dispersion in turn, until log phi changes by less than `SETTLED` standard errors: both, and what to note.
+
+    ``made`` are the parameters of independent individuals, and ``again`` learns them under a dispersion, from a start.
+    """
+    initial_learned = any(f.find(Initial) is not None for f in made.families)
+    found: DispersionEstimate | None = None
+    taken, close = 0.0, False
+    for turn in range(MOST_ROUNDS):
+        known = [f.apply(made.working, p) for f, p in zip(made.families, problems, strict=True)]
+        before, evidence = found, Evidence(known, engine)
+        # Forms are compared once more at parameters learned with dispersion: those of independent individuals favour none.
+        wish = asked if before is None or turn < FORM_ROUNDS else replace(asked, form=before.form)
+        at = None if before is None else before.psi
+        found = estimated(known, evidence, wish, start=at, parameters=taken, initial_learned=initial_learned)
+        if before is not None and before.form == found.form:
+            close = abs(found.psi - before.psi) <= SETTLED * found.psi_error
+        if close:
+            break
+        made = again(found.dispersion, made.working)
+        taken = learned_share(made.information, known, found)
+    assert found is not None
+    found = by_class(found, asked.by, known, evidence, parameters=taken)
+    return (
+        made.working,
+        found,
+        [] if close else [f"the dispersion had not settled after {MOST_ROUNDS} rounds"],
+    )
+
+
 def _top(one: DispersionEstimate, peak: Peak, begin: float, alone: float) -> DispersionEstimate | None:
     """A form at its maximum, with the height there as its gain; None where there is none. phi below 1 has to be earned."""
     psi, curvature = peak.search(begin)
@@ -411,88 +453,52 @@ def _rough(problems: Sequence[Problem]) -> float:
     return float(np.log(np.mean(known))) if known else FIRST_STEP
 
 
-def _plain(posterior: Posterior) -> float | None:
-    return posterior.log_evidence
-
-
 @dataclass
 class Evidence:
-    """log p(y) of some problems under a dispersion, each run from the last answer."""
+    """log p(y) of some problems under a dispersion: E-steps in which nothing is learned, each from the last answer."""
 
     problems: Sequence[Problem]
     engine: Engine
-    seed: int
-    refine: Callable[[Posterior], float | None] = _plain
-    starts: list[Mapping[str, Any] | None] = field(default_factory=list)
+    refine: Callable[[Posterior], float | None] | None = None
+    """What to take for a run's evidence instead of the engine's own."""
+    starts: list[Mapping[str, Any]] | None = None
     level: Mapping[Any, float] = field(default_factory=dict)
     """By step, log of the size, phi or rho at which `starts` were left."""
-    cost: int = 0
 
     def __call__(self, dispersion: Flocks | Company | None) -> float:
-        if self._tables is not None:
-            return self._of_tables(dispersion, self._tables)
         level = _level(dispersion)
-        starts = self.starts if self._near(level) else [None] * len(self.problems)
-        kept: list[Mapping[str, Any] | None] = []
-        total = 0.0
-        for k, problem in enumerate(self.problems):
-            posterior = self._inferred(on(problem, dispersion), k, starts[k])
-            value = -np.inf if posterior is None else self._value(posterior)
-            if posterior is None or not np.isfinite(value):
-                return -np.inf
-            kept.append({n: np.asarray(v) for n, v in posterior.diagnostics.items() if n in WARM_START})
-            total += value
-        self.starts, self.level = kept, level
+        starts = self.starts if self.starts is not None and self._near(level) else [None] * len(self.problems)
+        moving = [on(p, dispersion) for p in self.problems]
+        tasks = [
+            EStep(Family(p.model, ()), p, self.engine, np.zeros(0), start, k)
+            for k, (p, start) in enumerate(zip(moving, starts, strict=True))
+        ]
+        whole = self.refine is None and serves(self.engine)
+        found = (tables_at_once(moving, run_here) if whole else run_here)(tasks)
+        total = sum(self._value(one) for one in found)
+        if np.isfinite(total):
+            self.starts, self.level = [one.start for one in found], level
         return total
 
     def _near(self, level: Mapping[Any, float]) -> bool:
         """Whether the last answers are near enough to start from."""
-        if not self.starts or level.keys() != self.level.keys():
-            return False
-        return all(abs(x - self.level[step]) <= NEAR_START for step, x in level.items())
+        same = level.keys() == self.level.keys()
+        return same and all(abs(x - self.level[step]) <= NEAR_START for step, x in level.items())
 
-    @cached_property
-    def _tables(self) -> list[Table] | None:
-        """Where all problems are tables with known margins: those, of independent individuals."""
-        if not serves(self.engine) or self.refine is not _plain:
-            return None
-        found = []
-        for problem in self.problems:
-            known, log_p = known_margins(problem), log_moves(problem.model)
-            if known is None or log_p is None:
-                return None
-            initial = problem.model.initial  # type: ignore[attr-defined]
-            found.append(Table(known.rows, known.columns, initial, log_p, np.ones(len(known.rows)), 1.0))
-        return found
-
-    def _of_tables(self, dispersion: Flocks | Company | None, tables: Sequence[Table]) -> float:
-        """The evidence of all tables at once; −∞ where some margin cannot be met."""
-        asked = []
-        for problem, table in zip(self.problems, tables, strict=True):
-            phi, first = phi_of(problem, table.rows, dispersion)
-            asked.append(table._replace(phi=phi, first_phi=first))
-        found = found_at_once(asked, volume=True)
-        return sum(one.evidence for one in found) if all(one.met for one in found) else -np.inf
-
-    def _inferred(self, problem: Problem, k: int, start: Mapping[str, Any] | None) -> Posterior | None:
-        """The k-th problem's posterior; None where the dispersion cannot have made the data."""
-        self.cost += 1
-        try:
-            return inferred(problem, self.engine, self.seed + k, start)
-        except (ValueError, FloatingPointError, np.linalg.LinAlgError) as error:
-            if self.cost == 1:
-                raise ProblemError(f"the dispersion cannot be estimated: {error}") from error
-            return None
-
-    def _value(self, posterior: Posterior) -> float:
-        """The evidence; −∞ of a run that did not converge."""
-        value = self.refine(posterior)
-        if value is None or not posterior.beliefs.has_spread:
-            raise ValueError(
-                f"{posterior.engine} gives no evidence by which to judge a dispersion: use TiltedEP (the default) or Laplace, or give "
-                "the dispersion, such as Flocks(5)"
-            )
-        return float(value) if posterior.status.good else -np.inf
+    def _value(self, found: Expected) -> float:
+        """The evidence; −∞ of a run that did not converge, and where the dispersion cannot have made the data."""
+        if found.failure and self.starts is None:
+            raise ProblemError(f"the dispersion cannot be estimated: {found.failure}")
+        value: float | None = found.evidence
+        posterior = found.posterior
+        if posterior is not None:
+            value = posterior.log_evidence if self.refine is None else self.refine(posterior)
+            if value is None or not posterior.beliefs.has_spread:
+                raise ValueError(
+                    f"{posterior.engine} gives no evidence by which to judge a dispersion: use TiltedEP (the default) or Laplace, or give "
+                    "the dispersion, such as Flocks(5)"
+                )
+        return float(value) if found.status.good and value is not None and np.isfinite(value) else -np.inf
 
 
 def _level(dispersion: Flocks | Company | None) -> dict[Any, float]:
@@ -538,10 +544,8 @@ def asks_for_estimate(problems: Sequence[Problem]) -> ToEstimate | None:
     return asked.pop()
 
 
-def moving_together(problem: Problem, dispersion: Dispersion | str | None) -> Problem:
+def moving_together(problem: Problem, dispersion: Dispersion | str) -> Problem:
     """The problem with the dispersion that a verb was given; a chain's concentration is one already."""
-    if dispersion is None:
-        return problem
     if isinstance(problem.model, MarkovChain) and problem.model.concentration is not None:
         raise ProblemError(
             "dispersion is given, and the chain's concentration says how moves scatter, too: give one of them"

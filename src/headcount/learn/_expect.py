@@ -29,7 +29,7 @@ from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
 from headcount.individual import OpenChain, follow
 from headcount.learn._family import Component, Counted, Family
-from headcount.learn._files import saved
+from headcount.learn._files import Saved
 from headcount.observe import Problem, ProblemError
 from headcount.observe._groups import full_dispersion
 from headcount.population import unit_tables
@@ -78,9 +78,8 @@ def pseudo_solve(matrix: Array, v: Array) -> Array:
     return scaled @ ((scaled.T @ v).T / values[kept]).T
 
 
-@saved
 @dataclass(frozen=True)
-class Objective:
+class Objective(Saved):
     """Q at given statistics: by problem, the table that each component learns from."""
 
     families: Sequence[Family]
@@ -415,9 +414,8 @@ def _run_elsewhere(task: EStep) -> Expected:
         return replace(task.run(), posterior=None)
 
 
-@saved
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Saved):
     """The evidence and its gradient at some parameters."""
 
     x: Array

@@ -25,6 +25,7 @@ from scipy.special import expit, logit, ndtri
 from headcount._types import Array, Index, Scope
 from headcount.checks import attempt, finite_number, instance
 from headcount.individual import Model
+from headcount.learn._files import Saved
 from headcount.observe import Problem, ProblemError
 
 Tables = Callable[[Scope], Any]
@@ -234,10 +235,12 @@ class Family:
 
     def find(self, kind: type[C]) -> Part[C] | None:
         """The component of a kind, if there is one; those of groups are not looked at."""
-        for k, where in enumerate(self.split(np.arange(len(self.names), dtype=float))):
-            component = self.components[k]
+        start = 0
+        for k, component in enumerate(self.components):
+            stop = start + len(component.names)
             if k not in self.groups and isinstance(component, kind):
-                return Part(component, where.astype(np.intp))
+                return Part(component, np.arange(start, stop))
+            start = stop
         return None
 
     def start(self) -> Array:
@@ -388,7 +391,7 @@ def relative_error(family: Family, x: Array, truth: Array) -> float:
     return float(np.abs(family.natural(x).values - truth)[known].sum() / np.abs(truth[known]).sum())
 
 
-class Parametrisation(ABC):
+class Parametrisation(Saved, ABC):
     """Settings of a family of models; `bind` makes the family for one problem's variables and states."""
 
     @property

@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -83,15 +83,20 @@ _CODERS: dict[str, Coder] = {
 }
 
 
-T = TypeVar("T", bound=type)
-_SAVED: dict[str, type] = {kind.__name__: kind for kind in (Company, DispersionEstimate, Flocks)}
-"""The dataclasses that can be read from a file, by name."""
+class Saved:
+    """Base of dataclasses that can be written to files and read again, but for fields with the metadata ``{"saved": False}``."""
 
 
-def saved(kind: T) -> T:
-    """Let a dataclass be written to files and read again, but for fields with the metadata ``{"saved": False}``."""
-    _SAVED[kind.__name__] = kind
-    return kind
+_SAVED = (Saved, Company, DispersionEstimate, Flocks)
+"""The dataclasses that are written field by field."""
+
+
+def _readable(kinds: Sequence[type]) -> dict[str, type]:
+    """These dataclasses and all that are derived from them, by name."""
+    found = {kind.__name__: kind for kind in kinds}
+    for kind in kinds:
+        found |= _readable(kind.__subclasses__())
+    return found
 
 
 def _template(initial: Any, states: Mapping[Any, tuple[Any, ...]]) -> MarkovChain:
@@ -224,7 +229,7 @@ class _Packer:
 
     def _dataclass(self, value: Any) -> Any:
         name = type(value).__name__
-        if self.strict and name not in _SAVED:
+        if self.strict and not isinstance(value, _SAVED):
             raise ValueError(f"a {name} cannot be written: save the numbers you need from the fit")
         fields = [f for f in dataclasses.fields(value) if f.init and f.metadata.get("saved", True)]
         return {name: {f.name: self.pack(getattr(value, f.name)) for f in fields}}
@@ -259,8 +264,13 @@ def _unpack(packed: Any, arrays: Mapping[str, Any], known: Sequence[Any]) -> Any
             return _KINDS[tag][2](unpack, held)
         if tag in _CODERS:
             return _CODERS[tag][1](unpack(held))
-        return _SAVED[tag](**{name: unpack(part) for name, part in held.items()})
+        if tag not in kinds:
+            raise ValueError(
+                f"the file holds a {tag}, which is not known here: import the module that defines it first"
+            )
+        return kinds[tag](**{name: unpack(part) for name, part in held.items()})
 
+    kinds = _readable(_SAVED)
     own: dict[str, Pack] = {
         "array": arrays.__getitem__,
         "known": known.__getitem__,

@@ -20,20 +20,7 @@ from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.learn._climb import Climber, ClimbState, trace_row
-from headcount.learn._components import Initial
-from headcount.learn._dispersion import (
-    FORM_ROUNDS,
-    MOST_ROUNDS,
-    SETTLED,
-    Evidence,
-    asks_for_estimate,
-    by_class,
-    estimated,
-    from_flows,
-    learned_share,
-    moving_together,
-    on,
-)
+from headcount.learn._dispersion import asks_for_estimate, from_flows, in_turn, moving_together, problems_on
 from headcount.learn._expect import PRIOR_ROUNDS, Expectation, Objective, run_here, running, settled
 from headcount.learn._family import Family, Parametrisation, Tables, bind, relative_error, settle, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
@@ -44,7 +31,7 @@ from headcount.learn._result import Fit, FitNotConvergedError, LastCounts, last_
 from headcount.learn._search import CLOSE_ENOUGH, begin, choose_engine, rival_notes, searched, with_priors
 from headcount.learn._uncertainty import Information, complete_information, integrated, prior_note
 from headcount.observe import Problem
-from headcount.population import CGM, CountTables, Dispersion, DispersionEstimate, ToEstimate
+from headcount.population import CGM, CountTables, Dispersion, ToEstimate
 
 MOST_COMPLETE = 5000
 """Parameters up to which the information of complete counts, a dense matrix, is made: 200 MB."""
@@ -145,7 +132,8 @@ def fit(
         Estimates with standard errors, trace, status, notes, final posteriors.
     """
     settings, problems = _paired(parametrisation, problem)
-    problems = tuple(moving_together(p, dispersion) for p in problems)
+    if dispersion is not None:
+        problems = tuple(moving_together(p, dispersion) for p in problems)
     options = _Options(
         _named_engine(engine, rng),
         start,
@@ -311,63 +299,21 @@ def _integrate(
 def _dispersed(
     settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...], asked: ToEstimate, options: _Options
 ) -> Fit:
-    """Parameters and dispersion in turn, until log phi changes by less than `SETTLED` standard errors."""
-    quick = replace(options, standard_errors=None, strict=False, parameters="plug-in", posteriors=False)
-
-    def learned(dispersion: Dispersion | None, start: Any, how: _Options) -> Fit:
-        moving = tuple(on(p, dispersion) for p in problems)
-        return _fitted(settings, moving, replace(how, start=start))
-
+    """Parameters and a dispersion that is learned with them."""
     bind(settings, problems)
-    made = learned(None, options.start, replace(quick, standard_errors=False))
-    run = options.engine or choose_engine(made.families, problems, made.working)
-    quick, options = replace(quick, engine=run), replace(options, engine=run)
-    initial_learned = any(f.find(Initial) is not None for f in made.families)
-    found: DispersionEstimate | None = None
-    taken = 0.0
-    for turn in range(MOST_ROUNDS):
-        known = [f.apply(made.working, p) for f, p in zip(made.families, problems, strict=True)]
-        before = found
-        # Forms are compared once more at parameters learned with dispersion: those of independent individuals favour none.
-        wish = asked if found is None or turn < FORM_ROUNDS else replace(asked, form=found.form)
-        at = None if found is None else found.psi
-        evidence = Evidence(known, run, 0)
-        found = estimated(known, evidence, wish, start=at, parameters=taken, initial_learned=initial_learned)
-        close = before is not None and before.form == found.form
-        close = close and abs(found.psi - before.psi) <= SETTLED * found.psi_error  # type: ignore[union-attr]
-        if close:
-            break
-        made = learned(found.dispersion, made.working, replace(quick, refine=False))
-        taken = learned_share(made.information, known, found)
-    assert found is not None
-    found = by_class(found, asked.by, known, evidence, parameters=taken)
-    made = learned(found.used, made.working, options)
-    if not close:
-        made = replace(
-            made, notes=(f"the dispersion had not settled after {MOST_ROUNDS} rounds", *made.notes)
-        )
-    return _told_dispersion(made, found)
+    quick = replace(options, standard_errors=None, strict=False, parameters="plug-in", posteriors=False)
+    first = _fitted(settings, problems_on(problems, None), replace(quick, standard_errors=False))
+    run = options.engine or choose_engine(first.families, problems, first.working)
 
+    def learned(dispersion: Dispersion | None, start: Array, how: _Options) -> Fit:
+        return _fitted(settings, problems_on(problems, dispersion), replace(how, engine=run, start=start))
 
-def _told_dispersion(made: Fit, found: DispersionEstimate) -> Fit:
-    """The fit with the dispersion that was learned beside it."""
-    return replace(
-        made,
-        dispersion=found,
-        notes=(str(found), *made.notes),
-        plug_ins=_with_dispersion(lambda: made.plug_ins, found),
-        integrate=None if made.integrate is None else partial(_with_dispersion, made.integrate, found),
-    )
-
-
-def _with_dispersion(
-    posteriors: Callable[[], Sequence[Posterior]], found: DispersionEstimate
-) -> tuple[Posterior, ...]:
-    """Posteriors that say how their dispersion was found."""
-    made = tuple(posteriors())
-    for posterior in made:
+    again = partial(learned, how=replace(quick, refine=False))
+    working, found, notes = in_turn(problems, asked, run, first, again)
+    made = learned(found.used, working, options)
+    for posterior in made.plug_ins:
         posterior.outcome.info["dispersion"] = found
-    return made
+    return replace(made, dispersion=found, notes=(str(found), *notes, *made.notes))
 
 
 def _paired(

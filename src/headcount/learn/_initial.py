@@ -81,7 +81,8 @@ def infer(
     >>> hc.infer(hc.Problem(chain, 100, hc.Poisson(counts))).outcome.info["initial"]
     'learned from all counts under a flat prior, its uncertainty included'
     """
-    problem = moving_together(problem, dispersion)
+    if dispersion is not None:
+        problem = moving_together(problem, dispersion)
     if problem.groups is not None and problem.stack is not None and not problem.stack.model.initial_known:
         if not problem.size_known:
             raise ModelError(
@@ -115,20 +116,19 @@ def _estimated_dispersion(
         raise ValueError(
             f"{run.name} gives no evidence to estimate a dispersion by: use TiltedEP (the default) or Laplace"
         )
-    if not unknown:
-        evidence = Evidence([plain], run, seed=0)
-        return by_class(estimated([plain], evidence, asked), asked.by, [plain], evidence)
-    family = LearnInitial().bind(plain.model)
-    (initial,) = family.components
-    assert isinstance(initial, Initial)
-    known = plain.with_model(infer_initial(plain, engine, strict=False).problem.model)
-    x = initial.log_odds(known.model.marginal((known.model.variables[0],))[None])
+    known, refine = plain, None
+    if unknown:
+        family = LearnInitial().bind(plain.model)
+        known = plain.with_model(infer_initial(plain, engine, strict=False).problem.model)
+        shares = known.model.marginal((known.model.variables[0],))
+        x = family.components[0].log_odds(shares[None])  # type: ignore[attr-defined]
 
-    def over_initial(posterior: Posterior) -> float | None:
-        return initial_response(posterior, family, x).log_evidence
+        def refine(posterior: Posterior) -> float | None:
+            return initial_response(posterior, family, x).log_evidence
 
-    evidence = Evidence([known], run, seed=0, refine=over_initial)
-    return by_class(estimated([known], evidence, asked, initial_learned=True), asked.by, [known], evidence)
+    evidence = Evidence([known], run, refine)
+    found = estimated([known], evidence, asked, initial_learned=unknown)
+    return by_class(found, asked.by, [known], evidence)
 
 
 def infer_initial(

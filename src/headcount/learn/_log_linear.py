@@ -17,7 +17,6 @@ from headcount.checks import attempt, finite_number, instance
 from headcount.individual import DiscreteModel, JunctionTree, Model, ModelError
 from headcount.learn._components import FIRST_RIDGE, RIDGE_RANGE, Ridge
 from headcount.learn._family import Component, Family, Parametrisation, Tables, fixed_problems
-from headcount.learn._files import saved
 from headcount.observe import Observation, Problem
 from headcount.population import Company
 from headcount.tables import Domain, dense
@@ -30,7 +29,6 @@ LEAST_KNOWN = 0.01
 expected to have fewer change no count; divided by their true information, errors of the E-step (10⁻⁸ N) sent them off by 10²⁰."""
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class LogLinear(Parametrisation):
     """p(x) ∝ exp(o(x) + Σ_k w_k Σ_scopes f_k(x_scope)): weights of features on any junction tree.

@@ -341,26 +341,22 @@ class _TablesAtOnce:
     """By identity: a family, and the first with the same function of the parameters."""
 
     def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
-        made = self._at_once(tasks)
+        """The E-steps, all with one engine; tables whose margins cannot be met are left to the other mapper."""
+        made: dict[int, Expected] = {}
+        volume = serves(tasks[0].engine) if tasks else None
+        if volume is not None:
+            laws: dict[tuple[int, int], Any] = {}
+            tables = {k: t for k, task in enumerate(tasks) if (t := self._table(task, laws)) is not None}
+            found = found_at_once(list(tables.values()), volume=volume)
+            made = {k: self._expected(tasks[k], one) for k, one in zip(tables, found, strict=True) if one.met}
         rest = [k for k in range(len(tasks)) if k not in made]
         made |= zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True)
         return [made[k] for k in range(len(tasks))]
 
-    def _at_once(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
-        """The E-steps of tables, by position; those whose margins cannot be met are left to the other mapper."""
-        laws: dict[tuple[int, int], Any] = {}
-        tables = {k: table for k, task in enumerate(tasks) if (table := self._table(task, laws)) is not None}
-        made: dict[int, Expected] = {}
-        for volume in (False, True):
-            where = [k for k in tables if serves(tasks[k].engine) is volume]
-            found = found_at_once([tables[k] for k in where], volume=volume)
-            made |= {k: self._expected(tasks[k], one) for k, one in zip(where, found, strict=True) if one.met}
-        return made
-
     def _table(self, task: EStep, laws: dict[tuple[int, int], Any]) -> Table | None:
         """The task's table; None where it is none, something else is learned, or some move is impossible."""
         known = self.tables.get(id(task.problem))
-        if known is None or serves(task.engine) is None:
+        if known is None:
             return None
         family = self._first_alike(task.family)
         key = id(family), id(task.parameters)
@@ -375,7 +371,12 @@ class _TablesAtOnce:
         return Table(margins.rows, margins.columns, given, log_p, phi, first, start)
 
     def _first_alike(self, family: Family) -> Family:
-        """The first family with the same function of the parameters as this one: the matrices of one serve for all."""
+        """The first family with the same function of the parameters as this one: the matrices of one serve for all.
+
+        Matrices that are not learned are each family's own.
+        """
+        if not any(isinstance(c, Moves) for c in family.components):
+            return family
         if id(family) not in self.alike:
             same = {id(one): one for _, one in self.alike.values()}.values()
             self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)

@@ -21,7 +21,6 @@ from headcount.individual import MarkovChain, Model, ModelError, OpenChain
 from headcount.learn._components import LARGEST_LOG_ODDS, Matrices, Moves, Weights, with_transitions
 from headcount.learn._expect import Block
 from headcount.learn._family import Also, Component, Family, InGroup, Natural, Parametrisation, Tables
-from headcount.learn._files import saved
 from headcount.observe import Binomial, Observation, Poisson, Problem
 from headcount.population import About, Flocks, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense
@@ -366,7 +365,6 @@ class SizeMeans(LogRates):
         return isinstance(other, SizeMeans) and super().alike(other) and np.array_equal(self.size, other.size)
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class Known(Parametrisation):
     """Nothing of the model's own is learned: it is as the problem gives it."""
@@ -393,7 +391,6 @@ class Known(Parametrisation):
         return replace(self, transitions=own[0] if len({id(m) for m in own}) == 1 else list(own))
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class LearnArrivals(Also):
     """Another parametrisation, and the arrivals of an `OpenChain`.
@@ -424,7 +421,6 @@ class LearnArrivals(Also):
         return Comers(names, each, chain=chain, part="arrivals", classes=classes)
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class LearnSurvival(Also):
     """Another parametrisation, and the survival of an `OpenChain`: one probability, or one per ``"cell"``, ``"step"`` or both."""
@@ -443,7 +439,6 @@ class LearnSurvival(Also):
         return Survival(names, first, chain=chain, classes=classes)
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class LearnRate(Also):
     """Another parametrisation, and the rate λ of its Poisson observations: y ~ Poisson(λ r n).
@@ -472,7 +467,6 @@ class LearnRate(Also):
         return problems
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class LearnDetection(Also):
     """Another parametrisation, and the probability with which individuals are counted, one for all `Binomial` observations."""
@@ -500,7 +494,6 @@ class LearnDetection(Also):
         return found
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class LearnSizes(Also):
     """Another parametrisation, and the means of the laws of sizes.
@@ -555,7 +548,6 @@ def _mean_and_size(law: SizeLaw) -> tuple[float, float] | None:
     return (inner.mean, inner.size) if isinstance(inner, NegativeBinomialSize) else None
 
 
-@saved
 @dataclass(frozen=True, eq=False)
 class ByGroup(Parametrisation):
     """The moves of several groups of which only the sum is counted, each learned by a parametrisation of its own.

@@ -37,7 +37,7 @@ from headcount.learn._family import (
     standard_errors,
     with_innermost,
 )
-from headcount.learn._files import read, saved, write
+from headcount.learn._files import Saved, read, write
 from headcount.learn._uncertainty import Direction, Information
 from headcount.observe import Problem
 from headcount.population import Company, Dispersion, DispersionEstimate, step_moments
@@ -53,9 +53,8 @@ MOST_SOLVES = 400
 FILE_KIND = "headcount fit"
 
 
-@saved
 @dataclass(frozen=True)
-class LastCounts:
+class LastCounts(Saved):
     """What is known of a chain's last counts."""
 
     mean: Array
@@ -274,9 +273,8 @@ class FitNotConvergedError(RuntimeError):
         )
 
 
-@saved
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(Saved):
     """Parameters learned from counts.
 
     Attributes
@@ -441,7 +439,11 @@ class Fit:
     @cached_property
     def posteriors(self) -> tuple[Posterior, ...]:
         """One per problem, the parameters' uncertainty included; inferred when first asked for (two E-steps per parameter)."""
-        return self.plug_ins if self.integrate is None else self.integrate()
+        made = self.plug_ins if self.integrate is None else self.integrate()
+        if self.dispersion is not None:
+            for posterior in made:
+                posterior.outcome.info["dispersion"] = self.dispersion
+        return made
 
     @property
     def posterior(self) -> Posterior:

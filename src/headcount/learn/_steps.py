@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headcount._types import Array
 from headcount.checks import brief, finite_number, is_sequence, numbers, whole_number
 from headcount.errors import ModelError
-from headcount.learn._files import saved
+from headcount.learn._files import Saved
 
 WEEKS = 52
 """Weeks of a cyclic year: days 365 and 366 belong to week 52, so that every year has the same weeks."""
@@ -146,9 +146,8 @@ def class_index(by: Any, times: Sequence[Hashable], classes: Sequence[Hashable])
     return np.array([place[label] for label in labels], dtype=np.intp)
 
 
-@saved
 @dataclass(frozen=True)
-class Periodic:
+class Periodic(Saved):
     """1, cos(2πh t/period), sin(2πh t/period), h = 1 … harmonics: weights that come round again.
 
     Parameters
@@ -202,9 +201,8 @@ class Periodic:
         return np.hstack([np.ones((len(before), 1)), waves])
 
 
-@saved
 @dataclass(frozen=True)
-class Smooth:
+class Smooth(Saved):
     """Weights that drift: w_t = w + d_1 + … + d_t, with a ridge on the differences d.
 
     Parameters

@@ -47,7 +47,7 @@ from headcount.learn._climb import (
 from headcount.learn._components import Initial
 from headcount.learn._expect import NULL_SHARE, Evaluation, Expectation, scaled_eigen
 from headcount.learn._family import Family
-from headcount.learn._files import saved
+from headcount.learn._files import Saved
 from headcount.learn._initial import initial_response
 from headcount.observe import Problem
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
@@ -104,9 +104,8 @@ TANGENT_STEP = 1e-4
 """Step of differences of expected counts: its square and float64's precision over it are both below 1e-7."""
 
 
-@saved
 @dataclass(frozen=True)
-class Direction:
+class Direction(Saved):
     """A combination of parameters that the data do not determine, with the reason."""
 
     coefficients: dict[str, float]
@@ -118,9 +117,8 @@ class Direction:
         return f"{what}: {self.reason}"
 
 
-@saved
 @dataclass(frozen=True)
-class Information:
+class Information(Saved):
     """What the data say about the parameters near the estimate.
 
     Attributes
