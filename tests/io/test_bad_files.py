@@ -81,7 +81,10 @@ MOVES = {
     ),
     "negative": (TRANSITIONS.replace("0.25", "-0.25"), r"row 4: probability cannot be negative"),
     "empty value": (TRANSITIONS.replace("0.25", ""), r"row 4: probability is empty"),
-    "duplicate": (TRANSITIONS + "pond,hill,0.1\n", r"rows 3, 6: this move \(pond, hill\) has 2 rows"),
+    "duplicate": (
+        TRANSITIONS + "pond,hill,0.1\n",
+        r"rows 3, 6: this origin and destination \(pond, hill\) has 2 rows",
+    ),
     "no way out": (
         "from,to,probability\npond,pond,0.5\npond,hill,0.5\n",
         r"no move from 'hill'.*staying put",
@@ -105,6 +108,52 @@ def test_bad_transitions_are_named(kind: str, tmp_path: Path) -> None:
     text, pattern = MOVES[kind]
     found = problems(tmp_path, moves=text)
     assert any(re.search(pattern, p) for p in found), "\n".join(found)
+
+
+FEATURES = "from,to,far,steep\npond,pond,0,1\npond,hill,1,2\nhill,pond,1,3\nhill,hill,0,1\n"
+FURTHER = {
+    "text among features": (
+        {"features": FEATURES.replace("hill,1,2", "hill,wide,2")},
+        r"^features\.csv, row 3: feature far must be a number.*\(got 'wide'\)",
+    ),
+    "two ways to read one column": (
+        {"features": FEATURES.replace("hill,1,2", 'hill,"1,025",2')},
+        r"^features\.csv, row 3: feature far must be a number, and '1,025' can be 1\.025 or 1025",
+    ),
+    "a cell twice": (
+        {"cells": "cell\npond\nhill\npond\n"},
+        r"^cells\.csv, rows 2, 4: this cell \(pond\) has 2 rows",
+    ),
+    "infinite beside normalise": (
+        {"moves": TRANSITIONS.replace("0.9", "inf"), "normalise": True},
+        r"^moves\.csv, row 2: probability must be finite",
+    ),
+    "infinite initial law": (
+        {"initial": "cell,probability\npond,inf\nhill,0.5\n"},
+        r"^initial\.csv, row 2: probability must be finite",
+    ),
+    "a weight twice": (
+        {"features": FEATURES, "weights": "feature,weight\nfar,1\nsteep,2\nfar,3\n"},
+        r"^weights\.csv, rows 2, 4: this feature \(far\) has 2 rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FURTHER)
+def test_other_bad_tables_are_named_once(kind: str, tmp_path: Path) -> None:
+    """One fault in any table is one problem, with file, row and value, and nothing that follows from it."""
+    given, pattern = FURTHER[kind]
+    options: dict[str, object] = {"population": 60, "initial": "uniform"}
+    for name, value in given.items():
+        options[name] = write(tmp_path, **{name: value})[name] if isinstance(value, str) else value
+    transitions = options.pop("moves", write(tmp_path, transitions=TRANSITIONS)["transitions"])
+    if "features" not in options:
+        options["transitions"] = transitions
+    counts = write(tmp_path, counts=COUNTS)["counts"]
+    with pytest.raises(TableError) as caught:
+        read_problem(counts, **options)  # type: ignore[arg-type]
+    assert len(caught.value.problems) == 1, caught.value.problems
+    assert re.search(pattern, caught.value.problems[0])
 
 
 def test_everything_is_said_at_once(tmp_path: Path) -> None:

@@ -2,13 +2,10 @@
 
 from headcount.io._export import export
 from headcount.io._many import Many, folder_name, infer_many
-from headcount.io._moves import read_weights
-from headcount.io._network import read_network
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
-from headcount.io._open import opened
-from headcount.io._problem import Case, read_chain, read_problem, read_sequences
+from headcount.io._problem import Case, opened, read_chain, read_network, read_problem, read_sequences
 from headcount.io._source import TableError
-from headcount.io._tables import NOISES, read_counts
+from headcount.io._tables import NOISES, read_counts, read_weights
 from headcount.io._world import write_world
 from headcount.io._write import (
     Result,

@@ -48,8 +48,10 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 """Role → spellings in order of preference (English, German, French, Spanish); read without regard to case and accents."""
-_LABELS = frozenset({"time", "cell", "from", "to", "feature", "id", "sequence"})
-"""Roles whose columns hold labels; all others hold numbers."""
+_OPTIONAL_LABELS = frozenset({"time", "sequence"})
+"""Roles of labels that a table may have none of."""
+ENDS = {"from": "origin", "to": "destination"}
+"""What messages call the roles of a move."""
 PLACES = ("x", "y", "lon", "lat")
 PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")
 """Columns that a noise model may find beside the counts."""
@@ -118,41 +120,70 @@ class Reader:
         file = Path(given).name if isinstance(given, (str, os.PathLike)) else ""
         return self.findings.attempt(open_source, given, _for_file(self.encoding, file), self.findings)
 
-    def read(self, given: Any, required: Sequence[str], optional: Sequence[str] = ()) -> Source | None:
-        """The table with the column of each role."""
-        source = self.open(given)
-        return None if source is None else self.find(source, required, optional)
+    def read(self, given: Any, labels: Sequence[str], *numbers: str, **how: Any) -> Source | None:
+        """The table that `given` names or is, with its values; see `take`."""
+        return self.take(self.open(given), labels, *numbers, **how)
 
-    def find(
-        self, source: Source, required: Sequence[str], optional: Sequence[str] = (), *, rest: bool = False
+    def take(
+        self,
+        source: Source | None,
+        labels: Sequence[str],
+        *numbers: str,
+        optional: Sequence[str] = (),
+        named: Mapping[str, str] | None = None,
+        rest: str = "",
+        empty: bool = False,
+        once: bool = True,
     ) -> Source | None:
-        """The table with the column of each role; None, with everything that is missing among the findings.
+        """The table with the values of each role; None, with everything that is missing among the findings.
 
         Parameters
         ----------
-        required, optional
-            Roles; those without spellings of their own are looked for by their name. What the caller says in ``columns`` wins over
-            every spelling.
+        labels, numbers
+            Roles that the table must have; those without spellings of their own are looked for by their name. What the caller says in
+            ``columns`` wins over every spelling.
+        optional
+            Roles that it may have; their numbers may be empty.
+        named
+            The columns of roles that need not be looked for.
         rest
-            Whether the columns without a role hold numbers too.
+            What all further columns hold, numbers that must be there: "feature" gives the roles "feature height", "feature slope".
+        empty
+            Whether required numbers may be empty too.
+        once
+            Whether rows with the same labels are a problem.
         """
-        names = [str(c) for c in source.frame.columns]
-        found = self._columns(source, required, optional)
-        if not found.keys() >= set(required):
+        if source is None:
             return None
-        role_of = {column: role for role, column in found.items()}
-        columns = [c for c in (names if rest else role_of) if role_of.get(c) not in _LABELS]
-        return replace(source, columns=found, numbers=_file_numbers(source, columns, self), dates=self.dates)
+        found = self._columns(source, (*labels, *numbers), optional, dict(named or {}))
+        if not found.keys() >= {*labels, *numbers}:
+            return None
+        further = [str(c) for c in source.frame.columns if rest and c not in found.values()]
+        found |= {f"{rest} {column}": column for column in further}
+        required = {*found} - {*optional} if not empty else set()
+        keys = [role for role in found if role in labels or role in _OPTIONAL_LABELS]
+        columns = [column for role, column in found.items() if role not in keys]
+        source = replace(
+            source, columns=found, numbers=_file_numbers(source, columns, self), dates=self.dates
+        )
+        values: dict[str, Any] = {role: read_labels(source, role) for role in keys}
+        missing = {}
+        for role in [role for role in found if role not in keys]:
+            values[role], missing[role] = read_numbers(source, role, required=role in required)
+        if once:
+            _refuse_repeats(source, {role: values[role] for role in keys})
+        return replace(source, values=values, empty=missing)
 
-    def roles(self, source: Source, roles: Sequence[str]) -> set[str]:
+    def roles(self, source: Source | None, roles: Sequence[str]) -> set[str]:
         """Those of the roles for which the table has a column."""
-        return set(self._columns(source, [], roles))
+        return set() if source is None else set(self._columns(source, [], roles, {}))
 
-    def _columns(self, source: Source, required: Sequence[str], optional: Sequence[str]) -> dict[str, str]:
-        """``{role: column}``; a required role without a column is a problem."""
+    def _columns(
+        self, source: Source, required: Sequence[str], optional: Sequence[str], found: dict[str, str]
+    ) -> dict[str, str]:
+        """``{role: column}``, beside those that are found already; a required role without a column is a problem."""
         names = [str(c) for c in source.frame.columns]
-        found: dict[str, str] = {}
-        for role in (*required, *optional):
+        for role in [role for role in (*required, *optional) if role not in found]:
             column, fault = self._column(role, names, set(found.values()), required=role in required)
             if column is not None:
                 found[role] = column
@@ -165,6 +196,8 @@ class Reader:
     ) -> tuple[str | None, str]:
         """The column of a role: the caller's, or the one that a spelling names; None and why where there is none, or several."""
         given = dict(self.columns or ())
+        if role == "flow" and given.get("count") in names:
+            given.setdefault("flow", given["count"])
         if given.get(role) in names:
             self._placed.add(role)
             return given[role], ""
@@ -179,15 +212,17 @@ class Reader:
             )
         return (options[0], "") if options else (None, _missing(role, names, free))
 
-    def long(self, source: Source, row: str, column: str, value: str) -> Source | None:
+    def long(self, source: Source | None, row: str, column: str, value: str) -> Source | None:
         """A wide table as one row per entry: ``row`` and ``column`` are the roles of its rows and of its further columns.
 
         Columns for places and noise parameters stay beside the row's label.
         """
-        beside = self.find(source, [row], (*PLACES, *PARAMETERS))
-        if beside is None:
+        if source is None:
             return None
-        kept = list(beside.columns.values())
+        beside = self._columns(source, [row], (*PLACES, *PARAMETERS), {})
+        if row not in beside:
+            return None
+        kept = list(beside.values())
         spread = [c for c in source.frame.columns if c not in kept]
         if not spread:
             source.problem(f"there is no column left for a {column}: a wide table has one per {column}", [1])
@@ -195,8 +230,10 @@ class Reader:
         frame = source.frame.melt(kept, spread, column, value)
         return replace(source, frame=frame, rows=np.tile(source.rows, len(spread)))
 
-    def long_counts(self, source: Source) -> Source | None:
+    def long_counts(self, source: Source | None) -> Source | None:
         """Wide counts as ``time, cell, count``: rows are times and further columns cells, or the other way round."""
+        if source is None:
+            return None
         roles = self.roles(source, ("time", "cell"))
         if roles == {"time", "cell"}:
             text = (
@@ -260,18 +297,38 @@ def _list(names: Sequence[str]) -> str:
 # --- labels
 
 
-def read_labels(source: Source, role: str, *, column: str | None = None) -> Texts:
+def read_labels(source: Source, role: str) -> Texts:
     """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros."""
     import pandas as pd
 
-    codes, distinct = pd.factorize(source.frame[source.columns[role] if column is None else column])
+    codes, distinct = pd.factorize(source.frame[source.columns[role]])
     texts = [label_text(v) for v in distinct.tolist()]
-    if role == "time" and column is None:
+    if role == "time":
         texts = time_texts(texts, source)
     known = np.array([*texts, ""], dtype=object)
     read: Texts = known[codes]  # a missing value has the code −1, the last one
     source.refuse(read == "", f"{role} is empty: name it, or take the row out")
     return read
+
+
+def _refuse_repeats(source: Source, labels: Mapping[str, Texts]) -> None:
+    """One row per entry: nothing is added up in silence."""
+    import pandas as pd
+
+    frame = pd.DataFrame({k: labels[k] for k in sorted(labels, key=lambda role: role != "time")})
+    again = frame.duplicated(keep=False).to_numpy()
+    if not again.any():
+        return
+    *others, last = (ENDS.get(role, role.removeprefix("variable ")) for role in frame.columns)
+    what = f"{', '.join(others)} and {last}" if others else last
+    groups = frame[again].groupby(list(frame.columns), sort=False).indices
+    rows = source.rows[again]
+    for label, members in list(groups.items())[:5]:
+        shown = ", ".join(label) if others else label
+        text = f"this {what} ({shown}) has {len(members)} rows: keep one, or add them up yourself"
+        source.problem(text, rows[members].tolist())
+    if len(groups) > 5:
+        source.problem(f"{len(groups) - 5} further entries have more than one row: keep one each")
 
 
 def plain_labels(texts: Sequence[str]) -> list[Hashable]:
@@ -384,17 +441,17 @@ def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str
             if example is not None:
                 said.setdefault(f"{mark!r} {what}", f"{example!r} is read as {style.value(example):.10g}")
     if said:
-        source.findings.note(f"{source.name}: " + "; ".join(f"{k} ({v})" for k, v in said.items()))
+        source.note("; ".join(f"{k} ({v})" for k, v in said.items()))
 
 
-def read_numbers(source: Source, role: str, *, column: str | None = None, required: bool = False) -> Array:
-    """The column of a role as floats, NaN where nothing is written (a problem where a number is required)."""
-    name = source.columns[role] if column is None else column
-    values, missing = _read_column(source, role, name, source.numbers or FileNumbers())
-    source.refuse(np.isinf(values), f"{role} must be finite: correct it", source.frame[name])
+def read_numbers(source: Source, role: str, *, required: bool) -> tuple[Array, Any]:
+    """The column of a role as floats, and where nothing is written (a problem where a number is required)."""
+    column = source.columns[role]
+    values, missing = _read_column(source, role, column, source.numbers or FileNumbers())
     if required:
         source.refuse(missing, f"{role} is empty: write a number, or take the row out")
-    return values
+    text = f"{role} must be finite: correct it"
+    return source.without(values, np.isinf(values), text, source.frame[column]), missing
 
 
 def _read_column(source: Source, role: str, column: str, numbers: FileNumbers) -> tuple[Array, Any]:
@@ -423,37 +480,38 @@ def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:
     marked = kind == "marked"
     if marked.any():
         shown = listed([repr(t) for t in series[marked].tolist()])
-        source.findings.note(
-            f"{source.name}: {shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
+        source.note(
+            f"{shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
         )
     if (kind == "per cent").any():
         text = f"{role} has a % sign in other rows and none here: write all in one way"
         source.refuse(kind == "number", text, series)
-        source.findings.note(f"{source.name}: {role} is written in per cent and divided by 100")
+        source.note(f"{role} is written in per cent and divided by 100")
 
 
 def _refuse_unread(
     source: Source, role: str, series: Any, other: Any, rivals: tuple[Style, Style] | None
 ) -> None:
     """Refuse what is no number; with both readings where a number can be read in two ways."""
-    if rivals is None:
-        text = (
-            f"{role} must be a number: correct it, say how decimals and thousands are written (--decimal, --thousands), or what stands "
-            "for missing (--missing)"
-        )
-        source.refuse(other, text, series)
-        return
-    texts = series.astype(str).map(_tidy)
-    one, two = (np.array([style.value(t) for t in texts]) for style in rivals)
-    differ = (one != two) & np.isfinite(one)
-    example = texts[differ].iloc[0]
-    mark = next(m for m in ",." if m in example)
     text = (
-        f"{role} must be a number, and {example!r} can be {rivals[0].value(example):.10g} or {rivals[1].value(example):.10g}: say "
-        f"which (thousands={mark!r}, --thousands {mark}, or decimal={mark!r}, --decimal {mark})"
+        f"{role} must be a number: correct it, say how decimals and thousands are written (--decimal, --thousands), or what stands "
+        "for missing (--missing)"
     )
-    source.refuse(differ, text, series)
-    source.refuse(other & ~differ, f"{role} must be a number: correct it", series)
+    if rivals is not None:
+        texts = series.astype(str).map(_tidy)
+        one, two = (np.array([style.value(t) for t in texts]) for style in rivals)
+        differ = (one != two) & np.isfinite(one)
+        if differ.any():  # otherwise the numbers that can be read in two ways are in another column
+            example = texts[differ].iloc[0]
+            mark = next(m for m in ",." if m in example)
+            both = (
+                f"{role} must be a number, and {example!r} can be {rivals[0].value(example):.10g} or "
+                f"{rivals[1].value(example):.10g}: say which (thousands={mark!r}, --thousands {mark}, or decimal={mark!r}, "
+                f"--decimal {mark})"
+            )
+            source.refuse(differ, both, series)
+            other, text = other & ~differ, f"{role} must be a number: correct it"
+    source.refuse(other, text, series)
 
 
 def _entry(value: Any, style: Style, missing: frozenset[str]) -> tuple[float, str]:

@@ -1,7 +1,8 @@
 """From tables to a Problem: read everything, collect everything that is wrong, then build.
 
-`read_problem` reads a chain with its observations, `read_chain` a chain alone. Files are opened by `_source`, columns and
-their values found by `_columns`, the kinds of tables read by `_tables`, then `_times` and `_moves`; networks by `_network`.
+`read_problem` reads a chain with its observations, `opened` lets its individuals come and go, `read_chain` reads a chain alone and
+`read_network` a network in BIF. Files are opened by `_source`, columns and their values found by `_columns` and `_times`, the kinds of
+tables read by `_tables`.
 """
 
 from __future__ import annotations
@@ -11,43 +12,45 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from headcount.errors import FaultsError
-from headcount.individual import MarkovChain
-from headcount.io._columns import Reader, label_text, ordered, plain_labels, read_labels
-from headcount.io._moves import Made, move_table, transition_matrices, transitions_of
-from headcount.io._source import Findings, Source, TableError, listed
+from headcount.individual import DiscreteModel, MarkovChain, OpenChain
+from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels
+from headcount.io._source import Findings, Source, TableError, label_text, listed
 from headcount.io._tables import (
-    CountTable,
-    InitialTable,
-    MoveTable,
+    ROUNDING,
+    Made,
+    Moves,
     NoiseKind,
     Places,
-    cell_positions,
     cell_table,
     count_table,
-    counts_whole,
+    counted,
     expected,
     flow_table,
-    initial_table,
-    known_positions,
+    knows_cells,
     labelled_counts,
-    laid_out,
+    move_table,
     noise_kind,
+    noise_parameters,
     note_totals,
-    table_parameters,
+    places_in,
+    refuse_negative,
     total_hint,
-    track_table,
+    transition_matrices,
     transition_table,
+    transitions_of,
 )
 from headcount.io._times import Times, order_times
 from headcount.observe import Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     from headcount._types import Array
+    from headcount.individual import Model
     from headcount.population import SizeLaw
 
 
@@ -176,17 +179,17 @@ def read_problem(
     findings = Findings()
     reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
     kind = noise_kind(noise, findings)
-    table = count_table(counts, reader, whole=counts_whole(kind))
+    table = count_table(counts, reader, whole=kind is not None and kind.model.whole)
     moves = move_table(transitions, features, reader, normalise=normalise)
     known = None if cells is None else cell_table(cells, reader)
     start = _initial_table(initial, reader)
-    numbers = table_parameters(kind, parameters, table, findings)
+    numbers = noise_parameters(kind, parameters, table, findings)
     if population is None:
         findings.problem("population", NO_POPULATION + total_hint(table, numbers))
     # From here on every part is read as far as the others allow, so that one report says everything.
     axes = _axes(table, moves, known, uneven=uneven, findings=findings)
-    seen = None if table is None else _counts(table, numbers, axes)
-    law = _initial_law(initial, start, axes.cells, findings, seen)
+    seen = None if table is None else _seen(table, numbers, axes)
+    law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
     beside: list[Observation | Tracks] = [
         *_flow_observation(flows, flow_noise, flow_parameters, axes, reader),
@@ -196,8 +199,8 @@ def read_problem(
     findings.raise_any()
     assert problem is not None
     assert seen is not None
-    note_totals(seen.values, seen.parameters, problem.population, findings)
-    features, mask, names = (None, None, ()) if made is None else (made.features, made.mask, made.names)
+    note_totals(seen.counts, seen.parameters, problem.population, findings)
+    features, mask, names = (None, None, ()) if made is None else made[1:]
     return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes)
 
 
@@ -247,11 +250,12 @@ def _one_sequence(cases: dict[str, Case], key: str, counts: Source, options: Map
 
 def _by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
     """The rows of every sequence of a table, in order of appearance; nothing where the table has no such column."""
-    source = reader.read(given, [], ["sequence"])
-    if source is None or "sequence" not in source.columns:
+    source = reader.read(given, [], optional=["sequence"], once=False)
+    if source is None or "sequence" not in source:
         return {}
-    keys = read_labels(source, "sequence")
-    whole = replace(source, frame=source.frame.drop(columns=source.columns["sequence"]), columns={})
+    keys = source["sequence"]
+    frame = source.frame.drop(columns=source.columns["sequence"])
+    whole = replace(source, frame=frame, columns={}, values={})
     return {key: whole.where(keys == key) for key in dict.fromkeys(keys.tolist())}
 
 
@@ -271,7 +275,7 @@ def read_chain(
     moves = transition_table(transitions, reader, normalise=normalise)
     known = None if cells is None else cell_table(cells, reader)
     start = _initial_table(initial, reader)
-    if moves is not None and moves.time is None and (length is None or length < 1):
+    if moves is not None and "time" not in moves.source and (length is None or length < 1):
         text = f"how many times there are is missing: give a whole number ≥ 1 (length=T, --steps T), got {length}"
         findings.problem("length", text)
     findings.raise_any()
@@ -280,7 +284,7 @@ def read_chain(
         _axes(None, moves, known, uneven=False, findings=findings),
         times=_arrival_times(moves, length, findings),
     )
-    law = _initial_law(initial, start, axes.cells, findings, None)
+    law = _initial_law(initial, start, axes, findings, None)
     made = transition_matrices(moves, axes.cells, axes.times, normalise=normalise)
     findings.raise_any()
     return axes.chain(law, made), axes.places
@@ -315,17 +319,15 @@ class Axes:
 
     def places_table(self) -> Any:
         """A table of the places, where every cell has one."""
-        if self.places is None or not all(text in self.places.of for text in self.cells):
-            return None
         import pandas as pd
 
-        both = np.array([self.places.of[text] for text in self.cells])
-        return pd.DataFrame({"cell": self.labels} | dict(zip(self.places.names, both.T, strict=True)))
+        known = {} if self.places is None else self.places.columns(self.cells)
+        return pd.DataFrame({"cell": self.labels, **known}) if known else None
 
 
 def _axes(
-    table: CountTable | None,
-    moves: MoveTable | None,
+    table: Source | None,
+    moves: Moves | None,
     known: tuple[list[str], Places | None] | None,
     *,
     uneven: bool,
@@ -334,24 +336,24 @@ def _axes(
     """The cells as listed, or those that the moves name, or those of the counts where neither could be read; all times in order."""
     if known is not None:
         cells, places = known
-    elif moves is not None:
-        cells, places = ordered([*moves.origin.tolist(), *moves.dest.tolist()]), None
     else:
-        cells, places = ordered(filter(None, [] if table is None else table.cell.tolist())), None
+        named = (moves.source, ("from", "to")) if moves is not None else (table, ("cell",))
+        texts = [] if named[0] is None else [text for role in named[1] for text in named[0][role]]
+        cells, places = ordered(filter(None, texts)), None
     if table is None:
         return Axes(cells, places, None)
-    departures = [] if moves is None or moves.time is None else dict.fromkeys(moves.time.tolist())
-    texts = [*table.time.tolist(), *departures]
-    times = order_times(texts, table.source.name, uneven=uneven, findings=findings)
-    return Axes(cells, table.places if places is None else places, times)
+    departures = [] if moves is None or "time" not in moves.source else moves.source["time"].tolist()
+    times = order_times([*table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings)
+    own = places_in(table)
+    return Axes(cells, own if places is None else places, times)
 
 
-def _arrival_times(moves: MoveTable, length: int | None, findings: Findings) -> Times:
+def _arrival_times(moves: Moves, length: int | None, findings: Findings) -> Times:
     """The times of a chain known by its moves alone: those of departure and one more, or 0 … length − 1."""
-    if moves.time is None:
+    if "time" not in moves.source:
         assert length is not None
         return Times(tuple(str(k) for k in range(length)), tuple(range(length)))
-    found = order_times(moves.time.tolist(), moves.source.name, uneven=False, findings=findings)
+    found = order_times(moves.source["time"].tolist(), moves.source.name, uneven=False, findings=findings)
     findings.raise_any()
     assert found is not None
     labels: Any = found.labels
@@ -366,71 +368,70 @@ def _arrival_times(moves: MoveTable, length: int | None, findings: Findings) -> 
 # --- the initial law
 
 
-def _initial_table(given: Any, reader: Reader) -> InitialTable | None:
-    """The table of the initial law, where one is given."""
+def _initial_table(given: Any, reader: Reader) -> Source | None:
+    """``cell, probability``, where a table is given: where individuals are at the first time; cells without a row have probability 0."""
     if isinstance(given, str) and given in _INITIAL_LAWS:
         return None
     if isinstance(given, str) and not (os.path.exists(given) or "." in given):
         text = f"give learned, counts, smoothed, uniform or a table (cell, probability), got {given!r}"
         reader.findings.problem("initial", text)
         return None
-    return initial_table(given, reader)
+    source = reader.read(given, ["cell"], "probability")
+    if source is None:
+        return None
+    negative = refuse_negative(source, "probability")
+    total = float(np.sum(source["probability"]))
+    if not negative and abs(total - 1) > ROUNDING:
+        source.problem(
+            f"the initial probabilities sum to {total:.10g}, not 1: divide them by their sum or add the missing cells"
+        )
+    return source
 
 
 def _initial_law(
-    given: Any,
-    start: InitialTable | None,
-    cells: list[str],
-    findings: Findings,
-    seen: Counted | None,
+    given: Any, start: Source | None, axes: Axes, findings: Findings, seen: Seen | None
 ) -> Array | None:
-    """pi over the cells: from its table, uniform, or the shares of the first counts; None if learned."""
+    """pi over the cells: from its table, uniform, or the shares of the first counts; None if learned, or where it cannot be read."""
     named = given if isinstance(given, str) else None
     if start is not None:
-        return _law_from_table(start, cells)
+        known = knows_cells(start, axes.cells, "cell")
+        law = start.spread(start["probability"], {"cell": axes.cells}, 0.0)
+        # Divided by their sum, as they may be rounded; NaN was refused where it was read.
+        return law / (law.sum() or 1.0) if known and not np.isnan(law).any() else None
     if seen is not None and named == "learned":
         findings.note(
             "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
         )
         return None
     if named == "uniform":
-        return np.full(len(cells), 1 / len(cells))
+        return np.full(len(axes.cells), 1 / len(axes.cells))
     if seen is not None and named in {"counts", "smoothed"}:
-        return _law_from_counts(seen, smooth=named == "smoothed", findings=findings)
+        return _law_from_counts(seen, axes, smooth=named == "smoothed")
     if not findings:
         text = f"give uniform or a table (cell, probability) where there are no counts, got {given!r}"
         findings.problem("initial", text)
     return None
 
 
-def _law_from_table(start: InitialTable, cells: list[str]) -> Array | None:
-    """The probabilities of a table, divided by their sum (they may be rounded); cells without a row have 0."""
-    where = cell_positions(start.source, start.cell, cells, "cell")
-    if where is None:
-        return None
-    law = np.zeros(len(cells))
-    law[where] = start.probability
-    return law / law.sum() if law.sum() > 0 else law
-
-
-def _law_from_counts(seen: Counted, *, smooth: bool, findings: Findings) -> Array | None:
+def _law_from_counts(seen: Seen, axes: Axes, *, smooth: bool) -> Array | None:
     """Shares of what was counted at the first time, half an individual per cell more when ``smooth``."""
-    table, label, first = seen.table, seen.times[0], expected(seen.values, seen.parameters)[0]
+    assert axes.times is not None
+    label, first = axes.times.texts[0], expected(seen.counts, seen.parameters)[0]
     missing = int(np.isnan(first).sum())
     if missing:
         text = (
             f"the initial law cannot be read off the counts of {label}, the first time: {missing} of {len(first)} cells have none; "
             "take it as unknown (initial='learned', --initial learned) or give it (--initial FILE with cell, probability)"
         )
-        table.source.problem(text)
+        seen.table.problem(text)
         return None
     low = first + (0.5 if smooth else 0.0)
     if (low < 0).any() or low.sum() <= 0:
         text = f"the initial law cannot be read off the counts of {label}: they are not all ≥ 0 with one above 0; give --initial"
-        table.source.problem(text)
+        seen.table.problem(text)
         return None
     how = "shares of the counts plus a half" if smooth else "shares of the counts"
-    findings.note(
+    seen.table.findings.note(
         f"the initial law is the {how} at {label}, the first time: these counts are used twice, as data and as the initial law; "
         "give --initial to change that"
     )
@@ -440,27 +441,24 @@ def _law_from_counts(seen: Counted, *, smooth: bool, findings: Findings) -> Arra
 # --- observations
 
 
-@dataclass(frozen=True, eq=False)
-class Counted:
-    """Counts (time, cell) of a table, the parameters of their noise (numbers, or arrays of the same shape), and the times as texts."""
+class Seen(NamedTuple):
+    """Counts (time, cell) of a table, and the parameters of their noise: numbers, or arrays of the same shape."""
 
-    table: CountTable
-    values: Array
+    table: Source
+    counts: Array
     parameters: Mapping[str, Any]
-    times: tuple[str, ...]
 
 
-def _counts(table: CountTable, numbers: Mapping[str, Any], axes: Axes) -> Counted | None:
+def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
     """The counts under the cells and times of the chain; None where the times could not be read."""
-    cell_positions(table.source, table.cell, axes.cells, "cell")
+    knows_cells(table, axes.cells, "cell")
     if axes.times is None:
         return None
-    texts = axes.times.texts
+    places = {"time": axes.times.texts, "cell": axes.cells}
     given = {
-        name: laid_out(table, value, texts, axes.cells) if np.ndim(value) else value
-        for name, value in numbers.items()
+        name: table.spread(value, places) if np.ndim(value) else value for name, value in numbers.items()
     }
-    return Counted(table, laid_out(table, table.count, texts, axes.cells), given, texts)
+    return Seen(table, table.spread(table["count"], places), given)
 
 
 def _flow_observation(
@@ -471,41 +469,43 @@ def _flow_observation(
         return []
     findings = reader.findings
     kind = noise_kind(noise, findings)
-    table = flow_table(flows, reader, whole=counts_whole(kind))
-    numbers = table_parameters(kind, parameters, None, findings)
+    table = flow_table(flows, reader, whole=kind is not None and kind.model.whole)
+    numbers = noise_parameters(kind, parameters, None, findings)
     if kind is None or table is None:
         return []
-    assert table.dest is not None
-    cell_positions(table.source, table.cell, axes.cells, "origin")
-    cell_positions(table.source, table.dest, axes.cells, "destination")
+    knows_cells(table, axes.cells, "from", "to")
     if axes.times is None:
         return []
-    texts, labels = axes.times.texts, axes.times.labels
+    texts = axes.times.texts
     text = f"unknown time: the time of a flow is that of its departure, one of {listed(texts)} but the last, {texts[-1]}: correct it"
-    table.source.refuse(~np.isin(table.time, np.array(texts[:-1], dtype=object)), text)
+    table.refuse(table.positions("time", texts[:-1]) < 0, text)
     if findings:
         return []
-    values = laid_out(table, table.count, texts, axes.cells)
-    seen = {pair: values[k] for k, pair in enumerate(pairwise(labels)) if not np.isnan(values[k]).all()}
+    values = table.spread(table["flow"], {"time": texts[:-1], "from": axes.cells, "to": axes.cells})
+    pairs = zip(pairwise(axes.times.labels), values, strict=True)
+    seen = {pair: step for pair, step in pairs if not np.isnan(step).all()}
     return [kind.model(seen, **numbers)] if seen else []
 
 
 def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool) -> list[Tracks]:
-    """Followed individuals, under the labels of the chain; one set of them, or none where the table cannot be read."""
-    read = None if given is None else track_table(given, reader)
-    if read is None:
+    """Followed individuals ``id, time, cell[, probability][, sd]``, under the labels of the chain; none where they cannot be read."""
+    if given is None:
         return []
-    source, columns = read
-    cell = cell_positions(source, columns["cell"], axes.cells, "cell")
+    source = reader.read(given, ["id", "time", "cell"], optional=["probability", "sd"], once=False)
+    if source is None:
+        return []
+    known = knows_cells(source, axes.cells, "cell")
     if axes.times is None:
         return []
     texts, labels = axes.times.texts, axes.times.labels
     text = f"unknown time: correct it, or leave the row out (the times of the counts are {texts[0]} … {texts[-1]})"
-    time = known_positions(source, columns["time"], texts, text)
-    if time is None or cell is None:
+    if not source.knows("time", texts, text) or not known:
         return []
-    columns["time"] = [labels[k] for k in time]
-    columns["cell"] = [axes.labels[k] for k in cell]
+    placed = {
+        "time": [labels[k] for k in source.positions("time", texts)],
+        "cell": [axes.labels[k] for k in source.positions("cell", axes.cells)],
+    }
+    columns = {**source.values, **placed}
     made = reader.findings.build(Tracks, columns, counted=counted, places=axes.places_table())
     return [] if made is None else [made]
 
@@ -516,7 +516,7 @@ def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool) -> list[Tr
 def _built(
     law: Array | None,
     made: Made | None,
-    seen: Counted | None,
+    seen: Seen | None,
     beside: Sequence[Observation | Tracks],
     kind: NoiseKind | None,
     population: int | SizeLaw | None,
@@ -534,7 +534,7 @@ def _built(
         return None
     chain = findings.build(axes.chain, law, matrices)
     assert axes.times is not None
-    cube = labelled_counts(seen.values, axes.times.labels, axes.labels, axes.cells, axes.places)
+    cube = labelled_counts(seen.counts, axes.times.labels, axes.labels, axes.cells, axes.places)
     counts = findings.build(kind.model, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
@@ -561,3 +561,189 @@ def _problem(
             "--initial smoothed, or a table)"
         )
         raise ProblemError([*error.problems, text]) from None
+
+
+# --- individuals that come and go
+
+
+def opened(
+    case: Case,
+    *,
+    arrivals: Any = None,
+    survival: Any = None,
+    columns: Mapping[str, str] | None = None,
+    encoding: str | Mapping[str, str] | None = None,
+) -> Case:
+    """The same case with individuals that come and go.
+
+    Parameters
+    ----------
+    case
+        Of a chain with a known initial law; its population is the expected number of individuals at the first time.
+    arrivals
+        ``time, cell, count``: expected arrivals, by the time at which they are first there; rows that are not there mean nobody.
+    survival
+        A probability to stay for a step, or a table ``cell, probability[, time]``; the time is that before the step.
+    columns, encoding
+        As for `read_problem`.
+
+    Raises
+    ------
+    TableError
+        Everything wrong with the tables.
+    """
+    findings = Findings()
+    # The columns were found in the tables of the case, so that these may have others.
+    reader = Reader(findings, columns, encoding, _placed=set(columns or ()))
+    chain, population = case.problem.model, case.problem.population
+    if not isinstance(chain, MarkovChain) or not chain.initial_known:
+        findings.problem(
+            "initial",
+            "a population that comes and goes needs a chain and its initial law: give --initial counts, uniform or a table",
+        )
+    elif not isinstance(population, int):
+        findings.problem(
+            "population", "give the expected number at the first time beside arrivals and survival"
+        )
+    findings.raise_any()
+    assert isinstance(chain, MarkovChain)
+    times, cells = [label_text(t) for t in chain.times], [label_text(c) for c in chain.cells]
+    come = None if arrivals is None else _arrivals(arrivals, reader, {"time": times, "cell": cells})
+    stay = _survival(survival, reader, times, cells)
+    findings.raise_any()
+    made = OpenChain(
+        population * chain.initial,
+        chain.transitions,
+        arrivals=come,
+        survival=stay,
+        times=chain.times,
+        cells=chain.states,
+    )
+    return replace(case, problem=Problem(made, None, case.problem.observations))
+
+
+def _arrivals(given: Any, reader: Reader, axes: Mapping[str, Sequence[str]]) -> Array | None:
+    """Expected arrivals, (T, L)."""
+    table = count_table(given, reader)
+    if table is None:
+        return None
+    table.knows("time", axes["time"], "unknown time: arrivals are named by a time of the counts: correct it")
+    knows_cells(table, axes["cell"], "cell")
+    return np.nan_to_num(table.spread(table["count"], axes, 0.0))
+
+
+def _survival(given: Any, reader: Reader, times: list[str], cells: list[str]) -> Any:
+    """One probability, one per cell, or one per step and cell."""
+    try:
+        return None if given is None else float(str(given))
+    except ValueError:
+        source = reader.read(given, ["cell"], "probability", optional=["time"])
+    if source is None:
+        return None
+    axes = {"time": times[:-1], "cell": cells} if "time" in source else {"cell": cells}
+    text = "unknown time: survival is named by a time of the counts that is not the last: correct it"
+    known = "time" not in source or source.knows("time", times[:-1], text)
+    made = source.spread(source["probability"], axes)
+    absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
+    if knows_cells(source, cells, "cell") and known and absent:
+        source.problem(f"{absent} cells (and times) have no probability: give one row each")
+    return made
+
+
+# --- networks
+
+
+def read_network(
+    network: Model | str | os.PathLike[str],
+    tables: Sequence[Any],
+    *,
+    population: int | SizeLaw | None,
+    noise: str = "poisson",
+    parameters: Mapping[str, float | None] | None = None,
+    columns: Mapping[str, str] | None = None,
+    encoding: str | Mapping[str, str] | None = None,
+    decimal: str | Mapping[str, str] | None = None,
+    thousands: str | Mapping[str, str] | None = None,
+    missing: Sequence[str] = (),
+) -> Case:
+    """A problem about any network: a BIF file (or a model) and tables of counts over some of its variables.
+
+    Parameters
+    ----------
+    network
+        A ``.bif`` or ``.bif.gz`` file, or a model.
+    tables
+        Each has one column for every variable it counts, named as in the network, and ``count``; a combination without a row was
+        not observed. The variables of one table must lie together in a clique.
+    population, noise, parameters, columns, encoding, decimal, thousands, missing
+        As in `read_problem`.
+
+    Raises
+    ------
+    TableError, headcount.ModelError, headcount.ProblemError
+        Everything that is wrong with the tables, the network or what they say together.
+    """
+    findings = Findings()
+    reader = Reader(findings, columns, encoding, decimal, thousands, missing)
+    model = _model(network, findings)
+    kind = noise_kind(noise, findings)
+    if population is None:
+        findings.problem("population", NO_POPULATION)
+    if not tables:
+        findings.problem(
+            "tables", "there is no table of counts: give at least one, with a column per variable and count"
+        )
+    opened = [reader.open(table) for table in tables]
+    if model is None or kind is None:
+        raise TableError(findings.lines())
+    seen = [_table_of(source, model, kind, parameters, reader) for source in opened if source is not None]
+    problem = None
+    if population is not None:
+        problem = findings.build(Problem, model, population, tuple(filter(None, seen)))
+    findings.raise_any()
+    assert problem is not None
+    return Case(problem, tuple(findings.notes))
+
+
+def _model(network: Model | str | os.PathLike[str], findings: Findings) -> Model | None:
+    if isinstance(network, (str, os.PathLike)):
+        return findings.attempt(DiscreteModel.from_bif, Path(network))
+    return network
+
+
+def _table_of(
+    opened: Source,
+    model: Model,
+    kind: NoiseKind,
+    parameters: Mapping[str, float | None] | None,
+    reader: Reader,
+) -> Observation | None:
+    """The counts of one table, laid out over the variables that its header names."""
+    variables = {str(v): v for v in model.variables}
+    named = {f"variable {c}": str(c) for c in opened.frame.columns if str(c) in variables}
+    if not named:
+        shown = listed([repr(v) for v in variables], most=8)
+        text = f"no column is a variable of the network (it has {shown}): name the columns after them"
+        opened.problem(text, [1])
+    source = reader.take(
+        opened, list(named), "count", optional=PARAMETERS, named=named, empty=True, once=bool(named)
+    )
+    if source is None or not named:
+        return None
+    source = counted(source, "count", whole=kind.model.whole)
+    given = noise_parameters(kind, parameters, source, reader.findings)
+    scope = tuple(variables[name] for name in named.values())
+    axes = {role: [label_text(s) for s in model.states[v]] for role, v in zip(named, scope, strict=True)}
+    known = [
+        source.knows(
+            role, states, f"unknown state of {v!r}: it has {listed([repr(s) for s in states], most=8)}"
+        )
+        for v, (role, states) in zip(scope, axes.items(), strict=True)
+    ]
+    if not all(known) or "noise" in reader.findings:
+        return None
+    placed = {
+        name: source.spread(value, axes) if np.ndim(value) else value
+        for name, value in {"counts": source["count"], **given}.items()
+    }
+    return kind.model(**placed, on=scope[0] if len(scope) == 1 else scope)

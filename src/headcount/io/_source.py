@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from headcount._types import Array
+    from headcount._types import Array, Index
     from headcount.io._columns import FileNumbers
 
 Result = TypeVar("Result")
@@ -112,24 +112,50 @@ def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A table, its name for messages, the number of every row as an editor counts lines, the column of each role, and the findings.
+    """A table: its name for messages, the number of every row as an editor counts lines, and the findings.
 
-    ``numbers`` says how its numbers are written and ``dates`` whether the day or the month comes first, where that is known.
+    Once a `Reader` has read it: the column of each role and its values, labels as texts and numbers as floats. A number that was refused
+    is NaN; so is one that is not there, which ``empty`` marks. ``numbers`` says how its numbers are written and ``dates`` whether the day
+    or the month comes first, where that is known.
     """
 
     name: str
     frame: pd.DataFrame
     rows: NDArray[np.int64]
-    columns: Mapping[str, str] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    empty: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     numbers: FileNumbers | None = None
     dates: str | None = None
+
+    def __getitem__(self, role: str) -> Any:
+        return self.values[role]
+
+    def __contains__(self, role: str) -> bool:
+        return role in self.values
+
+    def having(self, **values: Any) -> Source:
+        """The table with other values of some roles."""
+        return replace(self, values={**self.values, **values})
+
+    def where(self, kept: NDArray[Any]) -> Source:
+        """The table with the rows of a mask."""
+        values, empty = (
+            {role: column[kept] for role, column in held.items()} for held in (self.values, self.empty)
+        )
+        frame = self.frame[kept].reset_index(drop=True)
+        return replace(self, frame=frame, rows=self.rows[kept], values=values, empty=empty)
 
     def problem(
         self, text: str, rows: Sequence[int] | None = None, values: Sequence[Any] | None = None
     ) -> None:
         """Something about this table that cannot be right."""
         self.findings.problem(self.name, text, rows, values)
+
+    def note(self, text: str) -> None:
+        """Something about this table that was decided for the user."""
+        self.findings.note(f"{self.name}: {text}")
 
     def refuse(self, where: NDArray[Any], text: str, values: Any = None) -> bool:
         """Whether a mask marks any row, which is then a problem that shows its values."""
@@ -143,9 +169,26 @@ class Source:
         """The numbers with NaN where they are refused, so that nothing else complains about them too."""
         return np.where(where, np.nan, numbers) if self.refuse(where, text, values) else numbers
 
-    def where(self, kept: NDArray[Any]) -> Source:
-        """The table with the rows of a mask."""
-        return replace(self, frame=self.frame[kept].reset_index(drop=True), rows=self.rows[kept])
+    def positions(self, role: str, known: Sequence[str]) -> Index:
+        """Where the label of every row stands among the known ones; −1 where it does not."""
+        import pandas as pd
+
+        labels = pd.Index(self[role], dtype=object)
+        return np.asarray(pd.Index(list(known), dtype=object).get_indexer(labels))
+
+    def knows(self, role: str, known: Sequence[str], unknown: str) -> bool:
+        """Whether all labels are among the known ones; others are a problem that `unknown` explains."""
+        stray = self.positions(role, known) < 0
+        self.refuse(stray & (self[role] != ""), unknown, self[role])  # an empty one has been refused already
+        return not stray.any()
+
+    def spread(self, values: Array, axes: Mapping[str, Sequence[str]], rest: float = np.nan) -> Array:
+        """One value per row in an array with an axis per role, `rest` where there is no row; rows of unknown labels are left out."""
+        where = [self.positions(role, known) for role, known in axes.items()]
+        there = np.logical_and.reduce([index >= 0 for index in where])
+        out = np.full([len(known) for known in axes.values()], rest)
+        out[tuple(index[there] for index in where)] = values[there]
+        return out
 
 
 def open_source(given: Any, encoding: str | None = None, findings: Findings | None = None) -> Source:
@@ -167,7 +210,7 @@ def open_source(given: Any, encoding: str | None = None, findings: Findings | No
     elif kind == "Series":
         source = _numbered("the table", given.rename(given.name or "count").reset_index())
     elif kind in {"DataArray", "Dataset"}:
-        source = _from_cube("the cube", given)
+        source = _numbered("the cube", _from_cube("the cube", given))
     else:
         raise TableError(f"the table: give a path, a pandas table or an xarray cube, got {kind}")
     return replace(source, findings=findings)
@@ -205,7 +248,7 @@ def _from_path(path: Path, encoding: str | None, findings: Findings) -> Source:
         if ending in _EXCEL:
             return _from_excel(path, findings, sheet)
         if ending in _CONTAINERS:
-            return _CONTAINERS[ending](path)
+            return _numbered(path.name, _CONTAINERS[ending](path))
         content = unpacked(path)
     except FileNotFoundError:
         raise TableError(f"{path}: there is no such file: check the path") from None
@@ -444,7 +487,7 @@ def from_foreign(
         raise TableError(f"{path.name}: this is not {what} ({error}): {remedy}") from None
 
 
-def _from_parquet(path: Path) -> Source:
+def _from_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     def read() -> pd.DataFrame:
@@ -458,10 +501,10 @@ def _from_parquet(path: Path) -> Source:
 
     again = "write it again, or give CSV"
     frame = from_foreign(path, read, "a Parquet file", again, "pyarrow", "parquet")
-    return _numbered(path.name, frame.reset_index(drop=frame.index.names == [None]))
+    return frame.reset_index(drop=frame.index.names == [None])
 
 
-def _from_netcdf(path: Path) -> Source:
+def _from_netcdf(path: Path) -> pd.DataFrame:
     import xarray as xr
 
     def read() -> xr.Dataset:
@@ -523,20 +566,19 @@ def _from_rows(name: str, rows: Sequence[tuple[Any, ...]]) -> Source:
     return _filled(Source(name, frame, np.arange(top + 2, top + 2 + len(frame))))
 
 
-def _from_omx(path: Path) -> Source:
+def _from_omx(path: Path) -> pd.DataFrame:
     from headcount.io._omx import omx_table
 
-    return _numbered(path.name, omx_table(path))
+    return omx_table(path)
 
 
-def _from_areas(path: Path) -> Source:
+def _from_areas(path: Path) -> pd.DataFrame:
     from headcount.io._shapes import geojson_table, geopackage_table
 
-    read = geopackage_table if path.suffix.lower() == ".gpkg" else geojson_table
-    return _numbered(path.name, read(path))
+    return geopackage_table(path) if path.suffix.lower() == ".gpkg" else geojson_table(path)
 
 
-def _from_cube(name: str, data: Any) -> Source:
+def _from_cube(name: str, data: Any) -> pd.DataFrame:
     """A cube as a tidy table; a map with two axes gets cells named ``x,y``."""
     cube = data.to_dataset(name=data.name or "count") if type(data).__name__ == "DataArray" else data
     if not cube.data_vars:
@@ -548,10 +590,10 @@ def _from_cube(name: str, data: Any) -> Source:
                 0, "cell", [f"{a},{b}" for a, b in zip(frame[x].tolist(), frame[y].tolist(), strict=True)]
             )
             break
-    return _numbered(name, frame)
+    return frame
 
 
-_CONTAINERS: Mapping[str, Callable[[Path], Source]] = {
+_CONTAINERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
     ".parquet": _from_parquet,
     ".pq": _from_parquet,
     ".nc": _from_netcdf,

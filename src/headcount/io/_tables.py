@@ -1,52 +1,133 @@
-"""The kinds of tables of a chain, row by row: counts, observed flows, transitions, features, initial law, cells.
+"""The kinds of tables of a problem, row by row, and what they give: counts, flows, moves, initial law, cells, noise.
 
-Each reader gives the rows as arrays with their labels still texts, or None with the reasons among the reader's findings.
+Each reader gives a `Source` with the values of its columns, labels still texts, or None with the reasons among the reader's findings.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.io._columns import PARAMETERS, PLACES, Reader, ordered, plain_labels, read_labels, read_numbers
-from headcount.io._source import Findings, Source
+from headcount import observe
+from headcount.individual import LogLinearTransitions
+from headcount.io._columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
+from headcount.io._source import Findings, Source, TableError, listed
 from headcount.io._times import order_times
-from headcount.observe import (
-    Binomial,
-    Exact,
-    Gaussian,
-    LaplaceNoise,
-    NegativeBinomial,
-    Observation,
-    Poisson,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import xarray as xr
 
-    from headcount._types import Array, Index, Texts
+    from headcount._types import Array, Index
+    from headcount.io._times import Times
     from headcount.population import SizeLaw
 
 
 ROUNDING = 1e-4
 """Probabilities that sum to 1 within this are read as decimals rounded in print (four places) and divided by their sum."""
+_EXACT_SUM = 1e-8
+"""Sums of probabilities this near to 1 are left as they are: sums of doubles, written in full, differ by less."""
+_DENSE_CELLS = 256
+"""Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: the compiled passes over dense matrices serve
+up to 256 cells. Beyond, a thousand steps of a thousand cells would take 8 GB as dense matrices and 40 MB as lists of two moves per cell."""
 
 
-@dataclass(frozen=True, eq=False)
-class CountTable:
-    """Counts as read: one entry per row, labels still texts; ``dest`` where they are flows."""
+# --- counts
 
-    source: Source
-    time: Texts
-    cell: Texts
-    count: Array
-    parameters: Mapping[str, Array] = field(default_factory=dict)
-    places: Places | None = None
-    dest: Texts | None = None
+
+def read_counts(
+    counts: Any,
+    *,
+    columns: Mapping[str, str] | None = None,
+    uneven: bool = False,
+    wide: bool = False,
+    dates: str | None = None,
+    encoding: str | Mapping[str, str] | None = None,
+    decimal: str | Mapping[str, str] | None = None,
+    thousands: str | Mapping[str, str] | None = None,
+    missing: Sequence[str] = (),
+) -> xr.DataArray:
+    """Counts with dims (time, cell), NaN where no row is, places of the cells as coordinates.
+
+    Parameters
+    ----------
+    counts
+        A path to CSV, Excel, Parquet or NetCDF, a pandas table or an xarray cube with ``time, cell, count``.
+    columns
+        ``{role: column}`` where the names differ: ``{"count": "birds"}``.
+    uneven
+        Take times with gaps between them as successive steps.
+    wide, dates, encoding, decimal, thousands, missing
+        How the file is written, as in :func:`read_problem`.
+
+    Raises
+    ------
+    TableError
+        Everything that is wrong, with file, row and remedy.
+    """
+    findings = Findings()
+    table = count_table(counts, Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide))
+    times = places = None
+    if table is not None:
+        places = places_in(table)
+        times = order_times(table["time"].tolist(), table.name, uneven=uneven, findings=findings)
+    findings.raise_any()
+    assert table is not None
+    assert times is not None
+    cells = ordered(table["cell"].tolist())
+    values = table.spread(table["count"], {"time": times.texts, "cell": cells})
+    return labelled_counts(values, times.labels, plain_labels(cells), cells, places)
+
+
+def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> Source | None:
+    """``time, cell, count``, with what the noise needs and where the cells are; ``whole`` refuses fractions and negative numbers."""
+    source = reader.open(counts)
+    if reader.wide:
+        source = reader.long_counts(source)
+    source = reader.take(source, ["time", "cell"], "count", optional=[*PARAMETERS, *PLACES], empty=True)
+    return None if source is None else counted(source, "count", whole=whole)
+
+
+def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> Source | None:
+    """Observed flows ``time, origin, dest, count`` in any known spelling; ``time`` is that of departure."""
+    source = reader.read(flows, ["time", "from", "to"], "flow", empty=True)
+    return None if source is None else counted(source, "flow", whole=whole)
+
+
+def counted(source: Source, role: str, *, whole: bool) -> Source:
+    """The table with its counts checked, NaN where nobody looked: whole numbers ≥ 0 where the noise counts individuals."""
+    count = source[role]
+    if whole:
+        text = "a count cannot be negative: correct it, or leave it empty where nobody looked"
+        count = source.without(count, count < 0, text, count)
+        text = (
+            "a count must be a whole number: give what was counted and the share of it in a column rate, use a noise for "
+            "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .)"
+        )
+        count = source.without(count, ~np.isnan(count) & (count != np.rint(count)), text, count)
+    for name in filter(source.__contains__, PARAMETERS):
+        text = f"{name} is empty beside a count: write it, or leave the count empty too"
+        source.refuse(source.empty[name] & ~np.isnan(count), text)
+        count = np.where(np.isnan(source[name]), np.nan, count)
+    return source.having(**{role: count})
+
+
+def labelled_counts(
+    values: Array, times: Sequence[Any], cells: Sequence[Any], texts: Sequence[str], places: Places | None
+) -> xr.DataArray:
+    """The array under its labels, with the places of the cells where all are known."""
+    import xarray as xr
+
+    coords: dict[str, Any] = {"time": list(times), "cell": list(cells)}
+    known = {} if places is None else places.columns(texts)
+    coords |= {name: ("cell", column) for name, column in known.items()}
+    return xr.DataArray(values, dims=("time", "cell"), coords=coords, name="count")
+
+
+# --- cells and their places
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,325 +138,349 @@ class Places:
     of: Mapping[str, tuple[float, float]]
     shapes: Mapping[str, Sequence[Array]] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, eq=False)
-class MoveTable:
-    """Moves as read: origins and destinations as texts, values (rows, names); ``time`` None when all steps are alike.
-
-    The values are ``features``, or else probabilities or flows.
-    """
-
-    source: Source
-    origin: Texts
-    dest: Texts
-    values: Array
-    names: tuple[str, ...]
-    time: Texts | None = None
-    features: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class InitialTable:
-    """The initial law as read: one probability per cell, cells as texts."""
-
-    source: Source
-    cell: Texts
-    probability: Array
-
-
-def read_counts(
-    counts: Any,
-    *,
-    columns: Mapping[str, str] | None = None,
-    encoding: str | Mapping[str, str] | None = None,
-    uneven: bool = False,
-    decimal: str | Mapping[str, str] | None = None,
-    thousands: str | Mapping[str, str] | None = None,
-    missing: Sequence[str] = (),
-    dates: str | None = None,
-    wide: bool = False,
-) -> xr.DataArray:
-    """Counts with dims (time, cell), NaN where no row is, places of the cells as coordinates.
-
-    Parameters
-    ----------
-    counts
-        A path to CSV, Excel, Parquet or NetCDF, a pandas table or an xarray cube with ``time, cell, count``.
-    columns
-        ``{role: column}`` where the names differ: ``{"count": "birds"}``.
-    encoding, decimal, thousands, missing, dates, wide
-        How the file is written, as in :func:`read_problem`.
-    uneven
-        Take times with gaps between them as successive steps.
-
-    Raises
-    ------
-    TableError
-        Everything that is wrong, with file, row and remedy.
-    """
-    findings = Findings()
-    reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
-    table = count_table(counts, reader)
-    times = None
-    if table is not None:
-        times = order_times(table.time.tolist(), table.source.name, uneven=uneven, findings=findings)
-    findings.raise_any()
-    assert table is not None
-    assert times is not None
-    cells = ordered(table.cell.tolist())
-    values = laid_out(table, table.count, times.texts, cells)
-    return labelled_counts(values, times.labels, plain_labels(cells), cells, table.places)
-
-
-def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> CountTable | None:
-    """``time, cell, count``, with what the noise needs and where the cells are; ``whole`` refuses fractions and negative numbers."""
-    opened = reader.open(counts)
-    if opened is not None and reader.wide:
-        opened = reader.long_counts(opened)
-    if opened is None:
-        return None
-    source = reader.find(opened, ["time", "cell", "count"], [*PARAMETERS, *PLACES])
-    if source is None:
-        return None
-    time, cell = read_labels(source, "time"), read_labels(source, "cell")
-    count = read_counted(source, "count", whole=whole)
-    check_repeats(source, [time, cell], "this time and cell")
-    parameters = read_parameters(source)
-    for name, values in parameters.items():
-        text = f"{name} is empty beside a count: write it, or leave the count empty too"
-        count = source.without(count, np.isnan(values) & ~np.isnan(count), text)
-    return CountTable(source, time, cell, count, parameters, read_places(source, cell))
-
-
-def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> CountTable | None:
-    """Observed flows ``time, origin, dest, count`` in any known spelling; ``time`` is that of departure."""
-    opened = reader.open(flows)
-    if opened is None:
-        return None
-    columns = dict(reader.columns or {})
-    if "count" in columns and "flow" not in columns and columns["count"] in opened.frame:
-        columns["flow"] = columns["count"]
-    source = replace(reader, columns=columns).find(opened, ["time", "from", "to", "flow"])
-    if source is None:
-        return None
-    time, origin, dest = (read_labels(source, role) for role in ("time", "from", "to"))
-    count = read_counted(source, "flow", whole=whole)
-    check_repeats(source, [time, origin, dest], "this time, origin and destination")
-    return CountTable(source, time, origin, count, dest=dest)
-
-
-def track_table(given: Any, reader: Reader) -> tuple[Source, dict[str, Any]] | None:
-    """Positions of followed individuals, ``id, time, cell[, probability][, sd]``: the table, and its columns."""
-    source = reader.read(given, ["id", "time", "cell"], ["probability", "sd"])
-    if source is None:
-        return None
-    columns: dict[str, Any] = {role: read_labels(source, role) for role in ("id", "time", "cell")}
-    numbers = [role for role in ("probability", "sd") if role in source.columns]
-    return source, columns | {role: read_numbers(source, role) for role in numbers}
-
-
-def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> MoveTable | None:
-    """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do."""
-    opened = reader.open(given)
-    if opened is None:
-        return None
-    named = reader.roles(opened, ["probability", "to"])
-    role = "flow" if normalise and "probability" not in named else "probability"
-    wide = reader.wide and "to" not in named
-    if wide:
-        opened = reader.long(opened, "from", "to", role)
-        if opened is None:
-            return None
-    source = reader.find(opened, ["from", "to", role], ["time"])
-    if source is None:
-        return None
-    values = read_numbers(source, role, required=not wide)
-    if wide:  # an empty entry of a matrix is a move that cannot happen
-        there = ~np.isnan(values)
-        source, values = source.where(there), values[there]
-    _refuse_negative(source, values, role)
-    if not normalise:
-        text = (
-            "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "
-            "(normalise=True, --normalise)"
-        )
-        source.refuse(values > 1 + 1e-9, text, values)
-    return _moves(source, values[:, None], (role,))
-
-
-def feature_table(given: Any, reader: Reader) -> MoveTable | None:
-    """``from, to, <one column per feature>[, time]``; every further column is a feature."""
-    opened = reader.open(given)
-    source = None if opened is None else reader.find(opened, ["from", "to"], ["time"], rest=True)
-    if source is None:
-        return None
-    names = [str(c) for c in source.frame.columns if str(c) not in source.columns.values()]
-    if not names:
-        source.problem("there is no column left for a feature: add one per feature beside from and to", [1])
-        return None
-    columns = [read_numbers(source, f"feature {n}", column=n, required=True) for n in names]
-    return _moves(source, np.stack(columns, axis=1), tuple(names), features=True)
-
-
-def _moves(source: Source, values: Array, names: tuple[str, ...], *, features: bool = False) -> MoveTable:
-    origin, dest = read_labels(source, "from"), read_labels(source, "to")
-    time = read_labels(source, "time") if "time" in source.columns else None
-    keys = [origin, dest] if time is None else [time, origin, dest]
-    check_repeats(source, keys, "this move" if time is None else "this time and move")
-    return MoveTable(source, origin, dest, values, names, time, features)
-
-
-def initial_table(given: Any, reader: Reader) -> InitialTable | None:
-    """``cell, probability``: where individuals are at the first time; cells without a row have probability 0."""
-    source = reader.read(given, ["cell", "probability"])
-    if source is None:
-        return None
-    cell = read_labels(source, "cell")
-    check_repeats(source, [cell], "this cell")
-    values = read_numbers(source, "probability", required=True)
-    negative = _refuse_negative(source, values, "probability")
-    total = float(np.sum(values))
-    if np.isfinite(total) and not negative and abs(total - 1) > ROUNDING:
-        source.problem(
-            f"the initial probabilities sum to {total:.10g}, not 1: divide them by their sum or add the missing cells"
-        )
-    return InitialTable(source, cell, values)
+    def columns(self, cells: Sequence[str]) -> dict[str, Array]:
+        """Both coordinates of the cells, by the axis' name; nothing where a cell has no place."""
+        if not all(cell in self.of for cell in cells):
+            return {}
+        return dict(zip(self.names, np.array([self.of[cell] for cell in cells]).T, strict=True))
 
 
 def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | None:
     """``cell[, x, y]`` or ``cell[, lon, lat]``: the cells in their order, and where they are."""
-    source = reader.read(given, ["cell"], PLACES)
+    source = reader.read(given, ["cell"], optional=PLACES)
     if source is None:
         return None
-    cell = read_labels(source, "cell")
-    check_repeats(source, [cell], "this cell")
-    places = read_places(source, cell)
-    shapes = source.frame.attrs.get("shapes")
+    cells, places, shapes = source["cell"].tolist(), places_in(source), source.frame.attrs.get("shapes")
     if places is not None and shapes is not None:
-        held = zip(cell.tolist(), shapes, strict=True)
+        held = zip(cells, shapes, strict=True)
         places = replace(places, shapes={label: rings for label, rings in held if rings})
-    return list(dict.fromkeys(cell.tolist())), places
+    return list(dict.fromkeys(cells)), places
 
 
-def read_counted(source: Source, role: str, *, whole: bool) -> Array:
-    """Counts, NaN where nobody looked; whole numbers ≥ 0 where the noise counts individuals."""
-    count = read_numbers(source, role)
-    if whole:
-        text = "a count cannot be negative: correct it, or leave it empty where nobody looked"
-        count = source.without(count, count < 0, text, count)
-        text = (
-            "a count must be a whole number: give what was counted and the share of it in a column rate, use a noise for "
-            "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .)"
-        )
-        count = source.without(count, (count != np.rint(count)) & np.isfinite(count), text, count)
-    return np.where(np.isinf(count), np.nan, count)
-
-
-def read_parameters(source: Source, *, required: bool = False) -> dict[str, Array]:
-    """The parameters of a noise that a table holds beside its counts."""
-    found = [name for name in PARAMETERS if name in source.columns]
-    return {name: read_numbers(source, name, required=required) for name in found}
-
-
-def _refuse_negative(source: Source, values: Array, role: str) -> bool:
-    """Whether there are negative values, which are then a problem."""
-    return source.refuse(values < 0, f"{role} cannot be negative: correct it", values)
-
-
-def check_repeats(source: Source, keys: Sequence[Texts], what: str) -> None:
-    """One row per entry: nothing is added up in silence."""
-    import pandas as pd
-
-    frame = pd.DataFrame(dict(enumerate(keys)))
-    again = frame.duplicated(keep=False).to_numpy()
-    if not again.any():
-        return
-    groups = frame[again].groupby(list(frame.columns), sort=False).indices
-    rows = source.rows[again]
-    for label, members in list(groups.items())[:5]:
-        text = f"{what} ({', '.join(label)}) has {len(members)} rows: keep one, or add them up yourself"
-        source.problem(text, rows[members].tolist())
-    if len(groups) > 5:
-        source.problem(f"{len(groups) - 5} further entries have more than one row: keep one each")
-
-
-def read_places(source: Source, cell: Texts) -> Places | None:
+def places_in(source: Source) -> Places | None:
     """x and y (or lon and lat) of every cell; the same in all its rows."""
-    names = ("lon", "lat") if {"lon", "lat"} <= set(source.columns) else ("x", "y")
-    if not set(names) <= set(source.columns):
+    names = ("lon", "lat") if "lon" in source and "lat" in source else ("x", "y")
+    if not all(name in source for name in names):
         return None
-    x, y = (read_numbers(source, name) for name in names)
+    cell, x, y = (source[role] for role in ("cell", *names))
     if names == ("lon", "lat"):
         text = "lon lies within ±360 and lat within ±90 degrees: correct it, or call projected coordinates x and y"
         source.refuse((np.abs(x) > 360) | (np.abs(y) > 90), text)
     there = ~(np.isnan(x) | np.isnan(y))
     of: dict[str, tuple[float, float]] = {}
     moved = np.zeros(len(cell), dtype=bool)
-    for k in np.flatnonzero(there):
-        moved[k] = of.setdefault(cell[k], (x[k], y[k])) != (x[k], y[k])
+    for k in np.flatnonzero(there).tolist():
+        place = float(x[k]), float(y[k])
+        moved[k] = of.setdefault(cell[k], place) != place
     text = f"a cell has one place, but this row gives another {names[0]}, {names[1]} than an earlier one: correct it"
     source.refuse(moved, text, cell)
     text = f"{names[0]} or {names[1]} is empty, and no other row of this cell has both: write them, or take both columns out"
-    source.refuse(~there & ~np.isin(cell, list(of)), text, cell)
-    return Places(names, {label: (float(a), float(b)) for label, (a, b) in of.items()})
+    empty = source.empty[names[0]] | source.empty[names[1]]
+    source.refuse(empty & ~np.isin(cell, list(of)), text, cell)
+    return Places(names, of)
 
 
-def positions(texts: Texts, known: Sequence[str]) -> Index:
-    """Where each text stands among the known ones; −1 where it does not."""
-    import pandas as pd
-
-    return np.asarray(pd.Index(list(known), dtype=object).get_indexer(pd.Index(texts, dtype=object)))
-
-
-def known_positions(source: Source, texts: Texts, known: Sequence[str], unknown: str) -> Index | None:
-    """Where each label stands among the known ones; None where one does not, which is a problem that `unknown` explains."""
-    where = positions(texts, known)
-    source.refuse((where < 0) & (texts != ""), unknown, texts)
-    return None if (where < 0).any() else where
+def knows_cells(source: Source, cells: Sequence[str], *roles: str) -> bool:
+    """Whether all labels of the roles are cells; others are problems."""
+    shown = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
+    remedy = f"correct it, or add it to the cells ({len(cells)} are known: {shown})"
+    texts = {role: f"unknown {ENDS.get(role, role)}: {remedy}" for role in roles}
+    known = [
+        source.knows(role, cells, text) for role, text in texts.items()
+    ]  # every role, whatever is wrong with another
+    return all(known)
 
 
-def cell_positions(source: Source, texts: Texts, cells: Sequence[str], role: str) -> Index | None:
-    """Where each label stands among the cells; None, with the problem, where one does not."""
-    known = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
-    text = f"unknown {role}: correct it, or add it to the cells ({len(cells)} are known: {known})"
-    return known_positions(source, texts, cells, text)
+# --- how individuals move: transition matrices, or features and their weights
 
 
-def laid_out(table: CountTable, values: Array, times: Sequence[str], cells: Sequence[str]) -> Array:
-    """Rows into an array (time, cell[, dest]), NaN where there is none; rows of unknown labels, which are problems, are left out."""
-    where = [positions(table.time, times), positions(table.cell, cells)]
-    shape = [len(times), len(cells)]
-    if table.dest is not None:
-        where.append(positions(table.dest, cells))
-        shape.append(len(cells))
-    known = np.logical_and.reduce([index >= 0 for index in where])
-    out = np.full(shape, np.nan)
-    out[tuple(index[known] for index in where)] = values[known]
-    return out
+class Moves(NamedTuple):
+    """Moves as read: ``from`` and ``to`` (and ``time`` where steps differ) with values (rows, K).
+
+    The values are those of the named features or, without names, probabilities or flows.
+    """
+
+    source: Source
+    values: Array
+    names: tuple[str, ...] = ()
 
 
-def labelled_counts(
-    values: Array, times: Sequence[Any], cells: Sequence[Any], texts: Sequence[str], places: Places | None
-) -> xr.DataArray:
-    """The array under its labels, with the places of the cells where all are known."""
-    import xarray as xr
+class Made(NamedTuple):
+    """Transition matrices, and the features they were made of."""
 
-    coords: dict[str, Any] = {"time": list(times), "cell": list(cells)}
-    if places is not None and all(text in places.of for text in texts):
-        both = np.array([places.of[text] for text in texts])
-        coords |= {name: ("cell", both[:, k]) for k, name in enumerate(places.names)}
-    return xr.DataArray(values, dims=("time", "cell"), coords=coords, name="count")
+    matrices: Any
+    features: Array | None = None
+    mask: Array | None = None
+    names: tuple[str, ...] = ()
+
+
+def move_table(transitions: Any, features: Any, reader: Reader, *, normalise: bool) -> Moves | None:
+    """The table that says how individuals move; exactly one."""
+    if transitions is not None and features is not None:
+        text = "transitions and features are two ways to say the same: give one"
+        reader.findings.problem("transitions", text)
+        return None
+    if transitions is not None:
+        return transition_table(transitions, reader, normalise=normalise)
+    if features is not None:
+        return _feature_table(features, reader)
+    text = (
+        "how individuals move is missing: give transitions (--transitions FILE with from, to, probability[, time]), or features and "
+        "their weights (--features FILE with from, to and one column per feature; --weights 1,2,…). To learn the weights, use "
+        "headcount fit"
+    )
+    reader.findings.problem("transitions", text)
+    return None
+
+
+def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> Moves | None:
+    """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do."""
+    source = reader.open(given)
+    named = reader.roles(source, ["probability", "to"])
+    role = "flow" if normalise and "probability" not in named else "probability"
+    wide = reader.wide and "to" not in named
+    if wide:
+        source = reader.long(source, "from", "to", role)
+    source = reader.take(source, ["from", "to"], role, optional=["time"], empty=wide)
+    if source is None:
+        return None
+    if wide:  # an empty entry of a matrix is a move that cannot happen
+        source = source.where(~source.empty[role])
+    values = source[role]
+    refuse_negative(source, role)
+    if not normalise:
+        text = (
+            "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "
+            "(normalise=True, --normalise)"
+        )
+        source.refuse(values > 1 + 1e-9, text, values)
+    return Moves(source, values[:, None])
+
+
+def refuse_negative(source: Source, role: str) -> bool:
+    """Whether there are negative values, which are then a problem."""
+    return source.refuse(source[role] < 0, f"{role} cannot be negative: correct it", source[role])
+
+
+def _feature_table(given: Any, reader: Reader) -> Moves | None:
+    """``from, to, <one column per feature>[, time]``; every further column is a feature."""
+    source = reader.read(given, ["from", "to"], optional=["time"], rest="feature")
+    if source is None:
+        return None
+    roles = [role for role in source.values if role not in {"from", "to", "time"}]
+    if not roles:
+        source.problem("there is no column left for a feature: add one per feature beside from and to", [1])
+        return None
+    values = np.stack([source[role] for role in roles], axis=1)
+    return Moves(source, values, tuple(source.columns[role] for role in roles))
+
+
+def transitions_of(
+    moves: Moves | None,
+    cells: list[str],
+    times: Times | None,
+    weights: Any,
+    reader: Reader,
+    *,
+    normalise: bool,
+) -> Made | None:
+    """One matrix, or one per step, from probabilities or from features and their weights; None where they cannot be read."""
+    if moves is None:
+        return None
+    if not moves.names:
+        made = transition_matrices(moves, cells, times, normalise=normalise)
+        return None if made is None else Made(made)
+    arrays = _feature_arrays(moves, cells, times)
+    numbers = _weights(weights, moves.names, reader)
+    if arrays is None or numbers is None:
+        return None
+    features, mask = arrays
+    matrices = LogLinearTransitions(features, mask).transitions(numbers)
+    return Made(matrices if matrices.ndim == 2 else list(matrices), features, mask, moves.names)
+
+
+def read_weights(
+    given: Any, names: Sequence[str], *, encoding: str | Mapping[str, str] | None = None
+) -> Array:
+    """One weight per feature, in the features' order.
+
+    Parameters
+    ----------
+    given
+        Numbers, ``{feature: number}``, or a table ``feature, weight``; 0 for all if None.
+    """
+    findings = Findings()
+    weights = _weights(given, names, Reader(findings, encoding=encoding))
+    findings.raise_any()
+    assert weights is not None
+    return weights
+
+
+def _weights(given: Any, names: Sequence[str], reader: Reader) -> Array | None:
+    """As `read_weights`; None, with the reasons among the findings, where they cannot be read."""
+    if given is None:
+        return np.zeros(len(names))
+    if isinstance(given, (str, os.PathLike)):
+        table = replace(reader, columns=None).read(given, ["feature"], "weight")
+        if table is None:
+            return None
+        given = dict(zip(table["feature"].tolist(), table["weight"].tolist(), strict=True))
+    return reader.findings.attempt(_weight_array, given, names)
+
+
+def _weight_array(given: Any, names: Sequence[str]) -> Array:
+    """Numbers, or ``{feature: number}``, as one finite number per feature; anything else is a `TableError`."""
+    if isinstance(given, Mapping):
+        if set(given) != set(names):
+            raise TableError(
+                f"weights: weights name {sorted(map(str, given))}, the features are {list(names)}: give one each"
+            )
+        given = [given[name] for name in names]
+    try:
+        weights = np.atleast_1d(np.asarray(given, dtype=float))
+    except (TypeError, ValueError):
+        text = f"weights: give numbers, {{feature: number}} or a table feature, weight; got {given!r}"
+        raise TableError(text) from None
+    if weights.shape != (len(names),) or not np.isfinite(weights).all():
+        raise TableError(
+            f"weights: {len(weights)} weights for the {len(names)} features {', '.join(names)}: give one finite number each"
+        )
+    return weights
+
+
+def _steps(moves: Moves, cells: Sequence[str], times: Times | None) -> list[tuple[str, Index]] | None:
+    """The rows of every step, with words for when it is; one step where all are alike, None where something is wrong."""
+    source = moves.source
+    if not knows_cells(source, cells, "from", "to"):
+        return None
+    if "time" not in source:
+        return [("", np.arange(len(source.rows)))]
+    if times is None:
+        return None
+    where = source.positions("time", times.texts)
+    text = (
+        f"there are moves that leave at {times.texts[-1]}, the last time: the time of a move is that of its departure; add counts "
+        "for the time after it (empty where nobody looked), or take these rows out"
+    )
+    late = source.refuse(where == len(times.texts) - 1, text)
+    departures = times.texts[:-1]
+    order = np.argsort(where, kind="stable")
+    rows = np.split(order, np.searchsorted(where[order], np.arange(len(times.texts))))[1:-1]
+    absent = [text for text, found in zip(departures, rows, strict=True) if not len(found)]
+    if absent:
+        source.problem(
+            f"there are no moves that leave at {listed(absent)}: give them for every time but the last, or leave the column time out"
+        )
+    if late or absent or (where < 0).any():
+        return None
+    return [(f" at {text}", found) for text, found in zip(departures, rows, strict=True)]
+
+
+def transition_matrices(moves: Moves, cells: Sequence[str], times: Times | None, *, normalise: bool) -> Any:
+    """One (L, L) matrix when all steps are alike, a list of T − 1 otherwise (equal ones shared); None if something is wrong."""
+    steps = _steps(moves, cells, times)
+    if steps is None:
+        return None
+    origin, dest = (moves.source.positions(role, cells) for role in ("from", "to"))
+    values = moves.values[:, 0]
+    made: dict[bytes, Any] = {}
+    matrices = []
+    for when, rows in steps:
+        order = rows[np.lexsort((dest[rows], origin[rows]))]
+        key = b"".join(a[order].tobytes() for a in (origin, dest, values))
+        if key not in made:
+            raw = _matrix(origin[rows], dest[rows], values[rows], len(cells))
+            made[key] = _checked(raw, moves.source, cells, when, normalise)
+        matrices.append(made[key])
+    if any(m is None for m in matrices):
+        return None
+    return matrices if "time" in moves.source else matrices[0]
+
+
+def _feature_arrays(moves: Moves, cells: Sequence[str], times: Times | None) -> tuple[Array, Array] | None:
+    """Features (K, L, L) or (T − 1, K, L, L), and the mask that forbids moves without a row (−inf); None if something is wrong."""
+    steps = _steps(moves, cells, times)
+    if steps is None:
+        return None
+    source, size = moves.source, len(cells)
+    origin, dest = (source.positions(role, cells) for role in ("from", "to"))
+    values = np.zeros((len(steps), len(moves.names), size, size))
+    mask = np.full((len(steps), size, size), -np.inf)
+    for k, (_, rows) in enumerate(steps):
+        values[k, :, origin[rows], dest[rows]] = moves.values[rows]
+        mask[k, origin[rows], dest[rows]] = 0.0
+    closed = np.isneginf(mask).all(axis=2).any(axis=0)
+    if closed.any():
+        _nowhere(source, [cells[k] for k in np.flatnonzero(closed).tolist()], "")
+        return None
+    absent = int(np.isneginf(mask).sum())
+    if absent:
+        source.note(f"{absent} of {mask.size} moves have no row and are taken as impossible")
+    if not np.isfinite(moves.values).all():  # refused where they were read
+        return None
+    return (values, mask) if "time" in source else (values[0], mask[0])
+
+
+def _matrix(origin: Index, dest: Index, values: Array, size: int) -> Any:
+    if size <= _DENSE_CELLS or len(values) > 0.1 * size * size:
+        dense = np.zeros((size, size))
+        dense[origin, dest] = values
+        return dense
+    from scipy.sparse import csr_array
+
+    return csr_array((values, (origin, dest)), shape=(size, size))
+
+
+def _checked(matrix: Any, source: Source, cells: Sequence[str], when: str, normalise: bool) -> Any:
+    """The matrix with rows that sum to one, or None and the reason; entries that were refused where they were read are a reason too."""
+    sums = np.asarray(matrix.sum(axis=1)).ravel()
+    empty = np.flatnonzero(sums == 0)
+    if len(empty):
+        _nowhere(source, [cells[k] for k in empty.tolist()], when)
+        return None
+    off = np.abs(sums - 1)
+    far = np.flatnonzero(off > ROUNDING)
+    if len(far) and not normalise:
+        shown = "; ".join(f"{cells[k]!r} {sums[k]:.6g}" for k in far[:5]) + ("; …" if len(far) > 5 else "")
+        text = (
+            f"the probabilities from {len(far)} origin{'s' if len(far) > 1 else ''}{when} do not sum to 1 ({shown}): add the missing "
+            "destinations (staying put is one), or have them divided by their sum (normalise=True, --normalise)"
+        )
+        source.problem(text)
+    if np.isnan(sums).any() or (len(far) and not normalise):
+        return None
+    if off.max() <= _EXACT_SUM:
+        return matrix
+    if not normalise:
+        source.note(
+            f"probabilities that sum to 1 within {ROUNDING:g} were read as rounded and divided by their sum"
+        )
+    return _divided(matrix, sums)
+
+
+def _divided(matrix: Any, sums: Array) -> Any:
+    if isinstance(matrix, np.ndarray):
+        return matrix / sums[:, None]
+    from scipy.sparse import csr_array, diags_array
+
+    return csr_array(diags_array(1 / sums) @ matrix)
+
+
+def _nowhere(source: Source, cells: Sequence[str], when: str) -> None:
+    shown = listed([repr(c) for c in cells])
+    source.problem(
+        f"there is no move from {shown}{when}: give at least one each (staying put, from and to the same cell, is one)"
+    )
 
 
 # --- noise models by name, and their parameters: from options, or from columns beside the counts
 
 
-@dataclass(frozen=True)
-class NoiseKind:
+class NoiseKind(NamedTuple):
     """A noise model and the parameters it takes; those in ``needed`` have no default."""
 
     name: str
-    model: type[Observation]
+    model: type[observe.Observation]
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
 
@@ -388,12 +493,12 @@ class NoiseKind:
 NOISES: Mapping[str, NoiseKind] = {
     kind.name: kind
     for kind in (
-        NoiseKind("poisson", Poisson, (), ("rate", "background")),
-        NoiseKind("binomial", Binomial, ("detection",)),
-        NoiseKind("negative-binomial", NegativeBinomial, ("dispersion",), ("rate", "background")),
-        NoiseKind("gaussian", Gaussian, ("sd",)),
-        NoiseKind("laplace", LaplaceNoise, ("scale",)),
-        NoiseKind("exact", Exact),
+        NoiseKind("poisson", observe.Poisson, (), ("rate", "background")),
+        NoiseKind("binomial", observe.Binomial, ("detection",)),
+        NoiseKind("negative-binomial", observe.NegativeBinomial, ("dispersion",), ("rate", "background")),
+        NoiseKind("gaussian", observe.Gaussian, ("sd",)),
+        NoiseKind("laplace", observe.LaplaceNoise, ("scale",)),
+        NoiseKind("exact", observe.Exact),
     )
 }
 
@@ -406,49 +511,36 @@ def noise_kind(name: Any, findings: Findings) -> NoiseKind | None:
     return kind
 
 
-def counts_whole(kind: NoiseKind | None) -> bool:
-    """Whether the noise is one of whole counts."""
-    return kind is not None and kind.model.whole
-
-
 def noise_parameters(
-    kind: NoiseKind,
-    given: Mapping[str, float | None],
-    columns: Mapping[str, Array],
-    file: str,
+    kind: NoiseKind | None,
+    given: Mapping[str, float | None] | None,
+    source: Source | None,
     findings: Findings,
 ) -> dict[str, Any]:
-    """``{parameter: number, or the column of it}``, from options or from the columns of a file, never both."""
-    options = {k: v for k, v in given.items() if v is not None}
+    """``{parameter: number, or the column of it}``, from options or from the columns of a table, never both."""
+    if kind is None:
+        return {}
+    options = {k: v for k, v in (given or {}).items() if v is not None}
+    columns = {} if source is None else {p: source[p] for p in PARAMETERS if p in source}
     unused = sorted(set(columns) - set(kind.takes))
-    if unused:
-        findings.note(f"{file}: the column {unused[0]!r} is not used by {kind.name} noise")
+    if unused and source is not None:
+        source.note(f"the column {unused[0]!r} is not used by {kind.name} noise")
     takes = ", ".join(kind.takes) or "nothing"
     for p in sorted(options.keys() - set(kind.takes)):
         findings.problem("noise", f"{kind.name} noise takes no {p} (it takes {takes}): leave it out")
-    for p in sorted(options.keys() & columns.keys() & set(kind.takes)):
-        findings.problem("noise", f"{p} is given by an option and by a column of {file}: keep one")
     for p in sorted(set(kind.needed) - options.keys() - columns.keys()):
         text = f"{kind.name} noise needs {p}: give it ({p}=…, --{p} …) or a column {p} beside the counts"
         findings.problem("noise", text)
-    chosen = {**columns, **options}
-    return {p: _checked_size(p, chosen[p], findings) for p in kind.takes if p in chosen}
+    chosen = {p: value for p, value in {**columns, **options}.items() if p in kind.takes}
+    for p in sorted(options.keys() & columns.keys() & chosen.keys()):
+        file = "" if source is None else source.name
+        findings.problem("noise", f"{p} is given by an option and by a column of {file}: keep one")
+    for p, value in chosen.items():
+        _check_size(p, value, findings)
+    return chosen
 
 
-def table_parameters(
-    kind: NoiseKind | None,
-    given: Mapping[str, float | None] | None,
-    table: CountTable | None,
-    findings: Findings,
-) -> dict[str, Any]:
-    """The parameters of the noise of counts, as far as noise and table could be read."""
-    if kind is None:
-        return {}
-    columns, file = ({}, "") if table is None else (table.parameters, table.source.name)
-    return noise_parameters(kind, given or {}, columns, file, findings)
-
-
-def _checked_size(parameter: str, value: Any, findings: Findings) -> Any:
+def _check_size(parameter: str, value: Any, findings: Findings) -> None:
     """A background is ≥ 0, every other parameter of a noise above 0; an empty entry of a column is read elsewhere."""
     numbers = np.atleast_1d(np.asarray(value, dtype=float))
     low = numbers < 0 if parameter == "background" else numbers <= 0
@@ -458,7 +550,6 @@ def _checked_size(parameter: str, value: Any, findings: Findings) -> Any:
         findings.problem(
             "noise", f"{parameter} must be a finite number {least}", values=numbers[wrong].tolist()
         )
-    return value
 
 
 def expected(counts: Any, parameters: Mapping[str, Any]) -> Any:
@@ -468,14 +559,14 @@ def expected(counts: Any, parameters: Mapping[str, Any]) -> Any:
         return (counts - np.asarray(parameters.get("background", 0.0))) / rate
 
 
-def total_hint(table: CountTable | None, parameters: Mapping[str, Any]) -> str:
+def total_hint(table: Source | None, parameters: Mapping[str, Any]) -> str:
     """What the counts say about the population, where there are any."""
-    if table is None or not np.isfinite(table.count).any():
+    if table is None or not np.isfinite(table["count"]).any():
         return ""
     import pandas as pd
 
-    behind = expected(table.count, parameters)
-    total = float(pd.Series(behind).groupby(pd.Series(table.time)).sum().median())
+    behind = expected(table["count"], parameters)
+    total = float(pd.Series(behind).groupby(table["time"]).sum().median())
     return f"; the counts of a time come to about {total:.0f}"
 
 

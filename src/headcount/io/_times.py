@@ -62,7 +62,7 @@ def _compact_dates(texts: list[str], given: Sequence[str], source: Source) -> li
     """Numbers such as 20240531 as dates, where all are; other numbers as they are."""
     if not given or not all(map(_COMPACT.match, given)):
         return texts
-    source.findings.note(f"{source.name}: times such as {given[0]} are read as dates, year, month, day")
+    source.note(f"times such as {given[0]} are read as dates, year, month, day")
     return [_COMPACT.sub(r"\1-\2-\3", t) for t in texts]
 
 
@@ -88,7 +88,7 @@ def _date_texts(dates: Mapping[str, WrittenDate], texts: Sequence[str], source: 
             made[t] = t
     short = next((t for t, date in dates.items() if date.short_year), None)
     if short is not None:
-        source.findings.note(f"{source.name}: years with two digits are read so: {short!r} as {made[short]}")
+        source.note(f"years with two digits are read so: {short!r} as {made[short]}")
     read = _in_one_zone(dates, made, source, day_first=day_first)
     return [read.get(t, t) for t in texts]
 
@@ -114,7 +114,7 @@ def _day_first(dates: Mapping[str, WrittenDate], source: Source) -> bool:
     if not shown:
         return _undecided(dates, pairs, source)
     ((first, example),) = shown.items()
-    source.findings.note(f"{source.name}: dates have the {first} first, as {example!r} shows")
+    source.note(f"dates have the {first} first, as {example!r} shows")
     return first == "day"
 
 
@@ -122,9 +122,7 @@ def _undecided(dates: Mapping[str, WrittenDate], pairs: Iterable[str], source: S
     """Whether the day comes first where no number shows it: it does in dates with dots; others are a problem."""
     example = next(iter(pairs))
     if all(dates[t].dotted for t in pairs):
-        source.findings.note(
-            f"{source.name}: dates with dots are read with the day first: {example!r} as {dates[example].text()}"
-        )
+        source.note(f"dates with dots are read with the day first: {example!r} as {dates[example].text()}")
         return True
     both = " or ".join(dates[example].text(day_first=order) for order in (True, False))
     text = (
@@ -155,13 +153,11 @@ def _in_one_zone(
         return made
     if len(offsets) == 1:
         example = next(iter(dates))
-        source.findings.note(
-            f"{source.name}: all times have the same time zone; they are kept as written, {example!r} as {made[example]}"
+        source.note(
+            f"all times have the same time zone; they are kept as written, {example!r} as {made[example]}"
         )
         return made
-    source.findings.note(
-        f"{source.name}: the times are in different time zones (summer and winter time are two) and given in UTC"
-    )
+    source.note("the times are in different time zones (summer and winter time are two) and given in UTC")
     zero = dt.timedelta()
     return {t: iso_text(date.stamp(day_first=day_first) - (date.offset or zero)) for t, date in dates.items()}
 
