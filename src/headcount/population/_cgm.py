@@ -48,8 +48,9 @@ class PopulationLaw:
     """The law of the clique and separator counts of N independent individuals. Abstract: `CGM` and `GCGM` give their densities."""
 
     model: Model
+    """The law of one individual."""
     population: Any
-    """N; of `CGM`, also a law of it."""
+    """N, from 1 to 2⁵³; of `CGM`, also a law of it."""
 
     def __post_init__(self) -> None:
         checked_model(self.model)
@@ -95,14 +96,7 @@ class PopulationLaw:
 @final
 @dataclass(frozen=True, eq=False)
 class CGM(PopulationLaw):
-    """The law of the clique and separator counts of N independent individuals.
-
-    Parameters
-    ----------
-    model : Model
-        The law of one individual.
-    population : int or SizeLaw
-        N, from 1 to 2⁵³; or its law, such as ``About(1000, sd=100)``.
+    """The exact law of the clique and separator counts: of a `Model` and N, or of a law of N such as ``About(1000, sd=100)``.
 
     Examples
     --------

@@ -32,6 +32,7 @@ from itertools import combinations
 from typing import Any, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from headcount import memory
@@ -51,17 +52,11 @@ Drop = Literal["most probable", "last"] | Mapping[Hashable, int]
 @final
 @dataclass(frozen=True, eq=False)
 class MinimalCoordinates:
-    """The coordinates z̃ of a model's tables.
-
-    Attributes
-    ----------
-    model : Model
-    dropped : mapping of variable to state index
-        The value left out of every variable.
-    """
+    """The coordinates z̃ of a model's tables."""
 
     model: Model
     dropped: Mapping[Hashable, int]
+    """The state (its index) that is left out of every variable."""
 
     def __post_init__(self) -> None:
         checked_model(self.model)
@@ -130,19 +125,14 @@ class MinimalCoordinates:
 
     def selection(self, clique: Sequence[Hashable], scope: Sequence[Hashable]) -> Any:
         """T_{D,A}: the 0/1 matrix with z̃_D = T_{D,A} z_A, sparse; rows and columns in C order."""
-        inner, outer = self.model.scope(clique), self.model.scope(scope)
-        if not set(inner) <= set(outer):
-            raise ModelError(f"{inner!r} is not inside {outer!r}, so its counts are no sums of that table's")
-        blocks = [
-            sparse.csr_array(np.delete(np.eye(length), self.dropped[v], axis=0))
-            if v in inner
-            else sparse.csr_array(np.ones((1, length)))
-            for v, length in zip(outer, self.model.size(outer), strict=True)
-        ]
-        matrix = reduce(sparse.kron, blocks, sparse.csr_array(np.ones((1, 1))))
-        kept = tuple(v for v in outer if v in inner)
-        made = Domain(kept, tuple(self.model.size((v,))[0] - 1 for v in kept))
-        return sparse.csr_array(matrix)[made.part(inner).positions(kept)]
+        inner, outer = self.model.domain(clique), self.model.domain(scope)
+        if not set(inner.scope) <= set(outer.scope):
+            raise ModelError(
+                f"{inner.scope!r} is not inside {outer.scope!r}, so its counts are no sums of that table's"
+            )
+        summed = (outer.positions(inner.scope), np.arange(outer.size))
+        margin = sparse.csr_array((np.ones(outer.size), summed), shape=(inner.size, outer.size))
+        return margin[self._kept(np.arange(inner.size).reshape(inner.shape), inner.scope)]
 
     def reduction(self, scope: Sequence[Hashable]) -> Any:
         """T_{A⁺,A}: all T_{D,A} with D ⊆ A, one above the other in the order of `inside`."""
@@ -185,7 +175,7 @@ class MinimalCoordinates:
         """E z̃ = N μ̃."""
         return population * np.concatenate([self._kept(self.model.marginal(d), d) for d in self.cliques])
 
-    def _kept(self, table: Array, scope: Scope) -> Array:
+    def _kept(self, table: NDArray[Any], scope: Scope) -> NDArray[Any]:
         """The entries of a table in which no variable takes its dropped value, in C order."""
         for axis, v in enumerate(scope):
             table = np.delete(table, self.dropped[v], axis=axis)
@@ -217,20 +207,13 @@ def _recover_one(length: int, dropped: int) -> Any:
 @final
 @dataclass(frozen=True, eq=False)
 class GCGM(PopulationLaw):
-    """The Gaussian law of a population's clique and separator counts.
-
-    Parameters
-    ----------
-    model : Model
-        The law of one individual.
-    population : int
-        N.
+    """The Gaussian law of the clique and separator counts: of a `Model` and N.
 
     Examples
     --------
-    >>> from headcount.individual import MarkovChain
-    >>> from headcount.population import GCGM
-    >>> law = GCGM(MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], times=(0, 1)), 100)
+    >>> import headcount as hc
+    >>> chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], times=(0, 1))
+    >>> law = hc.population.GCGM(chain, 100)
     >>> law.covariance((0,), (1,))
     array([[ 17.5, -17.5],
            [-17.5,  17.5]])

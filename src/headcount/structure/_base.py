@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from headcount.checks import brief, finite_number, instance
 from headcount.individual import FactoredTree, Model, ModelError, RootedTree
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from headcount._linalg import Array
+    from headcount.observe import Site
     from headcount.tables import Domain, Scope
 
 
@@ -37,19 +36,7 @@ def itself(value: T) -> T:
     return value
 
 
-class SiteLike(Protocol):
-    """The part of an observed site that a structure reads: its scope, and which entries or sums of the table it sees."""
-
-    @property
-    def scope(self) -> Scope: ...
-    @property
-    def index(self) -> np.ndarray | None: ...
-    @property
-    def weights(self) -> csr_array | None: ...
-    def __len__(self) -> int: ...
-
-
-def selection(site: SiteLike, size: int) -> Array:
+def selection(site: Site, size: int) -> Array:
     """The site as a dense ``(K, size)`` matrix on the flat table of its scope."""
     if site.weights is not None:
         return np.asarray(site.weights.todense())
@@ -58,7 +45,7 @@ def selection(site: SiteLike, size: int) -> Array:
     return rows
 
 
-def site_rows(site: SiteLike, table: Domain) -> Array:
+def site_rows(site: Site, table: Domain) -> Array:
     """The site as a dense ``(K, size)`` matrix on a flat table that contains its scope."""
     return selection(site, table.part(site.scope).size)[:, table.positions(site.scope)]
 
@@ -68,7 +55,7 @@ def margin_rows(table: Domain, onto: Scope) -> Array:
     return np.eye(table.part(onto).size)[:, table.positions(onto)]
 
 
-def by_site(values: Array, sites: Sequence[SiteLike]) -> tuple[Array, ...]:
+def by_site(values: Array, sites: Sequence[Site]) -> tuple[Array, ...]:
     """Values of all sites' entries, end to end, cut into one array per site."""
     ends = np.cumsum([len(site) for site in sites]).tolist()
     return tuple(values[end - len(site) : end] for site, end in zip(sites, ends, strict=True))
@@ -245,12 +232,12 @@ class Structure(ABC):
     kinds: ClassVar[dict[str, type[Structure]]] = {}
     """The structures that :func:`structure_for` chooses from: ``class TreeStructure(Structure, kind="tree")`` puts itself here."""
 
-    def __init__(self, population: float, sites: Sequence[SiteLike], known: Known | None) -> None:
+    def __init__(self, population: float, sites: Sequence[Site], known: Known | None) -> None:
         self.population = finite_number(population, "population", expected="a positive number of individuals")
         if self.population <= 0:
             raise ModelError(f"population is {brief(population)}: give a positive number of individuals")
         instance(sites, Sequence, "sites", expected="a sequence of sites, for example problem.sites")
-        self.sites: tuple[SiteLike, ...] = tuple(sites)
+        self.sites: tuple[Site, ...] = tuple(sites)
         self.known = Known.nothing() if known is None else known
         instance(self.known, Known, "known", expected="a Known, or None")
 
@@ -324,7 +311,7 @@ def _too_dear(tree: RootedTree, affordable: float | None) -> bool:
 def structure_for(
     law: RootedTree | FactoredTree | Model,
     population: float,
-    sites: Sequence[SiteLike],
+    sites: Sequence[Site],
     known: Known | None = None,
     *,
     solver: Solver | None = None,

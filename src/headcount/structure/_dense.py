@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headcount._linalg import Array
-    from headcount.structure._base import SiteLike
+    from headcount.observe import Site
     from headcount.tables import Domain, Scope
 
 ZERO_EIGENVALUE = 1e-13
@@ -45,18 +45,10 @@ at 1e-13 are accurate to its square root only."""
 
 
 class DenseStructure(Structure):
-    """Every clique table of ``model`` in one vector; ``sites`` select what is observed.
-
-    Parameters
-    ----------
-    model
-        The individual's law.
-    population, sites, known
-        See :class:`Structure`.
-    """
+    """Every clique table of ``model``, the individual's law, in one vector; for the other arguments see :class:`Structure`."""
 
     def __init__(
-        self, model: Model, population: float, sites: Sequence[SiteLike], known: Known | None = None
+        self, model: Model, population: float, sites: Sequence[Site], known: Known | None = None
     ) -> None:
         instance(model, Model, "model", expected="a Model")
         self.model = model

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -65,6 +65,23 @@ if TYPE_CHECKING:
     from headcount.structure._base import Known
     from headcount.structure._tree import Step
     from headcount.tables import Domain, Scope
+
+
+LOG_2PI = float(np.log(2 * np.pi))
+PIVOT_ROUNDING = 3e-8
+"""A pivot below this, relative to the largest standard deviation that the rows may have (weight · √N), counts as zero. A pivot p
+leaves a precision 1/p² on the parent, whose product with the parent's factor is rounded by about 1e-16 N/p²: below 1e-8 √N that
+rounding exceeds the identity it is added to, and the sum is no longer positive definite."""
+EMPTY_ROUNDING = 1e-10
+"""Coefficients of a passed-on constraint below this, relative to its largest, are rounding."""
+CONTRADICTION = 1e-7
+"""Individuals, relative to N, by which a constraint without coefficients may miss zero before the data contradict each other:
+the expected counts it is measured from are rounded by about 1e-13 N per pass."""
+NULL_SPACE = 1e-11
+"""Eigenvalues of K scaled to unit diagonal below this, relative to the largest, are its null space: rounding leaves about 1e-15
+times the number of entries of a table."""
+NO_FREEDOM = 1e-13
+"""A variance given the features below this, relative to the expected count, is rounding of two equal terms."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +115,7 @@ class Node:
         return replace(self, precision=lam, potential=eta)
 
 
-@dataclass(frozen=True)
-class Upward:
+class Upward(NamedTuple):
     """What the upward pass leaves at a node for the way down."""
 
     x: Array
@@ -260,18 +276,6 @@ def _posterior_gain(node: Node, up: Upward) -> Array:
     return fortran(node.gain.T) - product(up.x, yp)
 
 
-LOG_2PI = float(np.log(2 * np.pi))
-PIVOT_ROUNDING = 3e-8
-"""A pivot below this, relative to the largest standard deviation that the rows may have (weight · √N), counts as zero. A pivot p
-leaves a precision 1/p² on the parent, whose product with the parent's factor is rounded by about 1e-16 N/p²: below 1e-8 √N that
-rounding exceeds the identity it is added to, and the sum is no longer positive definite."""
-EMPTY_ROUNDING = 1e-10
-"""Coefficients of a passed-on constraint below this, relative to its largest, are rounding."""
-CONTRADICTION = 1e-7
-"""Individuals, relative to N, by which a constraint without coefficients may miss zero before the data contradict each other:
-the expected counts it is measured from are rounded by about 1e-13 N per pass."""
-
-
 class Contradiction(ValueError):
     """Exact observations that cannot all hold."""
 
@@ -303,7 +307,7 @@ class PlacedSites:
             place = self.placements[k]
             rows = np.zeros((len(value), out[place.node].size))
             rows[np.arange(len(value)), place.features] = 1.0
-            constraints.setdefault(place.node, []).append(Constraint(rows, np.asarray(value, dtype=float)))
+            constraints.setdefault(place.node, []).append((rows, np.asarray(value, dtype=float)))
         return condition(GaussianTree(tuple(out)), constraints, scale=scale)
 
     def by_node(
@@ -335,12 +339,8 @@ class PlacedSites:
         return tuple(mean), tuple(variance)
 
 
-@dataclass(frozen=True)
-class Constraint:
-    """``rows @ delta = value`` at one node."""
-
-    rows: Array
-    value: Array
+Constraint = tuple["Array", "Array"]
+"""Rows and values: ``rows @ delta = value`` at one node."""
 
 
 def condition(
@@ -356,8 +356,7 @@ def condition(
         if v not in waiting:
             continue
         node = nodes[v]
-        rows = np.vstack([c.rows for c in waiting[v]])
-        value = np.concatenate([c.value for c in waiting[v]])
+        rows, value = (np.concatenate(part) for part in zip(*waiting[v], strict=True))
         picked, rest, q, lower = independent_rows(rows @ node.factor, np.abs(rows).sum(axis=1), scale)
         free, above, log_scale = _fix(node, rows[picked], value[picked], q, lower)
         nodes[v] = replace(free, log_scale=node.log_scale + log_scale)
@@ -451,14 +450,7 @@ def _pass_on(
     if (~empty).any():
         wide = np.zeros((int((~empty).sum()), nodes[node.parent].size))
         wide[:, node.block] = up[~empty]
-        waiting.setdefault(node.parent, []).append(Constraint(wide, value[~empty]))
-
-
-NULL_SPACE = 1e-11
-"""Eigenvalues of K scaled to unit diagonal below this, relative to the largest, are its null space: rounding leaves about 1e-15
-times the number of entries of a table."""
-NO_FREEDOM = 1e-13
-"""A variance given the features below this, relative to the expected count, is rounding of two equal terms."""
+        waiting.setdefault(node.parent, []).append((wide, value[~empty]))
 
 
 @dataclass(frozen=True)
@@ -524,11 +516,7 @@ class TreeField(Field):
         view = self._view(scope)
         step = self._step(view, scope)
         if step is not None:
-            size_u, size_v = step.shape
-            own, above = self.solution.mean[view.node], self.solution.mean[self._parent(view)]
-            with threads_for(max(step.shape)):
-                table = host(step.mean(above[:size_u], own[:size_v]))
-            return np.asarray(view.domain.project(table, scope))
+            return np.asarray(view.domain.project(host(step.mean(self.solution, view.node)), scope))
         block = [self.solution.mean[p][i] for p, i in self._parts(view)]
         return (self._regression(view, scope) @ np.concatenate(block)).reshape(view.domain.part(scope).shape)
 
@@ -541,19 +529,12 @@ class TreeField(Field):
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        assert self.solution.covariance is not None
         if (found := self._of_cells(scope, self.solution.variance)) is not None:
             return found
         view = self._view(scope)
         step = self._step(view, scope)
         if step is not None:
-            size = step.shape[0]
-            with threads_for(max(step.shape)):
-                above = fortran(self.solution.covariance[self._parent(view)][:size, :size])
-                gain = self.solution.tree.nodes[view.node].gain
-                assert gain is not None
-                table = step.variance(self.solution.upward[view.node], gain, above)
-            return np.asarray(view.domain.project(host(table), scope))
+            return np.asarray(view.domain.project(host(step.variance(self.solution, view.node)), scope))
         g = view.margin(scope)
         w = self._regression(view, scope)
         own = g @ view.table
@@ -600,7 +581,8 @@ class TreeField(Field):
         step = self.steps.get(view.node)
         if step is not None:
             size_u, size_v = step.shape
-            above, own = drawn[self._parent(view)][:, :size_u], drawn[view.node][:, :size_v]
+            parent = self.solution.tree.nodes[view.node].parent
+            above, own = drawn[parent][:, :size_u], drawn[view.node][:, :size_v]
             return step.sample(above, own, rng=rng)
         f = np.hstack([drawn[p][:, i] for p, i in self._parts(view)])
         free = rng.standard_normal((len(f), view.table.size)) * np.sqrt(view.table)
@@ -612,9 +594,6 @@ class TreeField(Field):
         if v not in self._gains:
             self._gains[v] = self.solution.gain(v)
         return self._gains[v]
-
-    def _parent(self, view: CliqueView) -> int:
-        return self.solution.tree.nodes[view.node].parent
 
     def _step(self, view: CliqueView, scope: Scope) -> Step | None:
         """The edge formulas of a view, where they answer for this scope."""

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
-    from headcount.structure._base import Field, SiteLike, Solver
+    from headcount.observe import Site
+    from headcount.structure._base import Field, Solver
     from headcount.tables import Domain, Scope
 
 
@@ -56,7 +57,7 @@ class JunctionStructure(Structure, kind="junction tree"):
         self,
         model: Model,
         population: float,
-        sites: Sequence[SiteLike],
+        sites: Sequence[Site],
         known: Known | None = None,
         *,
         flock: float = 1.0,

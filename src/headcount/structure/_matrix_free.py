@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 
     from headcount._linalg import Array
     from headcount.individual._rooted_tree import Place
-    from headcount.structure._base import SiteLike, Solver
+    from headcount.observe import Site
+    from headcount.structure._base import Solver
     from headcount.tables import Scope
 
 SOLVED = Stop(absolute=1e-10)
@@ -107,7 +108,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         self,
         tree: RootedTree | FactoredTree,
         population: float,
-        sites: Sequence[SiteLike],
+        sites: Sequence[Site],
         known: Known | None = None,
         *,
         sampling: Sampling | None = None,
@@ -323,24 +324,14 @@ class Sensors:
         Flat positions of the moves in the vector, by child.
     """
 
-    def __init__(
-        self, prior: PriorOperator, tree: RootedTree, sites: Sequence[SiteLike], known: Known
-    ) -> None:
+    def __init__(self, prior: PriorOperator, tree: RootedTree, sites: Sequence[Site], known: Known) -> None:
         self.device = tree.device
         places = [tree.place(site.scope) for site in sites]
         looked = [_looked_at(site, place) for site, place in zip(sites, places, strict=True)]
         self.edges = _seen_moves(prior, places, looked)
-        ends = prior.entries + np.cumsum([0, *(len(moves) for moves in self.edges.values())])
-        starts, width = dict(zip(self.edges, ends.tolist(), strict=False)), int(ends[-1])
-        by_site: list[sparse.csr_array] = []
-        for site, place, (row, at, weight) in zip(sites, places, looked, strict=True):
-            column = int(prior.node[place.node]) + at
-            if place.edge:  # impossible moves have no column: their count is zero
-                possible = np.isin(at, self.edges[place.node])
-                row, weight = row[possible], weight[possible]
-                column = starts[place.node] + np.searchsorted(self.edges[place.node], at[possible])
-            by_site.append(sparse.csr_array((weight, (row, column)), shape=(len(site), width)))
-        plain = [k for k in range(len(sites)) if k not in known.exact and k not in known.readings]
+        by_site, width = _rows_by_site(prior, self.edges, places, looked, [len(site) for site in sites])
+        others = {*known.exact, *known.readings}
+        plain = [k for k in range(len(sites)) if k not in others]
         self.plain, self.known = (_entries_of(sites, picked) for picked in (plain, known.exact))
         self.factors = {k: np.linalg.cholesky(known.readings[k][0]) for k in known.readings}
         rows = rows_of(by_site, width)
@@ -384,14 +375,18 @@ class Sensors:
         return self.put(t), self.put(n), self.put(c)
 
 
-def _entries_of(sites: Sequence[SiteLike], picked: Iterable[int]) -> np.ndarray:
+def _entries_of(sites: Sequence[Site], picked: Iterable[int]) -> np.ndarray:
     """Positions of some sites' entries among those of all sites."""
     ends = np.cumsum([0, *(len(site) for site in sites)])
     return np.concatenate([np.zeros(0, np.intp), *(np.arange(ends[k], ends[k + 1]) for k in picked)])
 
 
-def _looked_at(site: SiteLike, place: Place) -> tuple[np.ndarray, np.ndarray, Array]:
-    """The non-zeros of a site's matrix: rows, flat positions in the tree's table (which has the parent first), and weights."""
+Looked = tuple[np.ndarray, np.ndarray, "Array"]
+"""The non-zeros of a site's matrix: rows, flat positions in the tree's table (which has the parent first), and weights."""
+
+
+def _looked_at(site: Site, place: Place) -> Looked:
+    """What a site looks at."""
     if site.index is not None:
         row, at, weight = np.arange(len(site)), np.asarray(site.index), np.ones(len(site))
     else:
@@ -404,16 +399,37 @@ def _looked_at(site: SiteLike, place: Place) -> tuple[np.ndarray, np.ndarray, Ar
 
 
 def _seen_moves(
-    prior: PriorOperator, places: Sequence[Place], looked: Sequence[tuple[np.ndarray, np.ndarray, Array]]
+    prior: PriorOperator, places: Sequence[Place], looked: Sequence[Looked]
 ) -> dict[int, np.ndarray]:
     """Possible moves that some site looks at, sorted, by child."""
-    edges = sorted({place.node for place in places if place.edge})
     found: dict[int, np.ndarray] = {}
-    for v in edges:
+    for v in sorted({place.node for place in places if place.edge}):
         at = [at for place, (_, at, _) in zip(places, looked, strict=True) if place.edge and place.node == v]
         possible = prior.flat_index(v)[host(prior.chances(v)).reshape(-1) > 0]
         found[v] = np.intersect1d(np.concatenate(at), possible)
     return found
+
+
+def _rows_by_site(
+    prior: PriorOperator,
+    edges: dict[int, np.ndarray],
+    places: Sequence[Place],
+    looked: Sequence[Looked],
+    lengths: Sequence[int],
+) -> tuple[list[sparse.csr_array], int]:
+    """B of every site, and the length of the vector: all nodes' entries, then the seen moves by child."""
+    ends = prior.entries + np.cumsum([0, *(len(moves) for moves in edges.values())])
+    starts, width = dict(zip(edges, ends.tolist(), strict=False)), int(ends[-1])
+    found: list[sparse.csr_array] = []
+    for place, (row, at, weight), length in zip(places, looked, lengths, strict=True):
+        if place.edge:  # impossible moves have no column: their count is zero
+            possible = np.isin(at, edges[place.node])
+            column = starts[place.node] + np.searchsorted(edges[place.node], at[possible])
+            entries = weight[possible], (row[possible], column)
+        else:
+            entries = weight, (row, int(prior.node[place.node]) + at)
+        found.append(sparse.csr_array(entries, shape=(length, width)))
+    return found, width
 
 
 class MatrixFreeField(Field):

@@ -69,7 +69,8 @@ if TYPE_CHECKING:
 
     from headcount._linalg import Array
     from headcount.individual._rooted_tree import Place
-    from headcount.structure._base import Field, SiteLike
+    from headcount.observe import Site
+    from headcount.structure._base import Field
     from headcount.structure._gaussian_tree import Solution, Upward
 
 LOST = 1e-6
@@ -92,11 +93,16 @@ class Step:
         rows, columns = self.edge.table.shape
         return rows, columns
 
-    def mean(self, delta_u: Array, delta_v: Array) -> Array:
-        """Expected deviation of the table given the nodes' deviations; a leading axis holds separate ones."""
-        if self.shift is None:
-            return self.edge.flow(delta_u, delta_v)
-        return self.shift + self.edge.flow(delta_u - self.shift.sum(axis=1), delta_v - self.shift.sum(axis=0))
+    def mean(self, solution: Solution, v: int) -> Array:
+        """Posterior mean deviation of the table above node v."""
+        size_u, size_v = self.shape
+        delta_u = solution.mean[solution.tree.nodes[v].parent][:size_u]
+        delta_v = solution.mean[v][:size_v]
+        with threads_for(max(self.shape)):
+            if self.shift is None:
+                return self.edge.flow(delta_u, delta_v)
+            row, column = self.shift.sum(axis=1), self.shift.sum(axis=0)
+            return self.shift + self.edge.flow(delta_u - row, delta_v - column)
 
     def sample(self, delta_u: Array, delta_v: Array, *, rng: np.random.Generator) -> Array:
         """One table per row of the nodes' deviations: any table with the right covariance, moved onto the nodes."""
@@ -105,8 +111,17 @@ class Step:
         free += 0.0 if self.shift is None else self.shift
         return free + self.edge.flow(delta_u - free.sum(axis=2), delta_v - free.sum(axis=1))
 
-    def variance(self, up: Upward, node_gain: Array, covariance_u: Array) -> Array:
-        r"""Posterior variance of every entry of the table, given the posterior covariance of u.
+    def variance(self, solution: Solution, v: int) -> Array:
+        """Posterior variance of every entry of the table above node v."""
+        node, (size_u, _) = solution.tree.nodes[v], self.shape
+        assert node.gain is not None
+        assert solution.covariance is not None
+        with threads_for(max(self.shape)):
+            above = fortran(solution.covariance[node.parent][:size_u, :size_u])
+            return self._variance(solution.upward[v], node.gain, above)
+
+    def _variance(self, up: Upward, node_gain: Array, covariance_u: Array) -> Array:
+        r"""The same from what the passes left.
 
         Given the nodes the table is :math:`M_{ij}(\alpha_i + \beta_j)` with :math:`\beta = Q^{+}(\delta_v - P^\top\delta_u)`, and given
         :math:`\delta_u` the child has mean :math:`(I - X^\top Y)G^\top\delta_u`. So :math:`\delta_u` moves β by
@@ -199,7 +214,7 @@ class TreeStructure(Structure, kind="tree"):
     """
 
     def __init__(
-        self, tree: RootedTree, population: float, sites: Sequence[SiteLike], known: Known | None = None
+        self, tree: RootedTree, population: float, sites: Sequence[Site], known: Known | None = None
     ) -> None:
         instance(tree, RootedTree, "tree", expected="a RootedTree, for example model.rooted()")
         self.tree = tree
@@ -384,7 +399,7 @@ class TreeStructure(Structure, kind="tree"):
             if found is not None:
                 return found
         solution, changed = self._solution(tau, nu, keep=False)
-        tables = {v: self._table_moments(solution, v, step) for v, step in changed.items()}
+        tables = {v: (step.mean(solution, v), step.variance(solution, v)) for v, step in changed.items()}
         return Moments(*self.layout.sites.read(solution, tables), solution.log_z)
 
     def unseen_variance(self) -> tuple[Array, ...]:
@@ -401,18 +416,6 @@ class TreeStructure(Structure, kind="tree"):
                 found.append(own if u < 0 else sandwich(fortran(step.edge.gain.T), found[u], onto=own))
         places = (self.tree.place(site.scope).node for site in self.sites)
         return tuple(np.diagonal(found[v])[site.index] for v, site in zip(places, self.sites, strict=True))
-
-    def _table_moments(self, solution: Solution, v: int, step: Step) -> tuple[Array, Array]:
-        """Mean and variance of the table between v and its parent."""
-        u = self.tree.parents[v]
-        size_u, size_v = step.shape
-        assert solution.covariance is not None
-        with threads_for(max(step.shape)):
-            above = fortran(solution.covariance[u][:size_u, :size_u])
-            mean = step.mean(solution.mean[u][:size_u], solution.mean[v][:size_v])
-            gain = solution.tree.nodes[v].gain
-            assert gain is not None
-            return mean, step.variance(solution.upward[v], gain, above)
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
         """See :class:`Structure`."""
