@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.engines.tilted._projection import tilted_sums
 from headcount.engines.tilted._whole_law import Context, whole_law
 from headcount.population import LaplacianFactor
 
@@ -88,17 +87,3 @@ def test_factors_of_graphs(both, cut):
 
     for compiled, plain in zip(*both(answer), strict=True):
         np.testing.assert_allclose(plain, compiled, rtol=1e-11, atol=1e-14)
-
-
-def test_sums_over_grids(both):
-    """Sums of laws times likelihoods agree, padding and rows of Gaussian cavities included."""
-    rng = np.random.default_rng(5)
-    points = rng.integers(0, 40, size=(50, 1)) + np.arange(60.0)
-    inside = np.arange(60) < rng.integers(5, 60, size=(50, 1))
-    log_prob = np.where(inside, -0.1 * rng.random((50, 60)), -np.inf)
-    coefficient, whole = rng.normal(size=(50, 60)), rng.random(50) < 0.5
-    law = np.stack([-rng.uniform(0.01, 1, 50), rng.normal(size=50), rng.normal(size=50)])
-    mean, g = points[:, 4] + rng.random(50), 0.1 * rng.normal(size=50)
-    found = both(lambda: tilted_sums(points, log_prob, coefficient, whole, law, mean, g))
-    for compiled, plain in zip(*found, strict=True):
-        np.testing.assert_allclose(plain, compiled, rtol=1e-11, atol=1e-13)

@@ -112,25 +112,42 @@ class Sizes(NamedTuple):
     """Entries of one Gaussian matrix per clique."""
     cubes: int
     """Operations of one Gaussian elimination per clique."""
+    cells: int
+    """States of all variables."""
+    seen: int
+    """Observed counts."""
+    edges: int
+    """Cliques."""
+    sparse: bool
+    """Whether some transition is a sparse matrix."""
+    people: int
 
 
 def sizes(problem: Problem) -> Sizes:
     """The sizes of a problem's tables; nothing large is allocated."""
-    tree = problem.model.rooted()
+    tree, model = problem.model.rooted(), problem.model
     if tree is None:
-        return _junction_sizes(problem)
-    steps = [m for m in tree.transitions if m is not None]
-    if not steps:
+        found = _junction_sizes(problem)
+    elif steps := [m for m in tree.transitions if m is not None]:
+        found = (
+            sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps),
+            sum(max(m.shape) ** 2 for m in steps),
+            sum(prod(m.shape) * max(m.shape) for m in steps),
+        )
+    else:
         width = len(tree.initial)
-        return Sizes(width, width**2, width**3)
+        found = width, width**2, width**3
     return Sizes(
-        sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps),
-        sum(max(m.shape) ** 2 for m in steps),
-        sum(prod(m.shape) * max(m.shape) for m in steps),
+        *found,
+        cells=sum(len(states) for states in model.states.values()),
+        seen=sum(len(site) for site in problem.sites),
+        edges=max(len(model.junction_tree.cliques), 1),
+        sparse=is_sparse(problem),
+        people=problem.typical_population,
     )
 
 
-def _junction_sizes(problem: Problem) -> Sizes:
+def _junction_sizes(problem: Problem) -> tuple[int, int, int]:
     """A clique's features are the margins that matter: its separators, and what is seen of it."""
     model, junction = problem.model, problem.model.junction_tree
     tables = squares = cubes = 0
@@ -142,25 +159,13 @@ def _junction_sizes(problem: Problem) -> Sizes:
         tables += size
         squares += width**2 + width * size // 4
         cubes += width**3 + width**2 * size
-    return Sizes(tables, squares, cubes)
+    return tables, squares, cubes
 
 
 def is_sparse(problem: Problem) -> bool:
     """Whether some transition is a sparse matrix."""
     tree = problem.model.rooted()
     return tree is not None and any(hasattr(m, "nnz") for m in tree.transitions)
-
-
-def _cells(problem: Problem) -> int:
-    return sum(len(states) for states in problem.model.states.values())
-
-
-def _seen(problem: Problem) -> int:
-    return sum(len(site) for site in problem.sites)
-
-
-def _edges(problem: Problem) -> int:
-    return max(len(problem.model.junction_tree.cliques), 1)
 
 
 def without_matrices(problem: Problem, engine: Engine) -> bool:
@@ -173,95 +178,62 @@ def device_memory_of(problem: Problem, engine: Engine) -> int:
     run, tree = _as_any(engine), problem.model.rooted()
     if getattr(run, "device", "cpu") == "cpu" or tree is None:
         return 0
+    size = sizes(problem)
     steps = {id(m): m for m in tree.transitions[1:]}.values()
     moves = [int(m.size) for m in steps]
+    largest = max(moves, default=0)
     held = sum(n * (STORED_SPARSE if hasattr(m, "nnz") else 1) for n, m in zip(moves, steps, strict=True))
     if run.name not in SWEEPS:
-        turned = max(moves, default=0)  # products with a transposed matrix copy it
-        return int(BYTES * (held + turned + HELD_PER_CELL * _cells(problem)))
-    held += GRID.get(run.name, 0) * _seen(problem)
+        return int(BYTES * (held + largest + HELD_PER_CELL * size.cells))  # transposed products copy a matrix
+    held += GRID.get(run.name, 0) * size.seen
     if kind_on_device(problem, run.structure) == "tree":
-        return BYTES * (held + ON_DEVICE * sizes(problem).squares)
-    return int(BYTES * (held + _drawing_on_device(problem, max(moves, default=0))))
-
-
-def _drawing_on_device(problem: Problem, largest: int) -> float:
-    """Numbers of a block of draws on a device, where the largest step has so many moves."""
-    flows = sizes(problem).tables + FLOW_TABLES * largest
+        return BYTES * (held + ON_DEVICE * size.squares)
     noise = NOISE_COPIES * WIDEST * largest
-    noise = noise if is_sparse(problem) else min(NOISE_COPIES * NOISE_AT_ONCE, noise)
-    return flows + noise + COLUMNS * _cells(problem) * block_width(_cells(problem))
+    noise = noise if size.sparse else min(NOISE_COPIES * NOISE_AT_ONCE, noise)
+    drawn = COLUMNS * size.cells * block_width(size.cells)
+    return int(BYTES * (held + size.tables + FLOW_TABLES * largest + noise + drawn))
 
 
 def memory_of(problem: Problem, engine: Engine) -> int:
     """Bytes an engine takes at the peak of inference, about; of the computer's own memory, where it runs on a device."""
-    run = _as_any(engine)
+    run, size = _as_any(engine), sizes(problem)
+    grids = GRID.get(run.name, 0) * (size.seen if size.seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
+    counts = COUNT_HELD * size.seen + grids
     if getattr(run, "device", "cpu") != "cpu":
-        return BYTES * (_counts_held(problem, run) + HELD_PER_CELL * _cells(problem))
+        return BYTES * (counts + HELD_PER_CELL * size.cells)
     if without_matrices(problem, engine):
-        cells = _cells(problem)
-        width = min(block_width(cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
-        moves = MOVES_HELD * sizes(problem).tables
-        return BYTES * (COLUMNS * cells * width + moves + _counts_held(problem, run))
-    return _MEMORY.get(run.name, _other_memory)(problem, run)
+        width = min(block_width(size.cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
+        return BYTES * (COLUMNS * size.cells * width + MOVES_HELD * size.tables + counts)
+    return int(_held_with_matrices(problem, run, size))
 
 
-def _counts_held(problem: Problem, run: Any) -> int:
-    """Numbers held for all observed counts."""
-    seen = _seen(problem)
-    return COUNT_HELD * seen + GRID.get(run.name, 0) * (seen if seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
+def _held_with_matrices(problem: Problem, run: Any, size: Sizes) -> float:
+    """Bytes of an engine's arrays."""
+    if run.name in SWEEPS:
+        return BYTES * (HELD_MATRICES[run.name] * size.squares + GRID.get(run.name, 0) * size.seen)
+    if run.name in ITERATIONS:
+        widest = max(len(states) for states in problem.model.states.values())
+        packed = widest <= LARGEST_PACKED and not size.sparse
+        return BYTES * ((HELD_TABLES + packed) * size.tables + HELD_PER_CELL * size.cells)
+    if run.name == "TableBP":
+        return BYTES * TABLE_ARRAYS * size.tables * (1 + largest_count(problem))
+    if run.name == "PathGibbs":
+        states = 2 * run.chains * size.people * len(problem.model.variables)
+        kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
+        return _sampler_memory(problem, run, size, min(KEPT_DRAWS, run.sweeps)) + states + kept
+    if run.name == "Gibbs":
+        kept = min(4 * run.chains * run.configurations * size.tables, KEPT_BYTES)
+        return _sampler_memory(problem, run, size, run.draws) + kept
+    return BYTES * OTHER_TABLES * size.tables
 
 
-def _gaussian_memory(problem: Problem, run: Any) -> int:
-    return BYTES * (HELD_MATRICES[run.name] * sizes(problem).squares + GRID.get(run.name, 0) * _seen(problem))
-
-
-def _point_memory(problem: Problem, run: Any) -> int:
-    del run
-    widest = max(len(states) for states in problem.model.states.values())
-    packed = widest <= LARGEST_PACKED and not is_sparse(problem)
-    return int(BYTES * ((HELD_TABLES + packed) * sizes(problem).tables + HELD_PER_CELL * _cells(problem)))
-
-
-def _path_memory(problem: Problem, run: Any) -> int:
-    states = 2 * run.chains * problem.typical_population * len(problem.model.variables)
-    kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
-    return _sampler_memory(problem, run, min(KEPT_DRAWS, run.sweeps)) + states + kept
-
-
-def _table_memory(problem: Problem, run: Any) -> int:
-    kept = min(4 * run.chains * run.configurations * sizes(problem).tables, KEPT_BYTES)
-    return _sampler_memory(problem, run, run.draws) + kept
-
-
-def _other_memory(problem: Problem, run: Any) -> int:
-    del run
-    return BYTES * OTHER_TABLES * sizes(problem).tables
-
-
-def _whole_number_memory(problem: Problem, run: Any) -> int:
-    del run
-    return int(BYTES * TABLE_ARRAYS * sizes(problem).tables * (1 + largest_count(problem)))
-
-
-_MEMORY = {
-    **dict.fromkeys(SWEEPS, _gaussian_memory),
-    **dict.fromkeys(ITERATIONS, _point_memory),
-    "PathGibbs": _path_memory,
-    "Gibbs": _table_memory,
-    "TableBP": _whole_number_memory,
-}
-
-
-def _sampler_memory(problem: Problem, run: Any, drawn: int) -> int:
+def _sampler_memory(problem: Problem, run: Any, size: Sizes, drawn: int) -> int:
     """What both samplers hold: likelihood ratios, sums, and so many node tables per chain (4 bytes per count, and one copy)."""
-    counts, rows = _seen(problem), problem.typical_population + 1
-    tabulated = counts
-    if counts * rows > RATIO_ENTRIES:
+    rows, tabulated = size.people + 1, size.seen
+    if tabulated * rows > RATIO_ENTRIES:
         tabulated = sum(len(s) for s in problem.sites if not isinstance(s.noise, Poisson))
-    cells = _cells(problem)
-    sums = SUMS_PER_FLOW * sizes(problem).tables + SUMS_PER_CELL * cells
-    return BYTES * (tabulated * rows + run.chains * (sums + drawn * cells)) + SAMPLER_BYTES
+    sums = SUMS_PER_FLOW * size.tables + SUMS_PER_CELL * size.cells
+    return BYTES * (tabulated * rows + run.chains * (sums + drawn * size.cells)) + SAMPLER_BYTES
 
 
 def writing_memory(problem: Problem, engine: Engine) -> int:
@@ -278,68 +250,45 @@ def writing_memory(problem: Problem, engine: Engine) -> int:
 
 def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
-    run = _as_any(engine)
+    run, size = _as_any(engine), sizes(problem)
     if without_matrices(problem, engine):
-        return _seconds_without_matrices(problem, run)
-    known = _SECONDS.get(run.name)
-    return float("nan") if known is None else float(known(problem, run, speed))
+        return _seconds_without_matrices(run, size)
+    if run.name in SWEEPS:
+        operations = PRODUCTS * (size.cubes + PASSES * size.squares)
+        return float(SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * size.edges))
+    if run.name in ITERATIONS:
+        each = SPARSE_MOVE if size.sparse else DENSE_MOVE
+        return float(ITERATIONS[run.name] * (each * size.tables + ITERATION_OVERHEAD * size.edges))
+    if run.name == "TableBP":
+        exchanged = TABLE_EXCHANGE * run.exchanges * size.people * size.edges
+        return float(TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + exchanged)
+    if run.name == "PathGibbs":
+        return _path_seconds(problem, run, size)
+    if run.name == "Gibbs":
+        flow = size.people * size.edges / size.tables
+        each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
+        return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
+    return float("nan")
 
 
-def _gaussian_seconds(problem: Problem, run: Any, speed: float) -> float:
-    found = sizes(problem)
-    operations = PRODUCTS * (found.cubes + PASSES * found.squares)
-    return SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * _edges(problem))
-
-
-def _point_seconds(problem: Problem, run: Any, speed: float) -> float:
-    del speed
-    each = SPARSE_MOVE if is_sparse(problem) else DENSE_MOVE
-    return ITERATIONS[run.name] * (each * sizes(problem).tables + ITERATION_OVERHEAD * _edges(problem))
-
-
-def _path_seconds(problem: Problem, run: Any, speed: float) -> float:
-    del speed
+def _path_seconds(problem: Problem, run: Any, size: Sizes) -> float:
     widths = [len(s) for s in problem.model.states.values()]
-    size = problem.typical_population
-    redrawn = run.exact or exact_paths(size)
-    drawn = size * len(widths) * (STATE_DRAWN + STATE_WEIGHED * max(widths))
-    drawn += sizes(problem).tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
+    redrawn = run.exact or exact_paths(size.people)
+    drawn = size.people * len(widths) * (STATE_DRAWN + STATE_WEIGHED * max(widths))
+    drawn += size.tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
     alone = problem.dispersion is None and all(len(site.scope) == 1 for site in problem.sites)
-    pairs = run.pairs or pairs_at_once(size, widths, possible=alone)
+    pairs = run.pairs or pairs_at_once(size.people, widths, possible=alone)
     paired = STRETCHES * pairs * (PAIR_REDRAWN + PAIR_WEIGHED * sum(width**2 for width in widths))
     return float(run.chains * ((run.burn_in + run.sweeps) * drawn + paired) / min(run.workers, run.chains))
 
 
-def _table_seconds(problem: Problem, run: Any, speed: float) -> float:
-    del speed
-    flow = problem.typical_population * _edges(problem) / sizes(problem).tables
-    each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
-    return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
-
-
-def _whole_number_seconds(problem: Problem, run: Any, speed: float) -> float:
-    del speed
-    exchanged = TABLE_EXCHANGE * run.exchanges * problem.typical_population * _edges(problem)
-    return TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + exchanged
-
-
-_SECONDS = {
-    **dict.fromkeys(SWEEPS, _gaussian_seconds),
-    **dict.fromkeys(ITERATIONS, _point_seconds),
-    "PathGibbs": _path_seconds,
-    "Gibbs": _table_seconds,
-    "TableBP": _whole_number_seconds,
-}
-
-
-def _seconds_without_matrices(problem: Problem, run: Any) -> float:
+def _seconds_without_matrices(run: Any, size: Sizes) -> float:
     """By possible moves and counts, for the draws asked for; more than `MOST_WITH_GRIDS` counts have their grids made again."""
     drawn = (run.final_draws or USUAL_FINAL) / USUAL_FINAL
     drawn = (1 - SWEPT) * drawn + SWEPT * (run.draws or USUAL_DRAWS) / USUAL_DRAWS
-    counts, moves = _seen(problem), sizes(problem).tables
-    each = FREE_SPARSE_MOVE if is_sparse(problem) else FREE_DENSE_MOVE
-    again = GRID_AGAIN * counts if counts > MOST_WITH_GRIDS else 0.0
-    return drawn * (each * moves + FREE_COUNT * counts) + again
+    each = FREE_SPARSE_MOVE if size.sparse else FREE_DENSE_MOVE
+    again = GRID_AGAIN * size.seen if size.seen > MOST_WITH_GRIDS else 0.0
+    return float(drawn * (each * size.tables + FREE_COUNT * size.seen) + again)
 
 
 def _as_any(engine: Engine) -> Any:

@@ -289,7 +289,7 @@ def iterate(
     began = time.perf_counter() if began is None else began
     if look_first and (ended := _ended(engine, state)) is not None:
         return Iterated(state, ended, ())
-    nearest = Nearest(state, engine.residual(state) if look_first else math.inf)
+    nearest, best, waited = state, engine.residual(state) if look_first else math.inf, 0
     trace: list[dict[str, float]] = []
     with Progress(title or engine.name, engine.max_iterations, show=progress) as bar:
         while True:
@@ -301,27 +301,13 @@ def iterate(
                 {"iteration": iteration, "residual": residual, "seconds": seconds, **engine.report(state)}
             )
             bar.advance(residual, text=engine.shown(state))
-            nearest = nearest.after(state, residual, gain)
-            ended = _ended(engine, state, residual, nearest.waited, patience, iteration)
+            waited += 1
+            if residual < gain * best:
+                nearest, best, waited = state, residual, 0
+            ended = _ended(engine, state, residual, waited, patience, iteration)
             if ended is not None:
-                kept = state if ended.good or not engine.falls_back else nearest.state
+                kept = state if ended.good or not engine.falls_back else nearest
                 return Iterated(kept, ended, tuple(trace))
-
-
-class Nearest(NamedTuple):
-    """The state of smallest residual so far, and for how many iterations it has been that."""
-
-    state: Any
-    residual: float
-    waited: int = 0
-
-    def after(self, state: Any, residual: float, gain: float) -> Nearest:
-        """After one more iteration: the new state where its residual is below ``gain`` times the smallest so far."""
-        return (
-            Nearest(state, residual)
-            if residual < gain * self.residual
-            else self._replace(waited=self.waited + 1)
-        )
 
 
 def _ended(

@@ -28,12 +28,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from headcount._compile import bare, worth
 from headcount._device import DEVICES, find_device
 from headcount.engines._engine import IterativeEngine, number, one_of, whole
 from headcount.engines._lbfgs import Point, Search, advance, blocked
 from headcount.engines._tilting import Tilts
-from headcount.individual._rooted_tree import beliefs_compiled, collect_compiled
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
 
 if TYPE_CHECKING:
@@ -44,9 +42,6 @@ if TYPE_CHECKING:
 
 ROUNDED = 1e-6
 """A miss this small may be rounding, where the search finds nothing better."""
-
-NUMPY_SECONDS = 3e-5
-"""Time of one evaluation of the dual in NumPy, per small node."""
 
 
 class Terms(NamedTuple):
@@ -326,39 +321,6 @@ def _tangent(noise: Observation, at: Array) -> tuple[Array, Array, Array]:
     return a, a / at - noise.slope(at), np.zeros_like(at)
 
 
-@bare
-def poisson_dual(x, a, b, s, c, where, parent, initial, transitions, which, count, made, room, flat):  # type: ignore[no-untyped-def]
-    """The dual where all terms are Poisson-shaped and all nodes dense and equal, in one compiled function.
-
-    At a few hundred variables calls cost more than sums. Whether the passes held, the value, the gain and Σ|Nμ − n*|.
-
-    ``made`` (4, variables) is filled with g, n*, the gradient and the curvature. ``room`` (4, T, L) holds the node potentials, with the
-    tilts that are settled in them, and is filled with weights, messages and Nμ; ``flat`` is the same (4, T·L), and ``where`` are the
-    places of the variables in it.
-    """
-    potentials, weights, messages, mu = room[0], room[1], room[2], room[3]
-    value = 0.0
-    for k in range(x.size):
-        e = np.exp(x[k])
-        pull = a[k] / e
-        made[0, k], made[1, k], made[3, k] = pull - b[k], e - s[k], pull
-        value += a[k] * x[k] - pull * made[1, k] + c[k]
-        flat[0, where[k]] = made[0, k]
-    held, gain = collect_compiled(parent, initial, transitions, which, potentials, weights, messages)
-    if not held:
-        return False, value, gain, 0.0
-    beliefs_compiled(parent, initial, transitions, which, weights, messages, mu)
-    for i in range(flat.shape[1]):
-        flat[3, i] *= count
-    missed = 0.0
-    for k in range(x.size):
-        here, pull = flat[3, where[k]], made[3, k]
-        off = here - made[1, k]
-        missed += abs(off)
-        made[2, k], made[3, k] = -pull * off, pull * pull * here + a[k]
-    return True, value, gain, missed
-
-
 class _Parts(NamedTuple):
     """The dual at x, summed up, and by variable."""
 
@@ -384,7 +346,7 @@ class Objective:
 
     def __call__(self, x: Array) -> Point:
         """Value, gradient and diagonal curvature."""
-        parts = self._compiled(x) or self._plain(x)
+        parts = self._parts(x)
         if parts is None:
             return Point(x, np.inf, np.zeros_like(x), np.ones_like(x))
         floor = 1e-12 * max(float(parts.curvature.max(initial=0.0)), 1e-300)
@@ -429,62 +391,33 @@ class Objective:
             yield group, x[at : at + len(group.entries)]
             at += len(group.entries)
 
-    def _plain(self, x: Array) -> _Parts | None:
-        """Group by group, whatever they are and whatever the model; None where the dual is not finite."""
+    def _parts(self, x: Array) -> _Parts | None:
+        """Noise by noise, and one belief propagation; None where the dual is not finite."""
         dual, count = self.dual, float(self.tilts.problem.population)
         terms = [group.terms(part) for group, part in self._by_group(x)]
         value = dual.constant + sum(part.value for part in terms)
         if not np.isfinite(value):
             return None
+        pull, slope, n, bend = _joined(terms)
         g = dual.fixed.copy()
-        pull = np.concatenate([np.zeros(0), *(part.g for part in terms)])
         g[dual.entries] = pull
         gain, mu = self.tilts.evaluate(g)
         expected = count * mu
-        off, gradient, curvature = (np.empty_like(x) for _ in range(3))
-        start = 0
-        for group, part in zip(dual.groups, terms, strict=True):
-            where = slice(start, start + len(group.entries))
-            here = expected[group.entries]
-            np.subtract(here, part.n, out=off[where])
-            np.multiply(part.slope, off[where], out=gradient[where])
-            np.add(part.slope**2 * here, part.curvature, out=curvature[where])
-            start = where.stop
+        here = expected[dual.entries]
+        off = here - n
+        gradient = slope * off
         out = blocked(x, gradient, dual.box)
         missed = float(np.abs(off if out is None else off[~out]).sum())
         largest = sum(abs(part.value) for part in terms) + count * abs(gain)
+        curvature = slope**2 * here + bend
         return _Parts(value + count * gain, largest, pull, expected, gradient, curvature, missed)
 
-    @cached_property
-    def _packed(self) -> tuple[Any, ...] | None:
-        """What the compiled evaluation needs besides x; None unless all terms are Poisson-shaped and nodes equal and dense."""
-        grid, tree, groups = self.tilts.grid, self.tilts.tree, self.dual.groups
-        if grid is None or tree is None or tree.packed is None or tree.phi is not None:
-            return None
-        if len(groups) != 1 or not isinstance(groups[0], PoissonShape):
-            return None
-        shape = groups[0]
-        potentials = np.zeros((len(tree.sizes), tree.sizes[0]))
-        potentials.ravel()[grid] = self.dual.fixed
-        law = (tree.parent, np.ascontiguousarray(tree.initial), *tree.packed)
-        count = float(self.tilts.problem.population)
-        return potentials, grid, (shape.a, shape.b, shape.s, shape.c, grid[shape.entries], *law, count)
 
-    def _compiled(self, x: Array) -> _Parts | None:
-        """The same in one compiled function; None where it does not serve, or gives up."""
-        if self._packed is None:
-            return None
-        potentials, grid, fixed = self._packed
-        if not worth(poisson_dual, NUMPY_SECONDS * len(potentials)):
-            return None
-        made, room = np.empty((4, len(x))), np.empty((4, *potentials.shape))
-        room[0] = potentials
-        flat = room.reshape(4, -1)
-        held, value, gain, missed = poisson_dual(x, *fixed, made, room, flat)
-        gain *= self.tilts.problem.population
-        total, largest = self.dual.constant + value + gain, abs(value) + abs(gain)
-        g, _, gradient, curvature = made
-        return _Parts(total, largest, g, flat[3, grid], gradient, curvature, missed) if held else None
+def _joined(terms: Sequence[Terms]) -> tuple[Array, ...]:
+    """g, dg/dx, n* and the curvature of all variables, from those of the groups."""
+    if len(terms) == 1:
+        return terms[0][:4]
+    return tuple(np.concatenate([np.zeros(0), *(part[k] for part in terms)]) for k in range(4))
 
 
 @dataclass(frozen=True)

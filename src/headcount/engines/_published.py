@@ -75,8 +75,6 @@ from headcount.structure._base import selection
 from headcount.structure._gaussian_tree import eliminate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headcount._types import Array, Index
     from headcount.individual import RootedTree
     from headcount.observe import Observation, Problem
@@ -340,19 +338,16 @@ class EdgeEP(IterativeEngine):
         del rng
         _check(problem)
         tilts = Tilts(problem)
-        centre = Centre.at(Roles.of(tilts), np.zeros(int(tilts.offsets[-1])))
+        centre = Centre.at(Roles.of(tilts))
         tree = cast("RootedTree", tilts.tree)
         structure = cast("TreeStructure", centre.structure)
         frames = [Coordinates.of(m) for m in structure.means]
         edges = tuple(_edge(centre, frames, v) for v in range(len(frames)))
-        children: list[list[int]] = [[] for _ in frames]
-        for v in range(1, len(frames)):
-            children[tree.parents[v]].append(v)
         above = [len(frames[u].kept) if u >= 0 else 0 for u in tree.parents]
         return EdgeState(
             centre,
             edges,
-            tuple(tuple(c) for c in children),
+            tuple(tuple(np.flatnonzero(tree.parent == v).tolist()) for v in range(len(frames))),
             tuple(flat(size) for size in above),
             tuple(_prior(m, frame) for m, frame in zip(structure.means, frames, strict=True)),
             _first_modes(centre, frames),
@@ -455,22 +450,15 @@ def _edge(centre: Centre, frames: list[Coordinates], v: int) -> Edge:
     return Edge(fortran(gain), fortran(edge.noise.root[frame.kept]), _likelihood(centre, frame, v))
 
 
-def _sites_of(centre: Centre, v: int) -> Iterator[tuple[int, slice]]:
-    """Positions of the sites on node v, and of their entries."""
-    tilts = centre.roles.tilts
-    tree = cast("RootedTree", tilts.tree)
-    for k, (start, site) in enumerate(zip(tilts.offsets[:-1], tilts.problem.sites, strict=True)):
-        if tree.index[site.scope[0]] == v:
-            yield k, slice(int(start), int(start) + len(site))
-
-
 def _likelihood(centre: Centre, frame: Coordinates, v: int) -> Likelihood:
     """What was seen of node v: Gaussian and linear entries settled, the rest as readings."""
-    structure = cast("TreeStructure", centre.structure)
+    structure, tilts = cast("TreeStructure", centre.structure), centre.roles.tilts
     settled = flat(len(frame.kept))
     readings = []
-    for k, where in _sites_of(centre, v):
-        site = centre.roles.tilts.problem.sites[k]
+    for k, site in enumerate(tilts.problem.sites):
+        if structure.tree.index[site.scope[0]] != v:
+            continue
+        where = slice(int(tilts.offsets[k]), int(tilts.offsets[k + 1]))
         rows = frame.pull(selection(site, frame.size))
         precision = rows.T @ (centre.fixed_tau[where, None] * rows)
         potential = rows.T @ centre.fixed_nu[where]

@@ -321,9 +321,8 @@ def _interpolated(values: Mapping[int, float]) -> Callable[[Array], Array]:
 
 def _gauss(sizes: Sizes, count: int) -> Array:
     """The Gauss nodes of a discrete law, as whole numbers ≥ 1, by the three-term recurrence of its orthogonal polynomials."""
-    n, p = sizes
-    mean = float(n @ p)
-    scale = float(np.sqrt(np.square(n - mean) @ p)) or 1.0
+    (n, p), (mean, sd) = sizes, _moments(sizes)
+    scale = sd or 1.0
     x = (n - mean) / scale
     before, now = np.zeros_like(x), np.ones_like(x)
     alpha, beta = np.zeros(count), np.zeros(count)
@@ -340,9 +339,8 @@ def _weights(sizes: Sizes, nodes: Array) -> Array:
     """Weights ≥ 0 of the nodes that have the first moments of the law: those of Gauss, where the nodes are not rounded."""
     from scipy.optimize import nnls  # slow to import
 
-    n, p = sizes
-    mean = float(n @ p)
-    scale = float(np.sqrt(np.square(n - mean) @ p)) or 1.0
+    (n, p), (mean, sd) = sizes, _moments(sizes)
+    scale = sd or 1.0
     powers = np.arange(min(len(nodes), NODES))[:, None]
     first = np.where(powers < 3, FIRST_MOMENTS, 1.0)
     moments = ((n - mean) / scale) ** powers @ p
@@ -378,8 +376,8 @@ def _near(before: Sizes, after: Sizes) -> bool:
 
 
 def _moments(sizes: Sizes) -> tuple[float, float]:
-    mean = float(sizes.values @ sizes.probabilities)
-    return mean, float(np.sqrt(np.square(sizes.values - mean) @ sizes.probabilities))
+    """Mean and standard deviation."""
+    return sizes.mean, float(np.sqrt(np.square(sizes.values - sizes.mean) @ sizes.probabilities))
 
 
 def _added_up(sized: Sized) -> Outcome:
@@ -570,7 +568,7 @@ def _candidates(
     factors: list[tuple[int, Callable[[Array], Array]]] = []
     for (k, law), sizes in zip(_free_sizes(problem), about, strict=True):
         most = max(int(sizes.values[-1]), 1)
-        share = float(sizes.values @ sizes.probabilities) / most
+        share = sizes.mean / most
         members[k] = _with_absent(members[k], most, share)
         factors.append((k, partial(_log_factor, law, most, share)))
     return Stack(tuple(members), stack.states), factors

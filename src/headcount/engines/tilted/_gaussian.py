@@ -39,7 +39,7 @@ from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, So
 from headcount.structure._base import itself
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from headcount._types import Array
     from headcount.observe import Problem
@@ -91,18 +91,40 @@ class GaussianEngine(Engine):
         sampling = Sampling(self.draws, self.final_draws, self.draw_seed, self.mc_error)
         return Solver(self.structure, sampling, recall)
 
+    def prior_centre(self, problem: Problem) -> Centre:
+        """The Gaussian at the prior, without tilts."""
+        return Centre.at(Roles.of(Tilts(problem, find_device(self.device)), solver=self.solver()))
 
-def field_and_evidence(
-    centre: Centre, tau: Array, nu: Array, rest: float, log_z: float | None = None
-) -> tuple[Callable[[], Field], float | None, dict[str, Any]]:
-    """The posterior (made when asked for), its log evidence as a probability, and for the diagnostics its error, or why there is none.
 
-    The evidence is ``rest`` and log Z: that given, the structure's own, or without matrices that of the final draws. Beside exact counts
-    that is a density: unit masses take its place, or no number does. Nor is one given where whole numbers would have a probability above
-    one.
+def gaussian_beliefs(
+    centre: Centre,
+    tau: Array,
+    nu: Array,
+    rest: float = 0.0,
+    *,
+    settled: bool = False,
+    log_z: float | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> GaussianBeliefs:
+    """The Gaussian around a centre under sites, with its log evidence as a probability.
+
+    The evidence is what the centre has, ``rest`` and log Z: that given, the structure's own, or without matrices that of the final draws.
+    Beside exact counts that is a density: unit masses take its place, or no number does. Nor is one given where whole numbers would have a
+    probability above one; the diagnostics, to which ``more`` is added, then say so. The field is made when it is asked for.
+
+    Parameters
+    ----------
+    tau, nu
+        Sites of all observed entries, beside those that the centre has.
+    rest
+        Log of what the approximated likelihoods are, less what their sites are.
+    settled
+        Whether the mean is that of the centre's law.
     """
-    structure, split = centre.structure, centre.roles.tilts.split
-    sites = split(tau), split(nu)
+    structure, tilts = centre.structure, centre.roles.tilts
+    tau, nu = tau + centre.fixed_tau, nu + centre.fixed_nu
+    rest += centre.gain + centre.constant
+    sites = tilts.split(tau), tilts.split(nu)
     drawn = structure.field(*sites) if structure.monte_carlo else None
     probable: tuple[float, float] | None
     if centre.roles.exact.any():
@@ -113,14 +135,17 @@ def field_and_evidence(
         probable = structure.solve(*sites).log_z if log_z is None else log_z, 0.0
     found = None if probable is None else _probability(centre, rest + probable[0])
     said: dict[str, Any] = {"log_evidence_note": _NO_EVIDENCE} if found is None else {}
-    if drawn is None:
-        return (
-            partial(structure.field, *sites),
-            found,
-            said,
-        )  # partial, not lambda: a posterior can be pickled
-    error = math.nan if found is None or probable is None else probable[1]
-    return partial(itself, drawn), found, said | {"log_evidence_mc_error": error}
+    if drawn is not None:
+        said["log_evidence_mc_error"] = math.nan if found is None or probable is None else probable[1]
+    return GaussianBeliefs(
+        centre.model(),
+        tilts.problem,
+        # partial, not lambda: a posterior can be pickled
+        partial(structure.field, *sites) if drawn is None else partial(itself, drawn),
+        settled=settled or not tilts.problem.sites,
+        log_evidence=found,
+        diagnostics=said | dict(more or {}),
+    )
 
 
 _NO_EVIDENCE = (
@@ -250,15 +275,6 @@ class ClosedForm(GaussianEngine, DirectEngine):
         if wrong:
             message = f"ClosedForm takes exact and Gaussian observations; {', '.join(wrong)} noise needs TiltedEP (the default)"
             raise ValueError(message)
-        tilts = Tilts(problem, find_device(self.device))
-        centre = Centre.at(Roles.of(tilts, solver=self.solver()), np.zeros(int(tilts.offsets[-1])))
-        rest = centre.gain + centre.constant
-        field, final, errors = field_and_evidence(centre, centre.fixed_tau, centre.fixed_nu, rest)
-        return GaussianBeliefs(
-            problem.model,
-            problem,
-            field,
-            settled=not problem.sites,
-            log_evidence=final,
-            diagnostics=errors,
-        )
+        centre = self.prior_centre(problem)
+        nothing = np.zeros_like(centre.g)
+        return gaussian_beliefs(centre, nothing, nothing)

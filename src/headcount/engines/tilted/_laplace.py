@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from headcount._device import find_device
 from headcount.engines._engine import IterativeEngine, number, whole
-from headcount.engines._tilting import Tilts
-from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._gaussian import GaussianEngine, field_and_evidence
+from headcount.engines.tilted._centre import Centre
+from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:
@@ -81,22 +79,16 @@ class Laplace(GaussianEngine, IterativeEngine):
         if rough:
             message = f"Laplace needs twice-differentiable noise; {', '.join(rough)} noise has corners: use TiltedEP or MAP"
             raise ValueError(message)
-        tilts = Tilts(problem, find_device(self.device))
-        centre = Centre.at(Roles.of(tilts, solver=self.solver()), np.zeros(int(tilts.offsets[-1])))
+        centre = self.prior_centre(problem)
         tau, nu = first_sites(centre)
-        if not tau.any():
-            return _state(centre, tau, nu)
-        delta = np.concatenate(centre.structure.solve(tilts.split(tau), tilts.split(nu)).mean)
+        delta = centre.solve(tau, nu)[0] if tau.any() else tau
         return _state(centre, delta, nu - tau * delta)
 
     def step(self, state: NewtonState) -> NewtonState:
         """One Newton step, shortened until the objective falls and the likelihood is finite."""
         centre = state.centre
-        split = centre.roles.tilts.split
         tau, nu = state.tau + centre.fixed_tau, state.nu + centre.fixed_nu
-        solved = centre.structure.solve(split(tau), split(nu))
-        delta = np.concatenate(solved.mean) if solved.mean else np.zeros(0)
-        variance = np.concatenate(solved.variance) if solved.variance else np.zeros(0)
+        delta, variance, _ = centre.solve(tau, nu)
         pull = nu - tau * delta
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = np.where(
@@ -146,20 +138,8 @@ def gaussian_at(centre: Centre, delta: Array) -> GaussianBeliefs:
 
 
 def _gaussian(state: NewtonState) -> GaussianBeliefs:
-    centre = state.centre
-    tau, nu = state.tau + centre.fixed_tau, state.nu + centre.fixed_nu
-    active = centre.roles.active
-    sites = float((-0.5 * state.tau * state.delta**2 + state.nu * state.delta)[active].sum())
-    rest = centre.gain + centre.constant + state.value - sites
-    field, final, errors = field_and_evidence(centre, tau, nu, rest)
-    return GaussianBeliefs(
-        centre.model(),
-        centre.roles.tilts.problem,
-        field,
-        settled=not centre.roles.tilts.problem.sites,
-        log_evidence=final,
-        diagnostics=errors,
-    )
+    sites = float((-0.5 * state.tau * state.delta**2 + state.nu * state.delta).sum())
+    return gaussian_beliefs(state.centre, state.tau, state.nu, state.value - sites)
 
 
 def first_sites(centre: Centre) -> tuple[Array, Array]:
@@ -172,10 +152,8 @@ def first_sites(centre: Centre) -> tuple[Array, Array]:
     tilts = centre.roles.tilts
     room = 0.5
     for trial in range(60):
-        mean = tilts.split(np.zeros_like(tau))
-        if tau.any():
-            mean = list(centre.structure.solve(tilts.split(tau), tilts.split(nu)).mean)
-        out = _outside(centre, np.concatenate([np.zeros(0), *mean]), tau > 0)
+        mean = centre.solve(tau, nu)[0] if tau.any() else tau
+        out = _outside(centre, mean, tau > 0)
         if not out.any():
             return tau, nu
         tau[out] = np.maximum(4.0 * tau[out], 1.0 / np.maximum(centre.expected[out], 1.0))

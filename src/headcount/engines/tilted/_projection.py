@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount._compile import worth
-from headcount._device import Device, host, namespace, on_host
+from headcount._device import Device, host, namespace
 from headcount._linalg import row_dots
-from headcount.engines.tilted._whole_law import Context, fill_tilted_sums, in_threads, log_choose, whole_law
+from headcount.engines.tilted._whole_law import Context, in_threads, log_choose, whole_law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,8 +50,6 @@ LEAST_SD = 0.1
 ROUNDING = 1e-15
 """Changes of a mean or variance below this share of the population are rounding: both are differences of numbers as large as N, and
 five of their last digits add up. At N = 1e12 that is a thousandth of an individual."""
-NUMPY_SECONDS = 1e-8
-"""Time of one point in NumPy (measured: 1.6 ms for 2880 entries of 70 points; compiled, which leaves out what is below e^(-80), half)."""
 CACHED = 16_384
 """Points that are summed at once: two arrays of them stay in a processor's cache (256 kB)."""
 CERTAIN = 1e-7
@@ -182,9 +179,6 @@ def tilted_sums(
     weights of summation in it. So many points as ``most`` are summed at once.
     """
     log_z, first, second = (np.empty_like(mean) for _ in range(3))
-    if on_host(points) and worth(fill_tilted_sums, NUMPY_SECONDS * points.size):
-        fill_tilted_sums(points, log_prob, coefficient, whole, law, mean, g, log_z, first, second)
-        return log_z, first, second
     rows = max(most // points.shape[1], 1)
     for start in range(0, len(mean), rows):
         some = slice(start, start + rows)
@@ -206,9 +200,8 @@ def tilted_sums(
     return log_z + (law[2] - g * mean), first, second
 
 
-@dataclass(frozen=True)
-class Entries:
-    """The active entries of one noise: posterior moments, sites, centre."""
+class Entries(NamedTuple):
+    """Observed entries: posterior moments, sites, centre."""
 
     mean: Array
     variance: Array
@@ -220,7 +213,21 @@ class Entries:
     """phi of each entry: its variance under the tilted law, as a multiple of the binomial's."""
 
 
-def laplace_site(noise: Observation, here: Entries) -> tuple[Array, Array, float, float, None]:
+class Projected(NamedTuple):
+    """What the projection of some entries finds."""
+
+    tau: Array
+    nu: Array
+    """Sites that would match the moments."""
+    log_site: float
+    """The sum of the parts of the log evidence at the present sites."""
+    change: float
+    """How far beliefs are from those with the new sites, in standard deviations or shares of the variance."""
+    grid: Grid | None
+    """For the next sweep."""
+
+
+def laplace_site(noise: Observation, here: Entries) -> Projected:
     """Match value, slope and curvature of log ℓ − g n at the present mean."""
     at = here.expected + here.mean
     low = noise.domain_low
@@ -236,7 +243,7 @@ def laplace_site(noise: Observation, here: Entries) -> tuple[Array, Array, float
     change = max(
         float(gain.max(initial=0.0)), float((np.abs(tau - here.tau) * here.variance).max(initial=0.0))
     )
-    return tau, nu, log_sites, change, None
+    return Projected(tau, nu, log_sites, change, None)
 
 
 class _Cavity(NamedTuple):
@@ -267,7 +274,7 @@ def summed_site(
     *,
     lattice: bool,
     device: Device | None = None,
-) -> tuple[Array, Array, float, float, Grid]:
+) -> Projected:
     r"""Match mean and variance of :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` summed over the grid.
 
     With :math:`\hat m, \hat v` those and :math:`m_c, v_c` the moments of c, the site is what the observation changes of c,
@@ -275,12 +282,6 @@ def summed_site(
     .. math:: \tau = 1/\hat v - 1/v_c, \qquad \nu = \hat m/\hat v - m_c/v_c,
 
     and its part of the log evidence :math:`\log \sum_k c\,\ell\,e^{-gk} - \log \int N(z; m_c, v_c)\,e^{-\frac12\tau z^2 + \nu z}`.
-
-    Returns
-    -------
-    tuple
-        τ, ν, the sum of the parts of the evidence at the present sites, how far beliefs are from those with the new sites (in
-        standard deviations, or shares of the variance), and the grid.
 
     Raises
     ------
@@ -334,7 +335,7 @@ def summed_site(
     change = np.where(
         ok, change, np.where(cavity.live, 1.0, 0.0)
     )  # an entry without a cavity has not converged
-    return tau, nu, float(parts.sum()), float(change.max(initial=0.0)), grid
+    return Projected(tau, nu, float(parts.sum()), float(change.max(initial=0.0)), grid)
 
 
 def _log_integral(cavity: _Cavity, own_v: Array, here: Entries) -> Array:
@@ -371,11 +372,7 @@ def _more_bend(context: Context, rows: NDArray[np.intp], mean: Array, variance: 
     seeing the other's precision grow, would make each other certain. And of a rare count, which can only be tilted, nothing is
     added, however much its variance changes with its mean.
     """
-    moved = Context(
-        context.expected[rows],
-        context.expected[rows] + mean[rows],
-        np.maximum(variance[rows], CERTAIN),
-        context.population,
-        context.dispersion[rows],
+    moved = context.take(rows)._replace(
+        mean=context.expected[rows] + mean[rows], variance=np.maximum(variance[rows], CERTAIN)
     )
     return 2.0 * (bend[rows] - whole_law(moved).a)

@@ -14,7 +14,7 @@ For any g, :math:`p(n\mid y) \propto \mathrm{CGM}(N,\theta+g)(n)\prod\ell(y\mid 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -24,14 +24,14 @@ from headcount.engines._engine import PROGRESS, IterativeEngine, iterate, number
 from headcount.engines._map import MAP
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, meet_exact_margins
-from headcount.engines.tilted._gaussian import GaussianEngine, field_and_evidence
-from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, laplace_site, summed_site
+from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
+from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, Projected, laplace_site, summed_site
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
-from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
-from headcount.structure import Moments, NotPositiveDefinite, Recall
+from headcount.posterior._beliefs import Beliefs
+from headcount.structure import NotPositiveDefinite, Recall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from headcount._types import Array
     from headcount.observe import Problem
@@ -67,8 +67,7 @@ ROUGH_MAP, MAP_CENTRE, MAP_TO_THE_END = Begun(1e-4), Begun(1e-9), Begun(1e-6, No
 """Where the centre moves on anyway; where it stays; and where sweeps would not find it, by MAP's own patience."""
 
 
-@dataclass(frozen=True)
-class Sites:
+class Sites(NamedTuple):
     """Gaussian sites on the active entries (zero elsewhere), in deviations from the centre."""
 
     tau: Array
@@ -94,7 +93,12 @@ class EPState:
     off: float
     """How far the mean is from the centre, where the centre follows it, in standard deviations; 0 where it does not."""
     control: StepControl
-    grids: tuple[Grid | None, ...] = field(default=())
+    grids: tuple[Grid | None, ...]
+
+    @property
+    def eta(self) -> Array:
+        """Slopes of the sites in the counts themselves, exp(−½τn² + ηn), whatever the centre."""
+        return self.sites.nu + self.sites.tau * self.centre.expected + self.centre.g
 
     @property
     def residual(self) -> float:
@@ -151,7 +155,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         tilts = Tilts(problem, find_device(self.device))
         roles = self._roles(tilts, Recall() if recall is None else recall)
         if self.centre == "prior":
-            centre = Centre.at(roles, np.zeros(int(tilts.offsets[-1])))
+            centre = Centre.at(roles)
         elif self.centre == "map":
             centre = Centre.at(roles, _map_tilts(tilts, MAP_CENTRE, g))
         else:
@@ -192,21 +196,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
 
     def _begin(self, centre: Centre, sites: Sites) -> EPState:
         """The state at given sites."""
-        zero = np.zeros_like(centre.g)
-        nothing = Sites(zero, zero)
-        state = EPState(
-            centre,
-            sites,
-            zero,
-            zero,
-            0.0,
-            nothing,
-            0.0,
-            np.inf,
-            0.0,
-            StepControl(self.damping, self.damping),
-        )
-        return self._look(state)
+        return self._look(centre, sites, StepControl(self.damping, self.damping), ())
 
     def _first_sites(self, centre: Centre) -> Sites:
         """Slope and (where concave) curvature at the centre: close to the answer already. At a corner they say nothing."""
@@ -227,7 +217,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             _iterate(state, self._pull(state)),
             slice(2 * int(state.centre.roles.active.sum()), None),
             _lengths(state),
-            lambda x: self._look(self._placed(state, x)),
+            lambda x: self._look(*_placed(state, x), state.control, state.grids),
         )
         return replace(state, change=np.nan) if new is None else replace(new, control=control)
 
@@ -245,97 +235,61 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         pull = np.where(centre.roles.exact, 0.0, nu - tau * state.mean + centre.correlated_pull(state.mean))
         return np.asarray(pull * min(1.0, SETTINGS.longest_pull / max(float(np.abs(pull).max()), TINY)))
 
-    def _placed(self, state: EPState, x: Array) -> EPState:
-        """The same state with tilts and sites ``(τ, η, g)``, η in the counts themselves."""
-        roles = state.centre.roles
-        active = roles.active
-        at = np.cumsum([active.sum()] * 2)
-        tau, nu, g = np.zeros_like(state.mean), np.zeros_like(state.mean), state.centre.g.copy()
-        tau[active], eta, g[~roles.exact] = np.split(x, at)
-        centre = (
-            state.centre if (g == state.centre.g).all() else Centre.at(roles, meet_exact_margins(roles, g))
-        )
-        g = centre.g
-        nu[active] = eta - tau[active] * centre.expected[active] - g[active]
-        return replace(state, centre=centre, sites=Sites(tau, nu))
-
-    def _look(self, state: EPState) -> EPState:
-        """Solve under the present sites and project every active entry."""
-        centre = state.centre
-        tilts = centre.roles.tilts
-        if not (np.isfinite(state.sites.tau).all() and np.isfinite(state.sites.nu).all()):
+    def _look(
+        self, centre: Centre, sites: Sites, control: StepControl, grids: tuple[Grid | None, ...]
+    ) -> EPState:
+        """Solve under sites and project every active entry; grids of likelihoods are those of the last sweep."""
+        roles, population = centre.roles, float(centre.roles.tilts.problem.population)
+        if not (np.isfinite(sites.tau).all() and np.isfinite(sites.nu).all()):
             raise FloatingPointError
-        moments = _flat(
-            centre.structure.solve(
-                tilts.split(state.sites.tau + centre.fixed_tau),
-                tilts.split(state.sites.nu + centre.fixed_nu),
-            )
-        )
-        mean, variance, log_z = moments
-        rounding = ROUNDING * tilts.problem.population
-        if not np.isfinite(mean).all() or (variance < -rounding).any():
+        mean, variance, log_z = centre.solve(sites.tau + centre.fixed_tau, sites.nu + centre.fixed_nu)
+        if not np.isfinite(mean).all() or (variance < -ROUNDING * population).any():
             raise FloatingPointError
-        variance = np.where(centre.roles.exact | (variance < 0), 0.0, variance)  # what is known has none
-        tau, nu = state.sites.tau.copy(), state.sites.nu.copy()
-        furthest, log_sites = 0.0, 0.0
-        grids: list[Grid | None] = []
-        keep = len(mean) <= MOST_WITH_GRIDS
-        for (index, _), found in zip(
-            centre.roles.active_noise, self._projected(state, mean, variance), strict=True
-        ):
-            tau[index], nu[index], more, change, grid = found
-            log_sites += more
-            furthest = max(furthest, change)
-            grids.append(grid if keep else None)
+        variance = np.where(roles.exact | (variance < 0), 0.0, variance)  # what is known has none
+        by_entry = Entries(mean, variance, *sites, centre.expected, centre.g, centre.dispersion)
+        found = self._projected(roles, by_entry, grids)
+        tau, nu = (site.copy() for site in sites)
+        for (index, _), part in zip(roles.active_noise, found, strict=True):
+            tau[index], nu[index] = part.tau, part.nu
         away = 0.0
-        if self.centre == "mean" and not centre.roles.exact.all():
+        if self.centre == "mean" and not roles.exact.all():
             off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
-            exact = centre.roles.exact
-            floor = 10 * np.where(exact, CLOSE_MARGIN, ROUNDING) * tilts.problem.population
+            floor = 10 * np.where(roles.exact, CLOSE_MARGIN, ROUNDING) * population
             away = float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0))
-        return replace(
-            state,
-            mean=mean,
-            variance=variance,
-            log_z=log_z,
+        return EPState(
+            centre,
+            sites,
+            mean,
+            variance,
+            log_z,
             target=Sites(tau, nu),
-            log_sites=log_sites,
-            change=furthest,
+            log_sites=sum(part.log_site for part in found),
+            change=max((part.change for part in found), default=0.0),
             off=away,
-            grids=tuple(grids),
+            control=control,
+            grids=tuple(part.grid for part in found) if len(mean) <= MOST_WITH_GRIDS else (),
         )
 
-    def _projected(
-        self, state: EPState, mean: Array, variance: Array
-    ) -> Iterator[tuple[Array, Array, float, float, Grid | None]]:
+    def _projected(self, roles: Roles, by_entry: Entries, grids: tuple[Grid | None, ...]) -> list[Projected]:
         """The sites of every noise's entries; many entries are parts that threads share, each part its own numbers."""
-        centre = state.centre
-        population = float(centre.roles.tilts.problem.population)
-        spread = centre.dispersion
+        tilts, keep = roles.tilts, len(by_entry.mean) <= MOST_WITH_GRIDS
 
-        def of_part(k: int) -> tuple[Array, Array, float, float, Grid | None]:
-            index, noise = centre.roles.active_noise[k]
-            here = Entries(
-                mean[index],
-                variance[index],
-                state.sites.tau[index],
-                state.sites.nu[index],
-                centre.expected[index],
-                centre.g[index],
-                spread[index],
-            )
+        def of_part(k: int) -> Projected:
+            index, noise = roles.active_noise[k]
+            here = Entries(*(values[index] for values in by_entry))
             if self.projection == "laplace":
                 return laplace_site(noise, here)
-            old = state.grids[k] if state.grids else None
-            lattice, device = self.projection == "lattice", centre.roles.tilts.device
-            return summed_site(noise, here, old, population, lattice=lattice, device=device)
+            lattice, population = self.projection == "lattice", float(tilts.problem.population)
+            made = summed_site(
+                noise, here, grids[k] if grids else None, population, lattice=lattice, device=tilts.device
+            )
+            return made if keep else made._replace(grid=None)
 
-        parts = range(len(centre.roles.active_noise))
-        if len(mean) <= MOST_AT_ONCE:
-            yield from map(of_part, parts)
-            return
+        parts = range(len(roles.active_noise))
+        if len(by_entry.mean) <= MOST_AT_ONCE:
+            return list(map(of_part, parts))
         with ThreadPoolExecutor(PROJECTING_THREADS) as pool:
-            yield from pool.map(of_part, parts)
+            return list(pool.map(of_part, parts))
 
     def residual(self, state: EPState) -> float:
         """See :attr:`tolerance`."""
@@ -347,40 +301,23 @@ class TiltedEP(GaussianEngine, IterativeEngine):
 
     def report(self, state: EPState) -> dict[str, float]:
         """The evidence so far (without matrices there is none before the final draws) and the damping."""
-        evidence = self._rest(state) + state.log_z
+        evidence = state.centre.gain + state.centre.constant + state.log_sites + state.log_z
         known = {} if np.isnan(evidence) else {"log_evidence": evidence}
         return {**known, "damping": state.control.step_size}
 
-    @staticmethod
-    def _rest(state: EPState) -> float:
-        """The evidence without the structure's log Z."""
-        return state.centre.gain + state.centre.constant + state.log_sites
-
     def finish(self, state: EPState) -> Beliefs:
         """The Gaussian around the last centre."""
-        tilts = state.centre.roles.tilts
-        tau, nu = state.sites.tau + state.centre.fixed_tau, state.sites.nu + state.centre.fixed_nu
+        centre, sites = state.centre, state.sites
         # Margins that leave a flow no choice are met by no finite tilts: there the Gaussian's mean has what the centre misses.
-        missed = float(np.abs(state.mean[state.centre.roles.exact]).max(initial=0.0))
-        settled = self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * tilts.problem.population
-        settled |= not tilts.problem.sites
-        field, evidence, errors = field_and_evidence(state.centre, tau, nu, self._rest(state), state.log_z)
-        recall = state.centre.roles.solver.recall
+        missed = float(np.abs(state.mean[centre.roles.exact]).max(initial=0.0))
+        settled = (
+            self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * centre.roles.tilts.problem.population
+        )
+        recall = centre.roles.solver.recall
         draws = {} if recall is None or recall.draws is None else {"draws": recall.numbers}
-        return GaussianBeliefs(
-            state.centre.model(),
-            tilts.problem,
-            field,
-            settled=settled,
-            log_evidence=evidence,
-            diagnostics={
-                **errors,
-                **draws,
-                "g": state.centre.g,
-                "tau": state.sites.tau,
-                # the site in the count itself, exp(−½τn² + ηn), whatever the centre
-                "eta": state.sites.nu + state.sites.tau * state.centre.expected + state.centre.g,
-            },
+        more = {**draws, "g": centre.g, "tau": sites.tau, "eta": state.eta}
+        return gaussian_beliefs(
+            centre, sites.tau, sites.nu, state.log_sites, settled=settled, log_z=state.log_z, more=more
         )
 
 
@@ -398,15 +335,24 @@ def _off_the_edge(centre: Centre) -> Centre:
     )
 
 
+def _placed(state: EPState, x: Array) -> tuple[Centre, Sites]:
+    """Centre and sites at ``x`` = (τ, η, g), η in the counts themselves."""
+    roles, active = state.centre.roles, state.centre.roles.active
+    tau, nu, g = np.zeros_like(state.mean), np.zeros_like(state.mean), state.centre.g.copy()
+    tau[active], eta, g[~roles.exact] = np.split(x, np.cumsum([active.sum()] * 2))
+    centre = state.centre if (g == state.centre.g).all() else Centre.at(roles, meet_exact_margins(roles, g))
+    nu[active] = eta - tau[active] * centre.expected[active] - centre.g[active]
+    return centre, Sites(tau, nu)
+
+
 def _iterate(state: EPState, pull: Array) -> Iterate:
     """Sites of active entries in the counts themselves, and tilts of all but exact ones: (τ, η, g); and how far off they are."""
     sites, target, centre = state.sites, state.target, state.centre
     active, free = centre.roles.active, ~centre.roles.exact
     tau = target.tau - sites.tau
-    eta = sites.nu + sites.tau * centre.expected + centre.g
     more = target.nu - sites.nu + tau * centre.expected
     return Iterate(
-        np.concatenate([sites.tau[active], eta[active], centre.g[free]]),
+        np.concatenate([sites.tau[active], state.eta[active], centre.g[free]]),
         np.concatenate([tau[active], more[active], pull[free]]),
     )
 
@@ -430,9 +376,3 @@ def _map_tilts(tilts: Tilts, begun: Begun, g: Array | None) -> Array:
     first = engine.start(tilts, g)
     end = iterate(engine, first, patience=begun.patience, gain=begun.gain, look_first=True).state
     return end.objective.g(end.search.point)
-
-
-def _flat(moments: Moments) -> tuple[Array, Array, float]:
-    if not moments.mean:
-        return np.zeros(0), np.zeros(0), moments.log_z
-    return np.concatenate(moments.mean), np.concatenate(moments.variance), moments.log_z

@@ -130,9 +130,8 @@ def whole_law(context: Context, *, reach: float = 7.5) -> Law:
     a, b, constant, reference, variance = found = [np.empty_like(mean) for _ in range(5)]
 
     def fit(part: slice) -> None:
-        given = (expected[part], mean[part], v[part], float(n), phi[part], reach)
-        settings = (VARIANCE_MARGIN, BINOMIAL_START_BELOW, STEEPEST_START, _log_factorials())
-        fit_laws(*given, *settings, *(x[part] for x in found))
+        given = (expected[part], mean[part], v[part], float(n), phi[part], reach, _log_factorials())
+        fit_laws(*given, *(x[part] for x in found))
 
     in_threads(fit, len(mean))
     return Law(mean, variance, a, b, constant, reference, phi)
@@ -297,27 +296,13 @@ def _log_factorials() -> Array:
     return np.asarray(gammaln(np.arange(2 * LARGEST_TABULATED + 2) + 1.0))
 
 
-# The same laws, and the sums of ``_projection``, entry by entry, compiled: they are many short sums, in NumPy dozens of passes over all
-# points of all entries, here one pass over what each entry needs.
+# The same laws, entry by entry, compiled: they are many short sums, in NumPy dozens of passes over all points of all entries, here one
+# pass over what each entry needs.
 
 
 @kernel
 def fit_laws(
-    expected,
-    mean,
-    variance,
-    population,
-    dispersion,
-    reach,
-    least,
-    rare,
-    steep,
-    table,
-    a,
-    b,
-    constant,
-    reference,
-    spread,
+    expected, mean, variance, population, dispersion, reach, table, a, b, constant, reference, spread
 ):
     """Fill A, B, the constant, the reference and the variance of ``Law`` for every entry.
 
@@ -344,12 +329,12 @@ def fit_laws(
         spread[i] = v
         if m > low and m < high:
             fraction, plain = m - np.floor(m), phi * m * (1.0 - m / population)
-            wanted = max(v, min(least * fraction * (1.0 - fraction), plain))
+            wanted = max(v, min(VARIANCE_MARGIN * fraction * (1.0 - fraction), plain))
             # beyond, c would bend upwards in its tail
             most = (0.5 / (high + 1.0) + 0.5 / (population - low + 1.0)) / phi
-            if plain < rare:
+            if plain < BINOMIAL_START_BELOW:
                 a[i], b[i] = 0.0, (np.log(m) - np.log(population - m)) / phi
-            first = min(max(a[i], steep), most)
+            first = min(max(a[i], STEEPEST_START), most)
             a[i], b[i], total, own = _match(base, s, count, step, wanted, first, b[i], most, p, q)
             spread[i] = own if own > 0.0 else v
         else:
@@ -504,28 +489,3 @@ def _match(base, s, count, step, variance, first_a, first_b, most, p, q):
         b, top, m0 = b + by_b, new_top, new_m0
         p, q = q, p
     return first_a, first_b, first_total, -1.0
-
-
-@kernel
-def fill_tilted_sums(points, log_prob, coefficient, whole, law, mean, g, log_z, first, second):
-    """Fill in what ``_projection.tilted_sums`` returns."""
-    count = points.shape[1]
-    w = np.empty(count)
-    for i in range(points.shape[0]):
-        top = -np.inf
-        for k in range(count):
-            s = points[i, k] - mean[i]
-            w[k] = log_prob[i, k] - g[i] * points[i, k] + law[2, i] + s * (law[1, i] + s * law[0, i])
-            if whole[i]:
-                w[k] += coefficient[i, k]
-            top = max(top, w[k])
-        m0 = m1 = m2 = 0.0
-        for k in range(count):
-            if w[k] > top - 80.0:  # the rest would not change the last digit
-                p, s = np.exp(w[k] - top), points[i, k] - mean[i]
-                m0 += p
-                m1 += p * s
-                m2 += p * s * s
-        log_z[i] = np.log(m0) + top
-        first[i] = m1 / m0
-        second[i] = m2 / m0 - first[i] * first[i]
