@@ -40,28 +40,29 @@ TINY = 1e-300
 class StepSettings:
     """Every constant of the step control, with where its value comes from.
 
-    Unless something else is said, a value was set by hand while the hard cases were made to converge (birds with weights
-    (5, 10, 10, 10): 16 known data sets and 45 fresh ones; all awkward graphs under all noises at N = 4; twenty zeros), and has no
-    derivation. Residuals are in standard deviations of an observed count.
+    Residuals are in standard deviations of an observed count. A value was set by hand while the hard cases were made to converge, and has
+    no derivation, unless its comment says more. "Measured" is over 423 hard cases: birds with weights (5, 10, 10, 10) on 81 cells, 8 data
+    sets; the same with twenty zeros; all awkward graphs under all noises at N = 4, three data sets each; 30 random chains with data far
+    from the model. They take 370, 3 359 and 159 sweeps (birds, graphs, chains). Where fewer are named, it was over 97 of them, birds on 25
+    cells: 196, 677 and 51 sweeps.
     """
 
     # Plain sweeps
     worse: float = 1.1
-    """Growth of the residual by this factor counts as a step that went badly."""
+    """Growth of the residual by this factor counts as a step that went badly (measured, of 97: with 1.0, 211 and 680 sweeps)."""
     shrink: float = 0.7
     """Factor on the step size after such a step."""
     grow: float = 1.6
     """Factor on the step size after any other step, up to the ceiling."""
     lower_ceiling: float = 0.9
-    """Factor on the ceiling after a step that went badly: what overshot once would overshoot again."""
+    """Factor on the ceiling after a step that went badly: what overshot once would overshoot again (measured, of 97: without, 523 and 779
+    sweeps, and one data set does not converge)."""
     smallest: float = 0.02
     """Smallest step size. Shorter sweeps were never seen to help; a residual that still grows then shows in the status."""
     take_back: float = 3.0
-    """A sweep that makes the residual grow by this factor is taken back and halved."""
+    """A sweep that makes the residual grow by this factor is taken back and halved (measured, of 97: without, one sweep more)."""
     attempts: int = 16
     """Sweeps of halved length before giving up: the last has 2⁻¹⁵ of the length."""
-    centre_waits: int = 8
-    """After this many halvings the centre stays where it is, and only sites move."""
     longest_pull: float = 1.0
     """Largest change of a tilt per sweep, in nats. The law follows tilts exponentially and the Gaussian linearly; the two part at
     about one nat, where e − 1 is no longer near 1."""
@@ -84,19 +85,20 @@ class StepSettings:
     rounding: float = 1e-10
     """Directions of the differences shorter than this share of the longest are rounding (1e-16 of sums of about 1e6 terms)."""
     mixed_change: float = 2.0
-    """A mixed step is kept if sites end at most this many times further from their targets than before."""
-    mixed_slack: float = 0.3
-    """… and the residual, which includes the centre's distance from the mean, exceeds the sites' old distance by at most this."""
+    """A mixed step is kept if sites end at most this many times further from their targets than before (measured, of 97: if all are kept,
+    176 and 697 sweeps)."""
 
     # Trust radius, in plain steps
     largest_radius: float = 30.0
-    """A contraction by 0.97 per sweep is solved in one mixed step of this length (its root is 1/(1 − 0.97) plain steps away)."""
+    """A contraction by 0.97 per sweep is solved in one mixed step of this length (its root is 1/(1 − 0.97) plain steps away). Measured, of
+    97: without a largest one, 207 and 623 sweeps."""
     radius_shrink: float = 0.5
-    """After a mixed step that was taken back, or that left the residual larger."""
+    """After a mixed step that was taken back, or that left the residual larger (measured, of 97: with a radius that never changes, 520 and
+    766 sweeps, and one data set does not converge)."""
     radius_grow: float = 1.5
     """After a mixed step that left it smaller."""
     radius_recover: float = 1.3
-    """After a plain step that left it smaller."""
+    """After a plain step that left it smaller (measured: with 1.5, 382 sweeps of birds)."""
 
 
 SETTINGS = StepSettings()
@@ -214,14 +216,12 @@ def next_state(
         change = mixed(control.history, step_sizes, scaled, control.radius) - here.x
         change *= min(1.0, s.longest_pull / max(float(np.abs(change[tilts]).max()), TINY))
         new = _tried(evaluate, here.x + change)
-        if new is not None:
-            off = max(new.change / s.mixed_change, new.residual - s.mixed_slack)
-            if not off > state.change:
-                return new, control.after_mixed(better=new.residual <= state.residual)
+        if new is not None and new.change <= s.mixed_change * state.change:
+            return new, control.after_mixed(better=new.residual <= state.residual)
         control = control.after_refused()
-    for attempt in range(s.attempts):
+    for _ in range(s.attempts):
         step_sizes[:] = control.step_size
-        step_sizes[tilts] = 1.0 if attempt < s.centre_waits else 0.0
+        step_sizes[tilts] = 1.0
         new = _tried(evaluate, here.x + step_sizes * here.r)
         wild = new is not None and new.residual > s.take_back * state.residual
         if new is None or (wild and control.step_size > s.smallest):
