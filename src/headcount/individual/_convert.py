@@ -12,13 +12,11 @@ import gzip
 import os
 import re
 import zlib
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -184,15 +182,16 @@ def _states_of_tables(order: Iterable[Hashable], tables: Any) -> States:
     return {v: states[v] for v in dict.fromkeys((*order, *states)) if v in states}
 
 
-@dataclass
-class _Block:
-    """One probability block: the child and its parents, the entries as written, the line it starts on."""
+class _Block(NamedTuple):
+    """A probability block: the line it starts on, the child and its parents, and its statements, each with its line."""
 
     line: int
     names: list[str]
-    rows: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
-    table: list[str] | None = None
-    default: list[str] | None = None
+    statements: list[tuple[int, list[str]]]
+
+
+_ORDER = {"table": 0, "default": 1, "(": 2}
+"""Rows are written over the default, and both over the table, in whichever order a block has them."""
 
 
 def read_bif(path: str | Path) -> tuple[dict[str, tuple[str, ...]], Cpts]:
@@ -239,7 +238,7 @@ def parse_bif(text: str) -> tuple[dict[str, tuple[str, ...]], Cpts]:
         Naming the line and what was expected there; problems of meaning (unknown states, missing rows) all at
         once.
     """
-    states, blocks = _Parser(text).network()
+    states, blocks = _network(_Words(text))
     problems = _name_problems(states, blocks)
     cpts: Cpts = {}
     for block in blocks:
@@ -248,9 +247,7 @@ def parse_bif(text: str) -> tuple[dict[str, tuple[str, ...]], Cpts]:
             f"line {block.line}: unknown variable {v!r}: the file has {shown(states)}" for v in unknown
         ]
         if not unknown:
-            table, found = _table(block, states)
-            problems += found
-            cpts[block.names[0]] = (tuple(block.names[1:]), table)
+            cpts[block.names[0]] = (tuple(block.names[1:]), _table(block, states, problems))
     raise_all(problems)
     return states, cpts
 
@@ -267,40 +264,38 @@ def _name_problems(states: dict[str, tuple[str, ...]], blocks: list[_Block]) -> 
     return problems
 
 
-def _table(block: _Block, states: dict[str, tuple[str, ...]]) -> tuple[Array, list[str]]:
-    """P[parents..., child] of one block, and what is wrong with it; entries nobody gave stay NaN."""
+def _table(block: _Block, states: dict[str, tuple[str, ...]], problems: list[str]) -> Array:
+    """P[parents..., child] of one block; what is wrong with it is added to `problems`."""
     child, *parents = block.names
     shape = tuple(len(states[p]) for p in parents)
     width = len(states[child])
     table = np.full((*shape, width), np.nan)
-    problems: list[str] = []
-    if block.table is not None:
-        values = _numbers(block.table, child, width * prod(shape), block.line, problems)
-        table[...] = np.moveaxis(values.reshape(width, *shape), 0, -1)  # the child's state varies slowest
-    if block.default is not None:
-        table[...] = _numbers(block.default, child, width, block.line, problems)
-    seen: set[tuple[int, ...]] = set()
-    for line, labels, words in block.rows:
-        index = _row_index(line, labels, child, {p: states[p] for p in parents}, problems)
-        if index is None:
-            continue
-        if index in seen:
-            problems.append(f"line {line}: the row {tuple(labels)!r} of {child!r} is given twice")
-        seen.add(index)
-        table[index] = _numbers(words, child, width, line, problems)
-    return table, problems or _missing_rows(block, table, [states[p] for p in parents])
-
-
-def _missing_rows(block: _Block, table: Array, parents: Sequence[Sequence[str]]) -> list[str]:
-    """One problem if rows were never given."""
+    before, seen = len(problems), set()
+    for line, (word, *words) in sorted(block.statements, key=lambda s: _ORDER.get(s[1][0], 3)):
+        if word == "table":
+            values = _numbers(words, child, width * prod(shape), line, problems)
+            table[...] = np.moveaxis(values.reshape(width, *shape), 0, -1)  # the child's state varies slowest
+        elif word == "default":
+            table[...] = _numbers(words, child, width, line, problems)
+        elif word == "(" and ")" in words:
+            end = words.index(")")
+            labels = words[:end]
+            index = _row_index(line, labels, child, {p: states[p] for p in parents}, problems)
+            if index is not None:
+                if index in seen:
+                    problems.append(f"line {line}: the row {tuple(labels)!r} of {child!r} is given twice")
+                seen.add(index)
+                table[index] = _numbers(words[end + 1 :], child, width, line, problems)
+        else:
+            problems.append(f"line {line}: expected a row, table or default, found {word!r}")
     missing = np.argwhere(np.isnan(table).any(axis=-1))
-    if not len(missing):
-        return []
-    first = tuple(labels[k] for labels, k in zip(parents, missing[0], strict=True))
-    return [
-        f"line {block.line}: {len(missing)} rows of {block.names[0]!r} are missing, the first for {first!r}: "
-        "add them, or a default"
-    ]
+    if len(missing) and len(problems) == before:
+        first = tuple(states[p][k] for p, k in zip(parents, missing[0], strict=True))
+        problems.append(
+            f"line {block.line}: {len(missing)} rows of {child!r} are missing, the first for {first!r}: "
+            "add them, or a default"
+        )
+    return table
 
 
 def _numbers(words: list[str], child: str, count: int, line: int, problems: list[str]) -> Array:
@@ -330,118 +325,96 @@ def _row_index(
     return None if wrong else tuple(k.index(s) for k, s in zip(parents.values(), labels, strict=True))
 
 
-class _Parser:
-    """A token at a time; every complaint names the line."""
+class _Words:
+    """The words of a file, one at a time; every complaint names the line."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = self._scan(text)
-        self._ends = [m.start() for m in re.finditer("\n", text)]
+        self._words: list[tuple[str, int]] = []
+        line, before = 1, 0
+        for found in _TOKEN.finditer(text):
+            line += text.count("\n", before, found.start())
+            before = found.start()
+            if not found.group().startswith(("//", "/*")):
+                self._words.append((found.group(), line))
+        self._words.append(("", line + text.count("\n", before)))
         self._next = 0
 
-    @staticmethod
-    def _scan(text: str) -> list[tuple[str, int]]:
-        found = [(m.group(), m.start()) for m in _TOKEN.finditer(text)]
-        return [(word, start) for word, start in found if not word.startswith(("//", "/*"))]
+    @property
+    def line(self) -> int:
+        """Of the next word."""
+        return self._words[self._next][1]
 
-    def _line(self) -> int:
-        at = self._tokens[self._next][1] if self._next < len(self._tokens) else len(self._text)
-        return bisect_right(self._ends, at) + 1
+    def peek(self) -> str:
+        """The next word; none at the end."""
+        return self._words[self._next][0]
 
-    def _peek(self) -> str:
-        return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
-
-    def _take(self, expected: str | None = None) -> str:
-        word = self._peek()
+    def take(self, expected: str | None = None) -> str:
+        """The next word, if it is the one expected."""
+        word = self.peek()
         if not word or (expected is not None and word != expected):
             raise ModelError(
-                f"line {self._line()}: expected {expected or 'a word'}, found "
-                f"{word or 'the end of the file'!r}"
+                f"line {self.line}: expected {expected or 'a word'}, found {word or 'the end of the file'!r}"
             )
         self._next += 1
-        return word
+        return word.strip('"')
 
-    def _until(self, stop: str) -> list[str]:
+    def until(self, stop: str) -> list[str]:
+        """The words before ``stop``, which is passed."""
         words = []
-        while self._peek() != stop:
-            words.append(self._take().strip('"'))
-        self._take(stop)
+        while self.peek() != stop:
+            words.append(self.take())
+        self.take(stop)
         return words
 
-    def network(self) -> tuple[dict[str, tuple[str, ...]], list[_Block]]:
-        """All variables with their states, and all probability blocks."""
-        states: dict[str, tuple[str, ...]] = {}
-        blocks: list[_Block] = []
-        while self._peek():
-            line, word = self._line(), self._take()
-            if word == "network":
-                self._skip_to_body()
-                self._properties()
-            elif word == "variable":
-                name = self._take().strip('"')
-                if name in states:
-                    raise ModelError(f"line {self._line()}: variable {name!r} is declared twice")
-                states[name] = self._variable(name)
-            elif word == "probability":
-                blocks.append(self._probability())
-            else:
-                raise ModelError(f"line {line}: expected network, variable or probability, found {word!r}")
-        return states, blocks
+    def body(self) -> list[tuple[int, list[str]]]:
+        """The statements up to the closing brace, each with its line; without properties."""
+        made = []
+        while self.peek() != "}":
+            made.append((self.line, self.until(";") or [";"]))
+        self.take("}")
+        return [(line, words) for line, words in made if words[0] != "property"]
 
-    def _skip_to_body(self) -> None:
-        while self._take() != "{":
-            pass
 
-    def _properties(self) -> None:
-        while self._peek() != "}":
-            self._take("property")
-            self._until(";")
-        self._take("}")
+def _network(words: _Words) -> tuple[dict[str, tuple[str, ...]], list[_Block]]:
+    """All variables with their states, and all probability blocks."""
+    states: dict[str, tuple[str, ...]] = {}
+    blocks: list[_Block] = []
+    while words.peek():
+        line, kind = words.line, words.take()
+        if kind == "network":
+            words.until("{")
+            words.body()
+        elif kind == "variable":
+            name = words.take()
+            if name in states:
+                raise ModelError(f"line {line}: variable {name!r} is declared twice")
+            words.take("{")
+            states[name] = _declared_states(name, line, words.body())
+        elif kind == "probability":
+            words.take("(")
+            names = words.until(")")
+            if not names:
+                raise ModelError(f"line {line}: a probability block names no variable")
+            words.take("{")
+            blocks.append(_Block(line, names, words.body()))
+        else:
+            raise ModelError(f"line {line}: expected network, variable or probability, found {kind!r}")
+    return states, blocks
 
-    def _variable(self, name: str) -> tuple[str, ...]:
-        self._take("{")
-        states: tuple[str, ...] = ()
-        while self._peek() != "}":
-            if self._peek() == "property":
-                self._until(";")
-                continue
-            self._take("type")
-            self._take("discrete")
-            self._take("[")
-            line, count = self._line(), self._take()
-            self._take("]")
-            self._take("{")
-            states = tuple(self._until("}"))
-            self._take(";")
-            if not count.isdigit() or int(count) != len(states):
-                raise ModelError(
-                    f"line {line}: variable {name!r} says it has {count} states and names {len(states)}"
-                )
-        self._take("}")
-        if not states:
+
+def _declared_states(name: str, line: int, statements: list[tuple[int, list[str]]]) -> tuple[str, ...]:
+    """The states of a variable, from ``type discrete [ number ] { states };``."""
+    states: tuple[str, ...] = ()
+    for at, words in statements:
+        kind, count, states = words[:3] + words[4:6] + words[-1:], words[3:4], tuple(words[6:-1])
+        if kind != ["type", "discrete", "[", "]", "{", "}"]:
             raise ModelError(
-                f"line {self._line()}: variable {name!r} has no states: add a type discrete line"
+                f"line {at}: expected type discrete [ number ] {{ states }}, found {' '.join(words)!r}"
             )
-        return states
-
-    def _probability(self) -> _Block:
-        line = self._line()
-        self._take("(")
-        block = _Block(line, self._until(")"))
-        if not block.names:
-            raise ModelError(f"line {line}: a probability block names no variable")
-        self._take("{")
-        while self._peek() != "}":
-            line, word = self._line(), self._take()
-            if word == "property":
-                self._until(";")
-            elif word == "table":
-                block.table = self._until(";")
-            elif word == "default":
-                block.default = self._until(";")
-            elif word == "(":
-                block.rows.append((line, self._until(")"), self._until(";")))
-            else:
-                raise ModelError(f"line {line}: expected a row, table or default, found {word!r}")
-        self._take("}")
-        return block
+        if count != [str(len(states))]:
+            raise ModelError(
+                f"line {at}: variable {name!r} says it has {count[0]} states and names {len(states)}"
+            )
+    if not states:
+        raise ModelError(f"line {line}: variable {name!r} has no states: add a type discrete line")
+    return states

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from headcount._types import Array, Index, Mask, Texts
 from headcount.checks import attempt, brief, finite_number, instance, is_sequence, numbers
+from headcount.errors import raise_all
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
 from headcount.learn._components import (
     FIRST_RIDGE,
@@ -23,7 +24,7 @@ from headcount.learn._components import (
     Weights,
     with_transitions,
 )
-from headcount.learn._family import Family, Parametrisation, fixed_problems, unknown_features
+from headcount.learn._family import Family, Parametrisation, fixed_problems, required, unknown_features
 from headcount.learn._steps import Smooth, basis_values, class_index, classes_of
 
 FIRST_STRENGTH = 1.0
@@ -41,6 +42,14 @@ class Named(Protocol):
         """One per feature."""
 
 
+class _Function(NamedTuple):
+    """A function of time: how the names of its weights end, whether these have the prior's centre, and `_Weight.deviation`."""
+
+    text: str
+    centred: bool
+    deviation: bool
+
+
 class _Weight(NamedTuple):
     """One weight of a logistic chain: which function of time it multiplies, which feature, its name and its prior's centre."""
 
@@ -52,8 +61,43 @@ class _Weight(NamedTuple):
     """Whether it is a class's deviation from the common weight, or a difference between two steps, whose spread is learned."""
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChainParametrisation(Parametrisation):
+    """What the parametrisations of chains share: the initial distribution, and which steps are alike."""
+
+    initial: Any = None
+    by: Any = None
+    pool: bool = True
+    classes: tuple[Hashable, ...] | None = field(default=None, repr=False)
+    """The classes of steps, which a fit finds from all its problems."""
+
+    def settled(self, models: Sequence[Model]) -> Parametrisation:
+        """See `Parametrisation`."""
+        if self.by is None or self.classes is not None:
+            return self
+        return replace(self, classes=classes_of(self.by, [self._chain(m).times for m in models]))
+
+    def _chain(self, model: Model) -> MarkovChain:
+        return required(MarkovChain, model, type(self).__name__, "use LogLinear")
+
+    def _classes(self, times: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], Index]:
+        """The classes of steps, and that of every step of these times, by its position."""
+        classes = classes_of(self.by, [times]) if self.classes is None else self.classes
+        return classes, class_index(self.by, times, classes)
+
+    def _family(self, chain: MarkovChain, moves: Moves) -> Family:
+        """The chain with these transitions; its initial distribution is its own, as given, or learned."""
+        if isinstance(self.initial, str):
+            if self.initial != "learned":
+                raise ModelError(f'initial is {self.initial!r}: give None, probabilities, or "learned"')
+            return Family(chain, (moves, Initial.of(chain)))
+        if self.initial is not None:
+            return Family(with_transitions(chain, self.initial), (moves,))
+        return Family(chain, (moves,) if chain.initial_known else (moves, Initial.of(chain, dirichlet=FLAT)))
+
+
 @dataclass(frozen=True, eq=False)
-class LogisticChain(Parametrisation):
+class LogisticChain(ChainParametrisation):
     """P_t(i, j) = exp(w_t·f_t(i, j)) / Z_t(i): a chain whose transitions follow features by weights.
 
     Parameters
@@ -105,13 +149,8 @@ class LogisticChain(Parametrisation):
     fixed: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     ridge: Any = field(default=0.0, kw_only=True)
     prior: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    initial: Any = field(default=None, kw_only=True)
-    by: Any = field(default=None, kw_only=True)
-    pool: bool = field(default=True, kw_only=True)
     basis: Any = field(default=None, kw_only=True)
     varying: Sequence[str] | None = field(default=None, kw_only=True)
-    classes: tuple[Hashable, ...] | None = field(default=None, kw_only=True, repr=False)
-    """The classes of steps, which a fit finds from all its problems."""
 
     def __post_init__(self) -> None:
         values, found, labels = _features(self.features)
@@ -123,8 +162,7 @@ class LogisticChain(Parametrisation):
             *_varying_problems(self, names),
         ]
         ridge = _ridge(self.ridge, len(names), problems)
-        if problems:
-            raise ModelError(problems)
+        raise_all(problems)
         object.__setattr__(self, "features", values)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "ridge", ridge)
@@ -163,13 +201,9 @@ class LogisticChain(Parametrisation):
             )
         return offset
 
-    def settled(self, models: Sequence[Model]) -> Parametrisation:
-        """See `Parametrisation`."""
-        return _with_classes(self, models)
-
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
-        chain = _chain(model, "LogisticChain")
+        chain = self._chain(model)
         linear: LogLinearTransitions = self._linear  # type: ignore[attr-defined]
         cells, steps = linear.cell_count, linear.steps
         problems = []
@@ -183,9 +217,8 @@ class LogisticChain(Parametrisation):
                 f"the features' origins and destinations are {labels[:4]}…, the model's cells "
                 f"{tuple(chain.cells)[:4]}…: put the features in the order of the cells (reindex)"
             )
-        if problems:
-            raise ModelError(problems)
-        return _chain_family(chain, self._weights(linear, chain.times), self.initial)
+        raise_all(problems)
+        return self._family(chain, self._weights(linear, chain.times))
 
     def _weights(self, linear: LogLinearTransitions, times: Sequence[Hashable]) -> Weights:
         """The weights on these times: one per feature, or one per feature that varies and function of time."""
@@ -213,42 +246,35 @@ class LogisticChain(Parametrisation):
             groups["all weights"] = np.flatnonzero(~apart)
         return ridge, {name: part for name, part in groups.items() if len(part)}
 
-    def _layout(self, free: Sequence[str], functions: Sequence[str]) -> list[_Weight]:
+    def _layout(self, free: Sequence[str], functions: Sequence[_Function]) -> list[_Weight]:
         """The weights of features that vary: one per function of time, and, with pooled classes, a common one first."""
         pooled = self.by is not None and self.pool
-        first, later = self._roles()
         made = []
         for k, name in enumerate(free):
             centre = self.prior.get(name, 0.0)
             moves = self.varying is None or name in self.varying
             if pooled or not moves:
                 made.append(_Weight(len(functions), k, name, centre))
-            for m, text in enumerate(functions if moves else ()):
-                centred, deviation = later if m else first
-                made.append(_Weight(m, k, name + text, centre if centred else 0.0, deviation))
+            for m, one in enumerate(functions if moves else ()):
+                made.append(_Weight(m, k, name + one.text, centre if one.centred else 0.0, one.deviation))
         return made
 
-    def _roles(self) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
-        """Of the first function of time and of the others: do their weights have the prior's centre, are they `_Weight.deviation`s."""
+    def _functions(self, times: Sequence[Hashable]) -> tuple[Array, Index, list[_Function]]:
+        """Values of the functions of time by kind of step, the kind of every step, and the functions."""
         if self.by is not None:
-            role = (not self.pool, self.pool)
-            return role, role
-        smooth = isinstance(self.basis, Smooth)
-        return (smooth, False), (False, smooth)
-
-    def _functions(self, times: Sequence[Hashable]) -> tuple[Array, Index, list[str]]:
-        """Values of the functions of time by kind of step, the kind of every step, and how the functions are called."""
-        if self.by is not None:
-            classes = classes_of(self.by, [times]) if self.classes is None else self.classes
-            kinds = class_index(self.by, times, classes)
-            return np.eye(len(classes)), kinds, [f"@{label}" for label in classes]
+            classes, kinds = self._classes(times)
+            functions = [_Function(f"@{label}", not self.pool, self.pool) for label in classes]
+            return np.eye(len(classes)), kinds, functions
         values, names = basis_values(self.basis, times)
         rows, kinds = np.unique(values, axis=0, return_inverse=True)
-        return rows, kinds.reshape(-1), ["" if name == "1" else f"·{name}" for name in names]
+        smooth = isinstance(self.basis, Smooth)
+        texts = ["" if name == "1" else f"·{name}" for name in names]
+        functions = [_Function(text, smooth and m == 0, smooth and m > 0) for m, text in enumerate(texts)]
+        return rows, kinds.reshape(-1), functions
 
 
 @dataclass(frozen=True, eq=False)
-class TabularChain(Parametrisation):
+class TabularChain(ChainParametrisation):
     """P(i, j) itself, every entry free but for zeros and fixed ones.
 
     Parameters
@@ -280,13 +306,8 @@ class TabularChain(Parametrisation):
     homogeneous: bool = field(default=True, kw_only=True)
     fixed: Any = field(default=None, kw_only=True)
     dirichlet: float = field(default=1.0, kw_only=True)
-    initial: Any = field(default=None, kw_only=True)
-    by: Any = field(default=None, kw_only=True)
-    pool: bool = field(default=True, kw_only=True)
     prior: Any = field(default=None, kw_only=True)
     strength: Any = field(default="learned", kw_only=True)
-    classes: tuple[Hashable, ...] | None = field(default=None, kw_only=True, repr=False)
-    """The classes of steps, which a fit finds from all its problems."""
 
     def __post_init__(self) -> None:
         problems: list[str] = []
@@ -300,16 +321,11 @@ class TabularChain(Parametrisation):
         attempt(problems, instance, self.pool, bool, "pool", expected="True or False")
         if self.prior is not None:
             attempt(problems, _stochastic, self.prior)
-        if problems:
-            raise ModelError(problems)
-
-    def settled(self, models: Sequence[Model]) -> Parametrisation:
-        """See `Parametrisation`."""
-        return _with_classes(self, models)
+        raise_all(problems)
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
-        chain = _chain(model, "TabularChain")
+        chain = self._chain(model)
         cells = list(chain.states.values())
         steps = list(itertools.pairwise(cells)) or [(cells[0], cells[0])]
         if (self.homogeneous or self.prior is not None) and any(step != steps[0] for step in steps):
@@ -319,13 +335,13 @@ class TabularChain(Parametrisation):
         kinds = np.zeros(0, np.intp)
         names: tuple[Hashable, ...] = ()
         if self.by is not None:
-            names = classes_of(self.by, [chain.times]) if self.classes is None else self.classes
-            kinds, steps = class_index(self.by, chain.times, names), steps[:1] * len(names)
+            names, kinds = self._classes(chain.times)
+            steps = steps[:1] * len(names)
         elif self.homogeneous:
             steps = steps[:1]
         else:
             kinds, names = np.arange(len(steps)), chain.times
-        return _chain_family(chain, self._matrices(chain, steps, kinds, names), self.initial)
+        return self._family(chain, self._matrices(chain, steps, kinds, names))
 
     def _matrices(
         self,
@@ -389,8 +405,7 @@ class TabularChain(Parametrisation):
             "for the free ones, or sum to 1 when none is free"
             for i in np.flatnonzero(~complete | (fixed < 0).any(axis=1)).tolist()
         ]
-        if problems:
-            raise ModelError(problems)
+        raise_all(problems)
         return free, fixed
 
 
@@ -400,11 +415,8 @@ class LearnInitial(Parametrisation):
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
-        if not isinstance(model, MarkovChain):
-            raise ModelError(
-                f"only a Markov chain has an initial distribution, the model is a {type(model).__name__}"
-            )
-        return Family(model, (Initial.of(model, dirichlet=FLAT),))
+        chain = required(MarkovChain, model, "an initial distribution")
+        return Family(chain, (Initial.of(chain, dirichlet=FLAT),))
 
 
 def _varying_problems(chain: LogisticChain, names: Sequence[str]) -> list[str]:
@@ -450,14 +462,6 @@ def _stochastic(prior: Any) -> Array:
     return matrix
 
 
-def _with_classes(chain: Any, models: Sequence[Model]) -> Any:
-    """A chain's parametrisation that knows the classes of all problems' steps."""
-    if chain.by is None or chain.classes is not None:
-        return chain
-    times = [_chain(m, type(chain).__name__).times for m in models]
-    return replace(chain, classes=classes_of(chain.by, times))
-
-
 def _of_step(given: Any, step: int, steps: int) -> Any:
     """A setting of one step: the same for all, or one of a sequence of tables."""
     tables = given if isinstance(given, (list, tuple)) else np.asarray(given)
@@ -478,25 +482,6 @@ def _stacked(tables: Sequence[Any], width: int, blank: Any) -> Any:
     """Tables one below the other, with further columns of ``blank`` where they are narrower than ``width``."""
     padded = [np.pad(t, ((0, 0), (0, width - t.shape[1])), constant_values=blank) for t in tables]
     return np.concatenate(padded)
-
-
-def _chain(model: Model, what: str) -> MarkovChain:
-    if not isinstance(model, MarkovChain):
-        raise ModelError(
-            f"{what} is for Markov chains, the problem's model is a {type(model).__name__}: use LogLinear"
-        )
-    return model
-
-
-def _chain_family(chain: MarkovChain, moves: Moves, initial: Any) -> Family:
-    """The chain with these transitions; its initial distribution is its own, as given, or learned."""
-    if isinstance(initial, str):
-        if initial != "learned":
-            raise ModelError(f'initial is {initial!r}: give None, probabilities, or "learned"')
-        return Family(chain, (moves, Initial.of(chain)))
-    if initial is not None:
-        return Family(with_transitions(chain, initial), (moves,))
-    return Family(chain, (moves,) if chain.initial_known else (moves, Initial.of(chain, dirichlet=FLAT)))
 
 
 def _features(given: Any) -> tuple[Any, Sequence[Any] | None, tuple[Hashable, ...] | None]:

@@ -24,7 +24,7 @@ from scipy.special import expit, logit, ndtri
 
 from headcount._types import Array, Index, Scope
 from headcount.checks import attempt, finite_number, instance
-from headcount.individual import Model
+from headcount.individual import Model, ModelError
 from headcount.learn._files import Saved
 from headcount.observe import Problem, ProblemError
 
@@ -184,6 +184,17 @@ class Component(ABC):
 
 
 C = TypeVar("C", bound=Component)
+M = TypeVar("M", bound=Model)
+
+
+def required(kind: type[M], model: Model, what: str, hint: str = "") -> M:
+    """`model`, if it is of the kind of which ``what`` is learned."""
+    if not isinstance(model, kind):
+        end = f": {hint}" if hint else ""
+        raise ModelError(
+            f"{what} is learned of a {kind.__name__}, the problem's model is a {type(model).__name__}{end}"
+        )
+    return model
 
 
 @dataclass(frozen=True)

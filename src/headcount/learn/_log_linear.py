@@ -14,7 +14,8 @@ from scipy import sparse
 
 from headcount._types import Array, Index, Scope
 from headcount.checks import attempt, finite_number, instance
-from headcount.individual import DiscreteModel, JunctionTree, Model, ModelError
+from headcount.errors import raise_all
+from headcount.individual import DiscreteModel, JunctionTree, Model
 from headcount.learn._components import FIRST_RIDGE, RIDGE_RANGE, Ridge
 from headcount.learn._family import Component, Family, Parametrisation, Tables, fixed_problems
 from headcount.observe import Observation, Problem
@@ -71,8 +72,7 @@ class LogLinear(Parametrisation):
         if not (self.ridge is None or (isinstance(self.ridge, str) and self.ridge == "learned")):
             expected = 'a number ≥ 0, or "learned"'
             attempt(problems, finite_number, self.ridge, "ridge", least=0.0, expected=expected)
-        if problems:
-            raise ModelError(problems)
+        raise_all(problems)
 
     @classmethod
     def saturated(
@@ -155,8 +155,7 @@ class LogLinear(Parametrisation):
                 else:
                     held = stacked.setdefault(key, {})
                     held[place[name]] = held.get(place[name], 0.0) + made
-        if problems:
-            raise ModelError(problems)
+        raise_all(problems)
         return stacked, offset
 
     def _potentials(

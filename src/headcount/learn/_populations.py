@@ -20,7 +20,16 @@ from headcount._types import Array, Index
 from headcount.individual import MarkovChain, Model, ModelError, OpenChain
 from headcount.learn._components import LARGEST_LOG_ODDS, Matrices, Moves, Weights, with_transitions
 from headcount.learn._expect import Block
-from headcount.learn._family import Also, Component, Family, InGroup, Natural, Parametrisation, Tables
+from headcount.learn._family import (
+    Also,
+    Component,
+    Family,
+    InGroup,
+    Natural,
+    Parametrisation,
+    Tables,
+    required,
+)
 from headcount.observe import Binomial, Observation, Poisson, Problem
 from headcount.population import About, Flocks, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense
@@ -61,14 +70,6 @@ def _names(
         "both": [f"{what}[{c}]@{t}" for t in times for c in cells],
     }
     return tuple(made[by])
-
-
-def _open(model: Model, what: str) -> OpenChain:
-    if not isinstance(model, OpenChain):
-        raise ModelError(
-            f"{what} are learned of an OpenChain, the problem's model is a {type(model).__name__}"
-        )
-    return model
 
 
 def _added(values: Array, classes: Index, count: int) -> Array:
@@ -223,7 +224,9 @@ class Comers(LogRates):
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with these numbers."""
-        return _open(model, "arrivals").changed(**{self.part: self.given * np.exp(x)[self.classes]})
+        return required(OpenChain, model, "the number of arrivals").changed(
+            **{self.part: self.given * np.exp(x)[self.classes]}
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +284,7 @@ class Survival(LogOdds):
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with this survival."""
-        return _open(model, "survival probabilities").changed(survival=np.asarray(expit(x))[self.classes])
+        return required(OpenChain, model, "survival").changed(survival=np.asarray(expit(x))[self.classes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,7 +412,7 @@ class LearnArrivals(Also):
 
     def component(self, model: Model) -> Comers:
         """See `Also`."""
-        chain = _open(model, "arrivals")
+        chain = required(OpenChain, model, "the number of arrivals")
         classes = _classes(self.by, *chain.arrivals.shape)
         names = _names("arrivals", self.by, chain.cells, chain.times[1:])
         expected = _added(chain.arrivals, classes, len(names))
@@ -430,7 +433,7 @@ class LearnSurvival(Also):
 
     def component(self, model: Model) -> Survival:
         """See `Also`."""
-        chain = _open(model, "survival probabilities")
+        chain = required(OpenChain, model, "survival")
         classes = _classes(self.by, *chain.survival.shape)
         names = _names("survival", self.by, chain.cells, chain.times[:-1])
         first = _added(chain.survival, classes, len(names)) / _added(
