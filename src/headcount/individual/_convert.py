@@ -155,16 +155,11 @@ def from_pgmpy(model: Any) -> tuple[States, Factors]:
     arrays = [(tuple(table.variables), np.asarray(table.values, dtype=np.float64)) for table in tables]
     if conditional:
         raise_all(f"variable {v!r} has no conditional table: add one" for v in model.nodes if v not in states)
-        return states, factors_from_cpts(states, _child_last(arrays), rounding=FILE_ROUNDING)
+        # pgmpy keeps the child's axis first, a conditional table here has it last.
+        cpts = {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
+        return states, factors_from_cpts(states, cpts, rounding=FILE_ROUNDING)
     with np.errstate(divide="ignore"):
         return states, [(scope, np.log(values)) for scope, values in arrays]
-
-
-def _child_last(
-    arrays: Iterable[tuple[tuple[Hashable, ...], Array]],
-) -> dict[Hashable, tuple[tuple[Hashable, ...], Array]]:
-    """Conditional tables by child: pgmpy keeps the child's axis first, a conditional table here has it last."""
-    return {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
 
 
 def _states_of_tables(order: Iterable[Hashable], tables: Any) -> States:

@@ -132,7 +132,13 @@ class DiscreteModel(_FactorModel):
         super().__init__(states, factors)
         self._memory_limit = memory.checked_limit(memory_limit)
         if junction_tree is not None:
-            self.__dict__["junction_tree"] = _fitting(junction_tree, self._sizes)
+            instance(junction_tree, JunctionTree, "junction_tree", expected="a JunctionTree, or leave it out")
+            if dict(junction_tree.sizes) != self._sizes:
+                raise ModelError(
+                    f"junction_tree is over {shown(junction_tree.sizes.items())}, the model over "
+                    f"{shown(self._sizes.items())}: they must agree"
+                )
+            self.__dict__["junction_tree"] = junction_tree
 
     @property
     def log_partition(self) -> float:
@@ -336,16 +342,6 @@ class Enumeration(_FactorModel):
         return total
 
 
-def _fitting(tree: Any, sizes: Mapping[Variable, int]) -> JunctionTree:
-    """A junction tree given by the user, if it is one of these variables."""
-    instance(tree, JunctionTree, "junction_tree", expected="a JunctionTree, or leave it out")
-    if dict(tree.sizes) != dict(sizes):
-        raise ModelError(
-            f"junction_tree is over {shown(tree.sizes.items())}, the model over {shown(sizes.items())}: they must agree"
-        )
-    return tree
-
-
 def named_states(states: Mapping[Variable, Sequence[Hashable] | int]) -> dict[Variable, tuple[Hashable, ...]]:
     """Labels of every variable, checked: at least one, none twice."""
     problems: list[str] = []
@@ -383,47 +379,32 @@ def _state_labels(given: Any, v: Variable) -> tuple[Hashable, ...]:
 
 
 def tree_from_pairs(model: Model) -> RootedTree:
-    """A model whose cliques have one or two variables, rooted at its first variable.
+    """A model whose cliques have one or two variables, rooted at the first of its first clique.
 
     P(x_v | x_u) = mu_uv / mu_u; from a state no one is ever in, the law of x_v stands in (any law would do). Parts that are not
     connected hang from the root.
     """
-    near: dict[Variable, list[Variable]] = {v: [] for v in model.variables}
-    for u, v in (clique for clique in model.junction_tree.cliques if len(clique) == 2):
-        near[u].append(v)
-        near[v].append(u)
-    order: list[Variable] = []
-    above: dict[Variable, Variable | None] = {}
-    for start in model.variables:
-        if start not in above:
-            above[start] = None
-            order += _walk(start, near, above)
-    position: dict[Variable | None, int] = {v: k for k, v in enumerate(order)}
-    position[None] = 0  # parts that are not connected hang from the root
-    parent = [-1, *(position[above[v]] for v in order[1:])]
-    steps = [_transition(model, above[v], order[0], v) for v in order[1:]]
-    law = model.marginal((order[0],))
-    return RootedTree(tuple(order), np.array(parent, dtype=np.intp), law, (None, *steps))
+    tree = model.junction_tree
+    place: dict[Variable, int] = {}
+    parent: list[int] = []
+    steps: list[Array | None] = []
+    for clique, _, separator in tree.steps:
+        above = separator
+        for v in tree.cliques[clique]:
+            if v not in place:
+                parent.append(place[above[0]] if above else min(0, len(place) - 1))
+                steps.append(_transition(model, above, v, tree.cliques[0][:1]) if place else None)
+                place[v] = len(place)
+                above = (v,)
+    order = tuple(place)
+    return RootedTree(order, np.array(parent, dtype=np.intp), model.marginal(order[:1]), tuple(steps))
 
 
-def _walk(
-    start: Variable, near: Mapping[Variable, list[Variable]], above: dict[Variable, Variable | None]
-) -> list[Variable]:
-    """The variables connected to `start`, nearest first; fills `above` with the neighbour each was reached from."""
-    part = [start]
-    for v in part:
-        for w in near[v]:
-            if w not in above:
-                above[w] = v
-                part.append(w)
-    return part
-
-
-def _transition(model: Model, above: Variable | None, root: Variable, v: Variable) -> Array:
+def _transition(model: Model, above: Scope, v: Variable, root: Scope) -> Array:
     """P(x_v | x_above), or equal rows from the root where nothing is above."""
     law = model.marginal((v,))
-    if above is None:
-        return np.tile(law, (model.size((root,))[0], 1))
-    pair = model.marginal((above, v))
+    if not above:
+        return np.tile(law, (*model.size(root), 1))
+    pair = model.marginal((*above, v))
     total = pair.sum(axis=1, keepdims=True)
     return np.where(total > 0, pair / np.where(total > 0, total, 1.0), law)

@@ -14,12 +14,13 @@ Collecting keeps p(x_K | x_S), so that the passes cost one exponential per entry
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from headcount import memory
 from headcount._types import Array, Scope
@@ -276,26 +277,19 @@ def _maximal(cliques: list[frozenset[int]]) -> list[tuple[int, ...]]:
 
 
 def _maximum_spanning_tree(cliques: list[tuple[int, ...]], weight: list[float]) -> list[tuple[int, int]]:
-    """Kruskal on |S| (ties: the separator with the smaller table), then rooted at clique 0, parents first."""
+    """Edges of the tree of largest |S| (ties: the separator with the smaller table), from clique 0 down, each after the one above it."""
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+
+    if len(cliques) == 1:
+        return []
     shared = _shared_variables(cliques)
     ranked = sorted(shared, key=lambda pair: (-len(shared[pair]), sum(weight[k] for k in shared[pair]), pair))
-    leader = list(range(len(cliques)))
-
-    def find(a: int) -> int:
-        while leader[a] != a:
-            leader[a] = leader[leader[a]]
-            a = leader[a]
-        return a
-
-    links: list[list[int]] = [[] for _ in cliques]
     separate = [(0, b) for b in range(1, len(cliques))]  # the empty separator joins what nothing else does
-    for a, b in [*ranked, *separate]:
-        top_a, top_b = find(a), find(b)
-        if top_a != top_b:
-            leader[top_b] = top_a
-            links[a].append(b)
-            links[b].append(a)
-    return _rooted_edges(links)
+    pairs = np.array(list(dict.fromkeys([*ranked, *separate])))
+    shape = (len(cliques), len(cliques))
+    tree = minimum_spanning_tree(csr_array((np.arange(1.0, len(pairs) + 1), tuple(pairs.T)), shape=shape))
+    order, above = breadth_first_order(csr_array(tree + tree.T), 0)
+    return [(int(above[b]), int(b)) for b in order[1:]]
 
 
 def _shared_variables(cliques: list[tuple[int, ...]]) -> dict[tuple[int, int], list[int]]:
@@ -310,19 +304,6 @@ def _shared_variables(cliques: list[tuple[int, ...]]) -> dict[tuple[int, int], l
             for b in found[i + 1 :]:
                 shared.setdefault((a, b), []).append(k)
     return shared
-
-
-def _rooted_edges(links: list[list[int]]) -> list[tuple[int, int]]:
-    """Edges away from clique 0, each after the edge above it."""
-    edges, queue, seen = [], [0], {0}
-    while queue:
-        a = queue.pop(0)
-        for b in sorted(links[a]):
-            if b not in seen:
-                seen.add(b)
-                edges.append((a, b))
-                queue.append(b)
-    return edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,14 +377,18 @@ class _Sums:
     @classmethod
     def plan(cls, domain: Domain, scopes: Sequence[tuple[int, Scope]]) -> _Sums:
         """Sum out, each time, the variable that the most of the scopes do without."""
-        own, left = _parted(scopes, lambda s: len(s) == len(domain.scope))
-        wanted = tuple((k, None if s == domain.scope else domain.axes(s)) for k, s in own)
+        whole = len(domain.scope)
+        wanted = tuple(
+            (k, None if s == domain.scope else domain.axes(s)) for k, s in scopes if len(s) == whole
+        )
+        left = [one for one in scopes if len(one[1]) < whole]
         parts = []
         while left:
             lacking = [sum(v not in s for _, s in left) for v in domain.scope]
             axis = max(range(len(lacking)), key=lambda k: (lacking[k], domain.shape[k]))
             out = domain.scope[axis]
-            left, below = _parted(left, partial(_contains, out))
+            below = [one for one in left if out not in one[1]]
+            left = [one for one in left if out in one[1]]
             part = domain.part([v for v in domain.scope if v != out])
             parts.append((axis, cls.plan(part, below)))
         return cls(domain, wanted, tuple(parts))
@@ -427,17 +412,6 @@ class _Sums:
             if below is not None:
                 found.append(below[(slice(None),) * axis + (None,)])
         return _added(found)
-
-
-def _contains(variable: Hashable, scope: Scope) -> bool:
-    return variable in scope
-
-
-def _parted(
-    scopes: Sequence[tuple[int, Scope]], kept: Callable[[Scope], bool]
-) -> tuple[list[tuple[int, Scope]], list[tuple[int, Scope]]]:
-    """Scopes of which something holds, and the others."""
-    return [one for one in scopes if kept(one[1])], [one for one in scopes if not kept(one[1])]
 
 
 def _added(tables: Sequence[Array]) -> Array | None:

@@ -292,7 +292,7 @@ class _Climb:
         """The information of the data about each weight alone."""
         total = np.zeros(len(self.start))
         for side, answer in zip(self.sides, self.answers, strict=True):
-            noises = tuple(noise_variances(side.problem, _tables_of(side, answer)))
+            noises = noise_variances(side.problem, [answer.n[at] for _, at, _, _ in side.places])
             total += side.weights.seen(answer.counts, noises)
         return total
 
@@ -368,15 +368,6 @@ class _Climb:
             self._leap[name] = step
             made[name] = np.clip(before[name] * np.exp(leap * step), *RIDGE_RANGE)
         return made
-
-
-def _tables_of(side: _Side, answer: _Answer) -> Callable[[Scope], Array]:
-    """Expected counts of the observed tables, spread over their entries."""
-    ends = np.cumsum([0, *(len(s) for s in side.problem.sites)])
-    parts = {
-        s.scope: s.spread(answer.n[a:b]) for s, a, b in zip(side.problem.sites, ends, ends[1:], strict=False)
-    }
-    return parts.__getitem__
 
 
 def _bent(memory: Memory, more: Callable[[Array], Array]) -> Memory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
@@ -378,7 +378,9 @@ class Potentials(Ridge):
         """Total features, N, and what the data say of every weight alone."""
         found = {s: np.asarray(dense(units(s)), dtype=float) for s in self.features}
         population = float(next(iter(found.values())).sum())
-        noises = () if problem is None else tuple(noise_variances(problem, tables))
+        seen = () if problem is None else problem.sites
+        margins = [s.margin(np.asarray(dense(tables(s.scope))).ravel()) for s in seen]
+        noises = [] if problem is None else noise_variances(problem, margins)
         return np.concatenate([self.totals(found), [population], self.seen(found, noises)])
 
     def seen(self, counts: Mapping[Scope, Array], noises: Sequence[tuple[Domain, Array]] = ()) -> Array:
@@ -565,17 +567,15 @@ def _own(domain: Domain) -> float:
     return math.prod(1 - 1 / n for n in domain.shape)
 
 
-def noise_variances(problem: Problem, tables: Tables) -> Iterator[tuple[Domain, Array]]:
-    """Every observed table with the variance of its noise, at expected counts; infinite where an entry is not seen."""
-    for site in problem.sites:
-        if site.index is None:
-            continue
-        domain, noise = problem.model.domain(site.scope), site.noise
-        table = np.full(site.size, np.inf)
-        table[site.index] = 1.0 / np.maximum(
-            precision_of(noise, site.margin(np.asarray(dense(tables(site.scope))).ravel())), 1e-300
-        )
-        yield domain, domain.table(table)
+def noise_variances(problem: Problem, expected: Iterable[Array]) -> list[tuple[Domain, Array]]:
+    """Every observed table with the variance of its noise, at the expected counts of every site; infinite where an entry is not seen."""
+    made = []
+    for site, n in zip(problem.sites, expected, strict=True):
+        if site.index is not None:
+            domain, table = problem.model.domain(site.scope), np.full(site.size, np.inf)
+            table[site.index] = 1.0 / np.maximum(precision_of(site.noise, n), 1e-300)
+            made.append((domain, domain.table(table)))
+    return made
 
 
 def precision_of(noise: Observation, n: Array) -> Array:
