@@ -88,8 +88,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "means of flows are written without decimals",
         "src/headcount/io/_write.py",
-        '"mean": round(mean, 6)',
-        '"mean": round(mean, 0)',
+        "None if v != v else round(v, 6)",
+        "None if v != v else round(v, 0)",
         ("tests/io/test_results.py",),
     ),
     Mutation(

@@ -1,20 +1,20 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
-from headcount.io._export import export
 from headcount.io._many import Many, folder_name, infer_many
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
 from headcount.io._problem import Case, opened, read_chain, read_network, read_problem, read_sequences
 from headcount.io._source import TableError
 from headcount.io._tables import NOISES, read_counts, read_weights
-from headcount.io._world import write_world
 from headcount.io._write import (
     Result,
+    export,
     load_result,
     put_results,
     result_names,
     write_flows,
     write_results,
     write_table,
+    write_world,
 )
 from headcount.posterior._routes import route_lines
 

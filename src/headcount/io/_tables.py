@@ -371,7 +371,7 @@ def _steps(moves: Moves, cells: Sequence[str], times: Times | None) -> list[tupl
         source.problem(
             f"there are no moves that leave at {listed(absent)}: give them for every time but the last, or leave the column time out"
         )
-    if late or absent or (where < 0).any():
+    if any([late, absent, (where < 0).any()]):
         return None
     return [(f" at {text}", found) for text, found in zip(departures, rows, strict=True)]
 

@@ -1,4 +1,7 @@
-"""A results folder, written all or nothing and read back: one NetCDF with everything, tables, a summary, lines for maps."""
+"""What is written: results folders (and read back), files for other programs, simulated worlds; each whole or not at all.
+
+A results folder has one NetCDF with everything, tables, a summary and lines for maps.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headcount import memory
 from headcount._disk import (
@@ -23,6 +28,7 @@ from headcount._disk import (
     write_tree,
 )
 from headcount.io._omx import write_flows_omx
+from headcount.io._shapes import write_geopackage
 from headcount.io._source import TableError
 from headcount.posterior import Posterior
 from headcount.posterior._dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount._types import Array
+    from headcount.individual import MarkovChain
+    from headcount.io._tables import Places
+    from headcount.simulate import World
 
 POSTERIOR_FILE = "posterior.nc"
 _REMEDY = "write one with headcount infer or Posterior.save"
@@ -174,12 +183,9 @@ def put_results(
             write(stage / name)
         _write_tables(result, stage, format=format, omx=omx, safe_csv=safe_csv, min_flow=min_flow)
         written = {path.name for path in stage.iterdir()}
-    names = [
-        n
-        for n in result_names(format=format, omx=True, places=True, fitted=True, is_open=True, grouped=True)
-        if n in written
-    ]
-    return result, [place / name for name in (*names, *sorted(written - set(names)), MANIFEST)]
+    known = result_names(format=format, omx=True, places=True, fitted=True, is_open=True, grouped=True)
+    names = [*filter(written.__contains__, known), *sorted(written.difference(known)), MANIFEST]
+    return result, [place / name for name in names]
 
 
 def _write_tables(
@@ -261,12 +267,29 @@ def write_flows(
     """
     frames = (frame.assign(level=level) for frame in flow_frames(posterior, level=level))
     with replacing(path) as temporary:
-        if Path(path).suffix.lower() in {".parquet", ".pq"}:
-            _put_row_groups(frames, temporary)
-            return
-        with temporary.open("wb") as file:
-            for k, frame in enumerate(frames):
-                file.write(_csv(_safe(frame) if safe_csv else frame, header=k == 0))
+        _put_frames(frames, temporary, Path(path).suffix, safe=safe_csv)
+
+
+def put_table(frame: pd.DataFrame, path: Path, suffix: str | None = None, *, safe: bool = False) -> None:
+    """Write a table to `path` in the format of a `suffix`, its own unless given."""
+    _put_frames([frame], path, path.suffix if suffix is None else suffix, safe=safe)
+
+
+def _put_frames(frames: Iterable[pd.DataFrame], path: Path, suffix: str, *, safe: bool) -> None:
+    """Tables with the same columns, one below the other, as Parquet, compressed CSV or CSV."""
+    ending = suffix.lower()
+    if ending in {".parquet", ".pq"}:
+        _put_row_groups(frames, path)
+        return
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(path.open("wb"))
+        if ending == ".gz":  # neither name nor time in the header: the same table gives the same bytes
+            file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        for k, frame in enumerate(frames):
+            text = (_safe(frame) if safe else frame).to_csv(
+                index=False, float_format=_DIGITS, lineterminator="\n", header=k == 0
+            )
+            file.write(text.encode("utf-8", errors="surrogateescape"))
 
 
 def _put_row_groups(frames: Iterable[pd.DataFrame], path: Path) -> None:
@@ -275,41 +298,17 @@ def _put_row_groups(frames: Iterable[pd.DataFrame], path: Path) -> None:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise ValueError(_NO_PARQUET) from None
+        raise ValueError(
+            "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
+        ) from None
     with ExitStack() as stack:
         writer: Any = None
         for frame in frames:
-            table = pa.Table.from_pandas(
-                frame, schema=None if writer is None else writer.schema, preserve_index=False
-            )
+            schema = None if writer is None else writer.schema
+            table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
             if writer is None:
                 writer = stack.enter_context(parquet.ParquetWriter(path, table.schema))
             writer.write_table(table, row_group_size=ROW_GROUP)
-
-
-_NO_PARQUET = "writing Parquet needs pyarrow: pip install 'headcount[parquet]', or choose csv"
-
-
-def _csv(frame: pd.DataFrame, *, header: bool = True) -> bytes:
-    text = frame.to_csv(index=False, float_format=_DIGITS, lineterminator="\n", header=header)
-    return text.encode("utf-8", errors="surrogateescape")
-
-
-def put_table(frame: pd.DataFrame, path: Path, suffix: str | None = None, *, safe: bool = False) -> None:
-    """Write a table to `path` in the format of a `suffix`, its own unless given."""
-    ending = (path.suffix if suffix is None else suffix).lower()
-    if ending in {".parquet", ".pq"}:
-        try:
-            frame.to_parquet(path, index=False, row_group_size=ROW_GROUP)
-        except ImportError:
-            raise ValueError(_NO_PARQUET) from None
-        return
-    content = _csv(_safe(frame) if safe else frame)
-    if ending == ".gz":
-        content = gzip.compress(
-            content, mtime=0
-        )  # no time in the header: the same table gives the same bytes
-    path.write_bytes(content)
 
 
 def _safe(frame: pd.DataFrame) -> pd.DataFrame:
@@ -330,34 +329,29 @@ def _write_json(value: Any, path: Path) -> None:
     path.write_text(json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def _moves(result: Result, smallest: float) -> pd.DataFrame:
+    """The flows that are large enough, without staying put."""
+    flows = result.flows
+    return flows[(flows["mean"] >= smallest) & (flows["origin"] != flows["dest"])].reset_index(drop=True)
+
+
 def flow_lines(result: Result, *, smallest: float = SMALLEST_FLOW) -> dict[str, Any]:
-    """A FeatureCollection of one line a time, origin and destination; staying put and flows below ``smallest`` get none."""
+    """A FeatureCollection of one line per time, origin and destination; staying put and flows below ``smallest`` get none."""
     assert result.coordinates is not None
     place = {
         cell: [float(x), float(y)]
         for cell, x, y in zip(*(result.coordinates[c].tolist() for c in ("cell", "x", "y")), strict=True)
     }
-    flows = result.flows
-    kept = flows[(flows["mean"] >= smallest) & (flows["origin"] != flows["dest"])]
-    columns = [kept[c].tolist() for c in ("time", "origin", "dest", *SUMMARY)]
-    features = [
-        {
-            "type": "Feature",
-            "geometry": {"type": "LineString", "coordinates": [place[origin], place[dest]]},
-            "properties": {
-                "time": time if isinstance(time, (int, float, str)) else str(time),
-                "origin": origin,
-                "dest": dest,
-                "mean": round(mean, 6),
-                **{
-                    n: None if v != v else round(v, 6)
-                    for n, v in (("median", median), ("sd", sd), ("lower", low), ("upper", high))
-                },
-                "reliable": reliable,
-            },
+    features = []
+    for move in _moves(result, smallest)[["time", "origin", "dest", *SUMMARY]].to_dict("records"):
+        time, ends = move["time"], [place[move["origin"]], place[move["dest"]]]
+        known = {n: move[n] for n in SUMMARY if n != "reliable"}
+        told = {
+            "time": time if isinstance(time, (int, float, str)) else str(time),
+            **{n: None if v != v else round(v, 6) for n, v in known.items()},
         }
-        for time, origin, dest, mean, median, sd, low, high, reliable in zip(*columns, strict=True)
-    ]
+        line = {"type": "LineString", "coordinates": ends}
+        features.append({"type": "Feature", "geometry": line, "properties": move | told})
     return {
         "type": "FeatureCollection",
         "name": "flows",
@@ -426,3 +420,226 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     if wrong:
         raise TableError(wrong)
     return result
+
+
+# --- for other programs: tables for flowmap.blue, arcs for kepler.gl, GeoPackage, GeoJSON, OMX
+
+
+_PROGRAMS = ("flowmap", "kepler", "geopackage", "geojson", "omx")
+
+
+def export(
+    result: Result | Posterior | str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    to: str = "flowmap",
+    min_flow: float = SMALLEST_FLOW,
+    force: bool = False,
+) -> list[Path]:
+    """Write a result for another program; each file whole or not at all.
+
+    Parameters
+    ----------
+    result
+        A result or posterior in memory, a folder that ``headcount infer`` or ``fit`` wrote, or a ``.nc`` file.
+    folder
+        Where the files go.
+    to
+        ``flowmap``: ``locations.csv`` (id, name, lat, lon) and ``flows.csv`` (origin, dest, count, time) for flowmap.blue.
+        ``kepler``: ``arcs.csv``, one row per move with the degrees of both ends. ``geopackage``: ``results.gpkg`` with the layers
+        ``cells`` (areas where they are known, points otherwise) and ``flows``. ``geojson``: ``flows.geojson``. ``omx``: ``flows.omx``.
+    min_flow
+        Moves that are expected to take fewer are left out (not from OMX, which holds whole matrices).
+    force
+        Overwrite files that are there.
+
+    Raises
+    ------
+    TableError
+        A result without times and cells, without places, or (for web maps) whose places are not degrees.
+    """
+    known = as_result(result)
+    if to not in _PROGRAMS:
+        raise ValueError(f"to is one of {', '.join(_PROGRAMS)}, got {to!r}")
+    if not min_flow >= 0:
+        raise ValueError(f"min_flow is a number ≥ 0, got {min_flow!r}")
+    _check_export(known, to)
+    place = Path(folder)
+    writers: dict[str, dict[str, Callable[[Path], None]]] = {
+        "flowmap": {
+            "locations.csv": lambda path: put_table(_locations(known), path, ".csv"),
+            "flows.csv": lambda path: put_table(_flow_table(known, min_flow), path, ".csv"),
+        },
+        "kepler": {"arcs.csv": lambda path: put_table(_arcs(known, min_flow), path, ".csv")},
+        "geopackage": {"results.gpkg": lambda path: _geopackage(known, path, min_flow)},
+        "geojson": {"flows.geojson": lambda path: write_lines(flow_lines(known, smallest=min_flow), path)},
+        "omx": {"flows.omx": lambda path: write_flows_omx(known, path)},
+    }
+    there = [place / name for name in writers[to] if (place / name).exists()]
+    if there and not force:
+        raise OutputError(
+            f"{there[0]}: this file is there already: give another folder, or overwrite it with --force"
+        )
+    for name, write in writers[to].items():
+        with replacing(place / name) as temporary:
+            write(temporary)
+    return [place / name for name in writers[to]]
+
+
+def _check_export(result: Result, to: str) -> None:
+    if not result.is_chain:
+        raise TableError("only a result with times and cells has moves to export; this one has variables")
+    if to != "omx" and result.coordinates is None:
+        raise TableError(f"{to} needs the places of the cells: give lon and lat with --cells and infer again")
+    if to in {"flowmap", "kepler"} and not result.geographic:
+        raise TableError(
+            f"{to} draws on a map of the world, but the places are x and y: give lon and lat, or use geojson"
+        )
+
+
+def _locations(result: Result) -> pd.DataFrame:
+    """``id, name, lat, lon``, one row per cell."""
+    import pandas as pd
+
+    assert result.coordinates is not None
+    found = result.coordinates
+    names = found["cell"].astype(str)
+    return pd.DataFrame({"id": names, "name": names, "lat": found["y"], "lon": found["x"]})
+
+
+def _flow_table(result: Result, min_flow: float) -> pd.DataFrame:
+    """``origin, dest, count, time, lower, upper`` of the moves that are large enough."""
+    flows = _moves(result, min_flow)
+    return flows[["origin", "dest", "mean", "time", "lower", "upper"]].rename(columns={"mean": "count"})
+
+
+def _arcs(result: Result, min_flow: float) -> pd.DataFrame:
+    """The moves with the degrees of both ends."""
+    flows = _flow_table(result, min_flow)
+    assert result.coordinates is not None
+    place = result.coordinates.set_index("cell")
+    for end in ("origin", "dest"):
+        for axis, name in (("x", "lon"), ("y", "lat")):
+            flows[f"{end}_{name}"] = place[axis].reindex(flows[end]).to_numpy()
+    return flows
+
+
+def _geopackage(result: Result, path: Path, min_flow: float) -> None:
+    assert result.coordinates is not None
+    names = result.coordinates["cell"].tolist()
+    place = dict(zip(names, result.coordinates[["x", "y"]].to_numpy(dtype=float), strict=True))
+    shapes = result.shapes or {}
+    areas = all(cell in shapes for cell in names)
+    cells = result.nodes["cell"].tolist()
+    where: list[Sequence[Array]] = [shapes[c] if areas else [place[c][None]] for c in cells]
+    flows = _moves(result, min_flow)
+    lines: list[Sequence[Array]] = [
+        [np.stack([place[o], place[d]])] for o, d in zip(flows["origin"], flows["dest"], strict=True)
+    ]
+    path.unlink(missing_ok=True)
+    # Times as text, as other programs read them.
+    nodes, flows = (
+        table.astype({"time": str}) if table["time"].dtype.kind == "M" else table
+        for table in (result.nodes, flows)
+    )
+    layers = [
+        ("cells", "POLYGON" if areas else "POINT", nodes, where),
+        ("flows", "LINESTRING", flows, lines),
+    ]
+    write_geopackage(path, layers, degrees=result.geographic)
+
+
+# --- a simulated world as the tables that a user would hold, and the truth beside them
+
+
+def write_world(
+    world: World, folder: str | os.PathLike[str], *, places: Places | None = None, force: bool = False
+) -> list[Path]:
+    """Write what `read_problem` reads, and the truth; all files or none.
+
+    ``counts.csv``, ``transitions.csv``, ``initial.csv``, where there are such ``cells.csv`` and ``features.csv.gz``, and
+    ``truth_counts.csv``, ``truth_flows.csv``; ``manifest.json`` holds their checksums. Moves of probability 0, and true flows of 0,
+    have no row.
+
+    Parameters
+    ----------
+    places
+        Where the cells are, if the world does not say.
+    force
+        Overwrite files that an earlier run did not write, or that were changed since; they are refused otherwise.
+    """
+    tables = _world_tables(world, places)
+    with filling(folder, force=force) as stage:
+        for name, table in tables.items():
+            put_table(table, stage / name)
+    return [Path(folder) / name for name in (*tables, MANIFEST)]
+
+
+def _world_tables(world: World, places: Places | None) -> dict[str, pd.DataFrame]:
+    """``{file name: table}`` of a world of a chain."""
+    import pandas as pd
+
+    chain: Any = world.model
+    times, cells = list(chain.times), list(chain.cells)
+    shape = (len(times), len(cells))
+    t, c = (index.ravel() for index in np.indices(shape))
+    where: dict[str, Any] = {} if places is None else places.columns([str(cell) for cell in cells])
+    if world.coordinates is not None:
+        where = {"x": world.coordinates[:, 0], "y": world.coordinates[:, 1]}
+    labels = {"time": _take(times, t), "cell": _take(cells, c)}
+    beside = {name: values[c] for name, values in where.items()}
+    seen = world.observed.to_numpy().ravel()
+    tables = {
+        "counts.csv": pd.DataFrame(labels | beside | {"count": _whole(seen)}),
+        "transitions.csv": _transitions(chain, times, cells),
+        "initial.csv": pd.DataFrame({"cell": cells, "probability": chain.initial})[chain.initial > 0],
+    }
+    if where:
+        tables["cells.csv"] = pd.DataFrame({"cell": cells} | where)
+    if world.features is not None:
+        tables["features.csv.gz"] = _features(world, times, cells)
+    tables["truth_counts.csv"] = pd.DataFrame(labels | {"count": world.counts.ravel()})
+    t, i, j = np.nonzero(world.flows)
+    moved = {"time": _take(times, t), "origin": _take(cells, i), "dest": _take(cells, j)}
+    tables["truth_flows.csv"] = pd.DataFrame(moved | {"count": world.flows[t, i, j]})
+    return tables
+
+
+def _transitions(chain: MarkovChain, times: list[Any], cells: list[Any]) -> pd.DataFrame:
+    """Possible moves with their probabilities; without a column of times where every step is the same."""
+    import pandas as pd
+    from scipy import sparse
+
+    alike = len({id(m) for m in chain.transitions}) == 1
+    parts = []
+    for time, matrix in zip(times[:1] if alike else times[:-1], chain.transitions, strict=False):
+        table = sparse.coo_array(matrix)
+        order = np.lexsort((table.coords[1], table.coords[0]))
+        i, j = table.coords[0][order], table.coords[1][order]
+        head = {} if alike else {"time": [time] * len(i)}
+        parts.append(
+            pd.DataFrame(
+                head | {"from": _take(cells, i), "to": _take(cells, j), "probability": table.data[order]}
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _features(world: World, times: list[Any], cells: list[Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    assert world.features is not None
+    values = np.asarray(world.features)
+    allowed = np.ones(values.shape[2:], bool) if world.mask is None else np.isfinite(world.mask)
+    t, i, j = np.nonzero(np.broadcast_to(allowed, (len(values), *allowed.shape)))
+    head = {"time": _take(times, t), "from": _take(cells, i), "to": _take(cells, j)}
+    return pd.DataFrame(head | {name: values[t, k, i, j] for k, name in enumerate(world.features.names)})
+
+
+def _take(labels: list[Any], index: np.ndarray) -> list[Any]:
+    return [labels[k] for k in index.tolist()]
+
+
+def _whole(values: np.ndarray) -> Any:
+    """Counts as whole numbers where they all are."""
+    return values.astype(np.int64) if (values == np.rint(values)).all() else values
