@@ -93,8 +93,12 @@ class Observation(ABC):
     """log l(y | n) is twice differentiable in n inside its domain."""
     whole: ClassVar[bool] = False
     """Counts must be whole numbers ≥ 0."""
+    any_real: ClassVar[bool] = False
+    """`log_prob` is finite at every real n, also below zero."""
     poisson_shaped: ClassVar[bool] = False
     """`concave_part` is available."""
+    positive: ClassVar[Mapping[str, str]] = {}
+    """Parameters that must be above zero, and what to do where they are not."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -140,7 +144,7 @@ class Observation(ABC):
     @property
     def domain_low(self) -> Array:
         """The lower end of the n for which `log_prob` is finite (itself included or not), shape (K,)."""
-        return np.zeros(np.shape(self.counts))
+        return np.full(np.shape(self.counts), -np.inf if self.any_real else 0.0)
 
     @property
     def correlated(self) -> bool:
@@ -181,11 +185,11 @@ class Observation(ABC):
                 fractional, "a count must be a whole number; for rates or averages use Gaussian", counts
             )
         for name, value in self.entry_parameters().items():
-            yield Fault(
-                ~np.isfinite(value),
-                f"{name} must be a finite number wherever there is a count",
-                np.asarray(value),
-            )
+            finite = f"{name} must be a finite number wherever there is a count"
+            yield Fault(~np.isfinite(value), finite, np.asarray(value))
+            if name in self.positive:
+                above = f"{name} must be > 0; {self.positive[name]}"
+                yield Fault(np.asarray(value) <= 0, above, np.asarray(value))
 
     def take(self, index: ArrayLike) -> Self:
         """The same noise on some of its entries (flat index or mask)."""

@@ -657,7 +657,6 @@ def _checked_sums(matrix: csr_array, size: int, labels: Sequence[Hashable]) -> c
 
 
 def _sums_of_mapping(sums: Mapping[Any, Any], axes: Sequence[Axis], shape: tuple[int, ...]) -> csr_array:
-    dense = csr_array((len(sums), math.prod(shape)))
     rows, columns = [], []
     for row, (name, members) in enumerate(sums.items()):
         if isinstance(members, str):
@@ -675,7 +674,7 @@ def _sums_of_mapping(sums: Mapping[Any, Any], axes: Sequence[Axis], shape: tuple
             flat = np.asarray(np.ravel_multi_index(by_axis, shape)) if members else np.zeros(0, dtype=np.intp)
         rows += [row] * len(flat)
         columns += flat.tolist()
-    return csr_array((np.ones(len(rows)), (rows, columns)), shape=dense.shape)
+    return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(sums), math.prod(shape)))
 
 
 def _sums_of_dataarray(sums: Any, axes: Sequence[Axis]) -> tuple[Hashable, tuple[Hashable, ...], Any]:

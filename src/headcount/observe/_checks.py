@@ -40,7 +40,7 @@ def check_noise(sites: Sequence[Site], population: int, faults: Faults) -> None:
                 faults.add(site.label, text, site.names[int(entries[k] - starts[home])], shown[k])
 
 
-def check_reach(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
+def _check_reach(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
     """Note counts with l(y | 0) = 0 where mu = 0, and with l(y | N) = 0 where mu = 1."""
     supports: dict[Scope, Array] = {}
     for site in sites:
@@ -49,13 +49,13 @@ def check_reach(sites: Sequence[Site], model: Model, population: int, faults: Fa
         support = supports[site.scope]
         reach = site.margin(support)
         remedy = _BACKGROUND if "background" in site.noise.entry_parameters() else _UNREACHABLE
-        note_impossible(site, np.flatnonzero(reach == 0), 0.0, remedy, faults)
+        _note_impossible(site, np.flatnonzero(reach == 0), 0.0, remedy, faults)
         if not site.noise.exact:  # exact counts that do not add up to N are noted as such
             everyone = np.flatnonzero(reach == support.sum())
-            note_impossible(site, everyone, float(population), _CERTAIN, faults)
+            _note_impossible(site, everyone, float(population), _CERTAIN, faults)
 
 
-def note_impossible(site: Site, where: Index, n: float | Array, text: str, faults: Faults) -> None:
+def _note_impossible(site: Site, where: Index, n: float | Array, text: str, faults: Faults) -> None:
     """Note the entries `where` whose count has probability zero given the true count `n` there."""
     if not where.size or site.noise.correlated:
         return
@@ -73,16 +73,19 @@ def _impossible(noise: Observation, n: Array) -> Mask:
 
 def check_together(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
     """Note counts that are each possible, but not under this model, beside each other, or for this N."""
-    check_reach(sites, model, population, faults)
-    check_exact(sites, model, population, faults)
+    _check_reach(sites, model, population, faults)
+    _check_exact(sites, model, population, faults)
     if not faults:
-        check_needed(sites, model, population, faults)
+        for what, needed in _needed(sites):
+            if needed > population:
+                text = f"they need at least {needed:.15g} individuals, the population is N = {population}; correct one of them"
+                faults.add(what, text)
 
 
 _KNOWN = "this count cannot occur given the exact counts of the other observations; correct one of them"
 
 
-def check_exact(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
+def _check_exact(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
     """Note exact counts that no table of N individuals can have, and other counts they make impossible."""
     exact = [site for site in sites if site.noise.exact]
     if not exact:
@@ -98,7 +101,7 @@ def check_exact(sites: Sequence[Site], model: Model, population: int, faults: Fa
         if not site.noise.exact:
             truth = site.margin(known[site.scope].ravel())
             where = np.flatnonzero(~np.isnan(truth))
-            note_impossible(site, where, truth[where], _KNOWN, faults)
+            _note_impossible(site, where, truth[where], _KNOWN, faults)
 
 
 def _scopes(sites: Iterable[Site]) -> list[Scope]:
@@ -129,13 +132,10 @@ def _fill(flat: Array, site: Site, faults: Faults) -> None:
 def _check_total(scope: Scope, table: Array, population: int, faults: Faults) -> None:
     """All entries known: they sum to N. Some known: they do not exceed it."""
     total, complete = float(np.nansum(table)), not np.isnan(table).any()
-    what = f"exact counts of {shown(scope)}"
-    if complete and total != population:
-        text = f"they add up to {total:.15g}, the population is N = {population}; correct one of them"
-        faults.add(what, text)
-    elif total > population:
-        text = f"they add up to {total:.15g}, above the population N = {population}; correct one of them"
-        faults.add(what, text)
+    if total > population or (complete and total != population):
+        than = "the population is" if complete else "above the population"
+        text = f"they add up to {total:.15g}, {than} N = {population}; correct one of them"
+        faults.add(f"exact counts of {shown(scope)}", text)
 
 
 def _check_margins(known: dict[Scope, Array], model: Model, faults: Faults) -> None:
@@ -223,24 +223,17 @@ def _check_feasible(scope: Scope, sums: Sequence[Site], flat: Array, population:
         faults.add(what, text)
 
 
-def check_needed(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
-    """Note counts that need more than N individuals: the sum over a table of the fewest that each count allows.
-
-    A binomial count y needs y individuals, a positive Poisson count without background one, an exact count y.
-    """
-    del model
-    for what, needed in _needed(sites):
-        if needed > population:
-            faults.add(what, _needed_text(needed, population))
-
-
 def needed_population(sites: Sequence[Site]) -> int:
     """The fewest individuals that every table's counts allow."""
     return int(max((needed for _, needed in _needed(sites)), default=0.0))
 
 
 def _needed(sites: Sequence[Site]) -> list[tuple[str, float]]:
-    """What needs how many individuals: every site of sums (which may overlap), and the entries of every table together."""
+    """What needs how many individuals: every site of sums (which may overlap), and the entries of every table together.
+
+    The fewest that each count allows, added up over a table: a binomial count y needs y individuals, a positive Poisson count without
+    background one, an exact count y.
+    """
     fewest = np.zeros(sum(map(len, sites)))
     for positions, noise in by_family(sites):
         fewest[positions] = _fewest(noise)
@@ -265,10 +258,6 @@ def pinned_population(sites: Sequence[Site], model: Model) -> int | None:
         if scope and not np.isnan(table).any():
             return int(table.sum())
     return None
-
-
-def _needed_text(needed: float, population: int) -> str:
-    return f"they need at least {needed:.15g} individuals, the population is N = {population}; correct one of them"
 
 
 def _fewest(noise: Observation) -> Array:

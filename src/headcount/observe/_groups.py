@@ -25,11 +25,12 @@ from scipy.sparse import csr_array
 from scipy.special import gammaln, xlogy
 
 from headcount._types import Array, Index, Scope
-from headcount.errors import Faults, shown
+from headcount.checks import brief, whole_number
+from headcount.errors import Faults, ModelError, ProblemError, shown
 from headcount.individual import MarkovChain, Model, OpenChain, Records, RootedTree, Tree
 from headcount.observe._binding import Site
 from headcount.observe._noises import Exact
-from headcount.population import Company, Dispersion, Flocks, Group
+from headcount.population import Company, Dispersion, Flocks, Group, SizeLaw, TotalSize
 from headcount.tables import dense
 
 SIZES = "sizes of the groups"
@@ -223,10 +224,18 @@ class Stack:
         onto = View(self).matrix(site.scope)
         if member is not None:
             onto = csr_array(onto @ View(self, member).matrix(site.scope).T)
-        weights = csr_array(onto[site.index] if site.index is not None else site.weights @ onto)
-        if np.all(np.diff(weights.indptr) == 1):  # entries, not sums
-            return replace(site, size=onto.shape[1], index=weights.indices.astype(np.intp), weights=None)
-        return replace(site, size=onto.shape[1], index=None, weights=weights)
+        return lifted(site, onto)
+
+
+def lifted(site: Site, onto: csr_array) -> Site:
+    """A site as one on the table whose entries `onto` maps to the site's own, 0/1, shape (entries, entries of the larger table)."""
+    size = int(onto.shape[1])
+    if site.index is None:
+        return replace(site, size=size, weights=csr_array(site.weights @ onto))
+    rows = csr_array(onto[site.index])
+    if np.all(np.diff(rows.indptr) == 1):  # entries, not sums
+        return replace(site, size=size, index=rows.indices.astype(np.intp))
+    return replace(site, size=size, index=None, weights=rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,45 +279,87 @@ def _flat(along: Sequence[Index], shape: tuple[int, ...]) -> Index:
     return np.ravel_multi_index(tuple(np.broadcast_arrays(*np.ix_(*along))), shape).ravel()
 
 
-def _note_misfits(models: Mapping[Hashable, MarkovChain], faults: Faults) -> None:
-    """Times that differ, and initial distributions of some groups only."""
-    times = next(iter(models.values())).times
-    for name, model in models.items():
-        if model.times != times:
-            faults.add(
-                "groups", f"{name!r} has the times {shown(model.times)}, the first group {shown(times)}"
-            )
-    if len({model.initial_known for model in models.values()}) > 1:
-        faults.add(
-            "groups", "some groups have an initial distribution and some have not: give it to all or to none"
-        )
+GUESSED_SIZE = 1000
+"""Individuals of a group without a known size in the mixture that names the cells; its shares are used for nothing else."""
 
 
-def members_of(
-    groups: Mapping[Hashable, Group], sizes: Sequence[int], dispersion: Any, faults: Faults
-) -> Stack | None:
-    """The groups of a problem as a stack; None, with the faults noted, if they do not fit together."""
-    models = {name: group.model for name, group in groups.items()}
-    _note_misfits(models, faults)
-    if faults:
-        return None
-    first = next(iter(models.values()))
-    states = {
-        t: tuple(dict.fromkeys(c for model in models.values() for c in model.states[t])) for t in first.times
-    }
+def stack_of(groups: Any, dispersion: Any, beside: Mapping[str, Any], faults: Faults) -> Stack:
+    """The groups of a problem as one chain; nothing else can be checked without them, so all faults so far are raised.
+
+    `beside` is what was given beside groups, which have it themselves, by the names of the arguments.
+    """
+    kinds = list(groups.values()) if isinstance(groups, Mapping) else []
+    if not kinds or not all(isinstance(g, Group) for g in kinds):
+        faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
+        faults.raise_any()
+    for name, other in beside.items():
+        if other is not None:
+            text = "cannot stand beside groups, which have their own models and sizes: leave it out"
+            faults.add(name, text)
+    if dispersion is not None and any(group.weight != 1 for group in kinds):
+        text = "stands beside groups with a weight, which are flocks already: give one of them"
+        faults.add("dispersion", text)
+    sizes = _group_sizes(groups, faults)
+    times, known = kinds[0].model.times, kinds[0].model.initial_known
+    for name, group in groups.items():
+        if group.model.times != times:
+            own = group.model.times
+            faults.add("groups", f"{name!r} has the times {shown(own)}, the first group {shown(times)}")
+    if any(group.model.initial_known != known for group in kinds):
+        text = "some groups have an initial distribution and some have not: give it to all or to none"
+        faults.add("groups", text)
+    faults.raise_any()
+    cells = {t: tuple(dict.fromkeys(c for group in kinds for c in group.model.states[t])) for t in times}
     members = tuple(
         Member(
             name,
             group.weight * size,
             group.model.rooted(),
-            _cells_of(group.model, states),
+            _cells_of(group.model, cells),
             float(group.weight),
         )
         for (name, group), size in zip(groups.items(), sizes, strict=True)
     )
-    stack = Stack(members, states, dispersion if isinstance(dispersion, (Company, Flocks)) else None)
-    stack.model.initial_known = first.initial_known
+    stack = Stack(members, cells, dispersion if isinstance(dispersion, (Company, Flocks)) else None)
+    stack.model.initial_known = known
+    if stack.sizes_first and not known:
+        raise ProblemError("groups: move together and have no initial distribution: give them one")
     return stack
+
+
+def _group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> list[int]:
+    """The size of every group; a guess for those that have a law."""
+    sizes = []
+    for name, group in groups.items():
+        try:
+            size = GUESSED_SIZE if isinstance(group.size, SizeLaw) else group.size
+            sizes.append(whole_number(size, f"the size of the group {name!r}"))
+        except ModelError as error:
+            faults.add("groups", str(error))
+    if not faults and sum(sizes) == 0:
+        faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
+    return sizes
+
+
+def total_size(groups: Mapping[Hashable, Group]) -> int | SizeLaw:
+    """How many individuals all groups have."""
+    laws = tuple(group.size for group in groups.values() if isinstance(group.size, SizeLaw))
+    known = sum(g.weight * int(g.size) for g in groups.values() if not isinstance(g.size, SizeLaw))
+    return TotalSize(laws, known) if laws else known
+
+
+def sized(groups: Mapping[Hashable, Group], total: int | SizeLaw) -> dict[Hashable, Group]:
+    """The groups with the first of unknown size given so many that it has ``total`` together with the known ones."""
+    free = next((name for name, group in groups.items() if isinstance(group.size, SizeLaw)), None)
+    if free is None or isinstance(total, SizeLaw):
+        raise ProblemError(
+            "the groups say how many individuals there are: make a Problem(groups=...) with other sizes"
+        )
+    known = total_size({name: g for name, g in groups.items() if not isinstance(g.size, SizeLaw)})
+    assert isinstance(known, int)
+    if total < known:
+        raise ProblemError(f"population is {total}, fewer than the known groups have")
+    return {**groups, free: Group(groups[free].model, total - known)}
 
 
 def _cells_of(model: MarkovChain, states: Mapping[Hashable, tuple[Hashable, ...]]) -> tuple[Index, ...]:
@@ -389,15 +440,6 @@ class OpenView:
             columns, rows = (own[:, None] * wide + own).ravel(), np.repeat(own, cells)
         shape = (int(np.prod(self.shape(scope))), int(np.prod(full)))
         return csr_array((np.ones(len(columns)), (rows, columns)), shape=shape)
-
-
-def lifted_open(chain: OpenChain, site: Site) -> Site:
-    """A site on cells as one on tables with the hidden states of an open population."""
-    onto = OpenView(chain).matrix(site.scope)
-    if site.index is None:
-        return replace(site, size=onto.shape[1], weights=csr_array(site.weights @ onto))
-    index: Index = onto.indices[onto.indptr[site.index]].astype(np.intp)
-    return replace(site, size=onto.shape[1], index=index)
 
 
 def full_dispersion(chain: OpenChain, dispersion: Dispersion | None) -> Dispersion | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -30,15 +30,15 @@ class Rated(Observation):
 
     whole: ClassVar[bool] = True
     poisson_shaped: ClassVar[bool] = True
+    positive: ClassVar[Mapping[str, str]] = {"rate": "mark what was not observed with NaN"}
 
     def mean(self, n: ArrayLike) -> Array:
         """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
 
     def faults(self, population: int) -> Iterator[Fault]:
-        """Also rate ≤ 0 and background < 0."""
+        """Also background < 0."""
         yield from super().faults(population)
-        yield Fault(self.rate <= 0, "rate must be > 0; mark what was not observed with NaN", self.rate)
         yield Fault(self.background < 0, "background must be ≥ 0", self.background)
 
 
@@ -124,6 +124,8 @@ class NegativeBinomial(Rated):
 
     dispersion: Numbers
 
+    positive: ClassVar[Mapping[str, str]] = {**Rated.positive, "dispersion": "for none, use Poisson"}
+
     def log_prob(self, n: ArrayLike) -> Array:
         """The law above as r/(r + y) · Bin(y; y + r, m/(r + m)), a quotient of three Poisson laws.
 
@@ -177,11 +179,6 @@ class NegativeBinomial(Rated):
         y, r = self.counts, self.dispersion
         pull = (y + r) * self.rate / (r + self.mean(n0))
         return y, pull, np.broadcast_to(self.background / self.rate, np.shape(y))
-
-    def faults(self, population: int) -> Iterator[Fault]:
-        """Also dispersion ≤ 0."""
-        yield from super().faults(population)
-        yield Fault(self.dispersion <= 0, "dispersion must be > 0; for none, use Poisson", self.dispersion)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -363,6 +360,8 @@ class Gaussian(Observation):
 
     gaussian: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
+    any_real: ClassVar[bool] = True
+    positive: ClassVar[Mapping[str, str]] = {"sd": "for counts without error use Exact"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -421,22 +420,14 @@ class Gaussian(Observation):
         own = self.sd**2 if self.covariance is None else np.diag(self.covariance)
         return n, np.broadcast_to(own, n.shape)
 
-    @property
-    def domain_low(self) -> Array:
-        """−inf: every real n will do."""
-        return np.full(np.shape(self.counts), -np.inf)
-
     def faults(self, population: int) -> Iterator[Fault]:
-        """Also sd ≤ 0, and a covariance that is not one."""
+        """Also a covariance that is not one."""
         yield from super().faults(population)
-        if self.sd is not None:
-            yield Fault(self.sd <= 0, "sd must be > 0; for counts without error use Exact", self.sd)
-        else:
+        if self.covariance is not None and not _is_covariance(self.covariance):
             text = (
                 "covariance must be finite, symmetric, positive definite; for counts without error use Exact"
             )
-            bad = np.full(np.shape(self.counts), not _is_covariance(self.covariance))
-            yield Fault(bad, text, np.diag(self.covariance))
+            yield Fault(np.ones(np.shape(self.counts), dtype=bool), text, np.diag(self.covariance))
 
 
 def _rows(solve: Any, gap: Array) -> Array:
@@ -473,6 +464,8 @@ class LaplaceNoise(Observation):
 
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
+    any_real: ClassVar[bool] = True
+    positive: ClassVar[Mapping[str, str]] = {"scale": "for counts without error use Exact"}
 
     @property
     def laplace_scale(self) -> Array:
@@ -500,13 +493,3 @@ class LaplaceNoise(Observation):
         """The mean n and the variance 2b²."""
         n = np.asarray(n, dtype=float)
         return n, np.broadcast_to(2.0 * np.asarray(self.scale) ** 2, n.shape)
-
-    @property
-    def domain_low(self) -> Array:
-        """−inf: every real n will do."""
-        return np.full(np.shape(self.counts), -np.inf)
-
-    def faults(self, population: int) -> Iterator[Fault]:
-        """Also scale ≤ 0."""
-        yield from super().faults(population)
-        yield Fault(self.scale <= 0, "scale must be > 0; for counts without error use Exact", self.scale)

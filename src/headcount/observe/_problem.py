@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,7 +19,16 @@ from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, j
 from headcount.observe._base import Array, Observation
 from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._groups import Member, Stack, full_dispersion, lifted_open, members_of, tracked
+from headcount.observe._groups import (
+    OpenView,
+    Stack,
+    full_dispersion,
+    lifted,
+    sized,
+    stack_of,
+    total_size,
+    tracked,
+)
 from headcount.observe._tracks import Tracks
 from headcount.population import (
     Company,
@@ -93,9 +102,14 @@ class Problem:
         kept, tracks = _as_tuples([observations] if alone else observations, faults)
         if groups is not None:
             dispersion = _checked_dispersion(None, LARGEST_COUNT, dispersion, faults)
-            stack = _stacked(groups, (model, population, tracks), dispersion, faults)
+            beside = {
+                "model": model,
+                "population": population,
+                "tracks among the observations": tracks or None,
+            }
+            stack = stack_of(groups, dispersion, beside, faults)
             vars(self)["stack"] = stack
-            model, population = stack.mixture(), _total(groups, stack)
+            model, population = stack.mixture(), total_size(groups)
         if isinstance(model, OpenChain):
             dispersion = _checked_dispersion(model, LARGEST_COUNT, dispersion, faults)
             model, population = _opened(model, population, dispersion, tracks, faults)
@@ -168,15 +182,15 @@ class Problem:
         if not self.size_known:
             return self  # engines see it at one size at a time
         if isinstance(self.model, OpenChain):
-            together = full_dispersion(self.model, self.dispersion)
-            return self._twin(self.full[0], self.observations, self.full[1], dispersion=together)
-        if self.stack is None:
-            return self._twin(self.model, self.observations, self.sites, tracks=()) if self.tracks else self
+            model, sites = self.full
+            return self._twin(
+                model=model, sites=sites, dispersion=full_dispersion(self.model, self.dispersion)
+            )
         stack = self.stack
+        if stack is None:
+            return self._twin(tracks=()) if self.tracks else self
         sites = (*map(stack.lifted, self.sites), stack.sizes_site(len(self.observations)))
-        return self._twin(
-            stack.model, self.observations, sites, groups=None, tracks=(), dispersion=stack.company
-        )
+        return self._twin(model=stack.model, sites=sites, groups=None, tracks=(), dispersion=stack.company)
 
     @cached_property
     def full(self) -> tuple[Model, tuple[Site, ...]]:
@@ -186,17 +200,9 @@ class Problem:
     def of_group(self, member: int) -> Problem:
         """The individuals of one group, of which nothing was seen by itself."""
         assert self.stack is not None
-        one = self.stack.members[member]
-        law = None if self.groups is None else self.groups[one.name].size
-        return self._twin(
-            self.stack.own_model(member),
-            (),
-            (),
-            population=law if isinstance(law, SizeLaw) else round(one.size),
-            groups=None,
-            tracks=(),
-            dispersion=self._own_dispersion(one),
-        )
+        law = None if self.groups is None else self.groups[self.stack.members[member].name].size
+        size = law if isinstance(law, SizeLaw) else round(self.stack.members[member].size)
+        return self._of_member(member, population=size, observations=(), sites=())
 
     @cached_property
     def parts(self) -> tuple[Problem, ...]:
@@ -205,23 +211,24 @@ class Problem:
         if stack is None:
             return (self,)
         return tuple(
-            self._twin(
-                stack.own_model(k),
-                self.observations,
-                tuple(stack.lifted(site, k) for site in self.sites),
+            self._of_member(
+                k,
                 population=round(member.size),
-                groups=None,
-                tracks=(),
-                dispersion=self._own_dispersion(member),
+                sites=tuple(stack.lifted(site, k) for site in self.sites),
             )
             for k, member in enumerate(stack.members)
         )
 
-    def _own_dispersion(self, member: Member) -> Dispersion | None:
-        """How the individuals of one group move together."""
-        if member.flock != 1.0:
-            return Flocks(member.flock)
-        return None if member.followed and isinstance(self.dispersion, Company) else self.dispersion
+    def _of_member(self, member: int, **changed: Any) -> Problem:
+        """The same for the individuals of one group."""
+        assert self.stack is not None
+        one, together = self.stack.members[member], self.dispersion
+        if one.flock != 1.0:
+            together = Flocks(one.flock)
+        elif one.followed and isinstance(together, Company):
+            together = None
+        model = self.stack.own_model(member)
+        return self._twin(model=model, groups=None, tracks=(), dispersion=together, **changed)
 
     @cached_property
     def log_offset(self) -> float:
@@ -294,7 +301,28 @@ class Problem:
     @cached_property
     def traits(self) -> Traits:
         """What an engine needs to know before it starts."""
-        return traits_of(self.model, self.typical_population, self.sites)
+        shape, sparse, largest = _shape(self.model)
+        noises = [site.noise for site in self.sites]
+        widths = {len(site.scope) for site in self.sites}
+        all_gaussian = all(noise.gaussian for noise in noises)
+        return Traits(
+            shape=shape,
+            sparse=sparse,
+            population=self.typical_population,
+            variables=len(self.model.variables),
+            entries=sum(map(len, self.sites)),
+            largest_table=largest,
+            all_gaussian=all_gaussian,
+            any_exact=any(noise.exact for noise in noises),
+            count_noise=not all_gaussian,
+            log_concave=all(noise.log_concave for noise in noises),
+            poisson_shaped=all(noise.poisson_shaped or noise.exact for noise in noises),
+            correlated=any(noise.correlated for noise in noises),
+            nodes=1 in widths,
+            edges=2 in widths,
+            cliques=max(widths, default=0) > 2,
+            sums=any(site.weights is not None for site in self.sites),
+        )
 
     @cached_property
     def noises(self) -> tuple[Part, ...]:
@@ -321,29 +349,23 @@ class Problem:
             _check_sites(*on_full(model, self.sites), self.population, faults)
         dispersion = _dispersion(model, self.population, self.dispersion, faults)
         faults.raise_any()
-        twin = self._twin(model, self.observations, self.sites)
-        vars(twin)["dispersion"] = dispersion
-        vars(twin)["noises"] = self.noises
-        if self.tracks:
-            vars(twin)["records"] = self.records
-        return twin
+        return self._twin(model=model, dispersion=dispersion, noises=self.noises, records=self.records)
 
     def with_noise(self, change: Callable[[Observation], Observation]) -> Problem:
         """The same counts with other parameters of their noises; ``change`` must keep the counts and their scopes."""
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
-        return self._twin(self.model, tuple(map(change, self.observations)), sites)
+        return self._twin(observations=tuple(map(change, self.observations)), sites=sites)
 
     def with_counts(self, counts: Sequence[ArrayLike]) -> Problem:
         """The same observations with other counts, one array per site: data simulated again."""
-        noises = [
-            site.noise.replaced({"counts": np.asarray(y, dtype=float)})
+        sites = tuple(
+            replace(site, noise=site.noise.replaced({"counts": np.asarray(y, dtype=float)}))
             for site, y in zip(self.sites, counts, strict=True)
-        ]
-        sites = tuple(replace(site, noise=noise) for site, noise in zip(self.sites, noises, strict=True))
+        )
         faults = Faults(ProblemError)
         check_together(sites, self.model, self.population, faults)
         faults.raise_any()
-        return self._twin(self.model, self.observations, sites)
+        return self._twin(sites=sites)
 
     def with_dispersion(self, dispersion: Dispersion | str | None) -> Problem:
         """The same counts of individuals that move together in another way."""
@@ -354,9 +376,7 @@ class Problem:
         faults = Faults(ProblemError)
         dispersion = _checked_dispersion(self.model, self.population, dispersion, faults)
         faults.raise_any()
-        twin = self._twin(self.model, self.observations, self.sites)
-        vars(twin)["dispersion"] = dispersion
-        return twin
+        return self._twin(dispersion=dispersion)
 
     def with_population(self, population: int | SizeLaw) -> Problem:
         """The same counts of another number of individuals; of several groups of unknown size, see `next_size`.
@@ -367,7 +387,7 @@ class Problem:
             When that many cannot have been counted so.
         """
         if self.groups is not None:
-            return self.with_groups(_sized(self.groups, population))
+            return self.with_groups(sized(self.groups, population))
         faults = Faults(ProblemError)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         faults.raise_any()
@@ -378,11 +398,7 @@ class Problem:
             )
         _check_sites(*self.full, number, faults)
         faults.raise_any()
-        twin = self._twin(self.model, self.observations, self.sites, population=number)
-        vars(twin).update(noises=self.noises, full=self.full)
-        if self.tracks:
-            vars(twin)["records"] = self.records
-        return twin
+        return self._twin(population=number, noises=self.noises, full=self.full, records=self.records)
 
     def with_groups(self, groups: Mapping[Hashable, Group]) -> Problem:
         """The same counts of other groups."""
@@ -393,34 +409,22 @@ class Problem:
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
         if self.groups is not None:
             units = {n: Group(group.model, group.size // size) for n, group in self.groups.items()}
-            return Problem(groups=units)._twin(self.model, self.observations, sites)
+            return Problem(groups=units)._twin(model=self.model, observations=self.observations, sites=sites)
         if isinstance(self.model, OpenChain) and not self.size_known:
             model = self.model.scaled(self.model.first.sum() / size, arrivals=1.0 / size)
             law = PoissonSize(model.expected_number)
-            return self._twin(model, self.observations, sites, population=law, dispersion=None)
+            return self._twin(model=model, sites=sites, population=law, dispersion=None)
         assert isinstance(self.population, int)
-        people = self.population // size
-        return self._twin(self.model, self.observations, sites, population=people, dispersion=None)
+        return self._twin(sites=sites, population=self.population // size, dispersion=None)
 
     def recast(self, model: Model, sites: tuple[Site, ...], population: int) -> Problem:
         """The same observations as sites of another model that is known to fit them: for an engine's own use."""
-        return self._twin(model, self.observations, sites, population=population, groups=None, tracks=())
+        return self._twin(model=model, sites=sites, population=population, groups=None, tracks=())
 
-    def _twin(
-        self, model: Model, observations: tuple[Observation, ...], sites: tuple[Site, ...], **changed: Any
-    ) -> Problem:
-        """A problem that is known to be right."""
+    def _twin(self, **changed: Any) -> Problem:
+        """A problem that is known to be right: this one with other fields, and cached properties that are known already."""
         twin = object.__new__(Problem)
-        values = {
-            "model": model,
-            "population": self.population,
-            "observations": observations,
-            "sites": sites,
-            "dispersion": self.dispersion,
-            "groups": self.groups,
-            "tracks": self.tracks,
-        }
-        vars(twin).update(values | changed)
+        vars(twin).update({item.name: getattr(self, item.name) for item in fields(self)} | changed)
         if twin.groups is not None:
             vars(twin)["stack"] = self.stack
         return twin
@@ -464,77 +468,6 @@ def _as_tuples(given: Any, faults: Faults) -> tuple[tuple[Observation, ...], tup
                 f"observations[{k}]", f"must be an observation such as Poisson(counts), got {brief(item)}"
             )
     return tuple(kept), tuple(tracks)
-
-
-def _stacked(groups: Any, others: tuple[Any, ...], dispersion: Any, faults: Faults) -> Stack:
-    """The groups as one chain; nothing else can be checked without them."""
-    kinds = list(groups.values()) if isinstance(groups, Mapping) else []
-    if not kinds or not all(isinstance(g, Group) for g in kinds):
-        faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
-        faults.raise_any()
-    _note_beside_groups(kinds, others, dispersion, faults)
-    sizes = _group_sizes(groups, faults)
-    faults.raise_any()
-    stack = members_of(groups, sizes, dispersion, faults)
-    faults.raise_any()
-    assert stack is not None
-    if stack.sizes_first and not stack.model.initial_known:
-        raise ProblemError("groups: move together and have no initial distribution: give them one")
-    return stack
-
-
-def _note_beside_groups(
-    kinds: Sequence[Group], others: tuple[Any, ...], dispersion: Any, faults: Faults
-) -> None:
-    """Note what was given beside groups, which have it themselves."""
-    if dispersion is not None and any(group.weight != 1 for group in kinds):
-        faults.add(
-            "dispersion", "stands beside groups with a weight, which are flocks already: give one of them"
-        )
-    names = ("model", "population", "tracks among the observations")
-    for name, other in zip(names, others, strict=True):
-        if other is not None and other != ():
-            faults.add(
-                name, "cannot stand beside groups, which have their own models and sizes: leave it out"
-            )
-
-
-_GUESSED_SIZE = 1000
-"""Individuals of a group without a known size in the mixture that names the cells; its shares are used for nothing else."""
-
-
-def _group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> list[int]:
-    """The size of every group; a guess for those that have a law."""
-    sizes = []
-    for name, group in groups.items():
-        try:
-            size = _GUESSED_SIZE if isinstance(group.size, SizeLaw) else group.size
-            sizes.append(whole_number(size, f"the size of the group {name!r}"))
-        except ModelError as error:
-            faults.add("groups", str(error))
-    if not faults and sum(sizes) == 0:
-        faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
-    return sizes
-
-
-def _total(groups: Mapping[Hashable, Group], stack: Stack) -> int | SizeLaw:
-    """How many individuals all groups have."""
-    laws = tuple(group.size for group in groups.values() if isinstance(group.size, SizeLaw))
-    return TotalSize(laws, stack.population - len(laws) * _GUESSED_SIZE) if laws else stack.population
-
-
-def _sized(groups: Mapping[Hashable, Group], total: int | SizeLaw) -> dict[Hashable, Group]:
-    """The groups with the first of unknown size given so many that it has ``total`` together with the known ones."""
-    free = next((name for name, group in groups.items() if isinstance(group.size, SizeLaw)), None)
-    if free is None or isinstance(total, SizeLaw):
-        raise ProblemError(
-            "the groups say how many individuals there are: make a Problem(groups=...) with other sizes"
-        )
-    known = (group for group in groups.values() if not isinstance(group.size, SizeLaw))
-    rest = total - sum(group.weight * int(group.size) for group in known)
-    if rest < 0:
-        raise ProblemError(f"population is {total}, fewer than the known groups have")
-    return {**groups, free: Group(groups[free].model, rest)}
 
 
 def _check_tracks(problem: Problem) -> None:
@@ -693,7 +626,7 @@ def on_full(model: Model, sites: Sequence[Site]) -> tuple[Model, tuple[Site, ...
     """The model and the sites as engines see them: on the full chain of an open population, as they are elsewhere."""
     if not isinstance(model, OpenChain):
         return model, tuple(sites)
-    return model.full, tuple(lifted_open(model, site) for site in sites)
+    return model.full, tuple(lifted(site, OpenView(model).matrix(site.scope)) for site in sites)
 
 
 def _check_scopes(model: Model, sites: tuple[Site, ...], faults: Faults) -> None:
@@ -764,32 +697,6 @@ class Traits:
     edges: bool
     cliques: bool
     sums: bool
-
-
-def traits_of(model: Model, population: int, sites: Sequence[Site]) -> Traits:
-    """The traits of a bound problem."""
-    shape, sparse, largest = _shape(model)
-    noises = [site.noise for site in sites]
-    widths = {len(site.scope) for site in sites}
-    all_gaussian = all(noise.gaussian for noise in noises)
-    return Traits(
-        shape=shape,
-        sparse=sparse,
-        population=population,
-        variables=len(model.variables),
-        entries=sum(map(len, sites)),
-        largest_table=largest,
-        all_gaussian=all_gaussian,
-        any_exact=any(noise.exact for noise in noises),
-        count_noise=not all_gaussian,
-        log_concave=all(noise.log_concave for noise in noises),
-        poisson_shaped=all(noise.poisson_shaped or noise.exact for noise in noises),
-        correlated=any(noise.correlated for noise in noises),
-        nodes=1 in widths,
-        edges=2 in widths,
-        cliques=max(widths, default=0) > 2,
-        sums=any(site.weights is not None for site in sites),
-    )
 
 
 def _shape(model: Model) -> tuple[Literal["chain", "tree", "junction"], bool, int]:

@@ -35,8 +35,6 @@ from headcount.engines.sampling._sampler import (
     SampleBeliefs,
     Sampler,
     count_type,
-    sample_beliefs,
-    stored,
 )
 from headcount.engines.sampling._statistics import effective_size
 from headcount.observe import ProblemError
@@ -115,10 +113,8 @@ class Gibbs(Sampler):
 
     def storage(self, arrays: SamplingArrays) -> tuple[int, int]:
         """As many draws and configurations as asked for, while they fit."""
-        draws = min(self.draws, max(FEWEST_DRAWS, stored(8 * arrays.cells, self.chains)))
-        return -(-self.moves // max(4, draws)), min(
-            self.configurations, stored(8 * arrays.entries, self.chains)
-        )
+        draws = min(self.draws, max(FEWEST_DRAWS, self.fitting(8 * arrays.cells)))
+        return -(-self.moves // max(4, draws)), min(self.configurations, self.fitting(8 * arrays.entries))
 
     def first_state(
         self, arrays: SamplingArrays, learned: None, seed: np.random.SeedSequence, stop: Any
@@ -185,8 +181,7 @@ class Gibbs(Sampler):
         squares = np.sum([c.totals[: nodes.raw.size] for c in state.chains], axis=0) / moves
         error = nodes.standard_error(1.0)
         stretch = batch_stretch(state.node_draws(), np.maximum(squares - nodes.raw**2, 0.0), error)
-        return sample_beliefs(
-            state,
+        return state.beliefs(
             (nodes.raw, edges.raw),
             (stretch * error, stretch * edges.standard_error(1.0)),
             tuple,  # a snapshot is the two tables

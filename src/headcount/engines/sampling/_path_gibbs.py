@@ -37,17 +37,7 @@ from headcount.engines.exact._few_individuals import push
 from headcount.engines.sampling._arrays import PathState, SamplingArrays, Sums, TreeArrays
 from headcount.engines.sampling._path_moves import draw_paths, edge_counts, shift_individual, sweep_paths
 from headcount.engines.sampling._primitives import below, ratio, uniform
-from headcount.engines.sampling._sampler import (
-    FEWEST_DRAWS,
-    Batch,
-    Chain,
-    Run,
-    SampleBeliefs,
-    Sampler,
-    sample_beliefs,
-    share,
-    stored,
-)
+from headcount.engines.sampling._sampler import FEWEST_DRAWS, Batch, Chain, Run, SampleBeliefs, Sampler, share
 from headcount.engines.sampling._statistics import BatchMoments
 from headcount.individual import Model
 from headcount.observe import ProblemError
@@ -61,10 +51,8 @@ TUNED_PARTS = 4
 """Parts of each of the last three burn-in steps, whose spread tells how much to trust counting and how much smoothing."""
 COUNTED = 0.01
 """Share of counting in flows before raking: too little to add noise, enough that no flow that happened starts near zero."""
-BATCH_TOLERANCE = 1e-6
-"""Margin error, relative to N, to which a batch's flows are raked: only their spread over batches is used."""
-CONSISTENT = 1e-13
-"""Margin error, relative to N, to which the answer's flows are raked: rounding."""
+BATCH_TOLERANCE, CONSISTENT = 1e-6, 1e-13
+"""Margin errors, relative to N, to which flows are raked: a batch's, of which only the spread is used, and the answer's (rounding)."""
 EMPTY = 1e-290
 """A row of expected counts below this has no law of its own: the division would not be a normal double."""
 MOST_PEOPLE = 5
@@ -180,9 +168,9 @@ class PathGibbs(Sampler):
 
     def storage(self, arrays: SamplingArrays) -> tuple[int, int]:
         """As many draws as fit, at most `MOST_DRAWS`; as many configurations as asked for, while they fit."""
-        draws = min(MOST_DRAWS, max(FEWEST_DRAWS, stored(8 * arrays.cells, self.chains)))
+        draws = min(MOST_DRAWS, max(FEWEST_DRAWS, self.fitting(8 * arrays.cells)))
         paths = 2 * len(arrays.tree.sizes) * arrays.population
-        return self.thin or ceil(self.sweeps / draws), min(self.draws, stored(paths, self.chains))
+        return self.thin or ceil(self.sweeps / draws), min(self.draws, self.fitting(paths))
 
     def first_state(
         self, arrays: SamplingArrays, learned: Learned, seed: np.random.SeedSequence, stop: Any
@@ -245,8 +233,7 @@ class PathGibbs(Sampler):
         nodes, edges = state.moments()
         node_mean = _normalised(arrays, nodes.blend(learned.counting))
         edge_mean, residual = _rake_tree(arrays, node_mean, edges.smooth, tolerance=CONSISTENT)
-        return sample_beliefs(
-            state,
+        return state.beliefs(
             (node_mean, edge_mean),
             (nodes.standard_error(learned.counting), edges.standard_error(1.0)),
             partial(_tables, arrays),

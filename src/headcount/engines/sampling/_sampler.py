@@ -67,7 +67,9 @@ class Run:
     arrays: SamplingArrays
     chains: tuple[Chain, ...]
     thin: int
+    """Sweeps or moves per node table that is kept."""
     keep: int
+    """Whole configurations kept per chain."""
     stop: NDArray[np.int64]
     """Not zero: the kernels give up. Set when the run is interrupted."""
     learned: Any = None
@@ -81,6 +83,35 @@ class Run:
     def moments(self) -> tuple[BatchMoments, BatchMoments]:
         """Nodes and flows over the batches of all chains."""
         return merged([c.nodes for c in self.chains]), merged([c.edges for c in self.chains])
+
+    def beliefs(
+        self,
+        means: tuple[Array, Array],
+        errors: tuple[Array, Array],
+        tables: Callable[[Any], tuple[NDArray[Any], NDArray[Any]]],
+        found: Mapping[str, Any],
+    ) -> SampleBeliefs:
+        """A sampler's answer: its means and errors of nodes and of flows; variances from the counts themselves, over all chains."""
+        cells, entries = self.arrays.cells, self.arrays.entries
+        totals = np.sum([c.totals for c in self.chains], axis=0) / sum(c.length for c in self.chains)
+        node_square, edge_square, edge_counted = np.split(totals, [cells, cells + entries])
+        node_counted = np.mean([c.nodes.raw for c in self.chains], axis=0)
+        draws = self.node_draws()
+        # The relative L1 distance that Monte-Carlo noise alone makes.
+        node_floor, edge_floor = map(expected_l1, errors, means)
+        return SampleBeliefs(
+            arrays=self.arrays,
+            means=means,
+            variances=(
+                spread(node_counted, node_square, means[0]),
+                spread(edge_counted, edge_square, means[1]),
+            ),
+            errors=errors,
+            node_draws=draws,
+            snapshots=tuple(s for c in self.chains for s in c.snapshots),
+            tables=tables,
+            diagnostics={**mixing(draws), "floor": {"node": node_floor, "edge": edge_floor}, **found},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +167,10 @@ class Sampler(IterativeEngine):
     @abstractmethod
     def prepare(self, arrays: SamplingArrays) -> Any:
         """Refuse what the sampler cannot take; else what `Run.learned` starts from."""
+
+    def fitting(self, bytes_each: int) -> int:
+        """How many tables of so many bytes may be kept per chain."""
+        return STORE_BYTES // max(1, bytes_each * self.chains)
 
     @abstractmethod
     def storage(self, arrays: SamplingArrays) -> tuple[int, int]:
@@ -289,11 +324,6 @@ def count_type(population: int) -> type[np.signedinteger[Any]]:
     return np.int32 if population <= np.iinfo(np.int32).max else np.int64
 
 
-def stored(bytes_each: int, chains: int) -> int:
-    """How many tables of so many bytes may be kept per chain."""
-    return STORE_BYTES // max(1, bytes_each * chains)
-
-
 def in_threads(
     work: Callable[[Item], Result],
     items: Sequence[Item] | NDArray[Any],
@@ -431,33 +461,6 @@ class SampleBeliefs(Beliefs):
         for row, k in enumerate(rows):
             nodes[row], edges[row] = self.tables(self.snapshots[k])
         return nodes, edges
-
-
-def sample_beliefs(
-    run: Run,
-    means: tuple[Array, Array],
-    errors: tuple[Array, Array],
-    tables: Callable[[Any], tuple[NDArray[Any], NDArray[Any]]],
-    found: Mapping[str, Any],
-) -> SampleBeliefs:
-    """A sampler's answer: its means and errors of nodes and of flows; variances from the counts themselves, over all chains."""
-    cells, entries = run.arrays.cells, run.arrays.entries
-    totals = np.sum([c.totals for c in run.chains], axis=0) / sum(c.length for c in run.chains)
-    node_square, edge_square, edge_counted = np.split(totals, [cells, cells + entries])
-    node_counted = np.mean([c.nodes.raw for c in run.chains], axis=0)
-    draws = run.node_draws()
-    # The relative L1 distance that Monte-Carlo noise alone makes.
-    node_floor, edge_floor = map(expected_l1, errors, means)
-    return SampleBeliefs(
-        arrays=run.arrays,
-        means=means,
-        variances=(spread(node_counted, node_square, means[0]), spread(edge_counted, edge_square, means[1])),
-        errors=errors,
-        node_draws=draws,
-        snapshots=tuple(s for c in run.chains for s in c.snapshots),
-        tables=tables,
-        diagnostics={**mixing(draws), "floor": {"node": node_floor, "edge": edge_floor}, **found},
-    )
 
 
 def spread(raw: Array, square: Array, mean: Array) -> Array:
