@@ -214,8 +214,7 @@ class CGM(PopulationLaw):
         return CountTables(self.model, drawn)
 
     def _impossible(self, tables: CountTables) -> bool:
-        if not isinstance(tables, CountTables):
-            raise ModelError(f"tables is {brief(tables)}: give CountTables")
+        instance(tables, CountTables, "tables", expected="CountTables")
         return tables.population != self.population or bool(tables.disagreements())
 
     def _log_potentials(self, tables: CountTables) -> float:

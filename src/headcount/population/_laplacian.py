@@ -30,8 +30,7 @@ from headcount.checks import brief, numbers
 from headcount.individual import ModelError
 
 NUMPY_SECONDS = 1e-5
-"""Time of eliminating one node, or of putting one back, in NumPy."""
-
+"""Seconds for eliminating one node, or for putting one back, in NumPy (measured: .34 ms for 36 nodes, 1.5 ms for 144)."""
 LEAST_PIVOT = 1e-6
 """Of a Cholesky factor, squared, relative to the diagonal: above it, at most six of sixteen digits are lost to subtractions."""
 

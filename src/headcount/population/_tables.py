@@ -92,16 +92,22 @@ class _Tables(ABC):
         """Give the table in its own number type; `ModelError` if its shape or entries cannot be right."""
 
     @property
-    @abstractmethod
     def population(self) -> Any:
-        """N, the sum of the first clique's table."""
+        """N, the sum of the first clique's table: an int of counts, a float of real tables."""
+        return self.tables[self.model.junction_tree.cliques[0]].sum().item()
 
     def table(self, scope: Sequence[Hashable]) -> Table:
         """Give n_A of any scope A inside a clique, one axis per variable in the order given."""
         wanted = self.model.scope(scope)
         if wanted in self.tables:
             return self.tables[wanted]
-        return self._margin(self.tables, covering_clique(self.model, wanted), wanted)
+        clique = self.model.junction_tree.covering(wanted)
+        if clique is None:
+            raise ModelError(
+                f"no clique holds all of {wanted!r}, so the clique tables do not determine its counts; "
+                f"ask for a scope inside one of model.junction_tree.cliques, or count the samples themselves"
+            )
+        return self._margin(self.tables, clique, wanted)
 
     def disagreements(self, *, tolerance: float = 0.0) -> tuple[str, ...]:
         """Say where the tables contradict one another, one sentence each; nothing if they agree.
@@ -230,11 +236,6 @@ class CountTables(_Tables):
             raise ModelError(f"table {scope!r} holds the count {entries.min()}; counts are 0 or more")
         return counts.astype(np.int64)
 
-    @property
-    def population(self) -> int:
-        """N, the sum of the first clique's table."""
-        return int(self.tables[self.model.junction_tree.cliques[0]].sum())
-
     @classmethod
     def from_samples(cls, model: Model, samples: ArrayLike) -> CountTables:
         """Count individuals: n_A(i) = Σ_m 1[x_A^m = i].
@@ -343,26 +344,10 @@ class RealTables(_Tables):
             )
         return values
 
-    @property
-    def population(self) -> float:
-        """N, the sum of the first clique's table."""
-        return float(self.tables[self.model.junction_tree.cliques[0]].sum())
-
 
 def scopes_of(model: Model) -> tuple[Scope, ...]:
     """Every clique and every separator once."""
     return tuple(dict.fromkeys([*model.junction_tree.cliques, *model.junction_tree.separators]))
-
-
-def covering_clique(model: Model, scope: Scope) -> int:
-    """The index of the smallest clique that contains `scope`; `ModelError` if none does."""
-    index = model.junction_tree.covering(scope)
-    if index is None:
-        raise ModelError(
-            f"no clique holds all of {scope!r}, so the clique tables do not determine its counts; "
-            f"ask for a scope inside one of model.junction_tree.cliques, or count the samples themselves"
-        )
-    return index
 
 
 def entry_name(model: Model, scope: Scope, index: Iterable[int]) -> str:

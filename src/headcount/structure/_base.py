@@ -143,7 +143,7 @@ class Field(ABC):
         """Posterior covariance between two tables, flattened."""
 
     def site_covariance(self, rows: np.ndarray) -> Array | None:
-        """Posterior covariance of some entries of the sites (their positions, all sites end to end); None where `covariance` serves."""
+        """Posterior covariance of some entries of the sites (their positions, all sites end to end); None where `covariance` gives it."""
         del rows
         return None
 
@@ -171,7 +171,7 @@ class Sampling(NamedTuple):
 
 @dataclass
 class Recall:
-    """What one sweep of an engine leaves to the next: solutions to start from, the number of draws, and where the sites look.
+    """What one sweep of an engine hands to the next: solutions to start from, the number of draws, and the sites as rows.
 
     Results depend on it only within the tolerance of the solver. A run that starts from the answer to a similar problem gets the
     numbers of draws of that one (common random numbers), and solves its first draws sharply: roughly solved ones would move its sites
@@ -211,7 +211,7 @@ class Solver(NamedTuple):
     structure: Literal["auto", "tree", "matrix-free"] = "tree"
     sampling: Sampling = Sampling()
     recall: Recall | None = None
-    """What sweeps of one run leave to one another; each run has its own."""
+    """What each sweep of a run hands to the next; each run has its own."""
 
 
 class Structure(ABC):
@@ -282,12 +282,12 @@ about 20 iterations of two passes each, 4 operations per entry, where the tree t
 
 
 def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = None) -> Kind:
-    """What a solver's ``structure`` comes to: "auto" is matrix-free where matrices cost more than is affordable and it can serve.
+    """Which structure a solver's setting means: "auto" is matrix-free for chains and trees whose matrices would cost too much.
 
     Raises
     ------
     ModelError
-        When "matrix-free" is wanted and cannot serve, with the reason.
+        When "matrix-free" is asked for and the model is no chain or tree.
     """
     if wanted == "matrix-free" and tree is None:
         raise ModelError(
@@ -296,10 +296,10 @@ def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = 
         )
     if tree is None or wanted == "tree":
         return "tree"
-    return "matrix-free" if wanted == "matrix-free" or _too_dear(tree, affordable) else "tree"
+    return "matrix-free" if wanted == "matrix-free" or _cost_too_much(tree, affordable) else "tree"
 
 
-def _too_dear(tree: RootedTree, affordable: float | None) -> bool:
+def _cost_too_much(tree: RootedTree, affordable: float | None) -> bool:
     """Whether matrices of a tree cost more than is affordable, and more than passes over its moves."""
     steps = tree.transitions[1:]
     cubes = sum(prod(m.shape) * max(m.shape) for m in steps)

@@ -1,7 +1,7 @@
 r"""Chains and trees without matrices: what is seen as rows on one long vector, means by conjugate gradients, variances by draws.
 
 The parts have files of their own: the prior covariance K as an operator (``_prior_operator``), the systems and their solver
-(``_conjugate_gradients``), draws and what they say of variances and of log Z (``_variance_draws``). Here they are put together:
+(``_conjugate_gradients``), draws, and variances and log Z estimated from them (``_variance_draws``). Here they are put together:
 
 .. math:: \delta = K H^\top q, \; q = \nu - \tau H\delta, \qquad \log Z = \tfrac12\nu^\top H\delta - \tfrac12\log\det A .
 
@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from headcount.structure._base import Solver
     from headcount.tables import Scope
 
+NO_VARIANCE = 1e-14
+"""A row's prior variance below this, relative to N, is rounding of a difference of two numbers up to N."""
 SOLVED = Stop(absolute=1e-10)
 """Of means: no count is off by more than this share of its sd."""
 FOLLOWED = Stop(absolute=1e-10, gain=2e-4)
@@ -78,7 +80,7 @@ SMALL = 2**20
 USUAL, SLACK = 16, 1.5
 """Draws per sweep on larger maps, unless the error asks for so many times more: drawing again for little gains little."""
 MOST_IN_SWEEPS = 64
-"""Draws per sweep, whatever the error."""
+"""Draws per sweep, whatever the error: twice a whole block, so that sweeps cost at most twice as much."""
 FOLLOWS = 1e-9
 """Share of its prior variance below which a count follows from exact ones: their draws are solved to 1e-6, so about 1e-12 is left."""
 
@@ -139,13 +141,13 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         return cls(law, *known, sampling=solver.sampling, recall=solver.recall)
 
     def __reduce__(self) -> Any:
-        """By its arguments: the operators are made again where it arrives, and what earlier solves left stays behind."""
+        """Pickled by its arguments: the operators are made again on arrival, and the recall is left out."""
         arguments = (self.prior.law, self.individuals, self.sites, self.known)
         return partial(MatrixFreeStructure, *arguments, sampling=self.sampling), ()
 
     @property
     def knows_variances(self) -> bool:
-        """Whether prior variances are known: where root and steps scatter alike. Of individuals in company only draws tell them."""
+        """Whether prior variances have a closed form: where root and steps have one phi. In company they are estimated by draws."""
         return not self.prior.company
 
     @cached_property
@@ -168,7 +170,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         found = self.population * (most - (rows @ mu) ** 2)
         if not self.knows_variances:
             found = found * (squares @ (mu * self._last_phi)) / np.where(most > 0, most, 1.0)
-        return np.where(found > 1e-14 * self.population, found, 0.0)
+        return np.where(found > NO_VARIANCE * self.population, found, 0.0)
 
     @cached_property
     def seen_variance(self) -> Array:
@@ -279,7 +281,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         return np.where(variance > FOLLOWS * prior, variance, 0.0)
 
     def _drawn(self, tau: Array, draws: int) -> RowSums:
-        """What the draws of a sweep say of the sites' rows."""
+        """Sums over the draws of a sweep, of the sites' rows."""
         sums = RowSums(self, tau)
         for block in self.blocks(tau, draws, recall=self.recall):
             moved = block.free - self.prior.times(self.sensors.seen.T @ block.weights)
@@ -386,7 +388,7 @@ Looked = tuple[np.ndarray, np.ndarray, "Array"]
 
 
 def _looked_at(site: Site, place: Place) -> Looked:
-    """What a site looks at."""
+    """The entries or sums that a site observes, in the tree's order."""
     if site.index is not None:
         row, at, weight = np.arange(len(site)), np.asarray(site.index), np.ones(len(site))
     else:
@@ -401,7 +403,7 @@ def _looked_at(site: Site, place: Place) -> Looked:
 def _seen_moves(
     prior: PriorOperator, places: Sequence[Place], looked: Sequence[Looked]
 ) -> dict[int, np.ndarray]:
-    """Possible moves that some site looks at, sorted, by child."""
+    """Possible moves that some site observes, sorted, by child."""
     found: dict[int, np.ndarray] = {}
     for v in sorted({place.node for place in places if place.edge}):
         at = [at for place, (_, at, _) in zip(places, looked, strict=True) if place.edge and place.node == v]

@@ -404,7 +404,7 @@ class PriorOperator:
         return self.values(self.passes(values))
 
     def buffer(self, name: str, width: int, rows: int) -> Array:
-        """An array that is used again by the next call: large ones are dear to allocate."""
+        """An array that the next call uses again: allocating large ones costs as much as a pass."""
         key = (name, width)
         if key not in self._held or len(self._held[key]) < rows:
             self._held[key] = self.xp.empty((rows, width))

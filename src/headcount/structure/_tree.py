@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
-    from headcount.individual._rooted_tree import Place
     from headcount.observe import Site
     from headcount.structure._base import Field
     from headcount.structure._gaussian_tree import Solution, Upward
@@ -260,9 +259,15 @@ class TreeStructure(Structure, kind="tree"):
         Sites on single entries of an edge's table need no feature, unless something else is known about that table.
         """
         places = [self.tree.place(site.scope) for site in self.sites]
-        with_features = self._edges_with_features(places)
+        more_is_known = {*self.known.exact, *self.known.readings}
+        with_features = {
+            place.node
+            for k, (site, place) in enumerate(zip(self.sites, places, strict=True))
+            if site.weights is not None or k in more_is_known
+        }
         used = list(self.tree.sizes)
-        sums, table_sums = _empty_lists(len(used)), _empty_lists(len(used))
+        sums: list[list[Array]] = [[] for _ in used]
+        table_sums: list[list[Array]] = [[] for _ in used]
         placements: dict[int, Placement] = {}
         # A node's own sums come before those of the edge above it.
         for k in sorted(range(len(places)), key=lambda k: places[k].edge):
@@ -281,14 +286,6 @@ class TreeStructure(Structure, kind="tree"):
         placed = PlacedSites(tuple(placements[k] for k in range(len(places))), self.known)
         return Layout(placed, tuple(map(tuple, sums)), tuple(map(tuple, table_sums)))
 
-    def _edges_with_features(self, places: Sequence[Place]) -> set[int]:
-        """Nodes of which a sum, an exact count or a correlated reading is known, on them or on the edge above them."""
-        return {
-            place.node
-            for k, (site, place) in enumerate(zip(self.sites, places, strict=True))
-            if site.weights is not None or k in self.known.exact or k in self.known.readings
-        }
-
     @cached_property
     def gaussian(self) -> GaussianTree:
         """The law, with what is known in it."""
@@ -302,7 +299,7 @@ class TreeStructure(Structure, kind="tree"):
 
     @cached_property
     def _compiled_cells(self) -> np.ndarray | None:
-        """Positions of all sites' entries in a (T, L) array, when the compiled solver serves this problem."""
+        """Positions of all sites' entries in a (T, L) array, if the compiled solver can solve this problem; None otherwise."""
         sizes = self.tree.sizes
         if sizes[0] > LARGEST_COMPILED or self.tree.packed is None or self.known.exact or self.known.readings:
             return None
@@ -313,7 +310,7 @@ class TreeStructure(Structure, kind="tree"):
 
     @property
     def _compiles(self) -> bool:
-        """Whether compiled code is used where it serves."""
+        """Whether to use the compiled solver rather than NumPy, for a problem that it can solve."""
         return worth(upward_pass, NUMPY_SECONDS * len(self.tree.sizes))
 
     @cached_property
@@ -410,9 +407,7 @@ class TreeStructure(Structure, kind="tree"):
         found: list[Array] = []
         with threads_for(max(self.tree.sizes)):
             for u, step in zip(self.tree.parents, self.steps, strict=True):
-                table, over = step.edge.table, step.edge.over_rows
-                own = fortran(np.diag(table.sum(axis=0)))
-                own = gram(fortran(table * np.sqrt(over)[:, None]), scale=-1.0, onto=own, left=True)
+                own = gram(step.edge.noise.root)
                 found.append(own if u < 0 else sandwich(fortran(step.edge.gain.T), found[u], onto=own))
         places = (self.tree.place(site.scope).node for site in self.sites)
         return tuple(np.diagonal(found[v])[site.index] for v, site in zip(places, self.sites, strict=True))
@@ -447,10 +442,6 @@ class TreeStructure(Structure, kind="tree"):
         domain = Domain((variables[self.tree.parents[v]], variables[v]), step.shape)
         rows = partial(_edge_rows, domain, self.layout.sums[v], self.layout.table_sums[v])
         return CliqueView(domain, step.edge.table.reshape(-1), v, rows)
-
-
-def _empty_lists(count: int) -> list[list[Array]]:
-    return [[] for _ in range(count)]
 
 
 def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array]) -> Array:

@@ -1,4 +1,4 @@
-r"""Draws of the prior and of the posterior, and what they say of variances and of log det A.
+r"""Draws of the prior and of the posterior, and the variances and log det A estimated from them.
 
 With :math:`\delta_0` a draw of the prior and ξ standard normal at the sites, :math:`\delta^* = \delta_0 - KH^\top D x`,
 :math:`A x = D(H\delta_0 + \xi/\sqrt\tau)`, is a draw of the posterior. Two things carry Monte-Carlo error:
@@ -48,7 +48,7 @@ SAME = 1e-9
 """A draw and its control variate that agree to this share are the same numbers up to rounding: nothing was observed that matters."""
 WIDEST_CAVITY = 1e6
 """Most that a variance without a count's own sites can be, as a multiple of the prior variance's size where that is not known: phi of
-earlier steps may be much larger than that of the last one, and far beyond it nothing but the own sites tells the count."""
+earlier steps may be much larger than that of the last one, and far beyond it the count is known from its own sites alone."""
 BLOCK_NUMBERS = 2**24
 """Numbers in one array of a block of draws: 128 MB, of which about ten are held at once."""
 WIDEST, NARROWEST = 32, 8
@@ -57,7 +57,7 @@ with fewer it wastes memory traffic. A block may have 64: four words of a hash p
 
 
 LOOKED_AT = 5
-"""Steps whose flows are asked whether they need more draws."""
+"""Steps, evenly spaced, whose flows decide whether more draws are needed: tables of neighbouring steps have similar errors."""
 NEARLY = 1.05
 """Draws for which another block is made, as a multiple of those there are: 5 % more improve the error by 2.5 %."""
 LARGEST_ERROR = 0.0625
@@ -133,7 +133,7 @@ def posterior_block(
 
 
 class Squares:
-    r"""Mean squares of draws of some counts, and what they say of the counts' posterior variances V.
+    r"""Mean squares of draws of some counts, and the posterior variances V estimated from them.
 
     With k the prior variance of a count, τ the precision of its own sites and ξ their noise, each posterior draw δ gives two independent
     estimates, of V and of 1 − τV, by :math:`\delta^2` and by :math:`y^2, \; y = \sqrt\tau\delta + \xi`. Their ratio is the variance
@@ -178,17 +178,17 @@ class Squares:
         prior, tau = host(self.prior), host(self.tau)
         drawn, local, left, local_left = host(self.sums) / max(self.draws, 1)
         scale = 1.0 + tau * prior
-        variance, rest, loose, also_loose = drawn, left, np.sign(drawn), np.sign(left)
+        variance, rest, unexplained, rest_unexplained = drawn, left, np.sign(drawn), np.sign(left)
         if self.known:
-            variance, loose = controlled(drawn, local / scale**2, prior / scale, self.draws)
-            rest, also_loose = controlled(left, local_left / scale**2, tau / scale, self.draws)
+            variance, unexplained = controlled(drawn, local / scale**2, prior / scale, self.draws)
+            rest, rest_unexplained = controlled(left, local_left / scale**2, tau / scale, self.draws)
         alone = tau <= 0
         rest = np.where(alone, 1.0, rest / np.where(alone, 1.0, tau))  # 1 − τV
         live = rest > 0
         most = prior if self.known else WIDEST_CAVITY * prior
         cavity = np.minimum(np.where(live, variance / np.where(live, rest, 1.0), most), most)
         share = 1.0 / (1.0 + tau * cavity)
-        off = np.where(alone, loose, share**2 * (loose + also_loose))
+        off = np.where(alone, unexplained, share**2 * (unexplained + rest_unexplained))
         return cavity * share, np.sqrt(off / (2.0 * max(self.draws, 1)))
 
 
@@ -240,7 +240,7 @@ def corrected(variance: Array, tau: Array) -> Array:
 
 
 class Survey(NamedTuple):
-    """What all final draws together say."""
+    """Estimates from all final draws."""
 
     variance: Array
     """Of all entries."""
@@ -250,7 +250,7 @@ class Survey(NamedTuple):
 
 
 class RowSums:
-    """Sums over draws of the counts that sites look at, and the terms of log det A."""
+    """Sums over draws of the observed counts, and the terms of log det A."""
 
     def __init__(self, structure: MatrixFreeStructure, tau: Array) -> None:
         sensors = structure.sensors
@@ -276,7 +276,7 @@ class RowSums:
 
 
 class FlowSums:
-    r"""Sums over draws of the flows of one step, and what they say of the flows' variances.
+    r"""Sums over draws of the flows of one step, and the flows' variances estimated from them.
 
     Of a flow, a draw of the posterior is a draw of the prior less its pull :math:`M_{ij}(d(i) + b(j) - \bar E)`, and independent of the
     pull. So :math:`V = M(1 - M/N) - R`, R the pulls' mean square: no noise is drawn for moves, and sums of squares are one
@@ -340,8 +340,8 @@ class FlowSums:
         before, after = self.sums
         if not self.structure.knows_variances:
             return after / self.draws, np.full_like(after, np.sqrt(0.5 / self.draws))
-        variance, loose = controlled(after / self.draws, before / self.draws, known, self.draws)
-        return np.minimum(variance, known), np.sqrt(loose / (2.0 * self.draws))
+        variance, unexplained = controlled(after / self.draws, before / self.draws, known, self.draws)
+        return np.minimum(variance, known), np.sqrt(unexplained / (2.0 * self.draws))
 
 
 def _squared_sums(above: Array, own: Array) -> Array:
@@ -371,12 +371,13 @@ class Tally:
             for block in self.structure.blocks(self.tau, draws, first=self.blocks):
                 self._add(block)
             return
-        width, first = self.structure.block, self.blocks
-        sizes = [min(width, draws - start) for start in range(0, draws, width)]
+        width = self.structure.block
+        ways = {v: flows.by_pulls for v, flows in self.flows.items()}
         with connected(client) as cluster:
-            start = cluster.scatter(self._without_draws(), broadcast=True, hash=False)
+            law = cluster.scatter([self.structure, self.tau, ways], broadcast=True, hash=False)
             parts = [
-                cluster.submit(_sums_of_block, start, first + k, n, pure=False) for k, n in enumerate(sizes)
+                cluster.submit(_sums_of_block, *law, number, min(width, draws - start), pure=False)
+                for number, start in enumerate(range(0, draws, width), self.blocks)
             ]
             for part in parts:
                 self._absorb(part.result())
@@ -384,13 +385,6 @@ class Tally:
     def copy(self) -> Tally:
         """The same sums, to which more can be added without changing these."""
         return deepcopy(self, {id(self.structure): self.structure})
-
-    def _without_draws(self) -> Tally:
-        """No draws yet, and flows' variances found in the way that is decided here."""
-        made = Tally(self.structure, self.tau)
-        for v, flows in self.flows.items():
-            made.flows[v].by_pulls = flows.by_pulls
-        return made
 
     def _absorb(self, other: Tally) -> None:
         """The sums of a tally of other draws."""
@@ -436,11 +430,15 @@ class Tally:
         return Survey(structure.settled(variance, host(structure.prior_variance)), error, log_z)
 
 
-def _sums_of_block(start: Tally, number: int, size: int) -> Tally:
-    """One block of draws, on a worker; what travels back has no structure."""
-    made = start.copy()
+def _sums_of_block(
+    structure: MatrixFreeStructure, tau: Array, ways: dict[int, bool | None], number: int, size: int
+) -> Tally:
+    """One block of draws, on a worker, flows' variances found in the ``ways`` decided before; what travels back has no structure."""
+    made = Tally(structure, tau)
     made.blocks = number
-    with threads_for(max(made.structure.tree.sizes)):
+    for v, flows in made.flows.items():
+        flows.by_pulls = ways[v]
+    with threads_for(max(structure.tree.sizes)):
         made.add(size)
     made.blocks -= number
     nothing: Any = None
