@@ -124,41 +124,6 @@ class ClimbState(Saved):
             self, climb=replace(self.climb, point=replace(self.climb.point, posteriors=posteriors))
         )
 
-    def moved(self, climb: Climb, expect: Expectation, truth: Array | None, seconds: float) -> ClimbState:
-        """The state after a step to ``climb``."""
-        row = trace_row(climb, self.rows, expect, truth, seconds)
-        return replace(self, climb=climb, rows=(*self.rows, row), e_steps=expect.e_steps, seconds=seconds)
-
-
-def first_state(
-    climb: Climb, expect: Expectation, name: str, *, truth: Array | None = None, seconds: float = 0.0
-) -> ClimbState:
-    """The state at a start."""
-    row = trace_row(climb, (), expect, truth, seconds)
-    return ClimbState(climb, (row,), expect.e_steps, seconds, name)
-
-
-def trace_row(
-    climb: Climb, before: Sequence[dict[str, Any]], expect: Expectation, truth: Array | None, seconds: float
-) -> dict[str, Any]:
-    """One row of the trace."""
-    point = climb.point
-    last = before[-1]["objective"] if before else point.value
-    row = {
-        "iteration": len(before),
-        "e_steps": expect.e_steps,
-        "evidence": point.evidence,
-        "objective": point.value,
-        "step": climb.step,
-        "residual": climb.residual,
-        "decrease": max(last - point.value, 0.0) if np.isfinite(point.value - last) else 0.0,
-        "negative": point.negative,
-        "seconds": seconds,
-    }
-    if truth is not None:
-        row["error"] = relative_error(expect.families[0], point.x, truth)
-    return row
-
 
 @dataclass(frozen=True)
 class Climber(Iteration):
@@ -178,6 +143,37 @@ class Climber(Iteration):
     yielding: bool = False
     """Whether to end where the evidence and its gradient disagree about the way, for the refinement to go on from there."""
 
+    def at(self, point: Evaluation, name: str, **known: Any) -> ClimbState:
+        """The state at a start of this name; ``known`` are other fields of its `Climb`."""
+        climb = Climb(point, **{"residual": em_residual(point)} | known)
+        return ClimbState(climb, (self._row(climb, (), 0.0),), self.expect.e_steps, 0.0, name)
+
+    def moved(self, state: ClimbState, climb: Climb, seconds: float) -> ClimbState:
+        """The state after a step."""
+        row = self._row(climb, state.rows, seconds)
+        return replace(
+            state, climb=climb, rows=(*state.rows, row), e_steps=self.expect.e_steps, seconds=seconds
+        )
+
+    def _row(self, climb: Climb, before: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
+        """One row of the trace."""
+        point = climb.point
+        fall = before[-1]["objective"] - point.value if before else 0.0
+        row = {
+            "iteration": len(before),
+            "e_steps": self.expect.e_steps,
+            "evidence": point.evidence,
+            "objective": point.value,
+            "step": climb.step,
+            "residual": climb.residual,
+            "decrease": max(fall, 0.0) if np.isfinite(fall) else 0.0,
+            "negative": point.negative,
+            "seconds": seconds,
+        }
+        if self.truth is not None:
+            row["error"] = relative_error(self.expect.families[0], point.x, self.truth)
+        return row
+
     def __call__(self, at: ClimbState) -> tuple[ClimbState, Status]:
         """Climb on from a state; the iterations it has behind it count."""
         left = replace(self, max_iterations=max(self.max_iterations - (len(at.rows) - 1), 0))
@@ -193,7 +189,7 @@ class Climber(Iteration):
             climb = ascent_step(state.climb, self.expect, yielding=self.yielding)
         else:
             climb = em_step(state.climb, self.expect)
-        made = state.moved(climb, self.expect, self.truth, time.perf_counter() - began)
+        made = self.moved(state, climb, time.perf_counter() - began)
         if self.save is not None:
             self.save(made)
         return made

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.individual import MarkovChain, Model, ModelError
-from headcount.learn._climb import Climber, ClimbState, trace_row
+from headcount.learn._climb import Climber, ClimbState
 from headcount.learn._dispersion import asks_for_estimate, from_flows, in_turn, moving_together, problems_on
 from headcount.learn._expect import PRIOR_ROUNDS, Expectation, Objective, run_here, running, settled
 from headcount.learn._family import Family, Parametrisation, Tables, bind, relative_error, settle, true_values
@@ -28,7 +28,7 @@ from headcount.learn._log_linear import MOST_DENSE
 from headcount.learn._margins import tables_at_once
 from headcount.learn._populations import Detection, Rate
 from headcount.learn._result import Fit, FitNotConvergedError, LastCounts, last_node
-from headcount.learn._search import CLOSE_ENOUGH, begin, choose_engine, rival_notes, searched, with_priors
+from headcount.learn._search import CLOSE_ENOUGH, begin, choose_engine, rival_notes, searched
 from headcount.learn._uncertainty import Information, complete_information, integrated, prior_note
 from headcount.observe import Problem
 from headcount.population import CGM, CountTables, Dispersion, ToEstimate
@@ -135,8 +135,8 @@ def fit(
     if dispersion is not None:
         problems = tuple(moving_together(p, dispersion) for p in problems)
     options = _Options(
-        _named_engine(engine, rng),
-        start,
+        engine=_named_engine(engine, rng),
+        start=start,
         method=method,
         max_iterations=max_iterations,
         tolerance=tolerance,
@@ -165,14 +165,13 @@ def fit(
     return _dispersed(settings, problems, asked, options)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Options:
     """How a fit is made: what `fit` was given beside parametrisations and problems."""
 
     engine: Engine | None
     """None where it is to be chosen."""
     start: Any
-    _: KW_ONLY
     method: Literal["ascent", "em"]
     max_iterations: int | None
     tolerance: float | None
@@ -195,19 +194,6 @@ class _Options:
         if self.parameters not in PARAMETERS:
             raise ValueError(f'parameters is {self.parameters!r}: give "integrated" or "plug-in"')
 
-    @property
-    def refines(self) -> bool:
-        """Whether the search goes on from the zero of the gradient to the maximum of the evidence."""
-        return self.refine and self.method == "ascent"
-
-    def goal(self, family: Family) -> Array | None:
-        """The true parameters, where they were given."""
-        return None if self.truth is None else true_values(family, self.truth)
-
-    def seed(self) -> int:
-        """Of the E-steps of random engines; it takes a number from a generator that was given."""
-        return 0 if self.rng is None else int(generator(self.rng).integers(2**31))
-
     def within(self, count: int) -> tuple[int, float, bool]:
         """Iterations, tolerance, and whether to find standard errors, for this many parameters."""
         few = count <= MOST_DENSE
@@ -226,22 +212,19 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
     """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
     budget, tolerance, errors = options.within(len(families[0].names))
-    method, named, seed = options.method, options.engine, options.seed()
-    kept = options.checkpoint is not None
-    mark = (
-        fingerprint(settings, problems, repr(named), method, options.start, seed, tolerance) if kept else ""
-    )
-    goal = options.goal(families[0])
+    method, named = options.method, options.engine
+    seed = 0 if options.rng is None else int(generator(options.rng).integers(2**31))
+    goal = None if options.truth is None else true_values(families[0], options.truth)
+    identity = (settings, problems, repr(named), method, options.start, seed, tolerance)
     with running(problems, client=options.client, workers=options.workers) as mapper:
         expect = Expectation(
             families, problems, TiltedEP() if named is None else named, seed, tables_at_once(problems, mapper)
         )
-        checkpoints = _Checkpoints(options.checkpoint, expect, mark)
+        checkpoints = _Checkpoints(options.checkpoint, expect, identity)
         climber = Climber(expect, method, budget, tolerance, goal, checkpoints.write, options.progress)
-        begun = checkpoints.read() or _begun(climber, options.start, choose=named is None)
-        ended, status, information = searched(
-            with_priors(begun, climber), climber, errors=errors, refine=options.refines
-        )
+        begun = checkpoints.read() or begin(climber, options.start, choose=named is None)
+        refine = options.refine and method == "ascent"
+        ended, status, information = searched(begun, climber, errors=errors, refine=refine)
         plug_ins: tuple[Posterior, ...] = ()
         if options.posteriors:  # once, for the plug-ins and for those that are integrated over the parameters
             ended = ended.with_posteriors(expect.posteriors(ended.climb.point))
@@ -321,13 +304,17 @@ def _paired(
 ) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
     """One parametrisation per problem."""
     problems = _each(problem, Problem, "problem", "a Problem, or a sequence of them")
-    kinds = "LogisticChain, TabularChain, LogLinear or LearnRate"
-    settings = _each(parametrisation, Parametrisation, "parametrisation", kinds)
-    settled = settle(settings, [p.model for p in problems])
-    each = settled * len(problems) if len(settled) == 1 else settled
+    each = _settings(parametrisation, [p.model for p in problems])
     if len(each) != len(problems):
         return each, problems  # which bind says in words
     return tuple(one.for_problem(p) for one, p in zip(each, problems, strict=True)), problems
+
+
+def _settings(parametrisation: Any, models: Sequence[Model]) -> tuple[Parametrisation, ...]:
+    """The parametrisations that were given, or the one that was given for every model."""
+    kinds = "LogisticChain, TabularChain, LogLinear or LearnRate"
+    found = settle(_each(parametrisation, Parametrisation, "parametrisation", kinds), models)
+    return found * len(models) if len(found) == 1 else found
 
 
 def _each(given: Any, kind: type, what: str, expected: str) -> tuple[Any, ...]:
@@ -352,8 +339,12 @@ class _Checkpoints:
     path: str | Path | None
     """None: nothing is kept."""
     expect: Expectation
-    mark: str
-    """Fingerprint of the fit."""
+    identity: tuple[Any, ...]
+    """Settings and data of the fit, of which the file holds the fingerprint."""
+
+    @cached_property
+    def mark(self) -> str:
+        return fingerprint(*self.identity)
 
     def write(self, at: ClimbState) -> None:
         """Replace the file."""
@@ -384,15 +375,6 @@ class _Checkpoints:
         if at.engine_at is not None:
             expect.engine = choose_engine(expect.families, expect.problems, at.engine_at)
         return at
-
-
-def _begun(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
-    began = time.perf_counter()
-    climbing = climber.method == "ascent"
-    state = begin(climber.expect, start, climbing=climbing, choose=choose, tolerance=climber.tolerance)
-    seconds = time.perf_counter() - began
-    row = trace_row(state.climb, (), climber.expect, climber.truth, seconds)
-    return replace(state, rows=(row,), e_steps=climber.expect.e_steps, seconds=seconds)
 
 
 def _size_notes(families: Sequence[Family], problems: Sequence[Problem]) -> tuple[str, ...]:
@@ -604,11 +586,9 @@ def _sets(
     parametrisation: Any, model: Any, tables: Any
 ) -> tuple[tuple[Parametrisation, ...], tuple[Model, ...], list[Tables]]:
     """One parametrisation, one model and one function from scopes to tables per set of counts."""
-    models = (model,) if isinstance(model, Model) else tuple(model)
+    models = _each(model, Model, "model", "a model, or a sequence of them")
     found = list(tables) if isinstance(tables, (list, tuple)) else [tables]
-    settings = (parametrisation,) if isinstance(parametrisation, Parametrisation) else tuple(parametrisation)
-    settings = settle(settings, models)
-    settings = settings * len(models) if len(settings) == 1 else settings
+    settings = _settings(parametrisation, models)
     if not len(settings) == len(models) == len(found):
         raise ModelError(
             f"{len(settings)} parametrisations, {len(models)} models and {len(found)} sets of tables: give one of "

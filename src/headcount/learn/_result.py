@@ -25,6 +25,7 @@ from headcount._html import card
 from headcount._types import Array
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
+from headcount.labels import coordinate
 from headcount.learn._chains import LogisticChain, TabularChain
 from headcount.learn._climb import Optimum
 from headcount.learn._components import Moves, Weights
@@ -43,7 +44,7 @@ from headcount.observe import Problem
 from headcount.population import Company, Dispersion, DispersionEstimate, step_moments
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._interval import count_quantile, quantiles, tails
-from headcount.tables import dense
+from headcount.tables import Scope, dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,13 +89,9 @@ class Forecast:
         """Central intervals; the level is in the attributes."""
         import xarray as xr
 
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level}")
-        ends = [
-            count_quantile(self.values, self.variances, float(self.population), q)
-            for q in ((1 - level) / 2, (1 + level) / 2)
-        ]
-        both = {name: self._labelled(v, name) for name, v in zip(("lower", "upper"), ends, strict=True)}
+        people = float(self.population)
+        lower, upper = (count_quantile(self.values, self.variances, people, q) for q in tails(level))
+        both = {"lower": self._labelled(lower, "lower"), "upper": self._labelled(upper, "upper")}
         return xr.Dataset(both, attrs={"level": level})
 
     def to_frame(self, *, level: float = 0.9) -> pd.DataFrame:
@@ -102,33 +99,16 @@ class Forecast:
         import pandas as pd
 
         ends = self.interval(level)
-        rows = [
-            {
-                "time": time,
-                "cell": cell,
-                "mean": self.values[t, c],
-                "sd": float(np.sqrt(max(self.variances[t, c], 0.0))),
-                "lower": float(ends["lower"].values[t, c]),
-                "upper": float(ends["upper"].values[t, c]),
-            }
-            for t, time in enumerate(self.times)
-            for c, cell in enumerate(self.cells)
-        ]
-        return pd.DataFrame(rows)
+        times = [time for time in self.times for _ in self.cells]
+        rows = pd.DataFrame({"time": times, "cell": list(self.cells) * len(self.times)})
+        tables = {"mean": self.mean, "sd": self.sd, "lower": ends["lower"], "upper": ends["upper"]}
+        return rows.assign(**{name: table.values.ravel() for name, table in tables.items()})
 
     def _labelled(self, values: Array, name: str) -> xr.DataArray:
         import xarray as xr
 
-        axes: dict[str, Any] = {"time": axis_labels(self.times), "cell": axis_labels(self.cells)}
+        axes = {"time": coordinate(self.times), "cell": coordinate(self.cells)}
         return xr.DataArray(values, dims=("time", "cell"), coords=axes, name=name)
-
-
-def axis_labels(labels: Sequence[Hashable]) -> Any:
-    if any(isinstance(label, tuple) for label in labels):
-        made = np.empty(len(labels), dtype=object)
-        made[:] = list(labels)
-        return made
-    return list(labels)
 
 
 def moved(last: LastCounts, matrices: Sequence[Array]) -> tuple[Array, Array]:
@@ -149,19 +129,15 @@ def forecast(
     means, covariances = moved(last, matrices(x))
     variances = np.diagonal(covariances, axis1=1, axis2=2).copy()
     if parameters is not None:
-        slopes = []
         scale = np.sqrt(np.where(np.isfinite(np.diagonal(parameters)), np.diagonal(parameters), 0.0))
-        for k, h in enumerate(np.minimum(0.1 * scale, 0.1)):
-            if h == 0:
-                slopes.append(np.zeros_like(means))
-                continue
-            shift = np.zeros_like(x)
-            shift[k] = h
-            slopes.append(
-                (moved(last, matrices(x + shift))[0] - moved(last, matrices(x - shift))[0]) / (2 * h)
-            )
+        steps = np.minimum(0.1 * scale, 0.1)
+        slopes = np.zeros((len(x), *means.shape))
+        for k in np.flatnonzero(steps):
+            shift = steps[k] * np.eye(len(x))[k]
+            up, down = (moved(last, matrices(x + side))[0] for side in (shift, -shift))
+            slopes[k] = (up - down) / (2 * steps[k])
         known = np.where(np.isfinite(parameters), parameters, 0.0)
-        variances += np.einsum("khl,kj,jhl->hl", np.array(slopes), known, np.array(slopes))
+        variances += np.einsum("khl,kj,jhl->hl", slopes, known, slopes)
     return means, variances
 
 
@@ -231,8 +207,7 @@ def future(
 
 def ahead(steps: int | None, features: Any, times: Sequence[Hashable] | None) -> int:
     """How many steps a forecast goes."""
-    by_step = getattr(features, "ndim", 0) == 4 or (features is not None and np.ndim(features) == 4)
-    if by_step:
+    if features is not None and np.ndim(features) == 4:
         return len(features)
     if steps is None and times is not None:
         return len(times)
@@ -384,9 +359,9 @@ class Fit(Saved):
         if inner.by is None and inner.basis is None:
             return xr.DataArray(whole[0], dims="feature", coords={"feature": list(names)}, name="weights")
         if inner.by is not None and not linear.features_by_step:
-            dim, labels = "class", axis_labels(inner.classes or ())
+            dim, labels = "class", coordinate(inner.classes or ())
         else:
-            dim, labels, whole = "step", axis_labels(part.component.times[:-1]), whole[linear.kinds]
+            dim, labels, whole = "step", coordinate(part.component.times[:-1]), whole[linear.kinds]
         coords = {"feature": list(names), dim: labels}
         return xr.DataArray(whole, dims=(dim, "feature"), coords=coords, name="weights")
 
@@ -464,27 +439,21 @@ class Fit(Saved):
         """
         import xarray as xr
 
-        scope = self.posteriors[0].clique(*variables).scope
-        shape = self.posteriors[0].problem.model.size(scope)
-        mean, own, shared = np.zeros(shape), np.zeros(shape), np.zeros(0)
-        for posterior in self.posteriors:
-            beliefs = posterior.beliefs
-            if posterior.problem.model.size(scope) != shape or isinstance(beliefs, MixtureBeliefs):
-                raise ValueError(
-                    "problems with other cells, and posteriors of several maxima, have no total: see .posteriors"
-                )
-            mean += np.asarray(dense(beliefs.mean(scope)))
-            if isinstance(beliefs, IntegratedBeliefs):
-                response = beliefs.response(scope)
-                shared = response + shared if shared.size else response
-                beliefs = beliefs.base
-            variance = beliefs.variance(scope)
-            own += np.nan if variance is None else np.asarray(dense(variance))
-        spread = own + (shared**2).sum(axis=-1).reshape(shape) if shared.size else own
+        first = self.posteriors[0]
+        scope, model = first.clique(*variables).scope, first.problem.model
+        shape = model.size(scope)
+        sizes = {p.problem.model.size(scope) for p in self.posteriors}
+        if sizes != {shape} or any(isinstance(p.beliefs, MixtureBeliefs) for p in self.posteriors):
+            raise ValueError(
+                "problems with other cells, and posteriors of several maxima, have no total: see .posteriors"
+            )
+        mean, own, shared = (
+            sum(part) for part in zip(*(_summand(p, scope) for p in self.posteriors), strict=True)
+        )
+        spread = own + (shared**2).sum(axis=-1).reshape(shape)
         people = float(sum(p.problem.typical_population for p in self.posteriors))
         lower, upper = quantiles(mean, spread, tails(level), bound=people, whole=False)
-        states = self.posteriors[0].problem.model.states
-        coords = {str(v): list(axis_labels(states[v])) for v in scope}
+        coords = {str(v): coordinate(model.states[v]) for v in scope}
         tables = {"mean": mean, "sd": np.sqrt(spread), "lower": lower, "upper": upper}
         return xr.Dataset({n: (tuple(coords), t) for n, t in tables.items()}, coords, {"level": level})
 
@@ -551,13 +520,7 @@ class Fit(Saved):
         make = future(self.parametrisations[sequence], template, (known[-1], *later), features, mask)
         spread = self.information.covariance if parameters and self.information is not None else None
         values, variances = forecast(last, make, self.working, spread)
-        return Forecast(
-            later,
-            tuple(template.cells),
-            values,
-            variances,
-            last.population,
-        )
+        return Forecast(later, tuple(template.cells), values, variances, last.population)
 
     def table(self, *, level: float = 0.9) -> pd.DataFrame:
         """Estimates, standard errors and intervals, one row per parameter; the dispersion last, if it was learned."""
@@ -576,16 +539,10 @@ class Fit(Saved):
             return table
         found = self.dispersion.at_level(level)
         rows = [
-            {
-                "parameter": one.name,
-                "estimate": one.value,
-                "standard_error": one.standard_error,
-                "lower": one.lower,
-                "upper": one.upper,
-            }
-            for one in (found, *found.classes)
+            (one.name, one.value, one.standard_error, one.lower, one.upper) for one in (found, *found.classes)
         ]
-        return pd.concat([table, pd.DataFrame(rows)[table.columns]], ignore_index=True)
+        also = pd.DataFrame(rows, columns=["parameter", "estimate", "standard_error", "lower", "upper"])
+        return pd.concat([table, also[table.columns]], ignore_index=True)
 
     def save(self, path: str | Path) -> None:
         """Write everything but the posteriors (save those by themselves), atomically and without pickle."""
@@ -604,6 +561,18 @@ class Fit(Saved):
         return xr.DataArray(
             values, dims="parameter", coords={"parameter": list(self.natural.names)}, name=name
         )
+
+
+def _summand(posterior: Posterior, scope: Scope) -> tuple[Array, Array, Array]:
+    """A table's mean, its variance given the parameters (NaN without one), and its responses to them, shape (entries, columns)."""
+    beliefs = posterior.beliefs
+    mean = np.asarray(dense(beliefs.mean(scope)))
+    response = np.zeros((mean.size, 1))
+    if isinstance(beliefs, IntegratedBeliefs):
+        response, beliefs = beliefs.response(scope), beliefs.base
+    variance = beliefs.variance(scope)
+    own = np.full(mean.shape, np.nan) if variance is None else np.asarray(dense(variance))
+    return mean, own, response
 
 
 def _single(found: Sequence[Any], what: str) -> Any:

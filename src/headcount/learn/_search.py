@@ -46,7 +46,6 @@ from headcount.learn._climb import (
     Optimum,
     dense_inverse,
     em_residual,
-    first_state,
     same_maximum,
     tried,
 )
@@ -110,26 +109,30 @@ TRIALS = 8
 """Lengths tried of the first step of a round; the later ones are tried once."""
 
 
-def begin(
-    expect: Expectation, start: Any, *, climbing: bool, choose: bool, tolerance: float = MAP_TOLERANCE
-) -> ClimbState:
+def begin(climber: Climber, start: Any, *, choose: bool) -> ClimbState:
     """The state at which the engine of the fit takes over: at the user's start, or near the best of several maxima.
 
-    With ``choose``, the engine is chosen there, once for all problems, and put into ``expect``.
+    With ``choose``, the engine is chosen there, once for all problems, and put into the climber's E-steps.
     """
-    starts = _starts(expect, start)
-    if start is None and climbing:
-        found = _together(expect, starts, choose=choose, tolerance=tolerance) or _searched(
-            expect, starts, choose=choose
-        )
-        if found is not None:
-            return found
-    at = next(iter(starts.values())) if choose else None
-    if at is not None:
-        expect.engine = choose_engine(expect.families, expect.problems, at)
-    name, point = _best(expect, starts)
-    first = first_state(Climb(point, step=0.0, residual=em_residual(point)), expect, name)
-    return replace(first, engine_at=at)
+    began = time.perf_counter()
+    starts = _starts(climber.expect, start)
+    found = None
+    if start is None and climber.method == "ascent":
+        found = _together(climber, starts, choose=choose) or _searched(climber, starts, choose=choose)
+    if found is None:
+        at = _chosen_at(climber.expect, next(iter(starts.values())), choose=choose)
+        name, point = _best(climber.expect, starts)
+        found = replace(climber.at(point, name, step=0.0), engine_at=at)
+    seconds = time.perf_counter() - began
+    return replace(found, rows=({**found.rows[0], "seconds": seconds},), seconds=seconds)
+
+
+def _chosen_at(expect: Expectation, x: Array, *, choose: bool) -> Array | None:
+    """x, where the engine was chosen for the models there; None where it was named."""
+    if not choose:
+        return None
+    expect.engine = choose_engine(expect.families, expect.problems, x)
+    return x
 
 
 def choose_engine(families: Sequence[Family], problems: Sequence[Problem], x: Array) -> Engine:
@@ -167,56 +170,43 @@ def _best(expect: Expectation, starts: Mapping[str, Array]) -> tuple[str, Evalua
     return best, usable[best]
 
 
-def _searched(expect: Expectation, starts: Mapping[str, Array], *, choose: bool) -> ClimbState | None:
+def _searched(climber: Climber, starts: Mapping[str, Array], *, choose: bool) -> ClimbState | None:
     """Near the best maximum by MAP's E-steps, with what they told of the curvature; None if no climb gets anywhere."""
+    expect = climber.expect
     cheap = replace(expect, engine=MAP(device=getattr(expect.engine, "device", "cpu")), e_steps=0)
     climbs = _climbs(cheap, starts)
-    if choose and climbs:
-        expect.engine = choose_engine(expect.families, expect.problems, climbs[0].climb.point.x)
-    if len(expect.families[0].names) > MOST_COMPARED:
-        climbs = climbs[:1]
-    rivals = _rivals(climbs, cheap, expect)
+    if not climbs:
+        return None
+    at = _chosen_at(expect, climbs[0].climb.point.x, choose=choose)
+    few = len(expect.families[0].names) <= MOST_COMPARED
+    rivals = _rivals(climbs if few else climbs[:1], cheap, expect)
     if not rivals:
         return None
     optima = _optima(rivals, cheap, expect)
     chosen, near = next(pair for pair in rivals if pair[0].start == optima[0].start)
     expect.e_steps = chosen.e_steps + (near is not chosen.climb.point)
-    climb = Climb(near, chosen.climb.pairs, 0.0, em_residual(near))
-    return replace(
-        first_state(climb, expect, f"{chosen.start}, then MAP"),
-        optima=optima,
-        searched=cheap.e_steps - chosen.e_steps,
-        engine_at=climbs[0].climb.point.x if choose else None,
-    )
+    first = climber.at(near, f"{chosen.start}, then MAP", pairs=chosen.climb.pairs, step=0.0)
+    return replace(first, optima=optima, searched=cheap.e_steps - chosen.e_steps, engine_at=at)
 
 
-def _together(
-    expect: Expectation, starts: Mapping[str, Array], *, choose: bool, tolerance: float
-) -> ClimbState | None:
+def _together(climber: Climber, starts: Mapping[str, Array], *, choose: bool) -> ClimbState | None:
     """Near MAP's maximum by `climbed_together`, with priors learned; None where that does not serve."""
+    expect = climber.expect
     mapping = isinstance(expect.engine, MAP) and not choose
+    tolerance = max(climber.tolerance, TOGETHER_TOLERANCE) if mapping else MAP_TOLERANCE
     name, x = next(iter(starts.items()))
-    near = climbed_together(
-        expect.families, expect.problems, x, max(tolerance, TOGETHER_TOLERANCE) if mapping else MAP_TOLERANCE
-    )
+    near = climbed_together(expect.families, expect.problems, x, tolerance)
     if near is None:
         return None
     before, expect.families = expect.families, near.families
-    if choose:
-        expect.engine = choose_engine(expect.families, expect.problems, near.x)
+    at = _chosen_at(expect, near.x, choose=choose)
     point = expect(near.x, near.starts if mapping else None)
     if point.failure or not np.isfinite(point.gradient).all():
         expect.families = before
         return None
-    climb = Climb(point, step=0.0, residual=em_residual(point))
-    if mapping:
-        climb = replace(climb, residual=near.distance, told=True)
-    return replace(
-        first_state(climb, expect, f"{name}, then MAP"),
-        strengths=near.strengths,
-        priors_settled=bool(near.strengths),
-        engine_at=near.x if choose else None,
-    )
+    known = {"residual": near.distance, "told": True} if mapping else {}
+    first = climber.at(point, f"{name}, then MAP", step=0.0, **known)
+    return replace(first, strengths=near.strengths, priors_settled=bool(near.strengths), engine_at=at)
 
 
 def _rivals(
@@ -264,9 +254,8 @@ def _climbs(cheap: Expectation, starts: Mapping[str, Array]) -> list[ClimbState]
         own = replace(cheap, e_steps=0)
         point = own(x, None)
         if np.isfinite(point.gradient).all():
-            first = first_state(Climb(point, residual=em_residual(point)), own, name)
             budget = SCREENING_STEPS if len(starts) > KEPT else MAP_BUDGET
-            states.append(_climbed(first, own, budget))
+            states.append(_climbed(Climber(own).at(point, name), own, budget))
         cheap.e_steps += own.e_steps
     ended = []
     for state in _ranked(states)[:KEPT]:
@@ -445,14 +434,15 @@ def with_priors(at: ClimbState, climber: Climber) -> ClimbState:
 def searched(
     begun: ClimbState, climber: Climber, *, errors: bool, refine: bool
 ) -> tuple[ClimbState, Status, Information | None]:
-    """Climb to a zero of the gradient, then, where they differ, to the maximum of the evidence.
+    """Learn priors, climb to a zero of the gradient, then, where they differ, to the maximum of the evidence.
 
     ``errors``: whether to find the information; ``refine``: whether the zero of the gradient is not enough, which takes the former.
     A maximum at which probabilities ran to zero says so.
     """
+    at = with_priors(begun, climber)
     if not errors:
-        return *climber(begun), None
-    ended, status, information = _informed_climb(begun, climber, refine=refine)
+        return *climber(at), None
+    ended, status, information = _informed_climb(at, climber, refine=refine)
     return ended, Status.EDGE if status.good and information.edge else status, information
 
 
@@ -524,7 +514,7 @@ def _followed(
         lean = lean + 2 * missed * pull / float(s @ pull)
         left = _length(new.gradient + lean, information)
         climb = Climb(new, at.climb.pairs, float(np.abs(s).max(initial=0.0)), left)
-        at = at.moved(climb, climber.expect, climber.truth, time.perf_counter() - began)
+        at = climber.moved(at, climb, time.perf_counter() - began)
         if left <= close:
             break
     return at, longest

@@ -39,8 +39,6 @@ from headcount.learn._climb import (
     Climb,
     Climber,
     Optimum,
-    em_residual,
-    first_state,
     same_maximum,
     usable,
 )
@@ -489,8 +487,8 @@ def _other_maxima(
         start = expect(optimum.working, None)
         if start.failure:
             continue
-        first = first_state(Climb(start, residual=em_residual(start)), expect, optimum.start)
-        ended, status = Climber(expect, tolerance=1e-3)(first)
+        climber = Climber(expect, tolerance=1e-3)
+        ended, status = climber(climber.at(start, optimum.start))
         at = ended.climb.point
         if not status.good or best.point.value - at.value >= RIVAL:
             continue
