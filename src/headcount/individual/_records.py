@@ -15,7 +15,7 @@ A record r says of an individual's cell at some times how probable what was seen
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,18 +31,12 @@ BATCH_ENTRIES = 8_000_000
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What is known of the positions of some individuals of a chain.
-
-    Attributes
-    ----------
-    ids
-        The individuals' names, one per record.
-    seen
-        ``{node: (records, likelihood)}``: which records have a position there, shape (K,), and p(seen | cell) of each, (K, L).
-    """
+    """What is known of the positions of some individuals of a chain."""
 
     ids: tuple[Hashable, ...]
+    """The individuals' names, one per record."""
     seen: Mapping[int, tuple[Index, csr_array]]
+    """``{node: (records, likelihood)}``: which records have a position there, shape (K,), and p(seen | cell) of each, (K, L)."""
     given: Mask | None = None
     """Which records are taken given their first position, shape (R,); None: none of them."""
 
@@ -51,12 +45,16 @@ class Records:
 
     def part(self, first: int, last: int) -> Records:
         """The records from ``first`` up to ``last``."""
-        kept = {}
-        for node, (rows, likelihood) in self.seen.items():
-            inside = np.flatnonzero((rows >= first) & (rows < last))
-            if inside.size:
-                kept[node] = rows[inside] - first, likelihood[inside]
-        return Records(self.ids[first:last], kept, None if self.given is None else self.given[first:last])
+        kept = self._positions(lambda _, rows: (rows >= first) & (rows < last))
+        moved = {node: (rows - first, likelihood) for node, (rows, likelihood) in kept.items()}
+        return Records(self.ids[first:last], moved, None if self.given is None else self.given[first:last])
+
+    def _positions(self, kept: Callable[[int, Index], Mask]) -> dict[int, tuple[Index, csr_array]]:
+        """The positions of which ``kept(node, records)`` holds; nodes without any are left out."""
+        found = ((node, rows, seen, kept(node, rows)) for node, (rows, seen) in self.seen.items())
+        return {
+            node: (rows[mine], seen[np.flatnonzero(mine)]) for node, rows, seen, mine in found if mine.any()
+        }
 
     def through(self, maps: Sequence[csr_array]) -> Records:
         """The same records on chains with more states: ``maps[node]``, (cells, states), says which cell each state is."""
@@ -77,30 +75,24 @@ class Records:
     def first_only(self) -> Records:
         """Every record's first position alone."""
         first, _ = self.times()
-        kept = {}
-        for node, (rows, likelihood) in self.seen.items():
-            mine = np.flatnonzero(first[rows] == node)
-            if mine.size:
-                kept[node] = rows[mine], likelihood[mine]
-        return Records(self.ids, kept)
+        return Records(self.ids, self._positions(lambda node, rows: first[rows] == node))
 
 
 def join_records(parts: Sequence[Records]) -> Records:
     """All records of several sets, one after the other."""
-    seen: dict[int, tuple[Index, csr_array]] = {}
-    first = 0
-    for part in parts:
+    seen: dict[int, list[tuple[Index, csr_array]]] = {}
+    for part, first in zip(parts, np.cumsum([0, *map(len, parts)]).tolist(), strict=False):
         for node, (rows, likelihood) in part.seen.items():
-            before = seen.get(node)
-            moved = rows + first
-            seen[node] = (
-                (moved, likelihood)
-                if before is None
-                else (np.concatenate([before[0], moved]), csr_array(sparse.vstack([before[1], likelihood])))
-            )
-        first += len(part)
+            seen.setdefault(node, []).append((rows + first, likelihood))
+    joined = {
+        node: (
+            np.concatenate([rows for rows, _ in found]),
+            csr_array(sparse.vstack([seen for _, seen in found])),
+        )
+        for node, found in seen.items()
+    }
     given = [np.zeros(len(part), dtype=bool) if part.given is None else part.given for part in parts]
-    return Records(tuple(name for part in parts for name in part.ids), seen, np.concatenate(given))
+    return Records(tuple(name for part in parts for name in part.ids), joined, np.concatenate(given))
 
 
 @dataclass(frozen=True, eq=False)

@@ -358,24 +358,26 @@ def standard_errors(natural: Natural, covariance: Array) -> Array:
     return np.where(moved, np.inf, found)
 
 
+_LINKS: dict[str, tuple[Callable[[Array], Array], ...]] = {
+    "identity": (np.asarray, np.ones_like, np.asarray),
+    "log": (np.log, np.asarray, np.exp),
+    "logit": (logit, lambda v: v * (1 - v), expit),
+}
+"""The scales on which estimates are nearly Gaussian: to it, the slope of the way back, and back."""
+
+
 def interval(natural: Natural, errors: Array, level: float) -> tuple[Array, Array]:
     """Symmetric on the link's scale, so that probabilities stay within (0, 1) and rates above 0."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     z = float(ndtri(0.5 + level / 2))
-    v = natural.values
-    lower, upper = np.empty_like(v), np.empty_like(v)
-    for k, link in enumerate(natural.link):
+    lower, upper = np.empty_like(natural.values), np.empty_like(natural.values)
+    for name, (forward, slope, back) in _LINKS.items():
+        own = np.array([link == name for link in natural.link], dtype=bool)
+        v = natural.values[own]
         with np.errstate(divide="ignore", invalid="ignore"):
-            if link == "identity":
-                lower[k], upper[k] = v[k] - z * errors[k], v[k] + z * errors[k]
-            elif link == "log":
-                wide = z * errors[k] / v[k]
-                lower[k], upper[k] = v[k] * np.exp(-wide), v[k] * np.exp(wide)
-            else:
-                slope = v[k] * (1 - v[k])
-                wide = z * errors[k] / slope if slope > 0 else np.inf
-                lower[k], upper[k] = expit(logit(v[k]) - wide), expit(logit(v[k]) + wide)
+            at, wide = forward(v), np.where(slope(v) > 0, z * errors[own] / slope(v), np.inf)
+            lower[own], upper[own] = back(at - wide), back(at + wide)
     return lower, upper
 
 
