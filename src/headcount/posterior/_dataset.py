@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount import memory
-from headcount._disk import away_from_the_cluster, replacing, write_tree
+from headcount._disk import away_from_the_cluster, replacing
 from headcount.checks import whole_number
 from headcount.posterior._beliefs import GaussianBeliefs
-from headcount.posterior._draws import DrawError, margin
+from headcount.posterior._draws import DrawError, drawn_entries, margin
 from headcount.posterior._fit_check import count_labels
 from headcount.posterior._result import (
     COORDINATES,
@@ -57,28 +57,6 @@ MOST_AT_ONCE = 64
 """Draws per part of a file that is written in parts, where memory allows more."""
 DRAWN_ENTRIES = 4_000_000
 """Most table entries drawn for a file, of which the node counts are kept: a limit of 32 MB of memory."""
-
-
-def to_xarray(
-    posterior: Posterior, *, level: float = 0.9, draws: int | None = None, draw_flows: bool = False
-) -> xr.DataTree:
-    """Everything as one tree of labelled arrays (see the module)."""
-    made = draw_groups(posterior, draws=draws, flows=draw_flows)
-    return tree_of(Result.of(posterior, level=level), draws=made)
-
-
-def save(
-    posterior: Posterior,
-    path: str | os.PathLike[str],
-    *,
-    level: float = 0.9,
-    draws: int | None = None,
-    draw_flows: bool = False,
-) -> None:
-    """Write :func:`to_xarray` as NetCDF, whole or not at all; ``arviz.from_netcdf`` opens it."""
-    tree = to_xarray(posterior, level=level, draws=draws, draw_flows=draw_flows)
-    with replacing(path) as temporary:
-        write_tree(tree, temporary)
 
 
 def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
@@ -457,29 +435,9 @@ def _draw_arrays(model: Model, values: Mapping[Scope, Array]) -> dict[str, xr.Da
 # --- replicate data: what would be counted again, if the posterior is right. Draws of n, then of the noise given n
 
 
-def predictive(posterior: Posterior, size: int, *, rng: np.random.Generator) -> xr.DataArray:
-    """Replicates of all counts, dims ``draw, observation``."""
-    whole = posterior.promises.non_negative
-    tables = posterior.beliefs.sample(size, rng=rng, integer=whole)
-    n = drawn_entries(posterior.problem, tables)
-    import xarray as xr
-
-    coords = observation_coordinates(posterior.problem)
-    values = replicates(posterior.problem, n, rng)
-    return xr.DataArray(values, dims=("draw", "observation"), coords=coords, name="y")
-
-
 def observed_counts(problem: Problem) -> Array:
     """y, all sites after each other."""
     return np.concatenate([np.asarray(site.noise.counts, dtype=float) for site in problem.sites])
-
-
-def drawn_entries(problem: Problem, tables: Mapping[Scope, Any]) -> Array:
-    """The true numbers behind all counts in draws of all clique tables, shape (draws, counts)."""
-    known = {scope: np.asarray(table, dtype=float) for scope, table in tables.items()}
-    size = len(next(iter(known.values())))
-    parts = [site.margin(margin(known, site.scope).reshape(size, -1)) for site in problem.sites]
-    return np.concatenate(parts, axis=1)
 
 
 def replicates(problem: Problem, n: Array, rng: np.random.Generator) -> Array:

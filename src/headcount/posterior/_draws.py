@@ -179,6 +179,13 @@ def margin(tables: dict[Scope, Array], scope: Scope) -> Array:
     return np.ascontiguousarray(Domain(clique, tables[clique].shape[1:]).project(tables[clique], scope))
 
 
+def drawn_entries(problem: Problem, tables: dict[Scope, Array]) -> Array:
+    """The true numbers behind all counts in draws of all clique tables, shape (draws, counts)."""
+    size = len(next(iter(tables.values())))
+    parts = [site.margin(margin(tables, site.scope).reshape(size, -1)) for site in problem.sites]
+    return np.concatenate([np.zeros((size, 0)), *parts], axis=1)
+
+
 class _Program:
     """Tables of all cliques as the unknowns of a linear program: equal on separators, summing to N, with every exact count."""
 
@@ -280,11 +287,12 @@ def _swept(problem: Problem, tables: dict[Scope, Array], rng: np.random.Generato
     if sweeps == 0:
         return tables
     arrays = _arrays(problem)
+    counts = np.rint(drawn_entries(problem, tables)).astype(np.int64)
     random = rng.integers(1, 2**63, size=1, dtype=np.uint64)
     out = {scope: np.empty_like(table) for scope, table in tables.items()}
     for d in range(size):
         x = _individuals(model, {s: t[d] for s, t in tables.items()}, rng)
-        count = _slot_counts(problem, {s: t[d : d + 1] for s, t in tables.items()})
+        count = counts[d]
         sweep_individuals(x, *arrays, count, sweeps, random)
         for scope, table in out.items():
             places = [model.variables.index(v) for v in scope]
@@ -316,11 +324,6 @@ def _individuals(model: Model, tables: dict[Scope, Array], rng: np.random.Genera
         for v, states in zip(clique, np.unravel_index(entries, domain.shape), strict=True):
             x[order, number[v]] = states
     return x
-
-
-def _slot_counts(problem: Problem, tables: dict[Scope, Array]) -> NDArray[np.int64]:
-    parts = [site.margin(margin(tables, site.scope).reshape(1, -1))[0] for site in problem.sites]
-    return np.rint(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 
 def _arrays(problem: Problem) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headcount._disk import replacing, write_tree
 from headcount._html import card, heat_map
 from headcount.checks import whole_number
 from headcount.errors import shown
@@ -16,6 +18,7 @@ from headcount.individual import OpenChain
 from headcount.labels import coordinate, meant, readable
 from headcount.population import Flocks
 from headcount.posterior._beliefs import Sizes, Status
+from headcount.posterior._draws import drawn_entries
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
 from headcount.posterior._routes import AsksIndividuals, Individuals
 from headcount.tables import dense
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
-    from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.population import DispersionEstimate
     from headcount.posterior._beliefs import Beliefs, Named, Outcome, Promises
@@ -63,13 +65,13 @@ class Summary(NamedTuple):
 class Estimate:
     """The posterior of one table: a node, an edge, a clique."""
 
-    posterior: Posterior
+    posterior: Answers
     scope: Scope
 
     @property
     def mean(self) -> xr.DataArray:
         """Expected counts."""
-        return self._labelled(self.posterior.beliefs.mean(self.scope), "mean")
+        return self._labelled(self.posterior.mean_table(self.scope), "mean")
 
     @property
     def sd(self) -> xr.DataArray:
@@ -90,10 +92,11 @@ class Estimate:
         Its ends are whole numbers, as counts are: the smallest k with P(n ≤ k) at least (1 − level)/2 and (1 + level)/2.
         ``whole=False`` gives quantiles of a continuous law instead.
         """
-        lower, upper = self.posterior.quantile_tables(self.scope, tails(level), whole=whole)
-        both = {"lower": self._labelled(lower, "lower"), "upper": self._labelled(upper, "upper")}
         import xarray as xr
 
+        ends = self.posterior.quantile_tables(self.scope, tails(level), whole=whole)
+        names = ("lower", "upper")
+        both = {name: self._labelled(end, name) for name, end in zip(names, ends, strict=True)}
         return xr.Dataset(both, attrs={"level": level})
 
     @property
@@ -103,7 +106,7 @@ class Estimate:
 
     def _repr_html_(self) -> str:
         """The table's largest entries with intervals, and the table itself."""
-        mean = dense(self.posterior.beliefs.mean(self.scope))
+        mean = dense(self.posterior.mean_table(self.scope))
         facts = {
             "of": ", ".join(readable(v) for v in self.scope),
             "entries": " × ".join(map(str, mean.shape)),
@@ -117,7 +120,7 @@ class Estimate:
         """Header and rows of the largest entries, with 90 % intervals."""
         summary = self.posterior.summary(self.scope, 0.9)
         mean, lower, upper = map(dense, (summary.mean, summary.lower, summary.upper))
-        states = [self.posterior.problem.model.states[v] for v in self.scope]
+        states = [self.posterior.states[v] for v in self.scope]
         rows = []
         for flat in np.argsort(mean, axis=None)[::-1][:SHOWN_ROWS].tolist():
             place = np.unravel_index(flat, mean.shape)
@@ -131,20 +134,7 @@ class Estimate:
         return self.posterior.beliefs.covariance(self.scope, self.scope if other is None else other.scope)
 
     def _labelled(self, values: NDArray[Any], name: str) -> xr.DataArray:
-        return labelled(self.posterior.problem.model, self.scope, values, name)
-
-
-def labelled(
-    model: Model, scope: Scope, values: NDArray[Any], name: str, *, draws: bool = False
-) -> xr.DataArray:
-    """A table with the model's variable and state names on its axes."""
-    import xarray as xr
-
-    dims = [str(v) for v in scope]
-    coords = {str(v): coordinate(model.states[v]) for v in scope}
-    if draws:
-        dims = ["draw", *dims]
-    return xr.DataArray(values, dims=dims, coords=coords, name=name)
+        return self.posterior.labelled(self.scope, values, name)
 
 
 @dataclass(frozen=True)
@@ -216,11 +206,151 @@ def pictures(result: Any) -> Any:
     return import_module("headcount.plot").Pictures(result)
 
 
-class Posterior(AsksIndividuals):
-    """Counts and flows given the data: labelled means, spreads, intervals and draws, with the status of the run."""
+class Answers(AsksIndividuals):
+    """What any posterior can be asked, in memory or from a file: tables by their variables, and sums of their entries."""
+
+    beliefs: Beliefs
+    states: Mapping[Hashable, Sequence[Hashable]]
+    """Labels of every variable's states; the variables of a chain are its times."""
+
+    @property
+    @abstractmethod
+    def population(self) -> PopulationEstimate:
+        """The number of individuals: mean, sd, interval; N itself where it was given."""
+
+    @abstractmethod
+    def scope_of(self, *variables: Hashable) -> Scope:
+        """The variables of a table, by their own labels; refused where there is no such table."""
+
+    @abstractmethod
+    def mean_table(self, scope: Scope) -> Array:
+        """Expected counts without labels."""
+
+    @abstractmethod
+    def sd_table(self, scope: Scope) -> Array:
+        """Standard deviations without labels; NaN from an engine that gives none."""
+
+    @abstractmethod
+    def quantile_tables(
+        self, scope: Scope, probabilities: Sequence[float], *, whole: bool = True
+    ) -> tuple[Array, ...]:
+        """Quantiles of every entry without labels, one table per probability; NaN from an engine without spread."""
+
+    @abstractmethod
+    def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
+        """Where intervals can be trusted, without labels."""
+
+    @property
+    @abstractmethod
+    def non_negative(self) -> bool:
+        """Whether all means are promised to be ≥ 0."""
+
+    @abstractmethod
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Variance of a weighted sum of entries, given tables and flat weights."""
+
+    @property
+    def largest(self) -> float:
+        """The largest number of individuals that is not out of the question."""
+        return float(self.population.values[-1])
+
+    def interval_tables(self, scope: Scope, level: float) -> tuple[Array, ...]:
+        """Lower and upper ends without labels."""
+        return self.quantile_tables(scope, tails(level))
+
+    def summary(self, scope: Scope, level: float) -> Summary:
+        """Everything a row of a table says, without labels."""
+        low, high = tails(level)
+        lower, median, upper = self.quantile_tables(scope, (low, 0.5, high))
+        mean, sd = self.mean_table(scope), self.sd_table(scope)
+        return Summary(mean, median, sd, lower, upper, self.reliable_table(scope))
+
+    def labelled(self, scope: Scope, values: NDArray[Any], name: str, *, draws: bool = False) -> xr.DataArray:
+        """A table with the names of variables and states on its axes."""
+        import xarray as xr
+
+        coords = {str(v): coordinate(self.states[v]) for v in scope}
+        dims = ["draw", *coords] if draws else list(coords)
+        return xr.DataArray(values, dims=dims, coords=coords, name=name)
+
+    def node(self, variable: Hashable) -> Estimate:
+        """Counts of one variable (for a chain: at one time)."""
+        return self.clique(variable)
+
+    def edge(self, u: Hashable, v: Hashable) -> Estimate:
+        """Counts of a pair (for a chain: flows between two successive times)."""
+        return self.clique(u, v)
+
+    def clique(self, *variables: Hashable) -> Estimate:
+        """Counts of any table inside one clique; dates may be named by texts ("2023-03-05", "March 2023")."""
+        return Estimate(self, self.scope_of(*variables))
+
+    def total(self, weights: Mapping[Any, Any], *, level: float = 0.9) -> Total:
+        """A weighted sum of entries, over one or several tables: ``{variable or scope: array of weights}``.
+
+        Whole weights give a whole median and interval. The interval stays within what the weights allow, so that a sum of counts is
+        never negative; that of a single entry is the entry's own.
+
+        Of a posterior from a file, the spread is that of the joint draws in it, so it has a Monte-Carlo error of about
+        1/√(2·draws) of itself (7 % of 100 draws).
+        """
+        low, high = tails(level)
+        mean, parts = 0.0, []
+        for key, value in weights.items():
+            several = isinstance(key, tuple) and key not in self.states
+            scope = self.scope_of(*(key if several else (key,)))
+            expected = self.mean_table(scope)
+            flat = np.broadcast_to(np.asarray(value, float), expected.shape).ravel()
+            mean += float(flat @ expected.ravel())
+            parts.append((scope, flat))
+        variance = self.sum_variance(parts)
+        lower, median, upper = self._sum_quantiles(parts, mean, variance, (low, 0.5, high))
+        return Total(mean, median, float(np.sqrt(max(variance, 0.0))), lower, upper, level)
+
+    def _sum_quantiles(
+        self, parts: list[tuple[Scope, Array]], mean: float, variance: float, probabilities: Sequence[float]
+    ) -> list[float]:
+        """Quantiles of Σ w n: of the entry itself where it is one entry, else of a law on the values that the weights allow."""
+        entries = [(scope, k) for scope, w in parts for k in np.flatnonzero(w)]
+        weights = np.concatenate([np.zeros(0), *(w for _, w in parts)])
+        if len(entries) == 1 and weights.sum() == 1.0:
+            scope, k = entries[0]
+            return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
+        low, high = (self.largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
+        if not self.population.known:
+            low, high = min(low, 0.0), max(high, 0.0)
+        whole = bool((weights == np.rint(weights)).all())
+        return sum_quantiles(
+            mean, variance, (low, high), probabilities, bounded=self.non_negative, whole=whole
+        )
+
+
+class Posterior(Answers):
+    """Counts and flows given the data: labelled means, spreads, intervals and draws, with the status of the run.
+
+    Attributes
+    ----------
+    problem, outcome
+        What was asked, and what the run left.
+    states
+        Labels of every variable's states.
+    settings, engine
+        The engine with its settings, and its name.
+    beliefs
+        The unlabelled answer.
+    status
+        How the run ended.
+    residual
+        Distance from the answer at the end, in the engine's own measure.
+    seconds
+        Wall time of the run.
+    """
 
     def __init__(self, problem: Problem, engine: Named, outcome: Outcome) -> None:
-        self.problem, self._engine, self.outcome = problem, engine, outcome
+        self.problem, self.settings, self.outcome = problem, engine, outcome
+        self.engine, self.beliefs, self.status = engine.name, outcome.beliefs, outcome.status
+        self.residual, self.seconds = outcome.residual, outcome.seconds
+        self.states = problem.model.states
 
     def __repr__(self) -> str:
         text = (
@@ -265,36 +395,6 @@ class Posterior(AsksIndividuals):
         from headcount.posterior._result import Result
 
         return pictures(Result.of(self))
-
-    @property
-    def beliefs(self) -> Beliefs:
-        """The unlabelled answer."""
-        return self.outcome.beliefs
-
-    @property
-    def engine(self) -> str:
-        """Name of the engine that made it."""
-        return self._engine.name
-
-    @property
-    def settings(self) -> Named:
-        """The engine with its settings."""
-        return self._engine
-
-    @property
-    def status(self) -> Status:
-        """How the run ended."""
-        return self.outcome.status
-
-    @property
-    def residual(self) -> float:
-        """Distance from the answer at the end, in the engine's own measure."""
-        return self.outcome.residual
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of the run."""
-        return self.outcome.seconds
 
     @property
     def trace(self) -> pd.DataFrame:
@@ -383,7 +483,7 @@ class Posterior(AsksIndividuals):
                 '(TiltedEP(structure="matrix-free")) can be given more'
             )
         more = beliefs.more_draws(count, client)
-        return Posterior(self.problem, self._engine, replace(self.outcome, beliefs=more))
+        return Posterior(self.problem, self.settings, replace(self.outcome, beliefs=more))
 
     def arrivals(self, *, level: float = 0.9) -> pd.DataFrame:
         """Individuals of an `OpenChain` that came, by the time and cell where they were first.
@@ -414,68 +514,35 @@ class Posterior(AsksIndividuals):
         from headcount.posterior._derived import one_group
 
         problem, beliefs = one_group(self.problem, self.beliefs, name)
-        return Posterior(problem, self._engine, replace(self.outcome, beliefs=beliefs))
+        return Posterior(problem, self.settings, replace(self.outcome, beliefs=beliefs))
 
-    def node(self, variable: Hashable) -> Estimate:
-        """Counts of one variable (for a chain: at one time)."""
-        return self.clique(variable)
-
-    def edge(self, u: Hashable, v: Hashable) -> Estimate:
-        """Counts of a pair (for a chain: flows between two successive times)."""
-        return self.clique(u, v)
-
-    def clique(self, *variables: Hashable) -> Estimate:
-        """Counts of any table inside one clique; dates may be named by texts ("2023-03-05", "March 2023")."""
-        known = self.problem.model.variables
-        scope = self.problem.model.scope([meant(v, known) for v in variables])
-        if self.problem.model.junction_tree.covering(scope) is None:
+    def scope_of(self, *variables: Hashable) -> Scope:
+        """The variables of a table inside one clique, in the order given."""
+        model = self.problem.model
+        scope = model.scope([meant(v, model.variables) for v in variables])
+        if model.junction_tree.covering(scope) is None:
             message = (
                 f"{shown(variables)} do not lie inside one clique of the model; their joint counts are not part of the "
                 "posterior. For a covariance between two parts use post.node(a).covariance(post.node(b))"
             )
             raise ValueError(message)
-        return Estimate(self, scope)
+        return scope
 
-    def total(self, weights: Mapping[Any, Any], *, level: float = 0.9) -> Total:
-        """A weighted sum of entries, over one or several tables: ``{variable or scope: array of weights}``.
+    @property
+    def non_negative(self) -> bool:
+        """Whether all means are promised to be ≥ 0."""
+        return self.promises.non_negative
 
-        Whole weights give a whole median and interval. The interval stays within what the weights allow, so that a sum of counts is
-        never negative; that of a single entry is the entry's own.
-        """
-        q = tails(level)
-        parts: list[tuple[Scope, Array]] = []
-        for key, value in weights.items():
-            scope = key if isinstance(key, tuple) and key not in self.problem.model.states else (key,)
-            meaning = self.clique(*scope).scope
-            table = np.broadcast_to(np.asarray(value, float), self.problem.model.size(meaning))
-            parts.append((meaning, table.ravel()))
-        mean = sum(float(w @ self.beliefs.mean(s).ravel()) for s, w in parts)
-        variance = sum(float(w @ self.beliefs.covariance(s, t) @ x) for s, w in parts for t, x in parts)
-        lower, median, upper = self._total_quantiles(parts, mean, variance, (q[0], 0.5, q[1]))
-        return Total(mean, median, float(np.sqrt(max(variance, 0.0))), lower, upper, level)
-
-    def _total_quantiles(
-        self, parts: list[tuple[Scope, Array]], mean: float, variance: float, probabilities: Sequence[float]
-    ) -> list[float]:
-        """Quantiles of Σ w n: of the entry itself where it is one entry, else of a law on the values that the weights allow."""
-        entries = [(scope, k) for scope, w in parts for k in np.flatnonzero(w)]
-        weights = np.concatenate([np.zeros(0), *(w for _, w in parts)])
-        if len(entries) == 1 and weights.sum() == 1.0:
-            scope, k = entries[0]
-            return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
-        low, high = (self._largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
-        if not self.problem.size_known:
-            low, high = min(low, 0.0), max(high, 0.0)
-        whole = bool((weights == np.rint(weights)).all())
-        bounded = self.promises.non_negative
-        return sum_quantiles(mean, variance, (low, high), probabilities, bounded=bounded, whole=whole)
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Σ w cov(n_s, n_t) x over all pairs of tables."""
+        return sum(float(w @ self.beliefs.covariance(s, t) @ x) for s, w in parts for t, x in parts)
 
     def sample(
         self, size: int, *, rng: np.random.Generator | int, integer: bool = False
     ) -> dict[Scope, xr.DataArray]:
         """Joint draws of all clique tables; ``integer`` gives whole numbers ≥ 0 that agree on everything they share."""
         draws = self.beliefs.sample(size, rng=np.random.default_rng(rng), integer=integer)
-        return {c: labelled(self.problem.model, c, d, "counts", draws=True) for c, d in draws.items()}
+        return {c: self.labelled(c, d, "counts", draws=True) for c, d in draws.items()}
 
     def individuals(self) -> Individuals:
         """An individual taken at random: what routes, scores of tracks and connectivity are made of."""
@@ -493,9 +560,15 @@ class Posterior(AsksIndividuals):
         NotImplementedError
             If a noise has no ``sample``.
         """
-        from headcount.posterior._dataset import predictive
+        import xarray as xr
 
-        return predictive(self, size, rng=np.random.default_rng(rng))
+        from headcount.posterior._dataset import observation_coordinates, replicates
+
+        rng = np.random.default_rng(rng)
+        tables = self.beliefs.sample(size, rng=rng, integer=self.non_negative)
+        again = replicates(self.problem, drawn_entries(self.problem, tables), rng)
+        coords = observation_coordinates(self.problem)
+        return xr.DataArray(again, dims=("draw", "observation"), coords=coords, name="y")
 
     def summary(self, scope: Scope, level: float) -> Summary:
         """Everything a row of a table says, without labels, each part computed once."""
@@ -510,14 +583,13 @@ class Posterior(AsksIndividuals):
         lower, median, upper = self.quantiles_of(mean, variance, (low, 0.5, high), scope=scope)
         return Summary(mean, median, sd_of(variance, mean.shape), lower, upper, self.reliable_where(mu))
 
+    def mean_table(self, scope: Scope) -> Array:
+        """Expected counts without labels."""
+        return self.beliefs.mean(scope)
+
     def sd_table(self, scope: Scope) -> Array:
         """Standard deviations without labels; NaN from an engine that gives none."""
         return sd_of(self.beliefs.variance(scope), self.problem.model.size(scope))
-
-    def interval_tables(self, scope: Scope, level: float) -> tuple[Array, Array]:
-        """Lower and upper ends without labels."""
-        lower, upper = self.quantile_tables(scope, tails(level))
-        return lower, upper
 
     def quantile_tables(
         self, scope: Scope, probabilities: Sequence[float], *, whole: bool = True
@@ -542,13 +614,8 @@ class Posterior(AsksIndividuals):
             known = [table for q in probabilities if (table := self.beliefs.quantile(scope, q)) is not None]
             if known:
                 return tuple(known)
-        bound = self._largest if self.promises.non_negative else None
+        bound = self.largest if self.non_negative else None
         return quantiles(mean, variance, probabilities, bound=bound, whole=whole)
-
-    @property
-    def _largest(self) -> float:
-        """The largest number of individuals that is not out of the question."""
-        return float(self.population.values[-1])
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
         """Where intervals can be trusted, without labels.
@@ -605,9 +672,11 @@ class Posterior(AsksIndividuals):
         draw_flows
             Whether flows (tables on two variables) are among the draws too.
         """
-        from headcount.posterior._dataset import to_xarray
+        from headcount.posterior._dataset import draw_groups, tree_of
+        from headcount.posterior._result import Result
 
-        return to_xarray(self, level=level, draws=draws, draw_flows=draw_flows)
+        made = draw_groups(self, draws=draws, flows=draw_flows)
+        return tree_of(Result.of(self, level=level), draws=made)
 
     def save_draws(self, path: Any, draws: int, *, seed: int = 0, chunk: int | None = None) -> None:
         """Joint draws of all node counts as NetCDF, appended part by part: for draws that do not fit in memory.
@@ -623,7 +692,7 @@ class Posterior(AsksIndividuals):
     def save(
         self, path: Any, *, level: float = 0.9, draws: int | None = None, draw_flows: bool = False
     ) -> None:
-        """Write :meth:`to_xarray` as NetCDF, atomically; ``arviz.from_netcdf`` opens it."""
-        from headcount.posterior._dataset import save
-
-        save(self, path, level=level, draws=draws, draw_flows=draw_flows)
+        """Write :meth:`to_xarray` as NetCDF, whole or not at all; ``arviz.from_netcdf`` opens it."""
+        tree = self.to_xarray(level=level, draws=draws, draw_flows=draw_flows)
+        with replacing(path) as temporary:
+            write_tree(tree, temporary)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Counts, Index, Scope
     from headcount.individual import Model
-    from headcount.posterior._beliefs import Beliefs
     from headcount.posterior._posterior import Posterior
     from headcount.posterior._stored import StoredPosterior
 
@@ -84,9 +82,12 @@ class Individuals:
         population = posterior.population.mean
         posterior, view = _unfolded(posterior)
         beliefs = posterior.beliefs
-        drawn = beliefs.has_spread and beliefs.has_draws
-        draw = partial(_whole_tables, beliefs) if drawn else None
-        return cls(individual_chain(posterior), model, population, draw, view, grouped)
+
+        def draw(size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
+            return beliefs.sample(size, rng=rng, integer=True)
+
+        drawn = draw if beliefs.has_spread and beliefs.has_draws else None
+        return cls(individual_chain(posterior), model, population, drawn, view, grouped)
 
     @classmethod
     def stored(cls, stored: StoredPosterior) -> Individuals:
@@ -109,8 +110,12 @@ class Individuals:
             times,
             result.cells,
         )
-        draw = partial(_stored_tables, stored) if "flow" in stored.draws and stored.size > 1 else None
-        return cls(chain, chain, stored.population.mean, draw)
+
+        def draw(size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
+            return stored.sample(min(size, stored.size), rng=rng)
+
+        drawn = draw if "flow" in stored.draws and stored.size > 1 else None
+        return cls(chain, chain, stored.population.mean, drawn)
 
 
 class AsksIndividuals(ABC):
@@ -149,7 +154,30 @@ class AsksIndividuals(ABC):
         if unknown or (ends and from_ is not None):
             message = f"routes takes size, rng, from_ (or from) and to, got {', '.join(unknown) or 'from_ and from'}"
             raise TypeError(message)
-        return routes(self.individuals(), size, rng, start=ends.get("from", from_), end=to)
+        import pandas as pd
+
+        count = whole_number(size, "size", least=1)
+        people = self.individuals()
+        chain, view = people.chain, people.view
+        first, from_cells = _end(chain, view, ends.get("from", from_), "from", 0)
+        last, to_cells = _end(chain, view, to, "to", len(chain.variables) - 1)
+        if first > last:
+            raise ModelError(
+                f"from is at time {named(chain.variables[first])}, which is after to, at {named(chain.variables[last])}: turn them round"
+            )
+        chain = _through(chain, ((first, from_cells), (last, to_cells)))
+        drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
+        times = chain.variables[first : last + 1]
+        labels = [chain.states[t] for t in times]
+        visited = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
+        columns: dict[str, Any] = {
+            "id": np.repeat(np.arange(count), len(times)),
+            "time": pd.Index(list(times) * count, tupleize_cols=False),
+        }
+        if people.grouped:
+            columns["group"] = pd.Index([label[0] for label in visited], tupleize_cols=False)
+        cells = visited if view is None else [label[1] for label in visited]
+        return pd.DataFrame(columns | {"cell": pd.Index(cells, tupleize_cols=False)})
 
     def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
         """How well the posterior predicts tracks that it has not seen: log p(later positions | first position), per individual.
@@ -167,7 +195,19 @@ class AsksIndividuals(ABC):
         pandas.Series
             One number per individual, in nats, by ``id``; −inf for a track that the model does not allow, 0 for a single position.
         """
-        return log_prob(self.individuals(), tracks, null=null)
+        import pandas as pd
+
+        people = self.individuals()
+        chain, view = people.chain, people.view
+        records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(people.model)
+        if view is not None:  # of which group the individual is, nobody knows
+            records = records.through([view.matrix((v,)) for v in chain.variables])
+        tree, first = chain.rooted(), records.first_only()
+        found = _memoryless(chain, records) if null else record_log_prob(tree, records)
+        found = found - (_memoryless(chain, first) if null else record_log_prob(tree, first))
+        return pd.Series(
+            found, index=pd.Index(list(records.ids), name="id", tupleize_cols=False), name="log_prob"
+        )
 
     def connectivity(
         self,
@@ -177,7 +217,7 @@ class AsksIndividuals(ABC):
         t1: Hashable,
         *,
         level: float = 0.9,
-        draws: int = 400,
+        draws: int = CONNECTIVITY_DRAWS,
         rng: np.random.Generator | int = 0,
     ) -> pd.DataFrame:
         """Migratory connectivity: of the individuals in each region at ``t0``, which share is in each region at ``t1``.
@@ -199,16 +239,44 @@ class AsksIndividuals(ABC):
             share's (NaN from an engine without spread, and from a file without draws of flows). Shares sum to one where the regions
             of ``t1`` hold every cell.
         """
+        import pandas as pd
+
         people = self.individuals()
-        return connectivity(people, regions_a, regions_b, t0, t1, level=level, draws=draws, rng=rng)
-
-
-def _whole_tables(beliefs: Beliefs, size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
-    return beliefs.sample(size, rng=rng, integer=True)
-
-
-def _stored_tables(stored: StoredPosterior, size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
-    return stored.sample(min(size, stored.size), rng=rng)
+        chain, view, times = people.chain, people.view, people.model.variables
+        first, last = _index(times, t0, "t0"), _index(times, t1, "t1")
+        if first >= last:
+            raise ModelError(f"t1 is {named(t1)}, which is not after t0, {named(t0)}")
+        (names_a, member_a), (names_b, member_b) = (
+            _regions(regions, people.model.states[times[node]], what)
+            for regions, node, what in ((regions_a, first, "regions_a"), (regions_b, last, "regions_b"))
+        )
+        if view is not None:
+            member_a = member_a @ view.matrix((times[first],))
+            member_b = member_b @ view.matrix((times[last],))
+        carried = member_a * chain.marginal((times[first],))  # (A, L)
+        started = carried.sum(axis=1)
+        for step in chain.rooted().transitions[first + 1 : last + 1]:
+            carried = np.asarray(carried @ step)
+        arrived = carried @ member_b.T
+        empty = [name for name, there in zip(names_a, started, strict=True) if there == 0]
+        if empty:
+            raise ModelError(f"nobody is in the regions {shown(empty)} at time {named(t0)}")
+        frame = pd.DataFrame(
+            {
+                "from": np.repeat(np.array(names_a, dtype=object), len(names_b)),
+                "to": np.tile(np.array(names_b, dtype=object), len(names_a)),
+                "share": (arrived / started[:, None]).ravel(),
+                "mean": (people.population * arrived).ravel(),
+            }
+        )
+        if people.draw is None:
+            return frame.assign(sd=np.nan, lower=np.nan, upper=np.nan)
+        rng = generator(rng)
+        shares = _drawn_shares(people.draw(draws, rng), times[first : last + 1], member_a, member_b, rng)
+        low, high = np.nanquantile(shares, tails(level), axis=0)
+        frame = frame.assign(sd=np.nanstd(shares, axis=0).ravel(), lower=low.ravel(), upper=high.ravel())
+        frame.attrs["level"] = level
+        return frame
 
 
 _OPEN = "routes, tracks and connectivity are of individuals that are there all the time, which those of an OpenChain are not"
@@ -243,33 +311,6 @@ def _chain_of(
         out = flows.sum(axis=1, keepdims=True)
         steps.append(np.where(out > 0, flows / np.where(out > 0, out, 1.0), prior))
     return MarkovChain(first / first.sum(), steps, times=times, cells=cells)
-
-
-def routes(people: Individuals, size: int, rng: Any, *, start: Any = None, end: Any = None) -> pd.DataFrame:
-    """See `Posterior.routes`."""
-    import pandas as pd
-
-    count = whole_number(size, "size", least=1)
-    chain, view = people.chain, people.view
-    first, from_cells = _end(chain, view, start, "from", 0)
-    last, to_cells = _end(chain, view, end, "to", len(chain.variables) - 1)
-    if first > last:
-        raise ModelError(
-            f"from is at time {named(chain.variables[first])}, which is after to, at {named(chain.variables[last])}: turn them round"
-        )
-    chain = _through(chain, ((first, from_cells), (last, to_cells)))
-    drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
-    times = chain.variables[first : last + 1]
-    labels = [chain.states[t] for t in times]
-    visited = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
-    columns: dict[str, Any] = {
-        "id": np.repeat(np.arange(count), len(times)),
-        "time": pd.Index(list(times) * count, tupleize_cols=False),
-    }
-    if people.grouped:
-        columns["group"] = pd.Index([label[0] for label in visited], tupleize_cols=False)
-    cells = visited if view is None else [label[1] for label in visited]
-    return pd.DataFrame(columns | {"cell": pd.Index(cells, tupleize_cols=False)})
 
 
 def _through(chain: MarkovChain, ends: Sequence[tuple[int, Index | None]]) -> MarkovChain:
@@ -317,22 +358,6 @@ def _index(known: Sequence[Hashable], label: Any, what: str) -> int:
         raise ModelError(f"{what} is {named(label)}: give one of {shown(known)}") from None
 
 
-def log_prob(people: Individuals, tracks: Any, *, null: bool = False) -> pd.Series:
-    """See `Posterior.log_prob`."""
-    import pandas as pd
-
-    chain, view = people.chain, people.view
-    records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(people.model)
-    if view is not None:  # of which group the individual is, nobody knows
-        records = records.through([view.matrix((v,)) for v in chain.variables])
-    tree, first = chain.rooted(), records.first_only()
-    found = _memoryless(chain, records) if null else record_log_prob(tree, records)
-    found = found - (_memoryless(chain, first) if null else record_log_prob(tree, first))
-    return pd.Series(
-        found, index=pd.Index(list(records.ids), name="id", tupleize_cols=False), name="log_prob"
-    )
-
-
 def _memoryless(chain: MarkovChain, records: Records) -> Array:
     """log Π_t Σ_j P(x_t = j) l_t(j): positions as if they were of different individuals."""
     found = np.zeros(len(records))
@@ -340,57 +365,6 @@ def _memoryless(chain: MarkovChain, records: Records) -> Array:
         for node, (rows, likelihood) in records.seen.items():
             found[rows] += np.log(likelihood @ chain.marginal((chain.variables[node],)))
     return found
-
-
-def connectivity(
-    people: Individuals,
-    regions_a: Any,
-    regions_b: Any,
-    t0: Hashable,
-    t1: Hashable,
-    *,
-    rng: Any,
-    draws: int = CONNECTIVITY_DRAWS,
-    level: float = 0.9,
-) -> pd.DataFrame:
-    """See `Posterior.connectivity`."""
-    import pandas as pd
-
-    chain, view, times = people.chain, people.view, people.model.variables
-    first, last = _index(times, t0, "t0"), _index(times, t1, "t1")
-    if first >= last:
-        raise ModelError(f"t1 is {named(t1)}, which is not after t0, {named(t0)}")
-    (names_a, member_a), (names_b, member_b) = (
-        _regions(regions, people.model.states[times[node]], what)
-        for regions, node, what in ((regions_a, first, "regions_a"), (regions_b, last, "regions_b"))
-    )
-    if view is not None:
-        member_a = member_a @ view.matrix((times[first],))
-        member_b = member_b @ view.matrix((times[last],))
-    carried = member_a * chain.marginal((times[first],))  # (A, L)
-    started = carried.sum(axis=1)
-    for step in chain.rooted().transitions[first + 1 : last + 1]:
-        carried = np.asarray(carried @ step)
-    arrived = carried @ member_b.T
-    empty = [name for name, there in zip(names_a, started, strict=True) if there == 0]
-    if empty:
-        raise ModelError(f"nobody is in the regions {shown(empty)} at time {named(t0)}")
-    frame = pd.DataFrame(
-        {
-            "from": np.repeat(np.array(names_a, dtype=object), len(names_b)),
-            "to": np.tile(np.array(names_b, dtype=object), len(names_a)),
-            "share": (arrived / started[:, None]).ravel(),
-            "mean": (people.population * arrived).ravel(),
-        }
-    )
-    if people.draw is None:
-        return frame.assign(sd=np.nan, lower=np.nan, upper=np.nan)
-    rng = generator(rng)
-    shares = _drawn_shares(people.draw(draws, rng), times[first : last + 1], member_a, member_b, rng)
-    low, high = np.nanquantile(shares, tails(level), axis=0)
-    frame = frame.assign(sd=np.nanstd(shares, axis=0).ravel(), lower=low.ravel(), upper=high.ravel())
-    frame.attrs["level"] = level
-    return frame
 
 
 def _regions(given: Any, cells: Sequence[Hashable], what: str) -> tuple[list[Hashable], Array]:

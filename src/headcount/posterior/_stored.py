@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,74 +12,39 @@ import numpy as np
 from headcount._disk import DamagedFileError, read_tree
 from headcount._html import card, heat_map
 from headcount.errors import ModelError, named, shown
-from headcount.labels import coordinate, meant, readable
+from headcount.labels import meant, readable
 from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._dataset import result_of
-from headcount.posterior._interval import quantiles, sum_quantiles, tails
-from headcount.posterior._posterior import SHOWN_ROWS, PopulationEstimate, Posterior, Summary, Total, pictures
-from headcount.posterior._routes import AsksIndividuals, Individuals
+from headcount.posterior._interval import quantiles, tails
+from headcount.posterior._posterior import (
+    SHOWN_ROWS,
+    Answers,
+    Estimate,
+    PopulationEstimate,
+    Posterior,
+    pictures,
+)
+from headcount.posterior._routes import Individuals
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     import pandas as pd
     import xarray as xr
     from numpy.typing import NDArray
 
-    from headcount._types import Scope
+    from headcount._types import Array, Scope
     from headcount.posterior._result import Result
 
 _FILE = "posterior.nc"
 
 
-@dataclass(frozen=True, eq=False)
-class StoredEstimate:
-    """One table of a stored posterior; its arrays have the labels of the model."""
-
-    values: xr.Dataset = field(repr=False)
-    scope: Scope
-    level: float
-    bound: float | None
-
-    @property
-    def mean(self) -> xr.DataArray:
-        """Expected counts."""
-        return self.values["mean"]
-
-    @property
-    def sd(self) -> xr.DataArray:
-        """Standard deviations; NaN from an engine that gives none."""
-        return self.values["sd"]
-
-    @property
-    def median(self) -> xr.DataArray:
-        """The smallest whole number that the count does not exceed with probability ½ or more."""
-        return self.values["median"]
-
-    @property
-    def reliable(self) -> xr.DataArray:
-        """Where the interval can be trusted."""
-        return self.values["reliable"].astype(bool)
-
-    def interval(self, level: float = 0.9, *, whole: bool = True) -> xr.Dataset:
-        """Central interval: as stored at the file's level, from the stored mean and standard deviation at any other."""
-        low, high = tails(level)
-        if whole and level == self.level:
-            found = self.values[["lower", "upper"]]
-        else:
-            mean, sd = self.mean, self.sd
-            ends = quantiles(mean.to_numpy(), sd.to_numpy() ** 2, (low, high), bound=self.bound, whole=whole)
-            unknown = np.isnan(sd.to_numpy())
-            made = {
-                n: mean.copy(data=np.where(unknown, np.nan, e))
-                for n, e in zip(("lower", "upper"), ends, strict=True)
-            }
-            found = self.values.assign(made)[["lower", "upper"]]
-        return found.assign_attrs(level=level)
+StoredEstimate = Estimate
+"""The name of a file's estimates while they were a class of their own."""
 
 
-class StoredPosterior(AsksIndividuals):
+class StoredPosterior(Answers):
     """What `Posterior.save` or ``headcount infer`` wrote, asked in the words of a `Posterior`.
 
     There is no model and no engine in a file: what needs them (covariances, predictions, the problem) is refused. Totals and draws come
@@ -92,10 +56,17 @@ class StoredPosterior(AsksIndividuals):
         The tables of the file.
     draws
         Its joint draws, ``(chain, draw, ...)``.
+    engine, status, residual, seconds
+        Of the run, as of a `Posterior`.
     """
 
     def __init__(self, result: Result, draws: xr.Dataset) -> None:
+        known, (first, second) = result.attributes, result.nodes.columns[:2]
         self.result, self.draws = result, draws
+        self.engine, self.status = str(known["engine"]), Status(known["status"])
+        self.residual, self.seconds = float(known["residual"]), float(known["seconds"])
+        states = {label: rows[second].tolist() for label, rows in result.nodes.groupby(first, sort=False)}
+        self.states: Mapping[Hashable, Sequence[Hashable]] = states
 
     def __repr__(self) -> str:
         made = self.result.attributes.get("created_at", "unknown")
@@ -132,29 +103,9 @@ class StoredPosterior(AsksIndividuals):
     def __getattr__(self, name: str) -> Any:
         """Refuse in words what a `Posterior` has and a file has not."""
         text = f"a StoredPosterior has no {name!r}"
-        if hasattr(Posterior, name) or name in {"problem", "outcome"}:
+        if hasattr(Posterior, name) or name in {"problem", "outcome", "settings", "beliefs"}:
             text += ": it needs the model and the engine, which are not in a file; infer again to ask for it"
         raise AttributeError(text)
-
-    @property
-    def engine(self) -> str:
-        """Name of the engine that made it."""
-        return str(self.result.attributes["engine"])
-
-    @property
-    def status(self) -> Status:
-        """How the run ended."""
-        return Status(self.result.attributes["status"])
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of the run."""
-        return float(self.result.attributes["seconds"])
-
-    @property
-    def residual(self) -> float:
-        """Distance from the answer at the end, in the engine's own measure."""
-        return float(self.result.attributes["residual"])
 
     @property
     def diagnostics(self) -> Mapping[str, Any]:
@@ -224,93 +175,91 @@ class StoredPosterior(AsksIndividuals):
             raise ModelError(f"a population without arrivals and departures has no {what}")
         return found.copy()
 
-    def summary(self, scope: Scope, level: float) -> Summary:
-        """Everything a row of a table says, without labels; intervals as :meth:`StoredEstimate.interval` makes them."""
-        found = self.clique(*scope)
-        ends = found.interval(level)
-        tables = (found.mean, found.median, found.sd, ends["lower"], ends["upper"], found.reliable)
-        return Summary(*(table.to_numpy() for table in tables))
-
-    def clique(self, *variables: Hashable) -> StoredEstimate:
-        """Counts of one variable, or of a pair: larger tables are not in a file."""
-        if len(variables) not in (1, 2):
-            raise ValueError(
-                f"a file has tables of one or two variables, not of {shown(variables)}: infer again"
-            )
-        return self.node(*variables) if len(variables) == 1 else self.edge(*variables)
-
     def individuals(self) -> Individuals:
         """An individual taken at random, with the means of the file."""
         return Individuals.stored(self)
 
-    def node(self, variable: Hashable) -> StoredEstimate:
-        """Counts of one variable (for a chain: at one time)."""
-        name = self._known(variable)
-        first, second = self.result.nodes.columns[:2]
-        rows = self.result.nodes[self.result.nodes[first] == name]
-        return self._estimate((name,), rows, [second], [rows[second].tolist()])
+    def scope_of(self, *variables: Hashable) -> Scope:
+        """One variable, or a pair that the model joins: larger tables are not in a file."""
+        if len(variables) not in (1, 2):
+            raise ValueError(
+                f"a file has tables of one or two variables, not of {shown(variables)}: infer again"
+            )
+        scope = tuple(map(self._known, variables))
+        self._rows(scope)
+        return scope
 
-    def edge(self, u: Hashable, v: Hashable) -> StoredEstimate:
-        """Counts of a pair (for a chain: flows between two successive times)."""
-        one, two = self._known(u), self._known(v)
-        flows, times = self.result.flows, self.result.times
+    def _rows(self, scope: Scope) -> tuple[pd.DataFrame, list[str]]:
+        """The rows of a table, and the columns that name its entries, one per axis."""
+        nodes, flows, times = self.result.nodes, self.result.flows, self.result.times
+        if len(scope) == 1:
+            return nodes[nodes.iloc[:, 0] == scope[0]], [nodes.columns[1]]
+        one, two = scope
         if self.result.is_chain:
             if times.index(two) != times.index(one) + 1:
                 raise ValueError(
                     f"flows lead from one time to the next: {named(one)} is not followed by {named(two)}"
                 )
-            rows = flows[flows["time"] == one]
-            return self._estimate((one, two), rows, ["origin", "dest"], [self.result.cells] * 2)
-        for (a, b), turned in (((one, two), False), ((two, one), True)):
-            rows = flows[(flows["variable"] == a) & (flows["other"] == b)]
+            return flows[flows["time"] == one], ["origin", "dest"]
+        for first, second, columns in (
+            (one, two, ["state", "other_state"]),
+            (two, one, ["other_state", "state"]),
+        ):
+            rows = flows[(flows["variable"] == first) & (flows["other"] == second)]
             if len(rows):
-                columns = ["other_state", "state"] if turned else ["state", "other_state"]
-                return self._estimate((one, two), rows, columns, [rows[c].unique().tolist() for c in columns])
+                return rows, columns
         raise ValueError(
             f"there is no table of {named(one)} and {named(two)} in the file: pairs that the model joins are in it"
         )
 
-    def _estimate(
-        self, scope: Scope, rows: pd.DataFrame, columns: list[str], labels: list[list[Any]]
-    ) -> StoredEstimate:
-        """The rows of a table as arrays; entries without a row are impossible: certainly zero."""
+    def _table(self, scope: Scope, name: str) -> NDArray[Any]:
+        """One column as a table; entries without a row are impossible: certainly zero."""
         import pandas as pd
-        import xarray as xr
 
-        shape = tuple(len(names) for names in labels)
-        where = tuple(pd.Index(names).get_indexer(rows[c]) for names, c in zip(labels, columns, strict=True))
-        dims = [str(v) for v in scope]
-        coords = {dim: coordinate(names) for dim, names in zip(dims, labels, strict=True)}
-        arrays = {}
-        for name in ("mean", "median", "sd", "lower", "upper", "reliable"):
-            table = np.full(shape, float(name == "reliable"))
-            table[where] = rows[name].to_numpy(dtype=float)
-            arrays[name] = (dims, table)
-        bound = float(self.result.population) if (rows["mean"] >= 0).all() else None
-        return StoredEstimate(xr.Dataset(arrays, coords=coords), scope, self.result.level, bound)
+        rows, columns = self._rows(scope)
+        labels = [self.states[v] for v in scope]
+        where = tuple(pd.Index(known).get_indexer(rows[c]) for known, c in zip(labels, columns, strict=True))
+        sure = name == "reliable"
+        table = np.full([len(known) for known in labels], sure, dtype=bool if sure else float)
+        table[where] = rows[name].to_numpy()
+        return table
 
-    def total(self, weights: Mapping[Any, Any], *, level: float = 0.9) -> Total:
-        """A weighted sum of entries, over one or several tables: ``{variable or (u, v): array of weights}``.
+    def mean_table(self, scope: Scope) -> Array:
+        """Expected counts without labels."""
+        return self._table(scope, "mean")
 
-        The mean is that of the file; the spread is that of the joint draws in it, so it has a Monte-Carlo error of about
-        1/√(2·draws) of itself (7 % of 100 draws).
-        """
-        low, high = tails(level)
-        mean, drawn, ends = 0.0, np.zeros(1), np.zeros(2)
-        for key, value in weights.items():
-            pair = isinstance(key, tuple) and key not in self.result.times
-            found = self.edge(*key) if pair else self.node(key)
-            table = np.broadcast_to(np.asarray(value, dtype=float), found.mean.shape)
-            mean += float((table * found.mean.to_numpy()).sum())
-            drawn = drawn + (self._drawn(found.scope) * table).reshape(self.size, -1).sum(axis=1)
-            ends += self.result.population * np.array([table.min(), table.max()])
-        variance = float(np.var(drawn, ddof=1))
-        whole = all(np.array_equal(np.rint(w), w) for w in weights.values())
-        between = float(ends[0]), float(ends[1])
-        lower, median, upper = sum_quantiles(
-            mean, variance, between, (low, 0.5, high), bounded=True, whole=whole
-        )
-        return Total(mean, median, float(np.sqrt(variance)), lower, upper, level)
+    def sd_table(self, scope: Scope) -> Array:
+        """Standard deviations without labels; NaN from an engine that gives none."""
+        return self._table(scope, "sd")
+
+    def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
+        """Where intervals can be trusted, without labels."""
+        return self._table(scope, "reliable")
+
+    def quantile_tables(
+        self, scope: Scope, probabilities: Sequence[float], *, whole: bool = True
+    ) -> tuple[Array, ...]:
+        """Quantiles of every entry: as stored for the median and at the file's level, elsewhere from the stored mean and sd."""
+        low, high = tails(self.result.level)
+        stored = {low: "lower", 0.5: "median", high: "upper"} if whole else {}
+        bound = self.largest if self.non_negative else None
+
+        def made(q: float) -> Array:
+            mean, sd = self.mean_table(scope), self.sd_table(scope)
+            (table,) = quantiles(mean, sd**2, (q,), bound=bound, whole=whole)
+            return np.where(np.isnan(sd), np.nan, table)
+
+        return tuple(self._table(scope, stored[q]) if q in stored else made(q) for q in probabilities)
+
+    @property
+    def non_negative(self) -> bool:
+        """Whether all means were promised to be ≥ 0."""
+        return bool(self.result.attributes.get("means_non_negative", True))
+
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Variance of the sum in the file's draws."""
+        drawn = sum(self._drawn(scope).reshape(self.size, -1) @ w for scope, w in parts)
+        return float(np.var(drawn, ddof=1))
 
     @property
     def size(self) -> int:
@@ -338,12 +287,9 @@ class StoredPosterior(AsksIndividuals):
         scopes: list[Scope] = [(v,) for v in times]
         if "flow" in self.draws:
             scopes += itertools.pairwise(times)
-        made = {}
-        for scope in scopes:
-            estimate = self.node(*scope) if len(scope) == 1 else self.edge(*scope)
-            template = estimate.mean.expand_dims(draw=len(order))
-            made[scope] = template.copy(data=self._drawn(scope)[order]).rename("counts")
-        return made
+        return {
+            scope: self.labelled(scope, self._drawn(scope)[order], "counts", draws=True) for scope in scopes
+        }
 
     def _require_draws(self) -> None:
         if self.size < 2:
