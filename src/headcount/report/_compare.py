@@ -15,17 +15,16 @@ from headcount.io._write import as_result, put_table
 from headcount.plot._picture import count_text, percent
 from headcount.report._page import (
     SHARED,
-    Notice,
     check,
+    credit,
     date,
     filled,
-    has_ground,
     notices,
     own_script,
     place,
     safe,
 )
-from headcount.report._payload import codes, numbers, payload
+from headcount.report._payload import ends, numbers, payload
 
 if TYPE_CHECKING:
     import os
@@ -214,30 +213,18 @@ def render_comparison(
         "second": safe(names[1]),
         "cards": cards,
         "evidence": safe(_evidence(found, names)),
-        "notices": notices([Notice("note", note) for note in found.notes]),
-        "credit": " Coastlines and borders: Natural Earth." if has_ground(data) else "",
+        "notices": notices("note", found.notes),
+        "credit": credit(data),
     }
     return filled("compare.html", _SECTIONS, parts, data, [script])
 
 
 def _columns(first: Result, found: Comparison) -> dict[str, Any]:
     """Both tables of differences as columns of numbers, labels as positions among the first result's."""
-    times, cells = first.times, first.cells
-    names = list(found.nodes.columns[:2])
     flows = found.flows.reindex(found.flows["difference"].abs().nlargest(MOST_FLOWS).index)
-    ends = (
-        ["time", "origin", None, "dest"] if first.is_chain else ["variable", "state", "other", "other_state"]
-    )
-    labels = (times, cells, times, cells)
-    flow_codes = {
-        key: codes(flows[name], known)
-        for key, name, known in zip("toud", ends, labels, strict=True)
-        if name is not None
-    }
     return {
-        "nodes": {"t": codes(found.nodes[names[0]], times), "c": codes(found.nodes[names[1]], cells)}
-        | _values(found.nodes),
-        "flows": flow_codes | _values(flows),
+        name: ends(table, first.times, first.cells) | _values(table)
+        for name, table in (("nodes", found.nodes), ("flows", flows))
     }
 
 
@@ -272,10 +259,9 @@ def _evidence(found: Comparison, names: tuple[str, str]) -> str:
 
 def _card(name: str, result: Result) -> str:
     told = check(result)
-    mark = {"good": "✓", "bad": "!"}.get(told.mood, "–")
     facts = f"{count_text(result.population)} individuals; {result.attributes['status']}"
     text = told.text if result.good else f"{told.text} The run did not finish well: do not rely on it."
     return (
-        f'<div class="check-card {told.mood}"><span class="mark" aria-hidden="true">{mark}</span><div><strong>{safe(name)}: '
+        f'<div class="check-card {told.mood}"><span class="mark" aria-hidden="true">{told.mark}</span><div><strong>{safe(name)}: '
         f'{safe(told.title[0].lower() + told.title[1:])}</strong><p>{safe(text)}</p><p class="quiet">{safe(facts)}</p></div></div>'
     )

@@ -12,7 +12,6 @@ import hashlib
 import html
 import json
 import re
-from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,26 +84,27 @@ def is_page(path: Path) -> bool:
 def render(result: Result, *, title: str | None = None) -> str:
     """The page as one text."""
     data = payload(result)
-    told = facts(result, data)
+    told = check(result)
+    if told.mood == "bad":  # said in full above the map
+        told = told._replace(text="The warning above says how.")
     if title is None:
         title = "Where they were and how they moved" if result.is_chain else "How many there were"
     parts = {
         "title": safe(title),
-        "finding": safe(told.finding),
-        "warnings": notices(told.warnings),
-        "mark": {"good": "✓", "bad": "!"}.get(told.check.mood, "–"),
-        "mood": told.check.mood,
-        "check_title": safe(told.check.title),
-        "check": safe(told.check.text),
-        "verdict": safe(told.verdict),
-        "lead": safe(told.lead),
-        "notices": notices(told.notes),
-        "extra": "",
-        "credit": " Coastlines and borders: Natural Earth." if has_ground(data) else "",
-        "asked": _terms(told.asked),
-        "went": _terms(told.went),
-        "provenance": _terms(told.provenance),
-        "command": _command(told.command),
+        "finding": safe(finding(result)),
+        "warnings": notices("warning", _warnings(result)),
+        "mark": told.mark,
+        "mood": told.mood,
+        "check_title": safe(told.title),
+        "check": safe(told.text),
+        "verdict": safe(str(result.attributes["status"]).capitalize()),
+        "lead": safe(_lead(result)),
+        "notices": notices("note", _notes(result, data)),
+        "credit": credit(data),
+        "asked": _terms(_asked(result)),
+        "went": _terms(_went(result)),
+        "provenance": _terms(_provenance(result)),
+        "command": _command(result.attributes.get("command")),
     }
     return filled("page.html", _SECTIONS, parts, data, [plotly_script(), own_script(SCRIPTS)])
 
@@ -197,19 +197,18 @@ def _terms(rows: Rows) -> str:
     return "\n".join(one(term, text) for term, text in rows)
 
 
-def has_ground(data: Mapping[str, Any]) -> bool:
-    """Whether the page's map has coastlines."""
-    return bool(data["places"] and data["places"]["ground"])
+def credit(data: Mapping[str, Any]) -> str:
+    """Whose coastlines the page's map has."""
+    here = data["places"]
+    return " Coastlines and borders: Natural Earth." if here and here["ground"] else ""
 
 
-def notices(told: Sequence[Notice]) -> str:
-    """What the reader must know, as a list."""
-    if not told:
+def notices(kind: str, texts: Sequence[str]) -> str:
+    """What the reader must know, as a list: ``"warning"`` where numbers may be wrong, ``"note"`` otherwise."""
+    if not texts:
         return ""
-    items = "\n".join(
-        f'<li class="{notice.kind}"><span class="tag">{notice.kind.capitalize()}</span> {safe(notice.text)}</li>'
-        for notice in told
-    )
+    tag = f'<li class="{kind}"><span class="tag">{kind.capitalize()}</span>'
+    items = "\n".join(f"{tag} {safe(text)}</li>" for text in texts)
     return f'<ul class="notices">{items}</ul>'
 
 
@@ -227,91 +226,35 @@ def _command(command: str | None) -> str:
 Rows = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Notice:
-    """Something the reader must know: ``"warning"`` where numbers may be wrong, ``"note"`` otherwise."""
-
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """Whether the counts agree with the model, for a reader: ``mood`` is ``"good"``, ``"bad"`` or ``"open"``."""
 
     mood: str
     title: str
     text: str
 
-
-@dataclass(frozen=True)
-class Facts:
-    """Plain text throughout; whoever prints it escapes it.
-
-    Attributes
-    ----------
-    finding : str
-        What the numbers say, in one sentence.
-    check : Check
-        Whether the data agree with the model.
-    verdict, lead : str
-        The status in words, and the question in a sentence.
-    warnings, notes : tuple of Notice
-        What stands above the map, and what stands with the diagnostics.
-    asked, went, provenance : pairs of term and text
-    command : str or None
-        The command that made the result.
-    """
-
-    finding: str
-    check: Check
-    verdict: str
-    lead: str
-    asked: Rows
-    went: Rows
-    warnings: tuple[Notice, ...]
-    notes: tuple[Notice, ...]
-    provenance: Rows
-    command: str | None
-
-
-def facts(result: Result, data: Mapping[str, Any]) -> Facts:
-    """Read the facts off a result and off what its page will carry."""
-    known = result.attributes
-    notices = _notices(result, data)
-    told = check(result)
-    if told.mood == "bad":  # said in full above the map
-        told = replace(told, text="The warning above says how.")
-    return Facts(
-        finding=finding(result),
-        check=told,
-        verdict=str(known["status"]).capitalize(),
-        lead=_lead(result),
-        asked=_asked(result),
-        went=_went(result),
-        warnings=tuple(n for n in notices if n.kind == "warning"),
-        notes=tuple(n for n in notices if n.kind != "warning"),
-        provenance=_provenance(result),
-        command=known.get("command"),
-    )
+    @property
+    def mark(self) -> str:
+        """One character for the mood."""
+        return {"good": "✓", "bad": "!"}.get(self.mood, "–")
 
 
 def finding(result: Result) -> str:
     """One sentence: where most were at first and at last, and the largest single move, each with its interval."""
     if result.nodes.empty:
         return ""
-    level = percent(result.level)
-    first, last = (_fullest(result, time) for time in (result.times[0], result.times[-1]))
+    level, times = percent(result.level), result.times
+    first, last = _fullest(result, times[0]), _fullest(result, times[-1])
+    begun, ended = (f"{place(row.iloc[1])} with {_amount(row)}" for row in (first, last))
     if not result.is_chain:
-        return f"Most frequent: {first.text} among the states of {label(result.times[0])} ({level} ranges in brackets)."
-    if len(result.times) == 1:
-        return f"The fullest cell is {first.text} ({level} range in brackets)."
+        return f"Most frequent: {begun} among the states of {label(times[0])} ({level} ranges in brackets)."
+    if len(times) == 1:
+        return f"The fullest cell is {begun} ({level} range in brackets)."
     said = _times_in_words(result)
-    begin, end = said(result.times[0]), said(result.times[-1])
-    if first.cell == last.cell:
-        text = f"The fullest cell {begin} is {first.text}, and so it is {end}, with {last.amount}"
+    if first["cell"] == last["cell"]:
+        text = f"The fullest cell {said(times[0])} is {begun}, and so it is {said(times[-1])}, with {_amount(last)}"
     else:
-        text = f"The fullest cell {begin} is {first.text}; {end} it is {last.text}"
+        text = f"The fullest cell {said(times[0])} is {begun}; {said(times[-1])} it is {ended}"
     moves = result.flows[result.flows["origin"] != result.flows["dest"]]
     if len(moves):
         row = moves.loc[moves["mean"].idxmax()]
@@ -320,19 +263,10 @@ def finding(result: Result) -> str:
     return f"{text} ({level} ranges in brackets)."
 
 
-class _Fullest(NamedTuple):
-    cell: Any
-    amount: str
-
-    @property
-    def text(self) -> str:
-        return f"{place(self.cell)} with {self.amount}"
-
-
-def _fullest(result: Result, time: Any) -> _Fullest:
-    rows = result.nodes[result.nodes[result.nodes.columns[0]] == time]
-    row = rows.loc[rows["mean"].idxmax()]
-    return _Fullest(row.iloc[1], _amount(row))
+def _fullest(result: Result, time: Any) -> pd.Series:
+    """The row of the largest count at a time."""
+    rows = result.nodes[result.nodes.iloc[:, 0] == time]
+    return rows.loc[rows["mean"].idxmax()]
 
 
 def _amount(row: Any) -> str:
@@ -431,11 +365,8 @@ def _dispersion(found: Mapping[str, Any]) -> str:
 
 def _group(result: Result) -> str:
     """How many a group has, and where most of them are at first and at last."""
-    when, where = result.nodes.columns[:2]
-    at = {
-        time: rows.loc[rows["mean"].idxmax(), where] for time, rows in result.nodes.groupby(when, sort=False)
-    }
-    most = [f"{label(at[time])} at {label(time)}" for time in (result.times[0], result.times[-1])]
+    ends = (result.times[0], result.times[-1])
+    most = [f"{label(_fullest(result, time).iloc[1])} at {label(time)}" for time in ends]
     return f"{result.population_text} individuals, most in {' and '.join(most)}"
 
 
@@ -551,61 +482,51 @@ def _sum_error(result: Result) -> float | None:
     return float(np.abs(totals.to_numpy() - (result.population if found is None else found["mean"])).max())
 
 
-def _notices(result: Result, data: Mapping[str, Any]) -> list[Notice]:
-    found = [*_warnings(result), *_reliability(result)]
-    found += [Notice("note", str(text)) for text in result.attributes.get("notes", [])]
-    if len(data["cells"]) < data["cellsInAll"]:
-        kept = f"the {whole(len(data['cells']))} fullest of {whole(data['cellsInAll'])} cells"
-        found.append(Notice("note", f"To stay small, this page has {kept}. The tables beside it have all."))
-    shown = len(data["flows"]["mean"])
-    if shown < data["flowsInAll"]:
-        kept = f"the {whole(shown)} largest of {whole(data['flowsInAll'])} flows"
-        found.append(Notice("note", f"To stay small, this page has {kept}. The tables beside it have all."))
-    return found
-
-
-def _warnings(result: Result) -> list[Notice]:
-    known = result.attributes
-    found = []
+def _warnings(result: Result) -> list[str]:
+    """Where numbers may be wrong."""
+    known, found = result.attributes, []
     if known.get("fit_check", {}).get("agrees") is False:
-        verdict = known["fit_check"]["verdict"]
-        found.append(Notice("warning", f"{verdict} No range on this page can be relied on."))
+        found.append(f"{known['fit_check']['verdict']} No range on this page can be relied on.")
     if not result.good:
         status = next((s for s in Status if s.value == known["status"]), None)
         remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
         found.append(
-            Notice(
-                "warning",
-                f"The engine did not finish well ({known['status']}): do not rely on these numbers.{remedy}",
-            )
+            f"The engine did not finish well ({known['status']}): do not rely on these numbers.{remedy}"
         )
     if known.get("means_non_negative") is False:
-        lowest = float(result.nodes["mean"].min())
-        text = "This engine does not keep means at or above zero"
+        lowest = count_text(float(result.nodes["mean"].min()))
         found.append(
-            Notice(
-                "warning", f"{text}; the lowest count here is {count_text(lowest)}. TiltedEP or MAP keep it."
-            )
+            f"This engine does not keep means at or above zero; the lowest count here is {lowest}. TiltedEP or MAP keep it."
         )
     if known.get("means_consistent") is False:
-        found.append(
-            Notice("warning", "This engine does not make flows add up to counts. TiltedEP or MAP do.")
-        )
-    if result.nodes["sd"].isna().all():
-        found.append(
-            Notice("note", f"{known['engine']} gives means only: there are no intervals on this page.")
-        )
+        found.append("This engine does not make flows add up to counts. TiltedEP or MAP do.")
     return found
 
 
-def _reliability(result: Result) -> list[Notice]:
+def _notes(result: Result, data: Mapping[str, Any]) -> list[str]:
+    """What stands with the diagnostics: what has no interval, or a rough one, and what was left out."""
+    found = []
+    if result.nodes["sd"].isna().all():
+        found.append(f"{result.attributes['engine']} gives means only: there are no intervals on this page.")
+    found += [*_reliability(result), *map(str, result.attributes.get("notes", []))]
+    for which, shown, known in (
+        ("fullest of {} cells", len(data["cells"]), data["cellsInAll"]),
+        ("largest of {} flows", len(data["flows"]["mean"]), data["flowsInAll"]),
+    ):
+        if shown < known:
+            kept = f"the {whole(shown)} {which.format(whole(known))}"
+            found.append(f"To stay small, this page has {kept}. The tables beside it have all.")
+    return found
+
+
+def _reliability(result: Result) -> list[str]:
     """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
     if not result.good or result.attributes.get("fit_check", {}).get("agrees") is False:
         return []  # a warning has said more already
     shares = []
     for table, noun in ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs")):
-        wide = _wide(table)
-        doubtful = int((wide & ~table["reliable"].to_numpy(dtype=bool)).sum())
+        wide = table["upper"] - table["lower"] >= 1.0
+        doubtful = int((wide & ~table["reliable"]).sum())
         if doubtful:
             shares.append(f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun}")
     if not shares:
@@ -614,12 +535,7 @@ def _reliability(result: Result) -> list[Notice]:
         "whose interval is at least one individual wide are marked as not reliable: few are expected there, "
         "and the interval is a rough guide."
     )
-    return [Notice("note", f"{' and '.join(shares)} {text}")]
-
-
-def _wide(table: pd.DataFrame) -> np.ndarray:
-    width = table["upper"].to_numpy(dtype=float) - table["lower"].to_numpy(dtype=float)
-    return np.asarray(width >= 1.0)
+    return [f"{' and '.join(shares)} {text}"]
 
 
 def _provenance(result: Result) -> Rows:

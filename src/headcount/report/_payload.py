@@ -50,8 +50,8 @@ def payload(result: Result) -> dict[str, Any]:
         "places": _places(result, cells),
         "rate": _rate(result, nodes),
         "check": _check(result, times, cells),
-        "nodes": _node_columns(nodes, times, cells),
-        "flows": _flow_columns(flows, times, cells, is_chain=result.is_chain),
+        "nodes": ends(nodes, times, cells) | {"observed": numbers(nodes["observed"])} | _summary(nodes),
+        "flows": ends(flows, times, cells) | _summary(flows),
         "trace": _curves(result.trace),
         "tolerance": _plain(result.attributes.get("tolerance")),
         "ascent": _curves(result.ascent),
@@ -115,8 +115,7 @@ def _check(result: Result, times: list[Any], cells: list[Any]) -> dict[str, Any]
     known = known[known["sd"] > 0]
     if known.empty:
         return None
-    ends = {"t": codes(known["time"], times), "c": codes(known["cell"], cells)}
-    return ends | {name: numbers(known[name]) for name in ("residual", "pit")}
+    return ends(known, times, cells) | {name: numbers(known[name]) for name in ("residual", "pit")}
 
 
 def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
@@ -182,32 +181,20 @@ def _steps(line: np.ndarray, box: Box, unit: float) -> list[int]:
     return steps[kept].ravel().tolist()
 
 
-def _node_columns(nodes: pd.DataFrame, times: list[Any], cells: list[Any]) -> dict[str, Any]:
-    first, second = nodes.columns[:2]
-    ends = {"t": codes(nodes[first], times), "c": codes(nodes[second], cells)}
-    return ends | {"observed": numbers(nodes["observed"])} | _summary(nodes)
+_TIMES = {"time": "t", "variable": "t", "other": "u"}
+_CELLS = {"cell": "c", "state": "c", "origin": "o", "dest": "d", "other_state": "d"}
+"""Label columns of all tables, and what the scripts call the positions of their labels."""
 
 
-def _flow_columns(
-    flows: pd.DataFrame, times: list[Any], cells: list[Any], *, is_chain: bool
-) -> dict[str, Any]:
-    """Time and origin, the other end's time and cell, then the numbers; a chain's flows end one time later."""
-    if is_chain:
-        t = codes(flows["time"], times)
-        ends = {
-            "t": t,
-            "o": codes(flows["origin"], cells),
-            "u": [k + 1 for k in t],
-            "d": codes(flows["dest"], cells),
-        }
-    else:
-        ends = {
-            "t": codes(flows["variable"], times),
-            "o": codes(flows["state"], cells),
-            "u": codes(flows["other"], times),
-            "d": codes(flows["other_state"], cells),
-        }
-    return ends | _summary(flows)
+def ends(table: pd.DataFrame, times: list[Any], cells: list[Any]) -> dict[str, list[int]]:
+    """Positions of a count's time and cell (t, c), or of both ends of a flow (t, o, u, d); a chain's flows end one time later."""
+    found = {key: _codes(table[name], times) for name, key in _TIMES.items() if name in table}
+    found |= {key: _codes(table[name], cells) for name, key in _CELLS.items() if name in table}
+    if "other" in table:
+        found["o"] = found.pop("c")
+    if "origin" in table:
+        found["u"] = [k + 1 for k in found["t"]]
+    return found
 
 
 def _summary(table: pd.DataFrame) -> dict[str, Any]:
@@ -215,7 +202,7 @@ def _summary(table: pd.DataFrame) -> dict[str, Any]:
     return values | {"reliable": table["reliable"].astype(int).tolist()}
 
 
-def codes(column: pd.Series, labels: list[Any]) -> list[int]:
+def _codes(column: pd.Series, labels: list[Any]) -> list[int]:
     """Position of every value among the labels."""
     index = {value: k for k, value in enumerate(labels)}
     return [index[value] for value in column.tolist()]
