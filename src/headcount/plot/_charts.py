@@ -6,32 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.plot._picture import (
-    BLUE,
-    CYCLE,
-    GREY,
-    ORANGE,
-    VERMILION,
-    Picture,
-    chosen,
-    colour_bar,
-    count_text,
-    level_of,
-    look,
-    new_figure,
-    panels,
-    percent,
-    printed,
-    require,
-    spread,
-    takes_results,
-)
+from headcount.plot import _picture as pic
+from headcount.posterior._interval import quantiles, tails
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 # --- counts over time
@@ -40,14 +23,14 @@ MOST_CELLS = 12
 """What fits a page in three rows of four."""
 
 
-@takes_results("nodes")
+@pic.takes_results("nodes")
 def observed_against_inferred(
     nodes: pd.DataFrame,
     *,
     cells: Iterable[Hashable] | None = None,
     level: float | None = None,
     rate: float | Sequence[float] | None = None,
-) -> Picture:
+) -> pic.Picture:
     """Mean and interval of the count over time, one panel per cell, with what was observed as dots.
 
     Times that nobody observed have no dot. A hollow dot stands where the interval is not reliable. Counts are divided by the ``rate``, so
@@ -68,23 +51,23 @@ def observed_against_inferred(
         ``numbers``: the rows drawn, cell by cell in the order of the panels.
     """
     columns = ["time", "cell", "observed", "mean", "lower", "upper", "reliable"]
-    require(nodes, columns, name="nodes")
-    level = level_of(nodes, level)
+    pic.require(nodes, columns, name="nodes")
+    level = pic.level_of(nodes, level)
     scaled = rate is not None and bool(np.any(np.asarray(rate, dtype=float) != 1))
     if rate is not None:
         nodes = nodes.assign(observed=nodes["observed"] / np.asarray(rate, dtype=float))
     totals = nodes.groupby("cell", sort=False)["mean"].sum().sort_values(ascending=False, kind="stable")
     known = totals.index.tolist()
-    shown = known[:MOST_CELLS] if cells is None else chosen(cells, known, what="cells", most=len(known))
+    shown = known[:MOST_CELLS] if cells is None else pic.chosen(cells, known, what="cells", most=len(known))
     import pandas as pd
 
     numbers = pd.concat([nodes.loc[nodes["cell"] == cell, columns] for cell in shown], ignore_index=True)
-    with look():
-        figure, grid = panels(len(shown), columns=4, width=2.6, height=1.9, sharex=True)
+    with pic.look():
+        figure, grid = pic.panels(len(shown), columns=4, width=2.6, height=1.9, sharex=True)
         position = _positions(nodes["time"].unique())
         for cell, axes in zip(shown, grid, strict=True):
             _draw_cell(axes, numbers[numbers["cell"] == cell], position, level, scaled)
-            axes.set_title(f"cell {printed(cell)}")
+            axes.set_title(f"cell {pic.printed(cell)}")
         handles, texts = grid[0].get_legend_handles_labels()
         figure.legend(handles, texts, loc="outside lower center", ncols=len(texts))
         figure.supylabel("individuals", fontsize=10)
@@ -94,7 +77,7 @@ def observed_against_inferred(
         part = "all cells" if len(shown) == len(known) else f"{len(shown)} of {len(known)} cells"
         which = ", the fullest" if cells is None and len(shown) < len(known) else ""
         figure.suptitle(f"Observed and inferred counts: {part}{which}")
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 def _positions(times: Any) -> dict[Any, Any]:
@@ -115,14 +98,14 @@ def _draw_cell(axes: Axes, rows: pd.DataFrame, position: dict[Any, Any], level: 
             rows["lower"],
             rows["upper"],
             where=banded,
-            color=BLUE,
+            color=pic.BLUE,
             alpha=0.22,
             linewidth=0,
-            label=f"{percent(level)} interval",
+            label=f"{pic.percent(level)} interval",
         )
-    axes.plot(x, rows["mean"], color=BLUE, label="mean")
+    axes.plot(x, rows["mean"], color=pic.BLUE, label="mean")
     sure = rows["reliable"].to_numpy(dtype=bool)
-    style: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.6, "color": VERMILION}
+    style: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.6, "color": pic.VERMILION}
     seen = "observed ÷ rate" if scaled else "observed"
     axes.plot(x[sure], rows["observed"].to_numpy()[sure], label=seen, **style)
     hollow = style | {"markerfacecolor": "white", "markeredgewidth": 0.9}
@@ -133,7 +116,7 @@ def _draw_cell(axes: Axes, rows: pd.DataFrame, position: dict[Any, Any], level: 
         _date_axis(axes)
     elif not all(isinstance(t, (int, float)) for t in times):
         step = max(1, len(times) // 5)
-        axes.set_xticks(x[::step], [printed(t) for t in times[::step]])
+        axes.set_xticks(x[::step], [pic.printed(t) for t in times[::step]])
     else:
         axes.locator_params(axis="x", nbins=5, integer=all(isinstance(t, int) for t in times))
     axes.locator_params(axis="y", nbins=4)
@@ -149,13 +132,17 @@ def _date_axis(axes: Axes) -> None:
 
 # --- curves of a run
 
-_OBJECTIVES = ("objective", "evidence", "log_evidence")
+_OBJECTIVES = {
+    "objective": "objective (nats)",
+    "evidence": "evidence (nats)",
+    "log_evidence": "log p(y) (nats)",
+}
 _OTHERS = {"error": "relative error of the weights", "residual": "residual"}
-"""Further columns of learning that get a panel, with a logarithmic axis: both fall by orders of magnitude."""
+"""Quantities that get a panel, and its label; the second kind on a logarithmic axis, because they fall by orders of magnitude."""
 
 
-@takes_results("trace")
-def convergence(trace: pd.DataFrame, *, tolerance: float | None = None) -> Picture:
+@pic.takes_results("trace")
+def convergence(trace: pd.DataFrame, *, tolerance: float | None = None) -> pic.Picture:
     """Residual against iteration on a logarithmic axis, the tolerance as a line; below it log p(y) where the engine gives it.
 
     Parameters
@@ -170,36 +157,25 @@ def convergence(trace: pd.DataFrame, *, tolerance: float | None = None) -> Pictu
     Picture
         ``numbers``: the rows drawn.
     """
-    require(trace, ["iteration", "residual"], name="trace")
+    pic.require(trace, ["iteration", "residual"], name="trace")
     evidence = "log_evidence" in trace and trace["log_evidence"].notna().any()
-    columns = ["iteration", "residual", *(["log_evidence"] if evidence else [])]
-    numbers = trace[columns].reset_index(drop=True)
-    with look():
-        figure = new_figure(6.0, 4.6 if evidence else 3.2)
-        grid = figure.subplots(2 if evidence else 1, 1, sharex=True, squeeze=False).ravel()
-        positive = numbers[numbers["residual"] > 0]  # a residual of exactly zero has no place on a logarithm
-        grid[0].semilogy(positive["iteration"], positive["residual"], color=BLUE, marker="o", markersize=3.5)
+    shown = ["residual", "log_evidence"] if evidence else ["residual"]
+    numbers = trace[["iteration", *shown]].reset_index(drop=True)
+    with pic.look():
+        figure = pic.new_figure(6.0, 4.6 if evidence else 3.2)
+        grid = _curves(figure, numbers.assign(group="run"), shown, "Convergence of the engine")
         if tolerance is not None:
-            grid[0].axhline(tolerance, color=VERMILION, linestyle=(0, (4, 3)), linewidth=1)
+            grid[0].axhline(tolerance, color=pic.VERMILION, linestyle=(0, (4, 3)), linewidth=1)
             grid[0].annotate(
                 f"tolerance {tolerance:.3g}",
                 (0, tolerance),
                 xycoords=("axes fraction", "data"),
                 xytext=(4, 3),
                 textcoords="offset points",
-                color=VERMILION,
+                color=pic.VERMILION,
                 fontsize=9,
             )
-        grid[0].set_ylabel("residual")
-        grid[0].set_title("Convergence of the engine", loc="left")
-        if evidence:
-            grid[1].plot(
-                numbers["iteration"], numbers["log_evidence"], color=BLUE, marker="o", markersize=3.5
-            )
-            grid[1].set_ylabel("log p(y) (nats)")
-            _plain_numbers(grid[1])
-        _iterations(grid)
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 def learning_curves(
@@ -207,7 +183,7 @@ def learning_curves(
     *,
     weights: Sequence[str] = (),
     truth: Mapping[str, float] | None = None,
-) -> Picture:
+) -> pic.Picture:
     """Curves of learning, one panel per quantity against iteration: the objective, the error, the residual, weights.
 
     Parameters
@@ -225,24 +201,19 @@ def learning_curves(
     Picture
         ``numbers``: ``group, iteration, quantity, value``.
     """
-    require(ascent, ["iteration", *weights], name="ascent")
+    pic.require(ascent, ["iteration", *weights], name="ascent")
     grouped = ascent if "group" in ascent else ascent.assign(group="run")
-    panels = _drawable(ascent)
-    if not panels and not weights:
+    shown = _drawable(ascent)
+    if not shown and not weights:
         message = f"ascent has none of {', '.join((*_OBJECTIVES, *_OTHERS))}, and no weights were named: nothing to draw"
         raise ValueError(message)
-    numbers = grouped.melt(["group", "iteration"], [*panels, *weights], "quantity", "value")
-    with look():
-        count = len(panels) + bool(weights)
-        figure = new_figure(6.4, 2.1 * count + 0.5)
-        grid = figure.subplots(count, 1, sharex=True, squeeze=False).ravel()
-        grid[0].set_title("Learning, iteration by iteration", loc="left")
-        for name, axes in zip(panels, grid, strict=False):
-            _draw_groups(axes, grouped, name)
+    numbers = grouped.melt(["group", "iteration"], [*shown, *weights], "quantity", "value")
+    with pic.look():
+        figure = pic.new_figure(6.4, 2.1 * (len(shown) + bool(weights)) + 0.5)
+        grid = _curves(figure, grouped, shown, "Learning, iteration by iteration", more=bool(weights))
         if weights:
             _draw_weights(grid[-1], grouped, weights, truth or {})
-        _iterations(grid)
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 def _drawable(ascent: pd.DataFrame) -> list[str]:
@@ -251,21 +222,31 @@ def _drawable(ascent: pd.DataFrame) -> list[str]:
     return objective + [name for name in _OTHERS if name in ascent and (ascent[name] > 0).any()]
 
 
-def _draw_groups(axes: Axes, frame: pd.DataFrame, name: str) -> None:
-    """One line per group; the columns of `_OTHERS` on a logarithmic axis, without their zeros."""
-    several = frame["group"].nunique() > 1
-    for k, (group, rows) in enumerate(frame.groupby("group", sort=False)):
-        shown = rows[rows[name] > 0] if name in _OTHERS else rows
-        style: dict[str, Any] = {"color": CYCLE[k % len(CYCLE)], "marker": "o", "markersize": 3}
-        axes.plot(shown["iteration"], shown[name], label=printed(group) if several else None, **style)
-    if name in _OTHERS:
-        axes.set_yscale("log")
-        axes.set_ylabel(_OTHERS[name])
-    else:
-        axes.set_ylabel(f"{name.replace('_', ' ')} (nats)")
-        _plain_numbers(axes)
-    if several:
-        axes.legend()
+def _curves(
+    figure: Figure, frame: pd.DataFrame, names: Sequence[str], title: str, *, more: bool = False
+) -> Any:
+    """One panel per quantity against iteration, with one line per group, and a last one left empty if there is ``more``."""
+    grid = figure.subplots(len(names) + more, 1, sharex=True, squeeze=False).ravel()
+    grid[0].set_title(title, loc="left")
+    for name, axes in zip(names, grid, strict=False):
+        for k, (group, rows) in enumerate(frame.groupby("group", sort=False)):
+            # A residual of exactly zero has no place on a logarithm.
+            shown = rows[rows[name] > 0] if name in _OTHERS else rows
+            style: dict[str, Any] = {"color": pic.CYCLE[k % len(pic.CYCLE)], "marker": "o", "markersize": 3}
+            axes.plot(shown["iteration"], shown[name], label=pic.printed(group), **style)
+        axes.set_ylabel((_OBJECTIVES | _OTHERS)[name])
+        if name in _OTHERS:
+            axes.set_yscale("log")
+        else:
+            axes.ticklabel_format(axis="y", useOffset=False)  # +2.165e3 is easily overlooked
+        if frame["group"].nunique() > 1:
+            axes.legend()
+    for axes in grid:
+        axes.grid(True, axis="y")
+        axes.locator_params(axis="x", integer=True)
+        axes.spines["left"].set_color(pic.GREY)
+    grid[-1].set_xlabel("iteration")
+    return grid
 
 
 def _draw_weights(
@@ -273,28 +254,15 @@ def _draw_weights(
 ) -> None:
     styles = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
     for k, name in enumerate(weights):
-        colour = CYCLE[k % len(CYCLE)]
+        colour = pic.CYCLE[k % len(pic.CYCLE)]
         for g, (_, rows) in enumerate(frame.groupby("group", sort=False)):
             style = styles[g % len(styles)]
-            text = printed(name) if g == 0 else None
+            text = pic.printed(name) if g == 0 else None
             axes.plot(rows["iteration"], rows[name], color=colour, linestyle=style, label=text)
         if name in truth:
             axes.axhline(truth[name], color=colour, linewidth=0.9, alpha=0.6, linestyle=(0, (2, 2)))
     axes.set_ylabel("weight" + (" (dashed: truth)" if truth else ""))
     axes.legend(ncols=min(4, len(weights)))
-
-
-def _plain_numbers(axes: Axes) -> None:
-    """No offset such as +2.165e3, which is easily overlooked."""
-    axes.ticklabel_format(axis="y", useOffset=False)
-
-
-def _iterations(grid: Any) -> None:
-    for axes in np.atleast_1d(grid):
-        axes.grid(True, axis="y")
-        axes.locator_params(axis="x", integer=True)
-        axes.spines["left"].set_color(GREY)
-    grid[-1].set_xlabel("iteration")
 
 
 # --- does the model fit
@@ -303,8 +271,8 @@ MOST_TICKS = 12
 """Labels of times that fit an axis."""
 
 
-@takes_results("check")
-def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> Picture:
+@pic.takes_results("check")
+def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> pic.Picture:
     """Histogram of the counts' PIT: flat where the model is right, high at both ends where counts scatter more than it allows.
 
     The band holds 95 % of the bars of independent counts, ±1.96·√(p(1 − p)/K) with p = 1/bins; a model that is right leaves it for
@@ -322,7 +290,7 @@ def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> Picture:
     Picture
         ``numbers``: ``lower, upper, counts, share``.
     """
-    require(check, ["pit"], name="check")
+    pic.require(check, ["pit"], name="check")
     if bins < 2:
         raise ValueError(f"bins must be 2 or more, got {bins}")
     pit = check["pit"].to_numpy(dtype=float)
@@ -336,21 +304,22 @@ def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> Picture:
         {"lower": edges[:-1], "upper": edges[1:], "counts": counts, "share": counts / len(pit)}
     )
     even, width = 1 / bins, 1.96 * np.sqrt((1 - 1 / bins) / bins / len(pit))
-    with look():
-        figure = new_figure(5.0, 3.2)
-        axes = figure.subplots()
-        axes.axhspan(max(even - width, 0.0), even + width, color=GREY, alpha=0.18, linewidth=0)
-        axes.axhline(even, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-        axes.bar(edges[:-1], numbers["share"], width=1 / bins, align="edge", color=BLUE, edgecolor="white")
+    with pic.look():
+        figure, axes = pic.single(5.0, 3.2)
+        axes.axhspan(max(even - width, 0.0), even + width, color=pic.GREY, alpha=0.18, linewidth=0)
+        axes.axhline(even, color=pic.GREY, linewidth=1, linestyle=(0, (4, 3)))
+        axes.bar(
+            edges[:-1], numbers["share"], width=1 / bins, align="edge", color=pic.BLUE, edgecolor="white"
+        )
         axes.set(xlim=(0, 1))
         axes.set_xlabel("probability of a smaller count, given all others (PIT)")
         axes.set_ylabel("share of the counts")
         axes.set_title(f"Does the model fit? {len(pit)} counts; even where it does", loc="left")
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
-@takes_results("check")
-def residuals_over_time(check: pd.DataFrame) -> Picture:
+@pic.takes_results("check")
+def residuals_over_time(check: pd.DataFrame) -> pic.Picture:
     """Every count's residual by time, with their root mean square: 1 where the model is right.
 
     Parameters
@@ -363,32 +332,31 @@ def residuals_over_time(check: pd.DataFrame) -> Picture:
     Picture
         ``numbers``: ``time, residual, scatter``; ``scatter`` is the root mean square of that time.
     """
-    require(check, ["time", "residual", "sd"], name="check")
-    rows = check[(check["sd"] > 0) & check["time"].notna()]
-    if rows.empty:
-        raise ValueError("no count has a residual, so there is nothing to draw")
+    pic.require(check, ["time", "residual", "sd"], name="check")
+    rows = pic.with_residual(check, "time")
     times = rows["time"].unique().tolist()
     place = {time: k for k, time in enumerate(times)}
     scatter = (rows["residual"] ** 2).groupby(rows["time"], sort=False).mean() ** 0.5
     numbers = rows[["time", "residual"]].assign(scatter=rows["time"].map(scatter)).reset_index(drop=True)
-    with look():
-        figure = new_figure(7.0, 3.2)
-        axes = figure.subplots()
-        axes.axhspan(-1.96, 1.96, color=GREY, alpha=0.12, linewidth=0)
-        axes.axhline(0.0, color=GREY, linewidth=1)
+    with pic.look():
+        figure, axes = pic.single(7.0, 3.2)
+        axes.axhspan(-1.96, 1.96, color=pic.GREY, alpha=0.12, linewidth=0)
+        axes.axhline(0.0, color=pic.GREY, linewidth=1)
         x = [place[time] for time in rows["time"]]
-        axes.plot(x, rows["residual"], ".", color=BLUE, markersize=4, alpha=0.6, label="one count")
-        axes.plot(range(len(times)), scatter.to_numpy(), color=ORANGE, marker="o", label="root mean square")
-        axes.axhline(1.0, color=ORANGE, linewidth=1, linestyle=(0, (4, 3)))
-        shown = spread(times, MOST_TICKS)
-        axes.set_xticks([place[time] for time in shown], [printed(time) for time in shown])
+        axes.plot(x, rows["residual"], ".", color=pic.BLUE, markersize=4, alpha=0.6, label="one count")
+        axes.plot(
+            range(len(times)), scatter.to_numpy(), color=pic.ORANGE, marker="o", label="root mean square"
+        )
+        axes.axhline(1.0, color=pic.ORANGE, linewidth=1, linestyle=(0, (4, 3)))
+        shown = pic.spread(times, MOST_TICKS)
+        axes.set_xticks([place[time] for time in shown], [pic.printed(time) for time in shown])
         axes.set_xlabel("time")
         axes.set_ylabel("residual (sds)")
         axes.legend(loc="upper right", ncols=2)
         axes.set_title(
             "Counts less what all others let one expect; grey holds 95 % where the model fits", loc="left"
         )
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 # --- calibration
@@ -433,9 +401,7 @@ def coverage(
     """
     import pandas as pd
 
-    from headcount.posterior._interval import gaussian_quantile, tails, whole_quantiles
-
-    require(frame, ["mean", "sd"], name="nodes")
+    pic.require(frame, ["mean", "sd"], name="nodes")
     n = np.asarray(truth, dtype=float)
     if n.shape != (len(frame),):
         message = f"truth must have one number per row, shape ({len(frame)},), got {n.shape}"
@@ -448,15 +414,12 @@ def coverage(
 
     covered = []
     for level in levels:
-        if population is None:
-            lower, upper = (gaussian_quantile(mean, variance, q) for q in tails(level))
-        else:
-            lower, upper = whole_quantiles(mean, variance, float(population), tails(level))
+        lower, upper = quantiles(mean, variance, tails(level), bound=population, whole=population is not None)
         covered.append(float(np.mean((lower <= n) & (n <= upper))))
     return pd.DataFrame({"group": group, "nominal": list(levels), "covered": covered, "cases": len(n)})
 
 
-def calibration(table: pd.DataFrame) -> Picture:
+def calibration(table: pd.DataFrame) -> pic.Picture:
     """Covered against nominal, one line per group; on the diagonal, intervals contain the truth as often as they say.
 
     The bars are 95 % intervals of the share covered c for that many independent cases: ±1.96·√(c(1−c)/cases).
@@ -472,37 +435,36 @@ def calibration(table: pd.DataFrame) -> Picture:
     Picture
         ``numbers``: ``group, nominal, covered, cases, error``.
     """
-    require(table, ["nominal", "covered", "cases"], name="table")
+    pic.require(table, ["nominal", "covered", "cases"], name="table")
     groups = table.get("group", "intervals")
     c = table["covered"].to_numpy(dtype=float)
     error = 1.96 * np.sqrt(c * (1 - c) / table["cases"].to_numpy(dtype=float))
     numbers = table.assign(group=groups, error=error)[["group", "nominal", "covered", "cases", "error"]]
-    with look():
-        figure = new_figure(5.0, 5.0)
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="as promised")
+    with pic.look():
+        figure, axes = pic.single(5.0, 5.0)
+        axes.plot([0, 1], [0, 1], color=pic.GREY, linewidth=1, linestyle=(0, (4, 3)), label="as promised")
         for k, (name, rows) in enumerate(numbers.groupby("group", sort=False)):
             rows = rows.sort_values("nominal")
             axes.errorbar(
                 rows["nominal"],
                 rows["covered"],
                 yerr=rows["error"],
-                color=CYCLE[k % len(CYCLE)],
+                color=pic.CYCLE[k % len(pic.CYCLE)],
                 marker=_MARKS[k % len(_MARKS)],
                 markersize=4.5,
                 capsize=2,
                 elinewidth=1,
-                label=printed(name),
+                label=pic.printed(name),
             )
         axes.set(xlim=(0, 1.01), ylim=(0, 1.01), aspect="equal")
         axes.set_xlabel("nominal level of the interval (share)")
         axes.set_ylabel("intervals that contain the truth (share)")
         axes.grid(True)
-        axes.text(0.04, 0.90, "too wide", color=GREY, transform=axes.transAxes)
-        axes.text(0.96, 0.06, "too narrow", color=GREY, ha="right", transform=axes.transAxes)
+        axes.text(0.04, 0.90, "too wide", color=pic.GREY, transform=axes.transAxes)
+        axes.text(0.96, 0.06, "too narrow", color=pic.GREY, ha="right", transform=axes.transAxes)
         axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
         axes.set_title("Calibration of the intervals", loc="left")
-    return Picture(figure, numbers.reset_index(drop=True))
+    return pic.Picture(figure, numbers.reset_index(drop=True))
 
 
 # --- precision matrices
@@ -513,7 +475,7 @@ def precision_sparsity(
     *,
     blocks: Mapping[Hashable, int] | None = None,
     tolerance: float = 1e-10,
-) -> Picture:
+) -> pic.Picture:
     """Entries of a precision matrix Λ, coloured by the partial correlation |Λ_ij|/√(Λ_ii Λ_jj); white where there is none.
 
     Two entries of a Gaussian are independent given all others exactly where Λ is zero, so that the Markov property of the model is
@@ -552,20 +514,19 @@ def precision_sparsity(
     )
     image = np.full((size, size), np.nan)
     image[numbers["row"], numbers["column"]] = np.log10(numbers["partial"])
-    with look():
-        figure = new_figure(6.2, 5.4)
-        axes = figure.subplots()
+    with pic.look():
+        figure, axes = pic.single(6.2, 5.4)
         # Light for weak, dark for strong, as ink on paper: absent entries are the paper itself.
         drawn = axes.imshow(image, cmap="viridis_r", vmax=0.0, interpolation="nearest")
-        colour_bar(figure, drawn, axes, "log₁₀ |partial correlation|", shrink=0.8)
+        pic.colour_bar(figure, drawn, axes, "log₁₀ |partial correlation|", shrink=0.8)
         _mark_blocks(axes, size, blocks)
         axes.spines[["top", "right"]].set_visible(True)
         share = 100 * len(numbers) / size**2
         axes.set_title(
-            f"Precision matrix, {size} × {size}: {count_text(len(numbers))} entries ({share:.3g} %)",
+            f"Precision matrix, {size} × {size}: {pic.count_text(len(numbers))} entries ({share:.3g} %)",
             loc="left",
         )
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 def _check_precision(
@@ -591,11 +552,11 @@ def _mark_blocks(axes: Any, size: int, blocks: Mapping[Hashable, int] | None) ->
         return
     ends = np.cumsum(list(blocks.values()))
     for end in ends[:-1]:
-        axes.axhline(end - 0.5, color=GREY, linewidth=0.5)
-        axes.axvline(end - 0.5, color=GREY, linewidth=0.5)
+        axes.axhline(end - 0.5, color=pic.GREY, linewidth=0.5)
+        axes.axvline(end - 0.5, color=pic.GREY, linewidth=0.5)
     middles = ends - np.array(list(blocks.values())) / 2 - 0.5
     step = max(1, len(middles) // 12)
-    names = [printed(name) for name in blocks]
+    names = [pic.printed(name) for name in blocks]
     axes.set_xticks(middles[::step], names[::step], rotation=45 if max(map(len, names)) > 3 else 0)
     axes.set_yticks(middles[::step], names[::step])
     axes.set_xlabel("entries, by block")

@@ -8,29 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._disk import replacing
-from headcount.plot._picture import (
-    BLACK,
-    BLUE,
-    COUNTS,
-    DIVERGING,
-    FAINT,
-    GREY,
-    SKY,
-    VERMILION,
-    Picture,
-    chosen,
-    colour_bar,
-    count_text,
-    level_of,
-    look,
-    new_figure,
-    panels,
-    percent,
-    printed,
-    require,
-    takes_results,
-)
-from headcount.plot._places import Places, arrow, discs, places
+from headcount.plot import _picture as pic
+from headcount.plot._places import Places, arrow, discs, outline, places
 
 if TYPE_CHECKING:
     import os
@@ -48,7 +27,7 @@ MOST_PANELS = 12
 """What fits a page in three rows of four."""
 
 
-@takes_results("nodes", "coordinates")
+@pic.takes_results("nodes", "coordinates")
 def count_map(
     nodes: pd.DataFrame,
     coordinates: pd.DataFrame,
@@ -57,7 +36,7 @@ def count_map(
     level: float | None = None,
     geographic: bool | None = None,
     shapes: Mapping[Hashable, Sequence[Array]] | None = None,
-) -> Picture:
+) -> pic.Picture:
     """Counts per cell on a map, one panel per time: radius ∝ √mean, so that area is the count.
 
     The disc is the mean; the thin rings around and inside it are the ends of the interval, drawn to the same scale, the outer one
@@ -85,14 +64,14 @@ def count_map(
     """
     from matplotlib.cm import ScalarMappable
 
-    require(nodes, ["time", "cell", "mean", "lower", "upper", "reliable"], name="nodes")
-    level = level_of(nodes, level)
+    pic.require(nodes, ["time", "cell", "mean", "lower", "upper", "reliable"], name="nodes")
+    level = pic.level_of(nodes, level)
     here = places(coordinates, geographic=geographic)
     known = nodes["time"].unique().tolist()
-    shown = chosen(times, known, what="times", most=MOST_PANELS)
+    shown = pic.chosen(times, known, what="times", most=MOST_PANELS)
     numbers = _numbers(nodes, here, shown)
-    with look():
-        figure, grid = panels(len(shown), columns=4, width=2.45, height=2.5, sharex=True, sharey=True)
+    with pic.look():
+        figure, grid = pic.panels(len(shown), columns=4, width=2.45, height=2.5, sharex=True, sharey=True)
         norm = _count_norm(numbers["mean"].to_numpy())
         margin = float(np.nanmax(numbers[["radius", "radius_upper"]].to_numpy()))
         for time, axes in zip(shown, grid, strict=True):
@@ -101,16 +80,16 @@ def count_map(
                 _draw_areas(axes, rows, here, norm, shapes)
             else:
                 _draw(axes, rows, here, norm, margin)
-            axes.set_title(f"time {printed(time)}")
+            axes.set_title(f"time {pic.printed(time)}")
             axes.label_outer()
         beyond = "max" if (numbers["mean"] > norm.vmax).any() else "neither"
-        scale = ScalarMappable(norm, COUNTS)
+        scale = ScalarMappable(norm, pic.COUNTS)
         text = "mean count (√ scale)"
-        colour_bar(figure, scale, grid, text, pad=0.01, aspect=30, extend=beyond)
+        pic.colour_bar(figure, scale, grid, text, pad=0.01, aspect=30, extend=beyond)
         part = "" if len(shown) == len(known) else f" ({len(shown)} of {len(known)} times)"
-        drawn = f"mean (disc), {percent(level)} interval (rings; dotted: not reliable)"
+        drawn = f"mean (disc), {pic.percent(level)} interval (rings; dotted: not reliable)"
         figure.suptitle(f"Individuals per cell: {'mean' if shapes else drawn}{part}")
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.DataFrame:
@@ -121,9 +100,7 @@ def _numbers(nodes: pd.DataFrame, here: Places, shown: list[Hashable]) -> pd.Dat
     """
     numbers = nodes.loc[nodes["time"].isin(shown), ["time", "cell", "mean", "lower", "upper", "reliable"]]
     numbers = numbers.reset_index(drop=True)
-    points = here.of(numbers["cell"].tolist())
-    numbers.insert(2, "x", points[:, 0])
-    numbers.insert(3, "y", points[:, 1])
+    here.locate(numbers)
     ends = numbers[["mean", "lower", "upper"]].to_numpy(dtype=float)
     most = np.nanmax(ends) if np.isfinite(ends).any() else 0.0
     scale = (
@@ -159,16 +136,12 @@ def _draw_areas(
     shapes: Mapping[Hashable, Sequence[Array]],
 ) -> None:
     from matplotlib.collections import PathCollection
-    from matplotlib.path import Path
 
     here.prepare(axes)
     known = rows[[cell in shapes for cell in rows["cell"]]]
     rings = [[here.project(ring) for ring in shapes[cell]] for cell in known["cell"]]
-    paths = [
-        Path.make_compound_path(*(Path(np.vstack([r, r[:1]]), closed=True) for r in held)) for held in rings
-    ]
     style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 1}
-    areas = PathCollection(paths, cmap=COUNTS, norm=norm, **style)
+    areas = PathCollection(list(map(outline, rings)), cmap=pic.COUNTS, norm=norm, **style)
     areas.set_array(known["mean"].to_numpy())
     axes.add_collection(areas)
     every = np.concatenate([r for held in rings for r in held])
@@ -180,25 +153,27 @@ def _draw_areas(
 def _draw(axes: Axes, rows: pd.DataFrame, here: Places, norm: Normalize, margin: float) -> None:
     here.prepare(axes, margin=margin)
     points = here.on_map(rows["cell"].tolist())
-    axes.scatter(points[:, 0], points[:, 1], s=1.5, color=GREY, linewidths=0, zorder=1)
+    axes.scatter(points[:, 0], points[:, 1], s=1.5, color=pic.GREY, linewidths=0, zorder=1)
 
-    filled = discs(axes, points, rows["radius"].to_numpy(), cmap=COUNTS, norm=norm, linewidths=0, zorder=2)
+    filled = discs(
+        axes, points, rows["radius"].to_numpy(), cmap=pic.COUNTS, norm=norm, linewidths=0, zorder=2
+    )
     filled.set_array(rows["mean"].to_numpy())
     styles = ["-" if sure else ":" for sure in rows["reliable"]]
     ring: dict[str, Any] = {"facecolors": "none", "linewidths": 0.6, "zorder": 3}
-    discs(axes, points, rows["radius_upper"].to_numpy(), edgecolors=BLACK, linestyles=styles, **ring)
+    discs(axes, points, rows["radius_upper"].to_numpy(), edgecolors=pic.BLACK, linestyles=styles, **ring)
     discs(axes, points, rows["radius_lower"].to_numpy(), edgecolors="white", **ring)
 
 
 CERTAINTY = {
-    "firm": (BLUE, "firm: the interval's lower end is at least half the mean"),
-    "open": (SKY, "open: the interval is wider than that"),
+    "firm": (pic.BLUE, "firm: the interval's lower end is at least half the mean"),
+    "open": (pic.SKY, "open: the interval is wider than that"),
     "maybe none": ("#b8b8b8", "maybe none: the interval reaches below one half"),
 }
 """Classes of flows by the lower end of their interval: colour and meaning, most certain first."""
 
 
-@takes_results("flows", "coordinates")
+@pic.takes_results("flows", "coordinates")
 def flow_map(
     flows: pd.DataFrame,
     coordinates: pd.DataFrame,
@@ -207,7 +182,7 @@ def flow_map(
     largest: int = 30,
     level: float | None = None,
     geographic: bool | None = None,
-) -> Picture:
+) -> pic.Picture:
     """The largest moves that start at `time`, as arrows: width ∝ √mean, colour by how sure they are.
 
     Those who stay are no arrow; they are in the title. Arrows bend to the left, so that both directions of a pair are seen.
@@ -228,32 +203,31 @@ def flow_map(
     Picture
         ``numbers``: ``origin, dest, mean, lower, upper, certainty, width``, largest first, one row per arrow.
     """
-    require(flows, ["time", "origin", "dest", "mean", "lower", "upper"], name="flows")
-    level = level_of(flows, level)
+    pic.require(flows, ["time", "origin", "dest", "mean", "lower", "upper"], name="flows")
+    level = pic.level_of(flows, level)
     here = places(coordinates, geographic=geographic)
-    chosen([time], flows["time"].unique().tolist(), what="time", most=1)
+    pic.chosen([time], flows["time"].unique().tolist(), what="time", most=1)
     rows = flows[flows["time"] == time]
     moves = rows[rows["origin"] != rows["dest"]]
     numbers = _largest(moves, "mean", largest)[["origin", "dest", "mean", "lower", "upper"]]
     numbers = numbers.assign(certainty=certainty(numbers["lower"], numbers["mean"]))
     numbers = numbers.assign(width=_widths(numbers["mean"].to_numpy(), here))
-    with look():
-        figure = new_figure(6.4, 6.0)
-        axes = figure.subplots()
+    with pic.look():
+        figure, axes = pic.single(6.4, 6.0)
         _dots(axes, here)
         for kind, (colour, _) in reversed(CERTAINTY.items()):
             _arrows(axes, numbers[numbers["certainty"] == kind], here, colour)
         moved, stayed = float(moves["mean"].sum()), float(rows["mean"].sum() - moves["mean"].sum())
         axes.set_title(
-            f"Moves from time {printed(time)}: {count_text(moved)} individuals move, {count_text(stayed)} stay;\n"
-            f"{len(numbers)} arrows carry {count_text(float(numbers['mean'].sum()))} of the moves",
+            f"Moves from time {pic.printed(time)}: {pic.count_text(moved)} individuals move, {pic.count_text(stayed)} stay;\n"
+            f"{len(numbers)} arrows carry {pic.count_text(float(numbers['mean'].sum()))} of the moves",
             loc="left",
         )
         _arrow_legend(axes, numbers, level)
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
-@takes_results("flows", "coordinates")
+@pic.takes_results("flows", "coordinates")
 def net_flux_map(
     flows: pd.DataFrame,
     coordinates: pd.DataFrame,
@@ -261,7 +235,7 @@ def net_flux_map(
     time: Hashable | None = None,
     largest: int = 25,
     geographic: bool | None = None,
-) -> Picture:
+) -> pic.Picture:
     """What every cell gains, Σ_j f(j, i) − Σ_j f(i, j), and the largest net exchanges f(i, j) − f(j, i).
 
     Over one step, or the sum over all steps if no `time` is given. Marginal intervals of flows do not give one of a sum, so
@@ -272,27 +246,26 @@ def net_flux_map(
     Picture
         ``numbers``: ``cell, x, y, arrivals, departures, net``, one row per cell (those who stay are neither).
     """
-    require(flows, ["time", "origin", "dest", "mean"], name="flows")
+    pic.require(flows, ["time", "origin", "dest", "mean"], name="flows")
     here = places(coordinates, geographic=geographic)
     if time is not None:
-        chosen([time], flows["time"].unique().tolist(), what="time", most=1)
+        pic.chosen([time], flows["time"].unique().tolist(), what="time", most=1)
         flows = flows[flows["time"] == time]
     moves = flows[flows["origin"] != flows["dest"]]
     pairs = moves.groupby(["origin", "dest"], sort=False)["mean"].sum()
     numbers = _net_numbers(moves, here)
     exchange = _exchanges(pairs, largest)
-    with look():
-        figure = new_figure(6.8, 5.6)
-        axes = figure.subplots()
+    with pic.look():
+        figure, axes = pic.single(6.8, 5.6)
         here.prepare(axes)
         radii = _net_discs(figure, axes, numbers, here)
         exchange = exchange.assign(width=_widths(exchange["mean"].to_numpy(), here, most=0.12))
-        _arrows(axes, exchange, here, GREY, alpha=0.6, radii=radii)
-        span = "all times" if time is None else f"time {printed(time)} to the next"
+        _arrows(axes, exchange, here, pic.GREY, alpha=0.6, radii=radii)
+        span = "all times" if time is None else f"time {pic.printed(time)} to the next"
         axes.set_title(
             f"Net change of every cell, {span}\n{len(exchange)} largest net exchanges as arrows", loc="left"
         )
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 def certainty(lower: Any, mean: Any) -> np.ndarray:
@@ -317,7 +290,7 @@ def _widths(means: np.ndarray, here: Places, *, most: float = 0.17) -> np.ndarra
 
 def _dots(axes: Axes, here: Places) -> None:
     here.prepare(axes)
-    axes.scatter(here.flat[:, 0], here.flat[:, 1], s=14, color=FAINT, linewidths=0, zorder=1)
+    axes.scatter(here.flat[:, 0], here.flat[:, 1], s=14, color=pic.FAINT, linewidths=0, zorder=1)
 
 
 def _arrows(
@@ -359,12 +332,12 @@ def _arrow_legend(axes: Axes, numbers: pd.DataFrame, level: float) -> None:
     means = numbers["mean"].to_numpy(dtype=float)
     samples = _round_samples(means.min(), means.max()) if len(means) else []
     handles += [
-        Line2D([], [], color=GREY, solid_capstyle="butt", label=f"{count_text(n)} individuals")
+        Line2D([], [], color=pic.GREY, solid_capstyle="butt", label=f"{pic.count_text(n)} individuals")
         for n in samples
     ]
     legend = axes.legend(
         handles=handles,
-        title=f"{percent(level)} interval",
+        title=f"{pic.percent(level)} interval",
         loc="upper left",
         bbox_to_anchor=(0.0, -0.12),
         alignment="left",
@@ -411,18 +384,18 @@ def _net_discs(figure: Any, axes: Axes, numbers: pd.DataFrame, here: Places) -> 
     """Draw the net change of every cell as a disc, area ∝ |net|; return the radii in flat map units."""
     most = float(numbers["net"].abs().max()) or 1.0
     radii = 0.46 * here.spacing * np.sqrt(numbers["net"].abs().to_numpy() / most)
-    style: dict[str, Any] = {"cmap": DIVERGING, "edgecolors": GREY, "linewidths": 0.6, "zorder": 2}
+    style: dict[str, Any] = {"cmap": pic.DIVERGING, "edgecolors": pic.GREY, "linewidths": 0.6, "zorder": 2}
     points = here.on_map(numbers["cell"].tolist())
     drawn = discs(axes, points, radii, **style)
     drawn.set_array(numbers["net"].to_numpy())
     drawn.set_clim(-most, most)
-    axes.scatter(points[:, 0], points[:, 1], s=2, color=GREY, linewidths=0, zorder=1)
-    colour_bar(figure, drawn, axes, "arrivals − departures (individuals)")
+    axes.scatter(points[:, 0], points[:, 1], s=2, color=pic.GREY, linewidths=0, zorder=1)
+    pic.colour_bar(figure, drawn, axes, "arrivals − departures (individuals)")
     for point, net in zip(points, numbers["net"].tolist(), strict=True):
         if abs(net) < 0.4 * most:
             continue  # too small to write on
         axes.annotate(
-            f"{'+' if net > 0 else '−'}{count_text(abs(net))}",
+            f"{'+' if net > 0 else '−'}{pic.count_text(abs(net))}",
             tuple(point),
             ha="center",
             va="center",
@@ -433,10 +406,10 @@ def _net_discs(figure: Any, axes: Axes, numbers: pd.DataFrame, here: Places) -> 
     return radii
 
 
-@takes_results("check", "coordinates")
+@pic.takes_results("check", "coordinates")
 def residual_map(
     check: pd.DataFrame, coordinates: pd.DataFrame, *, geographic: bool | None = None
-) -> Picture:
+) -> pic.Picture:
     """Root mean square of every cell's residuals on the map, as a disc: where the model does not fit.
 
     Colour is the mean residual: more counted than expected, or less.
@@ -457,21 +430,16 @@ def residual_map(
     """
     from matplotlib.colors import Normalize
 
-    require(check, ["cell", "residual", "sd"], name="check")
-    rows = check[(check["sd"] > 0) & check["cell"].notna()]
-    if rows.empty:
-        raise ValueError("no count has a residual, so there is nothing to draw")
+    pic.require(check, ["cell", "residual", "sd"], name="check")
+    rows = pic.with_residual(check, "cell")
     here = places(coordinates, geographic=geographic)
     by_cell = rows["residual"].groupby(rows["cell"], sort=False)
     numbers = by_cell.agg(
         scatter=lambda e: float(np.sqrt((e**2).mean())), mean="mean", counts="size"
     ).reset_index()
-    points = here.of(numbers["cell"].tolist())
-    numbers.insert(1, "x", points[:, 0])
-    numbers.insert(2, "y", points[:, 1])
-    with look():
-        figure = new_figure(5.6, 4.6)
-        axes = figure.subplots()
+    here.locate(numbers)
+    with pic.look():
+        figure, axes = pic.single(5.6, 4.6)
         here.prepare(axes, margin=here.spacing)
         most = max(float(np.abs(numbers["mean"]).max()), 1e-9)
         radius = 0.3 * here.spacing * np.minimum(numbers["scatter"].to_numpy(), 3.0)
@@ -479,15 +447,15 @@ def residual_map(
             axes,
             here.on_map(numbers["cell"].tolist()),
             radius,
-            cmap=DIVERGING,
+            cmap=pic.DIVERGING,
             norm=Normalize(-most, most),
-            edgecolors=GREY,
+            edgecolors=pic.GREY,
             linewidths=0.6,
         )
         drawn.set_array(numbers["mean"].to_numpy())
-        colour_bar(figure, drawn, axes, "mean residual (sds)")
+        pic.colour_bar(figure, drawn, axes, "mean residual (sds)")
         axes.set_title("Residuals by cell: radius is their scatter, colour their mean", loc="left")
-    return Picture(figure, numbers)
+    return pic.Picture(figure, numbers)
 
 
 # --- an animated map: between two times discs grow and shrink, and what moves is on its way
@@ -529,7 +497,7 @@ def animate(
     _check(result, target, largest, frames, speed)
     assert result.coordinates is not None
     here = places(result.coordinates, geographic=result.geographic)
-    with look(), replacing(target) as temporary:
+    with pic.look(), replacing(target) as temporary:
         writer = _writer(target.suffix.lower(), fps=max(1, round(frames * speed)))
         scene = _Scene(result, here, largest)
         made = temporary.with_name(temporary.name + target.suffix)  # its ending says the format
@@ -583,7 +551,7 @@ class _Scene:
     def __init__(self, result: Result, here: Places, largest: int) -> None:
         x0, y0, x1, y1 = here.box()
         wide = (x1 - x0) / (y1 - y0)
-        self.figure = new_figure(SIZE * min(1.0, wide), SIZE * min(1.0, 1 / wide) + 0.4)
+        self.figure = pic.new_figure(SIZE * min(1.0, wide), SIZE * min(1.0, 1 / wide) + 0.4)
         self.axes = self.figure.subplots()
         here.prepare(self.axes)
         self.title = self.axes.set_title(" ", loc="left")
@@ -597,13 +565,9 @@ class _Scene:
         self.means = result.nodes["mean"].to_numpy(dtype=float).reshape(shape).clip(0)
         most = max(float(self.means.max()), 1e-9)
         self.scale = here.spacing * min(0.45 / np.sqrt(full_count(self.means.ravel())), 1 / np.sqrt(most))
-        self.moves = [self._largest(time, largest) for time in result.times[:-1]]
+        moves = result.flows[result.flows["origin"] != result.flows["dest"]]
+        self.moves = [_largest(moves[moves["time"] == time], "mean", largest) for time in result.times[:-1]]
         self.drawn: list[EllipseCollection] = []
-
-    def _largest(self, time: Any, count: int) -> pd.DataFrame:
-        flows = self.result.flows
-        rows = flows[(flows["time"] == time) & (flows["origin"] != flows["dest"]) & (flows["mean"] > 0)]
-        return rows.nlargest(count, "mean")
 
     def draw(self, step: int, share: float) -> None:
         """The state a share of the way from a time to the next."""
@@ -613,7 +577,9 @@ class _Scene:
         after = self.means[min(step + 1, len(self.means) - 1)]
         now = (1 - smooth) * self.means[step] + smooth * after
         style: dict[str, Any] = {"alpha": 0.85, "linewidths": 0}
-        self.drawn = [discs(self.axes, self.points, self.scale * np.sqrt(now), color=BLUE, zorder=3, **style)]
+        self.drawn = [
+            discs(self.axes, self.points, self.scale * np.sqrt(now), color=pic.BLUE, zorder=3, **style)
+        ]
         moved = ""
         if step < len(self.moves):
             moves = self.moves[step]
@@ -622,7 +588,9 @@ class _Scene:
             bow = BOW * np.stack([-along[:, 1], along[:, 0]], axis=1)
             spots = start + smooth * along + 2 * smooth * (1 - smooth) * bow
             radius = self.scale * np.sqrt(moves["mean"].to_numpy()) * (share > 0)
-            self.drawn.append(discs(self.axes, spots, radius, color=VERMILION, zorder=4, **style))
-            moved = f": the {len(moves)} largest moves, {count_text(float(moves['mean'].sum()))} individuals"
+            self.drawn.append(discs(self.axes, spots, radius, color=pic.VERMILION, zorder=4, **style))
+            moved = (
+                f": the {len(moves)} largest moves, {pic.count_text(float(moves['mean'].sum()))} individuals"
+            )
         word = "" if hasattr(self.result.times[0], "strftime") else "time "
-        self.title.set_text(f"{word}{printed(self.result.times[step])}{moved}")
+        self.title.set_text(f"{word}{pic.printed(self.result.times[step])}{moved}")

@@ -16,6 +16,7 @@ import numpy as np
 from headcount._disk import replacing
 from headcount.labels import meant, readable
 from headcount.posterior import Posterior
+from headcount.posterior._interval import tails
 from headcount.posterior._result import Result
 from headcount.posterior._stored import StoredPosterior
 
@@ -127,6 +128,12 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def single(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of the given size in inches with one pair of axes."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots()
+
+
 def colour_bar(figure: Figure, drawn: Any, axes: Any, text: str, **options: Any) -> None:
     """The scale of a colour map beside one or several axes."""
     bar = figure.colorbar(drawn, ax=axes, **({"shrink": 0.7, "pad": 0.02} | options))
@@ -166,15 +173,21 @@ def require(frame: pd.DataFrame, columns: Iterable[str], *, name: str) -> None:
         raise ValueError(message)
 
 
+def with_residual(check: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The counts of a check of fit that have a residual and a label."""
+    rows = check[(check["sd"] > 0) & check[column].notna()]
+    if rows.empty:
+        raise ValueError("no count has a residual, so there is nothing to draw")
+    return rows
+
+
 def level_of(frame: pd.DataFrame, level: float | None) -> float:
     """The level of the intervals: as given, or as the frame itself says; an interval without one is refused."""
     found = frame.attrs.get("level") if level is None else level
     if found is None:
         message = "the frame does not say what its intervals hold; give level=0.9 (or what it is)"
         raise ValueError(message)
-    if not 0 < found < 1:
-        message = f"level must lie between 0 and 1, got {found!r}"
-        raise ValueError(message)
+    tails(found)  # refused where it is no probability
     return float(found)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.collections import EllipseCollection
+    from matplotlib.path import Path
 
     from headcount._types import Array
 
@@ -78,6 +79,12 @@ class Places:
         """Points of the cells as they are drawn, shape (K, 2)."""
         return self.flat[self.rows(cells)]
 
+    def locate(self, table: pd.DataFrame) -> None:
+        """Put x and y, as they were given, after the column ``cell``."""
+        after = table.columns.get_loc("cell") + 1
+        for k, (name, values) in enumerate(zip("xy", self.of(table["cell"].tolist()).T, strict=True)):
+            table.insert(after + k, name, values)
+
     def project(self, points: Array) -> Array:
         """Any points, given as the cells' are, as they are drawn."""
         return points if self.projection is None else self.projection(points)
@@ -108,13 +115,12 @@ def _draw_ground(axes: Axes, projection: Projection, points: Array) -> None:
     """Land, borders, and meridians named where they meet the left and the lower side."""
     from matplotlib.collections import LineCollection
     from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
 
     (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
     found = ground(projection, (x0, y0, x1, y1), detail=(x1 - x0) / 800)
     if found.land:
-        outline = Path.make_compound_path(*[Path(np.vstack([r, r[:1]]), closed=True) for r in found.land])
-        axes.add_patch(PathPatch(outline, facecolor=LAND, edgecolor=COAST, linewidth=0.4, zorder=0.1))
+        land = outline(found.land)
+        axes.add_patch(PathPatch(land, facecolor=LAND, edgecolor=COAST, linewidth=0.4, zorder=0.1))
     axes.add_collection(LineCollection(found.borders, colors=BORDER, linewidths=0.8, zorder=0.2))
     lines = graticule(projection, points)
     axes.add_collection(
@@ -123,6 +129,13 @@ def _draw_ground(axes: Axes, projection: Projection, points: Array) -> None:
     axes.set_xticks(*_degree_ticks([m for m in lines if m.is_longitude], 1, y0, (x0, x1)))
     axes.set_yticks(*_degree_ticks([m for m in lines if not m.is_longitude], 0, x0, (y0, y1)))
     axes.tick_params(length=2)
+
+
+def outline(rings: Iterable[Array]) -> Path:
+    """Closed rings as one path; those that run the other way round are holes."""
+    from matplotlib.path import Path
+
+    return Path.make_compound_path(*(Path(np.vstack([r, r[:1]]), closed=True) for r in rings))
 
 
 def _degree_ticks(
