@@ -63,7 +63,10 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
     """A result's tables as a tree; ``draws`` is what :func:`draw_groups` makes."""
     import xarray as xr
 
-    nodes, flows = _chain_groups(result) if result.is_chain else _network_groups(result)
+    if result.is_chain:
+        nodes, flows = _chain_groups(result)
+    else:
+        nodes, flows = _entries(result.nodes, 2, "entry"), _entries(result.flows, 4, "pair")
     for group in (nodes, flows):
         group.attrs["interval_level"] = result.level
     places = {name: nodes[name] for name in itertools.chain(*COORDINATES) if name in nodes.coords}
@@ -138,26 +141,20 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     node_table.attrs = {"level": attributes["interval_level"], "listed": False}
     flow_table.attrs = {"level": attributes["interval_level"], "listed": "move" in flows.dims}
     places = _places(nodes)
+    parts = (
+        sorted(tree["groups"].children.values(), key=lambda part: int(part.name)) if "groups" in tree else []
+    )
     degrees = places is not None and places.attrs["names"] == ("lon", "lat")
     return Result(
         node_table,
         flow_table,
         attributes=attributes | {"geographic": degrees},
         coordinates=places,
-        groups={part.attributes["group"]: part for part in map(result_of, _children(tree, "groups"))},
+        groups={part.attributes["group"]: part for part in map(result_of, parts)},
         path=path,
         shapes=_shapes(tree, node_table),
         check=_checked(tree),
         **_read_tables(tree),
-    )
-
-
-def _children(tree: xr.DataTree, name: str) -> list[xr.DataTree]:
-    """The parts of one group of a file, in the order of their numbers."""
-    return (
-        [part for _, part in sorted(tree[name].children.items(), key=lambda item: int(item[0]))]
-        if name in tree
-        else []
     )
 
 
@@ -218,10 +215,6 @@ def _chain_groups(result: Result) -> tuple[xr.Dataset, xr.Dataset]:
         return nodes, _entries(moves, 3, "move")
     flows = _grid(moves, {"departure": times[:-1], "origin": cells, "dest": cells})
     return nodes, flows
-
-
-def _network_groups(result: Result) -> tuple[xr.Dataset, xr.Dataset]:
-    return _entries(result.nodes, 2, "entry"), _entries(result.flows, 4, "pair")
 
 
 def _grid(frame: pd.DataFrame, axes: dict[str, Any]) -> xr.Dataset:

@@ -351,50 +351,53 @@ class MixtureBeliefs(Beliefs):
 # --- parts of a population: one of several groups; those who arrive, leave and stay
 
 
+def _rebuilt(beliefs: Beliefs, leaf: Callable[[Beliefs], Beliefs]) -> Beliefs:
+    """The same mixtures and multiples of other beliefs."""
+    if isinstance(beliefs, MixtureBeliefs):
+        return replace(beliefs, parts=[_rebuilt(part, leaf) for part in beliefs.parts])
+    if isinstance(beliefs, UnitBeliefs):
+        return replace(beliefs, base=_rebuilt(beliefs.base, leaf))
+    return leaf(beliefs)
+
+
 def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Problem, Beliefs]:
     """The problem of one group, and beliefs about it."""
     stack = problem.stack
     names = [] if stack is None else [member.name for member in stack.members]
-    if stack is None or name not in names:
-        message = f"there is no group {name!r}: " + (
-            f"the groups are {shown(names)}" if names else "the problem has none"
-        )
-        raise ValueError(message)
+    if name not in names:
+        has = f"the groups are {shown(names)}" if names else "the problem has none"
+        raise ValueError(f"there is no group {name!r}: {has}")
     k = names.index(name)
     group = problem.of_group(k)
-    return group, _narrowed(beliefs, k, group.model)
 
+    def narrowed(part: Beliefs) -> Beliefs:
+        if isinstance(part, NobodyBeliefs):
+            return replace(part, model=group.model)
+        if not isinstance(part, GroupBeliefs) or not isinstance(part.view, View):
+            raise ValueError(
+                "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
+            )
+        return replace(part, view=View(part.view.stack, k))
 
-def _narrowed(beliefs: Beliefs, member: int, model: Model) -> Beliefs:
-    """Beliefs about one group."""
-    sizes = beliefs.group_sizes.get(member)
-    if isinstance(beliefs, MixtureBeliefs):
-        parts = tuple(_narrowed(part, member, model) for part in beliefs.parts)
-        return replace(beliefs, parts=parts, sizes=sizes, log_evidence=None)
-    if isinstance(beliefs, UnitBeliefs):
-        return replace(beliefs, base=_narrowed(beliefs.base, member, model), log_evidence=None)
-    if isinstance(beliefs, NobodyBeliefs):
-        return replace(beliefs, model=model)
-    if not isinstance(beliefs, GroupBeliefs) or not isinstance(beliefs.view, View):
-        raise ValueError(
-            "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
-        )
-    return GroupBeliefs(beliefs.base, View(beliefs.view.stack, member), None, beliefs.diagnostics, sizes)
+    made = _rebuilt(beliefs, narrowed)
+    if isinstance(made, (MixtureBeliefs, GroupBeliefs)):
+        made = replace(made, sizes=beliefs.group_sizes.get(k), group_sizes={})
+    return group, replace(made, log_evidence=None)  # type: ignore[type-var]
 
 
 def seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
     """The same beliefs about the full chain, seen otherwise."""
-    if isinstance(beliefs, MixtureBeliefs):
-        return replace(beliefs, parts=[seen_as(part, chain, what) for part in beliefs.parts])
-    if isinstance(beliefs, UnitBeliefs):
-        return replace(beliefs, base=seen_as(beliefs.base, chain, what))
-    if isinstance(beliefs, IntegratedBeliefs):  # at the estimate
-        return seen_as(beliefs.base, chain, what)
-    if isinstance(beliefs, NobodyBeliefs):
-        return GroupBeliefs(replace(beliefs, model=chain.full), OpenView(chain, what), None, {})
-    assert isinstance(beliefs, GroupBeliefs)
-    assert isinstance(beliefs.view, OpenView)
-    return replace(beliefs, view=replace(beliefs.view, what=what))
+
+    def seen(part: Beliefs) -> Beliefs:
+        if isinstance(part, IntegratedBeliefs):  # at the estimate
+            return seen_as(part.base, chain, what)
+        if isinstance(part, NobodyBeliefs):
+            return GroupBeliefs(replace(part, model=chain.full), OpenView(chain, what), None, {})
+        assert isinstance(part, GroupBeliefs)
+        assert isinstance(part.view, OpenView)
+        return replace(part, view=replace(part.view, what=what))
+
+    return _rebuilt(beliefs, seen)
 
 
 def full_mean(beliefs: Beliefs, scope: Scope) -> Array:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.observe import Problem
+    from headcount.observe import Problem, Site
     from headcount.posterior._beliefs import GaussianBeliefs
 
 MOST_UNKNOWNS = 20_000
@@ -203,8 +203,6 @@ class _Program:
 
     def _constraints(self, problem: Problem) -> Iterator[tuple[Any, Any]]:
         """Blocks of rows of the program, each with what it must equal: the total, equal separators, exact counts."""
-        from scipy import sparse
-
         yield self._placed(0, np.ones((1, self.domains[0].size))), [float(problem.population)]
         for a, b, separator in problem.model.junction_tree.edges:
             one, other = (self._placed(k, _summing(self.domains[k], separator)) for k in (a, b))
@@ -212,10 +210,8 @@ class _Program:
         for site in problem.sites:
             if site.noise.exact:
                 k = next(k for k, c in enumerate(self.cliques) if set(site.scope) <= set(c))
-                chosen = site.weights
-                if chosen is None:
-                    chosen = sparse.eye_array(site.size, format="csr")[site.index]
-                yield self._placed(k, chosen @ _summing(self.domains[k], site.scope)), site.noise.counts
+                summed = _site_matrix(site) @ _summing(self.domains[k], site.scope)
+                yield self._placed(k, summed), site.noise.counts
 
     def _placed(self, k: int, matrix: Any) -> Any:
         """Rows that concern clique k alone, over the unknowns of all cliques."""
@@ -395,22 +391,22 @@ def _sides(model: Model) -> list[set[Hashable]]:
     return found
 
 
-def _slot_lists(problem: Problem) -> tuple[Any, Any]:
+def _slot_lists(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For every entry of every site's table, laid end to end, the observed counts it is part of."""
-    lists: list[list[int]] = []
-    start = 0
-    for site in problem.sites:
-        members: list[list[int]] = [[] for _ in range(site.size)]
-        if site.index is not None:
-            pairs = zip(range(len(site)), site.index.tolist(), strict=True)
-        else:
-            weights = site.weights.tocoo()  # type: ignore[union-attr]
-            pairs = zip(weights.row.tolist(), weights.col.tolist(), strict=True)
-        for slot, entry in pairs:
-            members[entry].append(start + slot)
-        lists += members
-        start += len(site)
-    return _lists(lists)
+    from scipy import sparse
+
+    if not problem.sites:
+        return _lists([])
+    counted = sparse.block_diag(list(map(_site_matrix, problem.sites)), format="csc")
+    return counted.indptr.astype(np.int64), counted.indices.astype(np.int64)
+
+
+def _site_matrix(site: Site) -> Any:
+    """The 0/1 matrix of the entries that every count of a site is the sum of, (counts, entries)."""
+    from scipy import sparse
+
+    every = sparse.eye_array(site.size, format="csr")
+    return every[site.index] if site.weights is None else site.weights
 
 
 def _likelihoods(problem: Problem) -> Array:

@@ -91,14 +91,9 @@ class Test(NamedTuple):
         return float(gammaincc(*self._gamma))
 
     @property
-    def below(self) -> float:
-        """Probability of a smaller value."""
-        return float(gammainc(*self._gamma))
-
-    @property
     def p(self) -> float:
         """Probability of a value at least as far from the mean on its side."""
-        return min(self.above, self.below)
+        return min(self.above, float(gammainc(*self._gamma)))
 
     @property
     def _gamma(self) -> tuple[float, float]:
@@ -212,11 +207,6 @@ class Window(NamedTuple):
     scatter: Test
     residual: Test
 
-    @property
-    def mean_square(self) -> float:
-        """Of the standardised residuals that enter averages."""
-        return self.residual.value / self.kept if self.kept else np.nan
-
 
 def window_check(problem: Problem, window: list[int], *, alone: bool, learned: Array | None) -> Window | None:
     """One window; None where no noise has moments.
@@ -300,8 +290,7 @@ class Step:
 def exact_steps(problem: Problem, tree: RootedTree) -> list[Step]:
     """All margins, each given the one before; the first given N."""
     n, law, at = np.array([float(problem.population)]), tree.initial[None], 0
-    root = tree.initial
-    mean, cov = n[0] * root, problem.root_phi * n[0] * (np.diag(root) - np.outer(root, root))
+    mean, cov = _first_moments(problem, tree)
     together, whole = whole_parties(problem, None, n), True
     steps: list[Step] = []
     for k in sorted(range(len(problem.sites)), key=lambda k: tree.index[problem.sites[k].scope[0]]):
@@ -515,33 +504,26 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
     parts = [w for k in windows if (w := window_check(problem, k, alone=alone, learned=learned)) is not None]
     if not parts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
-    every = _all_of(parts)
-    if every.scatter.mean <= 0 or every.freedom <= 0:
+    place, y, whole, error, sd, kept, free, freedom, scatters, residuals = zip(*parts, strict=True)
+    scatter, residual = (joined(tests, independent=False) for tests in (scatters, residuals))
+    if scatter.mean <= 0 or sum(freedom) <= 0:
         raise NotChecked(NO_CHOICE)
-    if learned is not None and every.free < FEWEST_FREE:
+    if learned is not None and sum(free) < FEWEST_FREE:
         raise NotChecked(
             f"{learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free"
         )
+    observed, averaged = np.concatenate(y), sum(kept)
     return Found(
-        every.place,
-        every.y,
-        every.y - every.error,
-        every.sd,
-        every.whole,
-        1.0 + (every.scatter.value - every.scatter.mean) / every.freedom,
-        every.scatter,
-        every.mean_square,
-        every.residual.above if every.kept else np.nan,
+        np.concatenate(place),
+        observed,
+        observed - np.concatenate(error),
+        np.concatenate(sd),
+        np.concatenate(whole),
+        1.0 + (scatter.value - scatter.mean) / sum(freedom),
+        scatter,
+        residual.value / averaged if averaged else np.nan,
+        residual.above if averaged else np.nan,
     )
-
-
-def _all_of(parts: list[Window]) -> Window:
-    """Several windows as one."""
-    columns = list(zip(*parts, strict=True))
-    place, y, whole, error, sd = map(np.concatenate, columns[:5])
-    kept, free, freedom = map(sum, columns[5:8])
-    scatter, residual = (joined(tests, independent=False) for tests in columns[8:])
-    return Window(place, y, whole, error, sd, kept, free, freedom, scatter, residual)
 
 
 def _is_exact_chain(problem: Problem) -> bool:
@@ -697,15 +679,6 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
     n, cov = (np.asarray(sum(found)) for found in zip(*moments, strict=True))
     starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
     place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
-    made = _with_noise(place, sites, n, cov)
-    fine = np.flatnonzero(np.isfinite(made.mean) & np.isfinite(np.diag(made.noise)))
-    if not len(fine):
-        return None
-    return Counts._make(part[fine] if part.ndim == 1 else part[np.ix_(fine, fine)] for part in made)
-
-
-def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: Array) -> Counts:
-    """The counts of some sites, given the mean and covariance of the entries that they observe."""
     y, slope, mean, spread = np.zeros((4, len(n)))
     noise = np.zeros((len(n), len(n)))
     whole = np.zeros(len(n), bool)
@@ -719,7 +692,11 @@ def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: A
         if v is not None and v.ndim == 2:
             noise[np.ix_(index, index)] = v
     np.fill_diagonal(noise, spread)
-    return Counts(place, y, slope, mean, cov, noise, whole)
+    made = Counts(place, y, slope, mean, cov, noise, whole)
+    fine = np.flatnonzero(np.isfinite(mean) & np.isfinite(spread))
+    if not len(fine):
+        return None
+    return Counts._make(part[fine] if part.ndim == 1 else part[np.ix_(fine, fine)] for part in made)
 
 
 def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
@@ -765,6 +742,12 @@ def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
     return TreeStructure(replace(tree, phi=phi), problem.population, ()).field((), ()).covariance
 
 
+def _first_moments(problem: Problem, tree: RootedTree) -> tuple[Array, Array]:
+    """Mean and covariance of the first node's counts."""
+    n, root = float(problem.population), tree.initial
+    return n * root, problem.root_phi * n * (np.diag(root) - np.outer(root, root))
+
+
 def moved(problem: Problem, tree: RootedTree, v: int, mean: Array, cov: Array) -> tuple[Array, Array]:
     """Mean and covariance of a node's counts from those of its parent's."""
     return step_moments(mean, cov, dense(tree.transitions[v]), problem.dispersion, tree.variables[v])
@@ -779,8 +762,7 @@ def _tree_moments(
     """
     starts = np.concatenate([[0], np.cumsum(tree.sizes[first : last + 1])]).astype(np.intp)
     mean, joint = np.zeros(starts[-1]), np.zeros((starts[-1], starts[-1]))
-    n, root = float(problem.population), tree.initial
-    here, cov = n * root, problem.root_phi * n * (np.diag(root) - np.outer(root, root))
+    here, cov = _first_moments(problem, tree)
     for v in range(1, first + 1):
         here, cov = moved(problem, tree, v, here, cov)
     for v in range(first, last + 1):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +16,13 @@ from headcount.errors import shown
 from headcount.individual import OpenChain
 from headcount.labels import coordinate, meant, readable
 from headcount.population import Flocks
-from headcount.posterior._beliefs import Sizes, Status
+from headcount.posterior._beliefs import GaussianBeliefs, Sizes, Status
+from headcount.posterior._dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
+from headcount.posterior._derived import one_group
 from headcount.posterior._draws import drawn_entries
+from headcount.posterior._fit_check import FitCheck, fit_check
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
+from headcount.posterior._result import Result, Summary, group_frame, open_frame, pictures, to_frame
 from headcount.posterior._routes import AsksIndividuals, Individuals
 from headcount.tables import dense
 
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from headcount.observe import Problem
     from headcount.population import DispersionEstimate
     from headcount.posterior._beliefs import Beliefs, Named, Outcome, Promises
-    from headcount.posterior._fit_check import FitCheck
     from headcount.posterior._stored import StoredPosterior
 
 RELIABLE_VARIANCE = 10.0
@@ -48,17 +50,6 @@ SHOWN_CELLS = 1_000_000
 """Most entries of all nodes' tables whose means a notebook's card computes for its thumbnail: 8 MB."""
 SHOWN_ROWS = 5
 """Rows of the largest numbers on a notebook's card."""
-
-
-class Summary(NamedTuple):
-    """The columns of a row of a table, as arrays of one table's shape."""
-
-    mean: Array
-    median: Array
-    sd: Array
-    lower: Array
-    upper: Array
-    reliable: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -199,11 +190,6 @@ class PopulationEstimate:
         mean = float(values @ p)
         spread = float(np.sqrt(np.square(values - mean) @ p))
         return cls(mean, float("nan") if point else spread, values, p, known, note)
-
-
-def pictures(result: Any) -> Any:
-    """Pictures of a result. They lie above this package: the module is looked up when a picture is asked for, as pandas does it."""
-    return import_module("headcount.plot").Pictures(result)
 
 
 class Answers(AsksIndividuals):
@@ -392,8 +378,6 @@ class Posterior(Answers):
     @cached_property
     def plot(self) -> Any:
         """Pictures: ``post.plot.counts()``, ``post.plot.flows(5)``, ``post.plot.net()``, ``post.plot.series()`` and others."""
-        from headcount.posterior._result import Result
-
         return pictures(Result.of(self))
 
     @property
@@ -427,8 +411,6 @@ class Posterior(Answers):
     @cached_property
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
-        from headcount.posterior._fit_check import fit_check
-
         learned, problem = self.outcome.learned, self.problem
         problem = self.at_found_sizes(problem)
         if isinstance(problem.model, OpenChain):
@@ -474,8 +456,6 @@ class Posterior(Answers):
         True
         """
         count = whole_number(draws, "draws", least=1)
-        from headcount.posterior._beliefs import GaussianBeliefs
-
         beliefs = self.beliefs
         if not isinstance(beliefs, GaussianBeliefs) or beliefs.field.log_z is None:
             raise ValueError(
@@ -490,20 +470,14 @@ class Posterior(Answers):
 
         Columns ``time, cell, mean, median, sd, lower, upper``.
         """
-        from headcount.posterior._result import open_frame
-
         return open_frame(self, "arrivals", level=level)
 
     def departures(self, *, level: float = 0.9) -> pd.DataFrame:
         """Individuals of an `OpenChain` that left, by the time and cell where they were last."""
-        from headcount.posterior._result import open_frame
-
         return open_frame(self, "departures", level=level)
 
     def survivors(self, *, level: float = 0.9) -> pd.DataFrame:
         """Individuals of an `OpenChain` that stayed for the next step, by the time and cell where they were."""
-        from headcount.posterior._result import open_frame
-
         return open_frame(self, "survivors", level=level)
 
     def group(self, name: Hashable) -> Posterior:
@@ -511,8 +485,6 @@ class Posterior(Answers):
 
         Of a problem with counted `Tracks`, the followed individuals are groups too, by their id.
         """
-        from headcount.posterior._derived import one_group
-
         problem, beliefs = one_group(self.problem, self.beliefs, name)
         return Posterior(problem, self.settings, replace(self.outcome, beliefs=beliefs))
 
@@ -561,8 +533,6 @@ class Posterior(Answers):
             If a noise has no ``sample``.
         """
         import xarray as xr
-
-        from headcount.posterior._dataset import observation_coordinates, replicates
 
         rng = np.random.default_rng(rng)
         tables = self.beliefs.sample(size, rng=rng, integer=self.non_negative)
@@ -650,11 +620,7 @@ class Posterior(Answers):
         column ``observed``).
         """
         if self.problem.groups is not None:
-            from headcount.posterior._result import group_frame
-
             return group_frame(self, what, level=level)
-        from headcount.posterior._result import to_frame
-
         return to_frame(self, what, level=level)
 
     def to_xarray(
@@ -672,9 +638,6 @@ class Posterior(Answers):
         draw_flows
             Whether flows (tables on two variables) are among the draws too.
         """
-        from headcount.posterior._dataset import draw_groups, tree_of
-        from headcount.posterior._result import Result
-
         made = draw_groups(self, draws=draws, flows=draw_flows)
         return tree_of(Result.of(self, level=level), draws=made)
 
@@ -685,8 +648,6 @@ class Posterior(Answers):
         in memory at once (None: as many as the memory limit allows); part k has the seed (seed, k). Maps without matrices draw real
         numbers, without tables of all pairs of cells; other engines whole numbers, as `sample` does.
         """
-        from headcount.posterior._dataset import save_draws
-
         save_draws(self, path, draws, seed=seed, chunk=chunk)
 
     def save(

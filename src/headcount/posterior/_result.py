@@ -8,9 +8,9 @@ import json
 import math
 import platform
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib import import_module, metadata
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -22,7 +22,6 @@ from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior._derived import seen_as
 from headcount.posterior._interval import sd_of, tails
-from headcount.posterior._posterior import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -35,6 +34,22 @@ if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.posterior._derived import Going
     from headcount.posterior._posterior import Posterior
+
+
+class Summary(NamedTuple):
+    """The columns of a row of a table, as arrays of one table's shape."""
+
+    mean: Array
+    median: Array
+    sd: Array
+    lower: Array
+    upper: Array
+    reliable: NDArray[np.bool_]
+
+
+def pictures(result: Any) -> Any:
+    """Pictures of a result. They lie above this package: the module is looked up when a picture is asked for, as pandas does it."""
+    return import_module("headcount.plot").Pictures(result)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +108,6 @@ class Result:
     @property
     def plot(self) -> Any:
         """Pictures: ``result.plot.counts()``, ``result.plot.flows(time)`` and others."""
-        from headcount.posterior._posterior import pictures
-
         return pictures(self)
 
     @property
@@ -200,7 +213,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "status": posterior.status.value,
         "good": posterior.status.good,
         "engine": posterior.engine,
-        "settings": _settings(posterior.settings),
+        "settings": plain(_fields(posterior.settings)),
         "iterations": outcome.iterations,
         "residual": plain(outcome.residual),
         "tolerance": plain(outcome.tolerance),
@@ -211,9 +224,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "population": round(posterior.population.mean),
         "population_estimate": _estimate(posterior, level),
         "dispersion": None if dispersion is None else dispersion.text,
-        "dispersion_estimate": None
-        if estimate is None
-        else {k: plain_or_dict(v) for k, v in estimate.facts.items()},
+        "dispersion_estimate": None if estimate is None else plain(estimate.facts),
         "log_evidence": plain(posterior.log_evidence),
         "interval_level": level,
         "means_non_negative": promises.non_negative,
@@ -231,10 +242,10 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
     }
 
 
-def _settings(engine: Any) -> dict[str, Any]:
-    """The fields of an engine."""
+def _fields(engine: Any) -> dict[str, Any]:
+    """The settings of an engine."""
     fields = dataclasses.fields(engine) if dataclasses.is_dataclass(engine) else ()
-    return {f.name: plain(getattr(engine, f.name)) for f in fields}
+    return {f.name: getattr(engine, f.name) for f in fields}
 
 
 def _estimate(posterior: Posterior, level: float) -> dict[str, Any] | None:
@@ -244,23 +255,18 @@ def _estimate(posterior: Posterior, level: float) -> dict[str, Any] | None:
         return None
     ends = found.interval(level)
     numbers = {"mean": found.mean, "sd": found.sd, "lower": float(ends.lower), "upper": float(ends.upper)}
-    return {"law": given.text, **{k: plain(v) for k, v in numbers.items()}, "note": found.note}
+    return {"law": given.text, **plain(numbers), "note": found.note}
 
 
 def _check(posterior: Posterior) -> dict[str, Any]:
     """The check of fit in numbers and words."""
     check = posterior.fit_check
     names = ("agrees", "verdict", "dispersion", "dispersion_p", "residual_dispersion", "residual_p")
-    made = {name: plain(getattr(check, name)) for name in (*names, "implied_population", "population_sd")}
-    if not len(check.residual):
-        return made
-    for axis in check.axes:
+    made = {name: getattr(check, name) for name in (*names, "implied_population", "population_sd")}
+    for axis in check.axes if len(check.residual) else ():
         table = check.dispersion_by(axis)
-        made[f"dispersion_by_{axis}"] = {
-            str(label): plain(float(value))
-            for label, value in zip(table[axis], table["dispersion"], strict=True)
-        }
-    return made
+        made[f"dispersion_by_{axis}"] = dict(zip(map(str, table[axis]), table["dispersion"], strict=True))
+    return plain(made)
 
 
 def counts_per_individual(posterior: Posterior) -> float | list[float | None] | None:
@@ -300,17 +306,14 @@ def written(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold: numbers that are not finite, and whatever is no number, as text."""
+    """A value that JSON can hold: numbers that are not finite, and whatever is no number, as text; of a mapping, all its values."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, (bool, int, float, str)) or value is None else repr(value)
-
-
-def plain_or_dict(value: Any) -> Any:
-    """The same, of all values of a mapping."""
-    return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else plain(value)
 
 
 def _scalar(value: Any) -> bool:
