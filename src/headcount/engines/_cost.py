@@ -74,7 +74,7 @@ L = 30 and 60."""
 MOVE_PICKED, MOVE_HOP = 2.1e-7, 9.5e-7
 """Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at mean flows of 0.8 and 390."""
 SUMS_PER_FLOW, SUMS_PER_CELL = 14, 20
-"""Numbers per flow and per cell that a chain holds: batch moments, sums, squares."""
+"""Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
 SAMPLER_BYTES = 20_000_000
 """What R-hat and effective size take beside that: about twelve arrays of 200 000 numbers (``sampling/_statistics.py``)."""
 KEPT_BYTES, KEPT_DRAWS = 256_000_000, 1000

@@ -33,16 +33,8 @@ def test_one_leaves_where_another_arrives(people: int, sums: bool) -> None:
     post = hc.infer(problem, PathGibbs(sweeps=400), rng=1)
     np.testing.assert_allclose(post.node(1).mean, exact.node(1).mean, atol=0.1)
     np.testing.assert_allclose(post.node(1).sd, exact.node(1).sd, atol=0.1)
-    assert fails_without_pairs(problem, exact.node(1).mean)
-
-
-def fails_without_pairs(problem: hc.Problem, mean: np.ndarray) -> bool:
-    """Chains that no pair of moves frees stay where they began: refused, not mixed, or, where all began alike, far off."""
-    try:
-        alone = hc.infer(problem, PathGibbs(sweeps=400, pairs=0), rng=1)
-    except (NotConvergedError, ProblemError):
-        return True
-    return bool(np.abs(alone.node(1).mean - mean).max() > 0.1)
+    with pytest.raises((NotConvergedError, ProblemError), match=r"R-hat|tolerance|converge|found no state"):
+        hc.infer(problem, PathGibbs(sweeps=400, pairs=0), rng=1)
 
 
 def test_pairs_leave_the_posterior_as_it_is() -> None:

@@ -43,9 +43,12 @@ def furthest(beliefs, exact, problem):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_paths_agree_with_enumeration(name):
-    """Node and flow means of the path sampler are the exact ones."""
-    outcome = run(PATHS, CASES[name])
+@pytest.mark.parametrize(
+    "engine", [PATHS, PathGibbs(burn_in=120, sweeps=1000, proposals=False)], ids=["default", "no proposals"]
+)
+def test_paths_agree_with_enumeration(name, engine):
+    """Node and flow means of the path sampler are the exact ones, with whole-path proposals and without."""
+    outcome = run(engine, CASES[name])
     assert outcome.status is Status.SAMPLED
     assert furthest(outcome.beliefs, enumerated(CASES[name]), CASES[name]) < LIMIT
 
@@ -177,6 +180,7 @@ def test_large_populations_use_the_closed_form_and_agree_with_the_exact_recursio
     monkeypatch.setattr(_arrays, "TABLE_ENTRIES", 0)
     found = run(PathGibbs(burn_in=100, sweeps=300), problem).beliefs
     assert found.arrays.slots.table.size == 0
+    assert found.diagnostics["whole_path_proposals"]
     assert furthest(found, exact, problem) < LIMIT
     for t in range(4):
         np.testing.assert_allclose(found.variance((t,)), exact.variance((t,)), rtol=0.2)
@@ -289,6 +293,7 @@ def test_no_possible_state_is_an_error_that_names_the_counts():
         (PathGibbs, {"sweeps": -1}, "sweeps must be a whole number, at least 1, got -1"),
         (PathGibbs, {"burn_in": float("nan")}, "burn_in must be a whole number, at least 0, got nan"),
         (PathGibbs, {"sweeps": 5}, r"sweeps \(5\) must be at least batches \(20\)"),
+        (PathGibbs, {"proposals": "yes"}, "proposals must be True or False, or None"),
         (PathGibbs, {"start": 3}, "start must be a model"),
         (
             Gibbs,

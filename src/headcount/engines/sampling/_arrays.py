@@ -74,6 +74,15 @@ class PathState(NamedTuple):
     stop: np.ndarray  # (1,) not zero: give up (shared by all chains of a run)
 
 
+class Proposal(NamedTuple):
+    """A Markov tree that whole paths are proposed from, and its ratio to the model."""
+
+    accept: np.ndarray  # alias tables, rows as in the edge tables (root's row first)
+    alias: np.ndarray
+    start: np.ndarray  # (V,)
+    weight: np.ndarray  # P / q, same layout
+
+
 class TableState(NamedTuple):
     """Where one chain of the table sampler stands.
 
@@ -111,7 +120,8 @@ class Sums(NamedTuple):
     # of one individual's exact marginals given the others; the table sampler has none
     node_smooth: np.ndarray
     edge_smooth: np.ndarray
-    tally: np.ndarray  # (1,) paths redrawn exactly; of the table sampler, moves that had a choice
+    # (3,) paths redrawn exactly (of the table sampler: moves that had a choice), paths proposed, proposals accepted
+    tally: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,10 +32,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from headcount import memory
-from headcount.engines._engine import Rule, or_none, whole
+from headcount.engines._engine import Rule, flag, or_none, whole
 from headcount.engines.exact._few_individuals import push
-from headcount.engines.sampling._arrays import PathState, SamplingArrays, Sums, TreeArrays
-from headcount.engines.sampling._path_moves import draw_paths, edge_counts, shift_individual, sweep_paths
+from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
+from headcount.engines.sampling._path_moves import (
+    alias_tables,
+    draw_paths,
+    edge_counts,
+    shift_individual,
+    sweep_paths,
+)
 from headcount.engines.sampling._primitives import below, ratio, uniform
 from headcount.engines.sampling._sampler import FEWEST_DRAWS, Batch, Chain, Run, SampleBeliefs, Sampler, share
 from headcount.engines.sampling._statistics import BatchMoments
@@ -51,6 +57,14 @@ TUNED_PARTS = 4
 """Parts of each of the last three burn-in steps, whose spread tells how much to trust counting and how much smoothing."""
 COUNTED = 0.01
 """Share of counting in flows before raking: too little to add noise, enough that no flow that happened starts near zero."""
+WORTHWHILE = 0.15
+"""Share of whole-path proposals that must be accepted for them to be kept. Measured on maps of 16 and 36 cells: where 24 % to 84 % are
+accepted, squared error times CPU time is .93 to 1.18 of that without proposals, where none is, 1.44. What they are for is individuals that
+may be absent, who enter and leave with a whole path: of an open population of 182 candidates on two cells, effective samples per second
+are 1170 with proposals, 15 without, and 540 where every path is redrawn exactly in every sweep."""
+SINGLE_SITE_EVERY = 4
+"""With whole-path proposals, sweeps per single-site sweep. Measured on 16 cells: squared error times CPU time is 1.8 times that of 4 at 1,
+1.3 at 2, .93 at 8 and .95 at 16."""
 BATCH_TOLERANCE, CONSISTENT = 1e-6, 1e-13
 """Margin errors, relative to N, to which flows are raked: a batch's, of which only the spread is used, and the answer's (rounding)."""
 EMPTY = 1e-290
@@ -79,7 +93,7 @@ class PathGibbs(Sampler):
     Parameters
     ----------
     burn_in
-        Sweeps discarded.
+        Sweeps discarded, during which the whole-path proposals are learned.
     sweeps
         Sweeps kept, per chain.
     thin
@@ -89,6 +103,8 @@ class PathGibbs(Sampler):
     pairs
         Pairs of individuals redrawn together, exactly, between stretches of sweeps; None: up to four among at most five individuals, where
         no flows are observed and the map is small, else none.
+    proposals
+        Whole-path proposals: True, False, or None for "if at least 15 % are accepted at the end of burn-in".
     draws
         Whole configurations kept per chain, for joint draws and covariances of flows.
     start
@@ -117,6 +133,7 @@ class PathGibbs(Sampler):
     sweeps: int = 1000
     thin: int | None = None
     exact: int | None = None
+    proposals: bool | None = None
     pairs: int | None = None
     draws: int = 50
     start: Model | None = None
@@ -129,6 +146,7 @@ class PathGibbs(Sampler):
         "sweeps": whole(),
         "thin": or_none(whole()),
         "exact": or_none(whole()),
+        "proposals": or_none(flag()),
         "pairs": or_none(whole(least=0)),
         "draws": whole(least=0),
         "start": or_none(Rule("a model of the problem's variables", lambda value: isinstance(value, Model))),
@@ -150,7 +168,7 @@ class PathGibbs(Sampler):
         return self.sweeps
 
     def prepare(self, arrays: SamplingArrays) -> Learned:
-        """Refuse what would not fit."""
+        """Refuse what would not fit; before burn-in, paths are proposed from `start` or the model."""
         nodes = len(arrays.tree.sizes)
         per_chain = 2 * nodes * arrays.population + 8 * (20 * arrays.cells + 14 * arrays.entries)
         memory.require(
@@ -159,9 +177,10 @@ class PathGibbs(Sampler):
             remedy="use fewer chains, or TiltedEP",
         )
         return Learned(
-            first=_first_law(arrays, self.start),
+            proposal=_model_proposal(arrays, self.start),
             exact=self.exact or exact_paths(arrays.population),
             pairs=_pairs_of(arrays, self.pairs),
+            trusted=self.start is not None,
             tuning=BatchMoments.empty(arrays.cells),
             counting=np.full(arrays.cells, 0.5),
         )
@@ -175,7 +194,7 @@ class PathGibbs(Sampler):
     def first_state(
         self, arrays: SamplingArrays, learned: Learned, seed: np.random.SeedSequence, stop: Any
     ) -> PathState:
-        """N paths drawn from `start` or the model."""
+        """N paths drawn from the proposal."""
         slots = arrays.slots.law.shape[0]
         state = PathState(
             path=np.zeros((len(arrays.tree.sizes), arrays.population), dtype=np.int16),
@@ -186,7 +205,7 @@ class PathGibbs(Sampler):
             random=seed.generate_state(4, np.uint64),
             stop=stop,
         )
-        draw_paths(learned.first, arrays.slots, state)
+        draw_paths(arrays.tree, arrays.slots, state, learned.proposal)
         return state
 
     def advance(
@@ -195,17 +214,27 @@ class PathGibbs(Sampler):
         """Sweeps; where rows of transitions vary, each sweep is followed by a draw of the rows given the paths."""
         arrays, learned = run.arrays, run.learned
         if arrays.rho is not None:
+            moves = (1, 1, False, learned.exact)
             for sweep in range(before, before + count):
                 rows = draws[sweep // run.thin - before // run.thin :]
                 sweep_paths(
-                    chain.tree, arrays.slots, chain.state, 1, learned.exact, sums, rows, run.thin, sweep
+                    chain.tree,
+                    arrays.slots,
+                    chain.state,
+                    learned.proposal,
+                    moves,
+                    sums,
+                    rows,
+                    run.thin,
+                    sweep,
                 )
                 _redraw_rows(arrays, chain)
             return
         for _ in range(learned.pairs if count else 0):
             redraw_pair(arrays, chain.state)
+        moves = (count, SINGLE_SITE_EVERY if learned.proposing else 1, learned.proposing, learned.exact)
         sweep_paths(
-            arrays.tree, arrays.slots, chain.state, count, learned.exact, sums, draws, run.thin, before
+            arrays.tree, arrays.slots, chain.state, learned.proposal, moves, sums, draws, run.thin, before
         )
 
     def snapshot(self, state: PathState) -> NDArray[np.int16]:
@@ -213,12 +242,33 @@ class PathGibbs(Sampler):
         return np.array(state.path)
 
     def burn(self, run: Run, length: int) -> Run:
-        """The first half finds a possible state; the second also weighs counting against smoothing."""
-        if 2 * run.steps <= self.burn_steps:
+        """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle. Steps 4–6 weigh counting against smoothing."""
+        run = replace(run, learned=replace(run.learned, proposing=self._proposes(run)))
+        if run.steps < 4:
             self.batch(run, length, 0)
             return run
         lengths = [share(length, TUNED_PARTS, part) for part in range(TUNED_PARTS)]
-        return replace(run, learned=_tuned(run, [b for part in lengths for b in self.batch(run, part, 0)]))
+        batches = [batch for part in lengths for batch in self.batch(run, part, 0)]
+        run = replace(run, learned=_tuned(run, batches))
+        if run.steps == 4 and self.proposals is not False and run.arrays.rho is None:
+            run = replace(run, learned=_smoothed_proposal(run, batches))
+        if run.steps == 5 and length > 0:
+            run = replace(run, learned=self._judged(run.learned, batches))
+        return run
+
+    def _proposes(self, run: Run) -> bool:
+        """Whether a step of burn-in proposes whole paths: from a trusted proposal always, else to try them, and once they are judged."""
+        if run.arrays.rho is not None:  # a proposal's weights are those of fixed rows
+            return False
+        judged = run.steps == 6 and run.learned.proposing
+        return self.proposals is not False and (run.learned.trusted or run.steps == 5 or judged)
+
+    def _judged(self, learned: Learned, batches: list[Batch]) -> Learned:
+        """Whether whole-path proposals are worth their time, by how many of them were accepted."""
+        tried, taken = (sum(int(b.sums.tally[k]) for b in batches) for k in (1, 2))
+        accepted = taken / max(tried, 1)
+        keep = accepted >= WORTHWHILE if self.proposals is None else self.proposals
+        return replace(learned, accepted=accepted, proposing=keep)
 
     def estimates(self, run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
         """Node means by counting and by smoothing; flows raked to their blend, and before that."""
@@ -238,6 +288,8 @@ class PathGibbs(Sampler):
             (nodes.standard_error(learned.counting), edges.standard_error(1.0)),
             partial(_tables, arrays),
             {
+                "accepted": learned.accepted,
+                "whole_path_proposals": learned.proposing,
                 "counting_share": float(learned.counting.mean()),
                 "exact_individuals": learned.exact,
                 "raking_residual": residual,
@@ -250,16 +302,19 @@ class PathGibbs(Sampler):
 class Learned:
     """What all chains use, and burn-in improves."""
 
-    first: TreeArrays
-    """The law that the first paths are drawn from."""
+    proposal: Proposal
     exact: int
     """Paths redrawn exactly per sweep."""
     pairs: int
     """Pairs redrawn together before every stretch of sweeps."""
+    trusted: bool
+    """Whether the proposal is the caller's, near the data: then it is used from the start."""
     tuning: BatchMoments
     """Node means of the last burn-in steps, which fix `counting`."""
     counting: Array
     """The share of counting in each node mean; the rest is smoothing."""
+    accepted: float = float("nan")
+    proposing: bool = False
 
 
 def _redraw_rows(arrays: SamplingArrays, chain: Chain) -> None:
@@ -345,27 +400,65 @@ def _rake_tree(
     return out, worst / arrays.population
 
 
-def _first_law(arrays: SamplingArrays, start: Model | None) -> TreeArrays:
-    """The tree with the law that the first paths are drawn from: the model's, or that of `start`."""
-    tree, names = arrays.tree, arrays.rooted.variables
+def _model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:
+    """Q = the model, or `start` where one is given."""
+    names, laws = arrays.rooted.variables, [arrays.transition(v) for v in range(1, len(arrays.tree.sizes))]
     if start is None:
-        return tree
+        return _proposal(arrays, arrays.tree.initial, laws, laws)
     if set(start.variables) != set(names):
         raise ProblemError(
             f"start must be a model of the variables {list(names)!r}, got {list(start.variables)!r}"
         )
-    root, rows = start.marginal((names[0],)), [np.zeros(0)]
-    forbidden = bool(np.any((root > 0) & (tree.initial == 0)))
-    for v, u in enumerate(arrays.rooted.parents[1:], start=1):
-        edge, law = start.marginal((names[u], names[v])), arrays.transition(v)
-        total = edge.sum(axis=1, keepdims=True)
-        rows.append(np.where(total > EMPTY, edge / np.where(total > 0, total, 1.0), law).ravel())
-        forbidden = forbidden or bool(np.any((edge > 0) & (law == 0)))
-    if forbidden:
+    root = start.marginal((names[0],))
+    edges = [start.marginal((names[u], names[v])) for v, u in enumerate(arrays.rooted.parents[1:], start=1)]
+    rows = [_conditional(edge, law) for edge, law in zip(edges, laws, strict=True)]
+    if np.any((root > 0) & (arrays.tree.initial == 0)) or any(
+        np.any((q > 0) & (law == 0)) for q, law in zip(rows, laws, strict=True)
+    ):
         raise ProblemError(
             "start gives probability to steps that the problem's model forbids: tilt the problem's own model"
         )
-    return tree._replace(initial=root, law=np.concatenate(rows), law_start=tree.edge_start[:-1])
+    return _proposal(arrays, root, rows, laws)
+
+
+def _smoothed_proposal(run: Run, batches: list[Batch]) -> Learned:
+    """Propose from the Markov tree with one individual's marginals, as these batches smoothed them."""
+    learned: Learned = run.learned
+    if not any(b.sums.tally[0] for b in batches):
+        return learned
+    arrays, averages = run.arrays, [_averages(run, b) for b in batches]
+    node, edge = (np.sum([a[k] for a in averages], axis=0) for k in (1, 2))
+    laws = [arrays.transition(v) for v in range(1, len(arrays.tree.sizes))]
+    tables = [edge[arrays.edge(v)].reshape(law.shape) for v, law in enumerate(laws, start=1)]
+    rows = [_conditional(table, law) for table, law in zip(tables, laws, strict=True)]
+    root = node[arrays.node(0)]
+    return replace(learned, proposal=_proposal(arrays, root / root.sum(), rows, laws), trusted=False)
+
+
+def _conditional(edge: Array, law: Array) -> Array:
+    """Rows of an edge table as probabilities; the model's row where the table is empty."""
+    total = edge.sum(axis=1, keepdims=True)
+    return np.where(total > EMPTY, edge / np.where(total > 0, total, 1.0), law)
+
+
+def _proposal(arrays: SamplingArrays, root: Array, rows: list[Array], laws: list[Array]) -> Proposal:
+    """Alias tables of q = (root, rows) and weights P / q with P the model.
+
+    q = 0 < P gives an infinite weight: never proposed, and never left this way.
+    """
+    first = int(arrays.tree.sizes[0])
+    total = first + arrays.entries
+    q = np.concatenate([root, *(law.ravel() for law in rows)])
+    p = np.concatenate([arrays.tree.initial, *(law.ravel() for law in laws)])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        weight = np.where(q > 0, p / q, np.inf)
+    accept, alias = np.empty(total), np.zeros(total, dtype=np.int16)
+    start = arrays.tree.edge_start[:-1] + first
+    start[0] = 0
+    for v, size in enumerate(arrays.tree.sizes):
+        span = slice(0, first) if v == 0 else slice(int(start[v]), first + int(arrays.tree.edge_start[v + 1]))
+        alias_tables(q[span], int(size), accept[span], alias[span])
+    return Proposal(accept, alias, start, weight)
 
 
 def pairs_at_once(population: int, sizes: Iterable[int], *, possible: bool) -> int:

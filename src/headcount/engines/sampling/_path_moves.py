@@ -11,7 +11,13 @@ empty (y > 0) cannot block it. With states (i, j) and (i', j') on the two ends o
 
     min(1, P(i, j') P(i', j) / (P(i, j) P(i', j')) · ratio of the edge's observation).
 
-A whole path is redrawn from one individual's exact law given all the others, by sum-product on its tree:
+A whole path is proposed from a fixed Markov tree q near one individual's posterior (independence Metropolis),
+
+    accept with min(1, w(x') / w(x)),    w(x) = Π_v P_v(x_u, x_v) / q_v(x_u, x_v) · l(y | n₋ + 1) / l(y | n₋),
+
+which costs one alias draw per node, against O(L) for single-site Gibbs.
+
+A whole path is also redrawn from one individual's exact law given all the others, by sum-product on its tree:
 
     beta_v(j) = r_v(j) Π_children c M_c(j),    M_v(i) = Σ_j P_v(i, j) r_uv(i, j) beta_v(j)
     p_v(j) = beta_v(j) Σ_i a_v(i) P_v(i, j) r_uv(i, j),    a_v(i) = p_u(i) / M_v(i)
@@ -21,6 +27,8 @@ averaging these marginals estimates node and edge means, consistent with each ot
 
 Every loop that can be long looks at `state.stop`: another thread sets it when the user interrupts the run, whose state is then discarded.
 """
+
+import math
 
 import numpy as np
 
@@ -402,25 +410,144 @@ def redraw_paths(tree, slots, state, times, sums, work):
         shift_individual(tree, slots, state, m, 1)
 
 
+# ---- whole-path proposals
+
+
+@kernel
+def alias_tables(q, size, accept, alias):
+    """Walker's alias tables of consecutive rows of length `size` (Vose's linear-time construction)."""
+    small, large = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    for start in range(0, q.size, size):
+        few = many = 0
+        for j in range(size):
+            accept[start + j] = q[start + j] * size
+            alias[start + j] = j
+            if accept[start + j] < 1.0:
+                small[few] = j
+                few += 1
+            else:
+                large[many] = j
+                many += 1
+        while few > 0 and many > 0:
+            few -= 1
+            low, high = small[few], large[many - 1]
+            alias[start + low] = high
+            accept[start + high] -= 1.0 - accept[start + low]
+            if accept[start + high] < 1.0:
+                many -= 1
+                small[few] = high
+                few += 1
+        # What rounding left over keeps its own place.
+        for a in range(few):
+            accept[start + small[a]] = 1.0
+        for a in range(many):
+            accept[start + large[a]] = 1.0
+
+
+@bare
+def _propose(nodes, parent, sizes, start, accept, alias, random, fresh):
+    """A path drawn from q."""
+    for v in range(nodes):
+        row = start[v]
+        if v > 0:
+            row += fresh[parent[v]] * sizes[v]
+        where = uniform(random) * sizes[v]
+        j = int(where)
+        if where - j >= accept[row + j]:
+            j = alias[row + j]
+        fresh[v] = j
+
+
+@bare
+def _gain(old, new, first, slot, law, table, slot_count, slot_ratio):
+    """Likelihood ratio of one individual moving from one cell or entry to another."""
+    move(old, -1, first, slot, law, table, slot_count, slot_ratio)
+    gain = product(new, first, slot, slot_ratio) / product(old, first, slot, slot_ratio)
+    move(old, 1, first, slot, law, table, slot_count, slot_ratio)
+    return gain
+
+
+@bare
+def _node_gain(slots, state, mode, old, new):
+    """Likelihood ratio of one individual moving from cell `old` to cell `new` of a node."""
+    law, table, first, slot = slots.law, slots.table, slots.node_first, slots.node_slot
+    if mode == 2:
+        return _gain(old, new, first, slot, law, table, state.slot_count, state.slot_ratio)
+    gain = state.node_ratio[new]
+    if first[old + 1] > first[old]:
+        gain /= ratio(law, table, slot[first[old]], state.node_count[old] - 1)
+    return gain
+
+
+@bare
+def _log_gain(tree, slots, state, proposal, m, fresh):
+    """log w(x') − log w(x) of individual m, who is still counted where it is."""
+    path, parent, sizes = state.path, tree.parent, tree.sizes
+    node_start, edge_start = tree.node_start, tree.edge_start
+    node_mode, edge_mode, start, weight = slots.node_mode, slots.edge_mode, proposal.start, proposal.weight
+    gain, log_gain = 1.0, 0.0
+    for v in range(path.shape[0]):
+        old, new = path[v, m], fresh[v]
+        row_old = row_new = 0
+        if v > 0:
+            row_old, row_new = path[parent[v], m] * sizes[v], fresh[parent[v]] * sizes[v]
+        gain *= weight[start[v] + row_new + new] / weight[start[v] + row_old + old]
+        if old != new and node_mode[v] != 0:
+            gain *= _node_gain(slots, state, node_mode[v], node_start[v] + old, node_start[v] + new)
+        if edge_mode[v] != 0:
+            gain *= _gain(edge_start[v] + row_old + old, edge_start[v] + row_new + new, slots.edge_first, slots.edge_slot,
+                          slots.law, slots.table, state.slot_count, state.slot_ratio)  # fmt: skip
+        if gain < 1e-60 or gain > 1e60:
+            log_gain += math.log(gain)
+            gain = 1.0
+    return log_gain + math.log(gain)
+
+
+@bare
+def _propose_paths(tree, slots, state, proposal, fresh, tally):
+    """One whole-path proposal for every individual."""
+    nodes, people = state.path.shape
+    path, random, parent, sizes = state.path, state.random, tree.parent, tree.sizes
+    start, accept, alias = proposal.start, proposal.accept, proposal.alias
+    for m in range(people):
+        if state.stop[0] != 0:
+            return
+        _propose(nodes, parent, sizes, start, accept, alias, random, fresh)
+        tally[1] += 1
+        if math.log(1.0 - uniform(random)) < _log_gain(tree, slots, state, proposal, m, fresh):
+            shift_individual(tree, slots, state, m, -1)
+            for v in range(nodes):
+                path[v, m] = fresh[v]
+            shift_individual(tree, slots, state, m, 1)
+            tally[2] += 1
+
+
 # ---- the start, and a batch of sweeps
 
 
 @kernel
-def draw_paths(tree, slots, state):
-    """Give every individual a path drawn from the tree's law, and fill node counts, slot counts and ratios."""
-    path = state.path
-    for v in range(path.shape[0]):
-        size, law, row, start = tree.sizes[v], tree.initial, 0, tree.node_start[v]
-        for m in range(path.shape[1]):
-            if state.stop[0] != 0:
-                return
-            if v > 0:
-                law, row = tree.law, tree.law_start[v] + path[tree.parent[v], m] * size
-            j = draw(state.random, law[row : row + size], size)
-            path[v, m] = j
-            state.node_count[start + j] += 1
+def draw_paths(tree, slots, state, proposal):
+    """Give every individual a path drawn from q, and fill node counts, slot counts and ratios."""
+    nodes, people = state.path.shape
+    fresh = np.empty(nodes, dtype=np.int64)
+    for m in range(people):
+        if state.stop[0] != 0:
+            return
+        _propose(
+            nodes,
+            tree.parent,
+            tree.sizes,
+            proposal.start,
+            proposal.accept,
+            proposal.alias,
+            state.random,
+            fresh,
+        )
+        for v in range(nodes):
+            state.path[v, m] = fresh[v]
+            state.node_count[tree.node_start[v] + fresh[v]] += 1
             if slots.edge_mode[v] != 0:
-                entry = tree.edge_start[v] + path[tree.parent[v], m] * size + j
+                entry = tree.edge_start[v] + fresh[tree.parent[v]] * tree.sizes[v] + fresh[v]
                 for a in range(slots.edge_first[entry], slots.edge_first[entry + 1]):
                     state.slot_count[slots.edge_slot[a]] += 1
     for cell in range(state.node_count.size):
@@ -458,11 +585,12 @@ def _record(tree, state, sums, table):
 
 
 @kernel
-def sweep_paths(tree, slots, state, sweeps, exact, sums, draws, thin, before):
-    """Run sweeps: every individual at every node, as many crossovers as individuals, `exact` whole paths.
+def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before):
+    """Run sweeps; `moves` = (sweeps, single-site every so many, whether to propose paths, whole paths redrawn exactly).
 
     `before` is the number of the chain's sweeps so far; the node counts of every `thin`-th go to the next row of `draws`.
     """
+    sweeps, every, proposing, exact = moves
     nodes, most, cells = tree.sizes.size, tree.sizes.max(), state.node_count.size
     work = (
         np.empty(cells),
@@ -471,10 +599,14 @@ def sweep_paths(tree, slots, state, sweeps, exact, sums, draws, thin, before):
         np.empty(most),
         np.empty(tree.edge_start[-1]),
     )
+    fresh = np.empty(nodes, dtype=np.int64)
     table = np.zeros(tree.edge_start[-1], dtype=np.int64)
     row = 0
     for sweep in range(before, before + sweeps):
-        _sweep_single_sites(tree, slots, state, work[3])
+        if proposing:
+            _propose_paths(tree, slots, state, proposal, fresh, sums.tally)
+        if sweep % every == 0:
+            _sweep_single_sites(tree, slots, state, work[3])
         _cross(tree, slots, state)
         redraw_paths(tree, slots, state, exact, sums, work)
         if state.stop[0] != 0:

@@ -274,7 +274,7 @@ class Sampler(IterativeEngine):
         """One chain's batch, in `keep` parts with a snapshot after each. Thinning counts from the start of the chain."""
         arrays = run.arrays
         sizes = (arrays.cells, arrays.cells, arrays.entries, arrays.entries, arrays.cells, arrays.entries)
-        sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(1, dtype=np.int64)))
+        sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(3, dtype=np.int64)))
         draws, snapshots, parts = [], [], max(keep, 1)
         for part in range(parts):
             count, before = share(length, parts, part), chain.length + part * length // parts
