@@ -71,17 +71,14 @@ class Flocks:
 
     def root_phi(self, population: float) -> float:
         """phi of the first counts."""
-        del population
         return self.size
 
     def party(self, node: Hashable, counts: Array) -> Array:
         """How many move together from each state into ``node``, when ``counts`` are there (E n²/E n where they vary)."""
-        del node
         return np.full(len(counts), self.size)
 
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """The size, at the root and at every step."""
-        del population, expected
         above = [1, *(tree.sizes[u] for u in tree.parents[1:])]
         return tuple(np.full(size, self.size) for size in above)
 

@@ -454,10 +454,8 @@ class Group:
 
 
 def _positive(value: Any, name: str, expected: str) -> float:
-    found = finite_number(value, name, most=float(LARGEST_COUNT), expected=f"{expected}, above 0")
-    if found <= 0:
-        raise ModelError(f"{name} is {found:g}: give {expected}, above 0")
-    return found
+    limits = {"least": np.finfo(float).tiny, "most": float(LARGEST_COUNT)}
+    return finite_number(value, name, **limits, expected=f"{expected}, above 0")
 
 
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE]\+?\d+)?)"

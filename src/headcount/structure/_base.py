@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from headcount.checks import brief, finite_number, instance
+from headcount.checks import finite_number, instance
 from headcount.individual import FactoredTree, Model, ModelError, RootedTree
 
 if TYPE_CHECKING:
@@ -117,17 +117,14 @@ class Field(ABC):
 
     def mc_error(self, scope: Scope) -> Array | None:
         """Monte-Carlo standard error of every entry's sd; None where variances carry none."""
-        del scope
         return None
 
     def more_draws(self, draws: int, client: Any = None) -> Field:
         """The same posterior with so many draws more behind its variances; itself where these carry no Monte-Carlo error."""
-        del draws, client
         return self
 
     def moves(self, scope: Scope) -> MovesOf | None:
         """Moments of the possible moves of an edge, where the structure keeps them as a list; None elsewhere."""
-        del scope
         return None
 
     @abstractmethod
@@ -144,12 +141,10 @@ class Field(ABC):
 
     def site_covariance(self, rows: np.ndarray) -> Array | None:
         """Posterior covariance of some entries of the sites (their positions, all sites end to end); None where `covariance` gives it."""
-        del rows
         return None
 
     def sample_nodes(self, size: int, *, rng: np.random.Generator) -> Array | None:
         """Joint draws of the deviations of all nodes, ``(size, entries)``, nodes end to end; None where only whole tables are drawn."""
-        del size, rng
         return None
 
     @abstractmethod
@@ -233,9 +228,10 @@ class Structure(ABC):
     """The structures that :func:`structure_for` chooses from: ``class TreeStructure(Structure, kind="tree")`` puts itself here."""
 
     def __init__(self, population: float, sites: Sequence[Site], known: Known | None) -> None:
-        self.population = finite_number(population, "population", expected="a positive number of individuals")
-        if self.population <= 0:
-            raise ModelError(f"population is {brief(population)}: give a positive number of individuals")
+        expected = "a positive number of individuals"
+        self.population = finite_number(
+            population, "population", least=np.finfo(float).tiny, expected=expected
+        )
         instance(sites, Sequence, "sites", expected="a sequence of sites, for example problem.sites")
         self.sites: tuple[Site, ...] = tuple(sites)
         self.known = Known.nothing() if known is None else known
@@ -248,7 +244,6 @@ class Structure(ABC):
     @classmethod
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> Structure:
         """The structure of a law, given N, the sites and what is known; it takes of the other settings what concerns it."""
-        del solver, flock
         return cls(law, *known)
 
     @abstractmethod

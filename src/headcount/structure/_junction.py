@@ -79,7 +79,6 @@ class JunctionStructure(Structure, kind="junction tree"):
     @classmethod
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> JunctionStructure:
         """See :class:`Structure`."""
-        del solver
         return cls(law, *known, flock=flock)
 
     def _add(self, v: int, placements: dict[int, Placement], blocks: dict[int, slice]) -> Node:

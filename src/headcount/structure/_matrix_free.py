@@ -137,7 +137,6 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
     @classmethod
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> MatrixFreeStructure:
         """See :class:`Structure`."""
-        del flock
         return cls(law, *known, sampling=solver.sampling, recall=solver.recall)
 
     def __reduce__(self) -> Any:
