@@ -36,10 +36,10 @@ def _option(text: str, *names: str, default: Any = None, **told: Any) -> Any:
 
 
 _switch = partial(_option, default=False)
-_table = partial(_option, rich_help_panel="Tables", show_default=False)
-_written = partial(_option, rich_help_panel="How the files are written", show_default=False)
-_noise = partial(_option, rich_help_panel="Noise", show_default=False)
-_engine = partial(_option, rich_help_panel="Engine", show_default=False)
+_table = partial(_option, rich_help_panel="Tables")
+_written = partial(_option, rich_help_panel="How the files are written")
+_noise = partial(_option, rich_help_panel="Noise")
+_engine = partial(_option, rich_help_panel="Engine")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,6 @@ class Options:
     initial: str = _table(
         "Where they start: learned (from all counts), counts (shares of the first), smoothed, uniform, or a table cell, probability.",
         default="learned",
-        show_default="learned",
     )
     arrivals: Path | None = _table("Who comes later: time, cell, count (expected numbers).")
     survival: str | None = _table(
@@ -101,9 +100,7 @@ class Options:
         f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", metavar="NAME or FILE=NAME"
     )
     noise: str = _noise(
-        "poisson, binomial, negative-binomial, gaussian, laplace or exact.",
-        default="poisson",
-        show_default="poisson",
+        "poisson, binomial, negative-binomial, gaussian, laplace or exact.", default="poisson"
     )
     rate: float | None = _noise("Expected counts per individual present.")
     background: float | None = _noise("Expected counts where nobody is.")
@@ -111,14 +108,12 @@ class Options:
     sd: float | None = _noise("Standard deviation (gaussian).")
     scale: float | None = _noise("Scale b (laplace).")
     noise_dispersion: float | None = _noise("Dispersion r (negative-binomial).")
-    flow_noise: str = _noise("Noise of the observed flows.", default="poisson", show_default="poisson")
+    flow_noise: str = _noise("Noise of the observed flows.", default="poisson")
     flow_rate: float | None = _noise("Share of each flow that is seen (poisson).")
     flow_detection: float | None = _noise("Probability that a move is seen (binomial).")
     flow_sd: float | None = _noise("Standard deviation of the observed flows (gaussian).")
     engine: str = _engine(
-        "auto, TiltedEP, Laplace, MAP, PathGibbs, … (see the documentation).",
-        default="auto",
-        show_default="auto",
+        "auto, TiltedEP, Laplace, MAP, PathGibbs, … (see the documentation).", default="auto"
     )
     setting: list[str] | None = _engine(
         "A setting of the engine: damping=0.3 (repeat).", "--set", metavar=_PAIR

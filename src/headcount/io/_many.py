@@ -156,20 +156,21 @@ def infer_many(
     rng: int | None = None,
     client: Any = None,
     workers: int | None = None,
+    progress: bool | None = None,
     out: str | os.PathLike[str] | None = None,
     level: float = 0.9,
     draws: int | None = None,
     draw_flows: bool = False,
     write: Writer = put_results,
     force: bool = False,
-    progress: bool | None = None,
 ) -> Many:
     """Infer many problems, each as :func:`headcount.infer` would; one that fails does not stop the others.
 
     Parameters
     ----------
     problems
-        By name, or in a sequence (named 0, 1, …).
+        By name, or in a sequence, which names them 0, 1, …. A name may be a text, a number or a date; as text it is that of the
+        problem's folder.
     engine
         As for `infer`; the same for all.
     rng

@@ -9,15 +9,11 @@
 
 # Is everything in the files as it should be? This runs nothing and writes nothing.
 headcount check counts.csv \
-  --transitions transitions.csv \
-  --cells cells.csv \
-  --population 1200 \
-  --noise poisson --rate 0.5
+  --transitions transitions.csv --cells cells.csv \
+  --population 1200 --noise poisson --rate 0.5
 
 # Infer, write tables into the folder results, and a page with the map: results/report.html.
 headcount infer counts.csv \
-  --transitions transitions.csv \
-  --cells cells.csv \
-  --population 1200 \
-  --noise poisson --rate 0.5 \
+  --transitions transitions.csv --cells cells.csv \
+  --population 1200 --noise poisson --rate 0.5 \
   --out results --report

@@ -9,12 +9,10 @@
 # Is everything in the files as it should be? This runs nothing and writes nothing.
 headcount check counts.csv \
   --transitions transitions.csv \
-  --population 400 \
-  --noise gaussian --sd 3
+  --population 400 --noise gaussian --sd 3
 
 # Infer, write tables into the folder results, and a page with the map: results/report.html.
 headcount infer counts.csv \
   --transitions transitions.csv \
-  --population 400 \
-  --noise gaussian --sd 3 \
+  --population 400 --noise gaussian --sd 3 \
   --out results --report

@@ -10,16 +10,11 @@
 
 # Is everything in the files as it should be? This runs nothing and writes nothing.
 headcount check counts.csv \
-  --transitions transitions.csv \
-  --cells cells.csv \
-  --population 8000 \
-  --noise binomial --detection 0.3
+  --transitions transitions.csv --cells cells.csv \
+  --population 8000 --noise binomial --detection 0.3
 
 # Infer, write tables into the folder results, and a page with the map: results/report.html.
 headcount infer counts.csv \
-  --transitions transitions.csv \
-  --cells cells.csv \
-  --population 8000 \
-  --noise binomial --detection 0.3 \
-  --omx \
+  --transitions transitions.csv --cells cells.csv \
+  --population 8000 --noise binomial --detection 0.3 --omx \
   --out results --report
