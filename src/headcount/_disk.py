@@ -196,7 +196,9 @@ def check_folder(folder: str | os.PathLike[str], names: Iterable[str] = (), *, f
 
 def _check_replaced(folder: Path, names: Iterable[str], *, force: bool) -> None:
     """Refuse to replace what is no regular file and, without `force`, what is not ours."""
-    odd = [name for name in (*names, MANIFEST) if _exists(folder / name) and not _is_plain(folder / name)]
+    odd = [
+        name for name in (*names, MANIFEST) if os.path.lexists(folder / name) and not _is_plain(folder / name)
+    ]
     if odd:
         kind = _kind(folder / odd[0])
         raise OutputError(f"{folder / odd[0]}: this is {kind}, and only regular files are replaced")
@@ -272,9 +274,9 @@ def _write_manifest(
 def _foreign(folder: Path, names: Iterable[str]) -> set[str]:
     """Those of `names` that lie in the folder and are not as an earlier run wrote them."""
     held = _manifest(folder)
-    there = {name for name in names if _exists(folder / name)}
+    there = {name for name in names if os.path.lexists(folder / name)}
     if held is None:
-        return there | ({MANIFEST} if _exists(folder / MANIFEST) else set())
+        return there | ({MANIFEST} if os.path.lexists(folder / MANIFEST) else set())
     known = _known(folder)
     # A run that was killed while its files were put in place leaves files of two runs: all of them ours.
     return {
@@ -297,10 +299,6 @@ def _check_writable(folder: Path, given: str) -> None:
         raise OutputError(
             f"{given}: {nearest} cannot be written to: give another place, or have its permissions changed"
         )
-
-
-def _exists(path: Path) -> bool:
-    return os.path.lexists(path)
 
 
 def _is_plain(path: Path) -> bool:

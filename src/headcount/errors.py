@@ -23,15 +23,10 @@ class FaultsError(ValueError):
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
-        super().__init__(self._message())
-
-    def _message(self) -> str:
-        if len(self.problems) == 1:
-            return self.problems[0]
         lines = [f"{len(self.problems)} problems:", *(f"  - {text}" for text in self.problems[:_SHOWN])]
         if len(self.problems) > _SHOWN:
             lines.append(f"  - and {len(self.problems) - _SHOWN} more (see .problems)")
-        return "\n".join(lines)
+        super().__init__(self.problems[0] if len(self.problems) == 1 else "\n".join(lines))
 
 
 class ModelError(FaultsError):

@@ -20,17 +20,11 @@ from typing import Any
 from headcount.errors import ModelError
 
 _UNITS = {
-    "": 1,
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "KI": 2**10,
-    "MI": 2**20,
-    "GI": 2**30,
-    "TI": 2**40,
+    f"{prefix}{binary}": (1024 if binary else 1000) ** power
+    for power, prefix in enumerate(("", "K", "M", "G", "T"))
+    for binary in ("", "I")
 }
-_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*((?:[KMGT]I?)?)B?\s*$", re.IGNORECASE)
 VARIABLE = "HEADCOUNT_MEMORY"
 """The environment variable that sets the limit."""
 SHARE = 0.8
@@ -67,15 +61,14 @@ def limited(size: int | str) -> Iterator[None]:
 
 def limit() -> int:
     """Bytes that one computation may take now."""
-    return _allowed()
-
-
-def _allowed() -> int:
     chosen = _chosen()
     if chosen is not None:
         return chosen
     free = free_memory()
     return int(SHARE * (UNKNOWN_FREE if free is None else free))
+
+
+_allowed = limit  # by another name where an argument is called limit
 
 
 def _chosen() -> int | None:

@@ -529,15 +529,23 @@ class Finding(NamedTuple):
 
 def examine() -> tuple[Finding, ...]:
     """Look at everything; change nothing. Optional things that are absent are healthy."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = memory.free_memory()
+    room = "unknown on this system"
+    if free is not None:
+        most = memory.readable_bytes(memory.SHARE * free)
+        room = f"{memory.readable_bytes(free)} free; a run may take {most} unless told otherwise"
+    browsers = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    browser = next(filter(None, browsers), "none found; only the test of the page needs one")
     return (
         Finding("headcount", __version__),
         Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        Finding("cores", f"{_usable_cores()} usable of {os.cpu_count()}"),
-        _memory(),
+        Finding("cores", f"{cores} usable of {os.cpu_count()}"),
+        Finding("memory", room),
         *_packages(),
         *_thread_pools(),
         _compiler_cache(),
-        _browser(),
+        Finding("browser", browser),
     )
 
 
@@ -546,20 +554,6 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
     tell(findings=[finding._asdict() for finding in findings])
     rows = [["ok" if f.healthy else "missing", f.subject, f.found] for f in findings]
     show_table(None, ["", "subject", "found"], 3, rows)
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _memory() -> Finding:
-    free = memory.free_memory()
-    if free is None:
-        return Finding("memory", "unknown on this system")
-    return Finding(
-        "memory",
-        f"{memory.readable_bytes(free)} free; a run may take {memory.readable_bytes(memory.SHARE * free)} unless told otherwise",
-    )
 
 
 def _packages() -> Iterator[Finding]:
@@ -601,10 +595,3 @@ def _compiler_cache() -> Finding:
     except OSError as error:
         return Finding("compiled code", f"{place} cannot be written ({error.strerror}); set NUMBA_CACHE_DIR")
     return Finding("compiled code", f"kept under {place}")
-
-
-def _browser() -> Finding:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if (path := shutil.which(name)) is not None:
-            return Finding("browser", path)
-    return Finding("browser", "none found; only the test of the page needs one")

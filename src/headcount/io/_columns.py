@@ -163,16 +163,16 @@ class Reader:
         required = {*found} - {*optional} if not empty else set()
         keys = [role for role in found if role in labels or role in _OPTIONAL_LABELS]
         columns = [column for role, column in found.items() if role not in keys]
-        source = replace(
-            source, columns=found, numbers=_file_numbers(source, columns, self), dates=self.dates
-        )
-        values: dict[str, Any] = {role: read_labels(source, role) for role in keys}
+        styles = _styles_of(source, columns, self)
+        source = replace(source, columns=found)
+        values: dict[str, Any] = {role: _read_labels(source, role, self.dates) for role in keys}
         missing = {}
         for role in [role for role in found if role not in keys]:
-            values[role], missing[role] = read_numbers(source, role, required=role in required)
-        if once:
-            _refuse_repeats(source, {role: values[role] for role in keys})
-        return replace(source, values=values, empty=missing)
+            values[role], missing[role] = _read_numbers(
+                source, role, styles, self.no_number, required=role in required
+            )
+        read = replace(source, values=values, empty=missing)
+        return _without_repeats(read, keys) if once else read
 
     def roles(self, source: Source | None, roles: Sequence[str]) -> set[str]:
         """Those of the roles for which the table has a column."""
@@ -251,6 +251,11 @@ class Reader:
         row = roles.pop()
         return self.long(source, row, "cell" if row == "time" else "time", "count")
 
+    @cached_property
+    def no_number(self) -> frozenset[str]:
+        """Texts that stand for "no number here"."""
+        return MISSING | {text.strip().casefold() for text in self.missing}
+
     def styles(self, file: str) -> list[Style]:
         """The styles of numbers that the caller leaves open for a file, the plain one first."""
         decimal, thousands = _for_file(self.decimal, file), _for_file(self.thousands, file)
@@ -297,28 +302,28 @@ def _list(names: Sequence[str]) -> str:
 # --- labels
 
 
-def read_labels(source: Source, role: str) -> Texts:
+def _read_labels(source: Source, role: str, dates: str | None) -> Texts:
     """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros."""
     import pandas as pd
 
     codes, distinct = pd.factorize(source.frame[source.columns[role]])
     texts = [label_text(v) for v in distinct.tolist()]
     if role == "time":
-        texts = time_texts(texts, source)
+        texts = time_texts(texts, source, dates)
     known = np.array([*texts, ""], dtype=object)
     read: Texts = known[codes]  # a missing value has the code −1, the last one
     source.refuse(read == "", f"{role} is empty: name it, or take the row out")
     return read
 
 
-def _refuse_repeats(source: Source, labels: Mapping[str, Texts]) -> None:
-    """One row per entry: nothing is added up in silence."""
+def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
+    """One row per entry, the first: others are a problem, as nothing is added up in silence."""
     import pandas as pd
 
-    frame = pd.DataFrame({k: labels[k] for k in sorted(labels, key=lambda role: role != "time")})
+    frame = pd.DataFrame({role: source[role] for role in sorted(roles, key=lambda role: role != "time")})
     again = frame.duplicated(keep=False).to_numpy()
     if not again.any():
-        return
+        return source
     *others, last = (ENDS.get(role, role.removeprefix("variable ")) for role in frame.columns)
     what = f"{', '.join(others)} and {last}" if others else last
     groups = frame[again].groupby(list(frame.columns), sort=False).indices
@@ -329,6 +334,7 @@ def _refuse_repeats(source: Source, labels: Mapping[str, Texts]) -> None:
         source.problem(text, rows[members].tolist())
     if len(groups) > 5:
         source.problem(f"{len(groups) - 5} further entries have more than one row: keep one each")
+    return source.where(~frame.duplicated().to_numpy())
 
 
 def plain_labels(texts: Sequence[str]) -> list[Hashable]:
@@ -374,34 +380,22 @@ class Style:
         return all(pattern.match(t) for t in texts)
 
 
-@dataclass(frozen=True)
-class FileNumbers:
-    """How the numbers of one file are written: the style of a column, and a second one where both can be meant.
-
-    Columns that are not named are plain.
-    """
-
-    styles: Mapping[str, tuple[Style, Style | None]] = field(default_factory=dict)
-    missing: frozenset[str] = MISSING
-
-    def of(self, column: str) -> tuple[Style, Style | None]:
-        """The style of a column, and its rival."""
-        return self.styles.get(column, (Style(), None))
+Styles = Mapping[str, tuple[Style, Style | None]]
+"""The style of every column of numbers, and a second one where both can be meant."""
 
 
-def _file_numbers(source: Source, columns: Sequence[str], reader: Reader) -> FileNumbers:
+def _styles_of(source: Source, columns: Sequence[str], reader: Reader) -> Styles:
     """Decide how the numbers in these columns of a file are written, and note what was decided."""
-    missing = MISSING | {t.strip().casefold() for t in reader.missing}
     styles = reader.styles(source.name)
-    texts = {c: _number_texts(source.frame[c], missing | _MARKS) for c in columns}
+    texts = {c: _number_texts(source.frame[c], reader.no_number | _MARKS) for c in columns}
     together = list(dict.fromkeys(chain.from_iterable(texts.values())))
     if styles[0] == Style() and _all_plain(together):
-        return FileNumbers(missing=missing)
+        return dict.fromkeys(columns, (Style(), None))
     # One style for the file where there is one; otherwise each column by itself.
     one = any(style.reads(together) for style in styles)
     chosen = {c: _style_of(together if one else own, styles) for c, own in texts.items()}
     _note_styles(source, {c: (style, texts[c]) for c, (style, rival) in chosen.items() if rival is None})
-    return FileNumbers(chosen, missing)
+    return chosen
 
 
 def _style_of(texts: Sequence[str], styles: Sequence[Style]) -> tuple[Style, Style | None]:
@@ -444,35 +438,35 @@ def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str
         source.note("; ".join(f"{k} ({v})" for k, v in said.items()))
 
 
-def read_numbers(source: Source, role: str, *, required: bool) -> tuple[Array, Any]:
-    """The column of a role as floats, and where nothing is written (a problem where a number is required)."""
-    column = source.columns[role]
-    values, missing = _read_column(source, role, column, source.numbers or FileNumbers())
-    if required:
-        source.refuse(missing, f"{role} is empty: write a number, or take the row out")
-    text = f"{role} must be finite: correct it"
-    return source.without(values, np.isinf(values), text, source.frame[column]), missing
+def _read_numbers(
+    source: Source, role: str, styles: Styles, no_number: frozenset[str], *, required: bool
+) -> tuple[Array, Any]:
+    """The column of a role as floats, and where nothing is written (a problem where a number is required).
 
-
-def _read_column(source: Source, role: str, column: str, numbers: FileNumbers) -> tuple[Array, Any]:
-    """The numbers of a column and a mask of what is missing; what is neither is refused with its row."""
+    What is no number, or not finite, is NaN and refused with its row.
+    """
     import pandas as pd
 
+    column = source.columns[role]
     series = source.frame[column]
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         values = series.to_numpy(dtype=float, na_value=np.nan)
-        stand = [s for s in map(Style().value, numbers.missing) if s == s]
-        values = np.where(np.isin(values, stand), np.nan, values)
-        return values, np.isnan(values)
-    style, rival = numbers.of(column)
-    codes, distinct = pd.factorize(series)
-    read = [_entry(v, style, numbers.missing) for v in distinct.tolist()]
-    # A missing value has the code −1: the last one.
-    values = np.array([*(value for value, _ in read), np.nan])[codes]
-    kind = np.array([*(kind for _, kind in read), "missing"], dtype=object)[codes]
-    _note_kinds(source, role, series, kind)
-    _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
-    return values, (kind == "missing") | (kind == "marked")
+        stand_ins = [s for s in map(Style().value, no_number) if s == s]
+        missing = np.isnan(values) | np.isin(values, stand_ins)
+        values = np.where(missing, np.nan, values)
+    else:
+        style, rival = styles[column]
+        codes, distinct = pd.factorize(series)
+        read = [_entry(v, style, no_number) for v in distinct.tolist()]
+        # A missing value has the code −1: the last one.
+        values = np.array([*(value for value, _ in read), np.nan])[codes]
+        kind = np.array([*(kind for _, kind in read), "missing"], dtype=object)[codes]
+        missing = (kind == "missing") | (kind == "marked")
+        _note_kinds(source, role, series, kind)
+        _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
+    if required:
+        source.refuse(missing, f"{role} is empty: write a number, or take the row out")
+    return source.without(values, np.isinf(values), f"{role} must be finite: correct it", series), missing
 
 
 def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:

@@ -208,7 +208,11 @@ def infer_many(
     folders = _folders(out, list(tasks))
     answers = {name: answer for name, folder in folders.items() if (answer := _finished(tasks[name], folder))}
     left = {name: task for name, task in tasks.items() if name not in answers}
-    _check_folders([folder for name, folder in folders.items() if name in left], force=force)
+    for name in left.keys() & folders.keys():
+        for kind in FORMATS:
+            check_folder(
+                folders[name], result_names(format=kind, omx=True, places=True, fitted=True), force=force
+            )
     with Progress("problems", len(left), show=progress) as bar, _running(client, workers) as run:
         for name, answer in run(left):
             answers[name] = _kept(answer, tasks[name], folders.get(name), partial(write, force=force))
@@ -254,13 +258,6 @@ def _folders(out: str | os.PathLike[str] | None, names: list[Name]) -> dict[Name
     for folder in folders.values():
         check_folder(folder)
     return folders
-
-
-def _check_folders(folders: Sequence[Path], *, force: bool) -> None:
-    """Refuse folders in which files that are not ours would be overwritten."""
-    names = [result_names(format=kind, omx=True, places=True, fitted=True) for kind in FORMATS]
-    for folder in folders:
-        check_folder(folder, {name for found in names for name in found}, force=force)
 
 
 def folder_name(name: Name) -> str:

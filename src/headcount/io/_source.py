@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Index
-    from headcount.io._columns import FileNumbers
 
 Result = TypeVar("Result")
 _SEPARATORS = (",", ";", "\t", "|")
@@ -115,8 +114,7 @@ class Source:
     """A table: its name for messages, the number of every row as an editor counts lines, and the findings.
 
     Once a `Reader` has read it: the column of each role and its values, labels as texts and numbers as floats. A number that was refused
-    is NaN; so is one that is not there, which ``empty`` marks. ``numbers`` says how its numbers are written and ``dates`` whether the day
-    or the month comes first, where that is known.
+    is NaN; so is one that is not there, which ``empty`` marks.
     """
 
     name: str
@@ -126,8 +124,6 @@ class Source:
     columns: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     empty: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
-    numbers: FileNumbers | None = None
-    dates: str | None = None
 
     def __getitem__(self, role: str) -> Any:
         return self.values[role]

@@ -152,8 +152,8 @@ def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | 
         return None
     cells, places, shapes = source["cell"].tolist(), places_in(source), source.frame.attrs.get("shapes")
     if places is not None and shapes is not None:
-        held = zip(cells, shapes, strict=True)
-        places = replace(places, shapes={label: rings for label, rings in held if rings})
+        held = {label: shapes[row - 1] for label, row in zip(cells, source.rows, strict=True)}
+        places = replace(places, shapes={label: rings for label, rings in held.items() if rings})
     return list(dict.fromkeys(cells)), places
 
 
@@ -389,8 +389,8 @@ def transition_matrices(moves: Moves, cells: Sequence[str], times: Times | None,
         order = rows[np.lexsort((dest[rows], origin[rows]))]
         key = b"".join(a[order].tobytes() for a in (origin, dest, values))
         if key not in made:
-            raw = _matrix(origin[rows], dest[rows], values[rows], len(cells))
-            made[key] = _checked(raw, moves.source, cells, when, normalise)
+            shares = _shares(origin[rows], values[rows], moves.source, cells, when, normalise)
+            made[key] = None if shares is None else _matrix(origin[rows], dest[rows], shares, len(cells))
         matrices.append(made[key])
     if any(m is None for m in matrices):
         return None
@@ -431,9 +431,11 @@ def _matrix(origin: Index, dest: Index, values: Array, size: int) -> Any:
     return csr_array((values, (origin, dest)), shape=(size, size))
 
 
-def _checked(matrix: Any, source: Source, cells: Sequence[str], when: str, normalise: bool) -> Any:
-    """The matrix with rows that sum to one, or None and the reason; entries that were refused where they were read are a reason too."""
-    sums = np.asarray(matrix.sum(axis=1)).ravel()
+def _shares(
+    origin: Index, values: Array, source: Source, cells: Sequence[str], when: str, normalise: bool
+) -> Array | None:
+    """Values that sum to 1 for every origin, or None and the reason; entries that were refused where they were read are a reason too."""
+    sums = np.bincount(origin, values, len(cells))
     empty = np.flatnonzero(sums == 0)
     if len(empty):
         _nowhere(source, [cells[k] for k in empty.tolist()], when)
@@ -450,20 +452,12 @@ def _checked(matrix: Any, source: Source, cells: Sequence[str], when: str, norma
     if np.isnan(sums).any() or (len(far) and not normalise):
         return None
     if off.max() <= _EXACT_SUM:
-        return matrix
+        return values
     if not normalise:
         source.note(
             f"probabilities that sum to 1 within {ROUNDING:g} were read as rounded and divided by their sum"
         )
-    return _divided(matrix, sums)
-
-
-def _divided(matrix: Any, sums: Array) -> Any:
-    if isinstance(matrix, np.ndarray):
-        return matrix / sums[:, None]
-    from scipy.sparse import csr_array, diags_array
-
-    return csr_array(diags_array(1 / sums) @ matrix)
+    return values / sums[origin]
 
 
 def _nowhere(source: Source, cells: Sequence[str], when: str) -> None:

@@ -36,11 +36,11 @@ times at which nobody looked. With fewer, a gap is refused. Chosen so that a mis
 # --- one column: what its texts mean
 
 
-def time_texts(texts: Sequence[str], source: Source) -> list[str]:
+def time_texts(texts: Sequence[str], source: Source, order: str | None) -> list[str]:
     """The distinct texts of a column of times: dates as 2024-05-31, numbers without trailing zeros, others as they are.
 
-    Whether day or month comes first is decided from the whole column. What cannot be decided is a problem; reading goes on with the
-    order that gives the more even steps, so that everything else that is wrong is found too.
+    Whether day or month comes first is said by `order` (day-first, month-first) or decided from the whole column. What cannot be decided
+    is a problem; reading goes on with the order that gives the more even steps, so that everything else that is wrong is found too.
     """
     texts = list(map(_without_zeros, texts))
     given = list(filter(None, texts))
@@ -49,7 +49,7 @@ def time_texts(texts: Sequence[str], source: Source) -> list[str]:
     dates = {t: date for t in given if (date := parse_date(t)) is not None}
     other = [t for t in given if t not in dates]
     if not other:
-        return _date_texts(dates, texts, source)
+        return _date_texts(dates, texts, source, order)
     if _pairs(dates):
         text = (
             "not all times are dates, so that day and month cannot be told apart: write dates as 2024-05-31"
@@ -76,9 +76,11 @@ def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and DECIMAL.match(text) else text
 
 
-def _date_texts(dates: Mapping[str, WrittenDate], texts: Sequence[str], source: Source) -> list[str]:
+def _date_texts(
+    dates: Mapping[str, WrittenDate], texts: Sequence[str], source: Source, order: str | None
+) -> list[str]:
     """The texts of a column of dates in the form 2024-05-31."""
-    day_first = _day_first(dates, source)
+    day_first = _day_first(dates, source, order)
     made = {}
     for t, date in dates.items():
         try:
@@ -93,7 +95,7 @@ def _date_texts(dates: Mapping[str, WrittenDate], texts: Sequence[str], source: 
     return [read.get(t, t) for t in texts]
 
 
-def _day_first(dates: Mapping[str, WrittenDate], source: Source) -> bool:
+def _day_first(dates: Mapping[str, WrittenDate], source: Source, order: str | None) -> bool:
     """Whether the day comes before the month, from all dates of a column: a number above 12 is a day."""
     pairs = _pairs(dates)
     shown = {  # the first date that shows each order
@@ -109,8 +111,8 @@ def _day_first(dates: Mapping[str, WrittenDate], source: Source) -> bool:
         )
         source.problem(text)
         return True
-    if source.dates is not None or not pairs:
-        return source.dates != "month-first"
+    if order is not None or not pairs:
+        return order != "month-first"
     if not shown:
         return _undecided(dates, pairs, source)
     ((first, example),) = shown.items()
