@@ -18,6 +18,7 @@ for P parameters and M counts, m the share of the counts' variance that is movem
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from headcount.learn._family import Family
 from headcount.learn._margins import serves, tables_at_once
 from headcount.learn._steps import step_labels
 from headcount.observe import Problem, ProblemError
-from headcount.population import Company, Dispersion, DispersionEstimate, Flocks, ToEstimate
+from headcount.population import Company, CountTables, Dispersion, DispersionEstimate, Flocks, ToEstimate
 from headcount.posterior._fit_check import fit_check
 from headcount.tables import dense
 
@@ -149,7 +150,7 @@ class Peak:
         for trial in range(MOST_MEASURED):
             step = float(np.clip(1.0 / np.sqrt(max(curvature, 1e-12)), SHORTEST, LONGEST))
             middle = max(top, self.low + step)
-            better, curvature = self._parabola(middle - step, middle, middle + step)
+            better, curvature = self.parabola(middle - step, middle, middle + step)
             if not 0 < curvature < np.inf:
                 return top, 0.0
             far, wide = abs(better - top) > 0.5 * step, step > 2 * max(curvature**-0.5, SHORTEST)
@@ -166,9 +167,9 @@ class Peak:
         _, u, v = np.linalg.solve(shape, [self(x) for x in points])
         if u < 0 and v < 0:
             return float(b + np.log(v / u)), float(-u)
-        return self._parabola(a, b, c)
+        return self.parabola(a, b, c)
 
-    def _parabola(self, a: float, b: float, c: float) -> tuple[float, float]:
+    def parabola(self, a: float, b: float, c: float) -> tuple[float, float]:
         """Top and −f″ of the parabola through three points."""
         fa, fb, fc = self(a), self(b), self(c)
         left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)
@@ -302,6 +303,12 @@ def problems_on(problems: Sequence[Problem], dispersion: Dispersion | None) -> t
     return tuple(on(p, dispersion) for p in problems)
 
 
+def _settled(before: DispersionEstimate | None, now: DispersionEstimate) -> bool:
+    """Whether the dispersion is what it was a round ago."""
+    same = before is not None and before.form == now.form
+    return same and abs(now.psi - before.psi) <= SETTLED * now.psi_error  # type: ignore[union-attr]
+
+
 def in_turn(
     problems: Sequence[Problem],
     asked: ToEstimate,
@@ -323,8 +330,7 @@ def in_turn(
         wish = asked if before is None or turn < FORM_ROUNDS else replace(asked, form=before.form)
         at = None if before is None else before.psi
         found = estimated(known, evidence, wish, start=at, parameters=taken, initial_learned=initial_learned)
-        if before is not None and before.form == found.form:
-            close = abs(found.psi - before.psi) <= SETTLED * found.psi_error
+        close = _settled(before, found)
         if close:
             break
         made = again(found.dispersion, made.working)
@@ -351,7 +357,7 @@ def _top(one: DispersionEstimate, peak: Peak, begin: float, alone: float) -> Dis
 
 
 def from_flows(
-    models: Sequence[MarkovChain], flows: Sequence[Sequence[Any]], asked: ToEstimate
+    models: Sequence[MarkovChain], tables: Sequence[CountTables], asked: ToEstimate
 ) -> DispersionEstimate:
     """rho where all flows were observed: every row of a step is Dirichlet–multinomial around the chain's, κ = 1/rho − 1.
 
@@ -366,7 +372,7 @@ def from_flows(
         raise ProblemError(
             f'dispersion is "{asked.text}", and all flows were observed, which tell rho: give "estimate" or "estimate:rho"'
         )
-    n, p = _rows_of_steps(models, flows)
+    n, p = _rows_of_steps(models, tables)
     made = n > 0
     totals = n.sum(axis=1)
     count, at = n[made], p[made]
@@ -387,24 +393,18 @@ def from_flows(
     psi = float(np.log1p(rho * scale))
     step = max(SHORTEST * psi, 0.5 * SHORTEST)
     middle = max(psi, 1.5 * step)  # at the end of the range the curvature is measured just inside
-    side = [value(float(np.expm1(x)) / scale) for x in (middle - step, middle, middle + step)]
-    curvature = (2 * side[1] - side[0] - side[2]) / step**2
+    around = Peak(lambda x: value(float(np.expm1(x)) / scale), 0.0, np.inf)
+    _, curvature = around.parabola(middle - step, middle, middle + step)
     error = float(curvature**-0.5) if curvature > 0 else np.nan
     found = DispersionEstimate("rho", psi, error, 0.0, high, scale, gain=max(value(rho) - alone, 0.0))
     return replace(found, tried={"independent": alone, found.dispersion.text: value(rho)})
 
 
-def _rows_of_steps(models: Sequence[MarkovChain], flows: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
+def _rows_of_steps(models: Sequence[MarkovChain], tables: Sequence[CountTables]) -> tuple[Array, Array]:
     """The flows of all steps, one row per cell and step, and their probabilities."""
-    pairs = [
-        pair
-        for model, tables in zip(models, flows, strict=True)
-        for pair in zip(tables, model.transitions, strict=True)
-    ]
-    counts, probabilities = (
-        np.concatenate([dense(table) for table in part]) for part in zip(*pairs, strict=True)
-    )
-    return counts.astype(float), probabilities
+    steps = [(t, step) for m, t in zip(models, tables, strict=True) for step in itertools.pairwise(m.times)]
+    flows = np.concatenate([dense(t.table(step)) for t, step in steps])
+    return flows.astype(float), np.concatenate([dense(p) for m in models for p in m.transitions])
 
 
 def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> list[DispersionEstimate]:

@@ -195,13 +195,9 @@ class Block:
         found = self.prior.closed_solve(x, self.terms[0][1], v) if len(self.terms) == 1 else None
         return pseudo_solve(self.information(x), v) if found is None else found
 
-    def closed(self, x: Array) -> Array | None:
-        """argmax Q in closed form, if there is one."""
-        return self.prior.closed_form(x, self.terms[0][1]) if len(self.terms) == 1 else None
-
     def maximise(self, x: Array) -> Array:
-        """argmax Q from x."""
-        found = self.closed(x)
+        """argmax Q from x, in closed form if there is one."""
+        found = self.prior.closed_form(x, self.terms[0][1]) if len(self.terms) == 1 else None
         return self._newton(x) if found is None else found
 
     def _newton(self, x: Array) -> Array:
@@ -557,8 +553,6 @@ def run_here(tasks: Sequence[EStep]) -> list[Expected]:
 @contextmanager
 def running(problems: Sequence[Problem], *, client: Any, workers: int | None) -> Iterator[Mapper]:
     """The way to run E-steps: a Dask client's workers, loky processes, or here."""
-    if client is not None and workers is not None:
-        raise ValueError("client and workers are both given: a Dask client has its own workers")
     if client is not None:
         with connected(client) as cluster:
             yield lambda tasks: cluster.gather(

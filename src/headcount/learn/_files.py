@@ -16,6 +16,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,10 @@ def _timestamp(parts: Sequence[Any]) -> Any:
     return (made if zone is None else made.tz_convert(zone)).as_unit(unit)
 
 
-def _pandas(name: str) -> Callable[[Sequence[Any]], Any]:
-    def build(parts: Sequence[Any]) -> Any:
-        import pandas as pd
+def _pandas(name: str, parts: Sequence[Any]) -> Any:
+    import pandas as pd
 
-        return getattr(pd, name)(*parts)
-
-    return build
+    return getattr(pd, name)(*parts)
 
 
 def _numpy_time(parts: Sequence[Any]) -> Any:
@@ -63,9 +61,9 @@ _CODERS: dict[str, Coder] = {
         lambda t: [t.isoformat(), None if t.tz is None else str(t.tz), t.unit],
         _timestamp,
     ),
-    "pandas.Timedelta": (lambda t: [t.isoformat()], _pandas("Timedelta")),
-    "pandas.Period": (lambda t: [str(t), t.freqstr], _pandas("Period")),
-    "pandas.Interval": (lambda t: [t.left, t.right, t.closed], _pandas("Interval")),
+    "pandas.Timedelta": (lambda t: [t.isoformat()], partial(_pandas, "Timedelta")),
+    "pandas.Period": (lambda t: [str(t), t.freqstr], partial(_pandas, "Period")),
+    "pandas.Interval": (lambda t: [t.left, t.right, t.closed], partial(_pandas, "Interval")),
     "numpy.datetime64": (lambda t: [int(t.astype(np.int64)), t.dtype.str], _numpy_time),
     "numpy.timedelta64": (lambda t: [int(t.astype(np.int64)), t.dtype.str], _numpy_time),
     "datetime.datetime": (lambda t: [t.isoformat()], lambda p: dt.datetime.fromisoformat(p[0])),

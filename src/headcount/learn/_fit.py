@@ -144,7 +144,7 @@ def fit(
         standard_errors=standard_errors,
         refine=refine,
         parameters=parameters,
-        rng=rng,
+        seed=_seed(rng),
         client=client,
         workers=workers,
         checkpoint=checkpoint,
@@ -179,7 +179,8 @@ class _Options:
     standard_errors: bool | None
     refine: bool
     parameters: str
-    rng: Any
+    seed: int
+    """Of the E-steps of random engines."""
     client: Any
     workers: int | None
     checkpoint: str | Path | None
@@ -193,6 +194,8 @@ class _Options:
             raise ValueError(f'method is {self.method!r}: give "ascent" or "em"')
         if self.parameters not in PARAMETERS:
             raise ValueError(f'parameters is {self.parameters!r}: give "integrated" or "plug-in"')
+        if self.client is not None and self.workers is not None:
+            raise ValueError("client and workers are both given: a Dask client has its own workers")
 
     def within(self, count: int) -> tuple[int, float, bool]:
         """Iterations, tolerance, and whether to find standard errors, for this many parameters."""
@@ -212,8 +215,7 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
     """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
     budget, tolerance, errors = options.within(len(families[0].names))
-    method, named = options.method, options.engine
-    seed = 0 if options.rng is None else int(generator(options.rng).integers(2**31))
+    method, named, seed = options.method, options.engine, options.seed
     goal = None if options.truth is None else true_values(families[0], options.truth)
     identity = (settings, problems, repr(named), method, options.start, seed, tolerance)
     with running(problems, client=options.client, workers=options.workers) as mapper:
@@ -223,8 +225,7 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
         checkpoints = _Checkpoints(options.checkpoint, expect, identity)
         climber = Climber(expect, method, budget, tolerance, goal, checkpoints.write, options.progress)
         begun = checkpoints.read() or begin(climber, options.start, choose=named is None)
-        refine = options.refine and method == "ascent"
-        ended, status, information = searched(begun, climber, errors=errors, refine=refine)
+        ended, status, information = searched(begun, climber, errors=errors, refine=options.refine)
         plug_ins: tuple[Posterior, ...] = ()
         if options.posteriors:  # once, for the plug-ins and for those that are integrated over the parameters
             ended = ended.with_posteriors(expect.posteriors(ended.climb.point))
@@ -330,6 +331,11 @@ def _named_engine(given: Engine | str | None, rng: Any) -> Engine | None:
         raise ValueError(f"{engine.name} is random: give rng, so that the answer can be got again")
     find_device(getattr(engine, "device", "cpu"))  # before the search for a start
     return None if isinstance(engine, Auto) else engine
+
+
+def _seed(rng: Any) -> int:
+    """Of the E-steps of random engines; it takes a number from a generator that was given."""
+    return 0 if rng is None else int(generator(rng).integers(2**31))
 
 
 @dataclass(frozen=True)
@@ -534,11 +540,7 @@ def fit_known(
     dispersion = None
     if asked is not None:
         chains = [m for m in made.models if isinstance(m, MarkovChain)]
-        flows = [
-            [t.table(pair) for pair in itertools.pairwise(m.times)]
-            for m, t in zip(chains, tables, strict=True)
-        ]
-        dispersion = from_flows(chains, flows, asked)
+        dispersion = from_flows(chains, tables, asked)
         evidence += dispersion.gain
         notes.insert(0, str(dispersion))
     return replace(

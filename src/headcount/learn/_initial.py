@@ -91,11 +91,7 @@ def infer(
         found = infer(problem.core, engine, rng=rng, strict=strict, progress=progress)
         outcome = replace(found.outcome, beliefs=seen(problem, found.beliefs))
         return Posterior(problem, found.settings, outcome)
-    model, unknown = problem.model, False
-    if isinstance(model, MarkovChain) and not model.initial_known:
-        unknown = len(model.states[model.variables[0]]) > 1
-        if not unknown:  # everybody begins in the one cell
-            problem = problem.with_model(with_transitions(model, [1.0]))
+    problem, unknown = _with_initial(problem)
     run = infer_initial if unknown else engines.infer
     if not isinstance(problem.dispersion, ToEstimate):
         return run(problem, engine, rng=rng, strict=strict, progress=progress)
@@ -103,6 +99,16 @@ def infer(
     made = run(problem.with_dispersion(estimate.used), engine, rng=rng, strict=strict, progress=progress)
     made.outcome.info["dispersion"] = estimate
     return made
+
+
+def _with_initial(problem: Problem) -> tuple[Problem, bool]:
+    """The problem, and whether its initial distribution is unknown; with a single cell everybody begins there."""
+    model = problem.model
+    if not isinstance(model, MarkovChain) or model.initial_known:
+        return problem, False
+    if len(model.states[model.variables[0]]) > 1:
+        return problem, True
+    return problem.with_model(with_transitions(model, [1.0])), False
 
 
 def _estimated_dispersion(

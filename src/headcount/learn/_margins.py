@@ -341,17 +341,20 @@ class _TablesAtOnce:
     """By identity: a family, and the first with the same function of the parameters."""
 
     def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
-        """The E-steps, all with one engine; tables whose margins cannot be met are left to the other mapper."""
-        made: dict[int, Expected] = {}
-        volume = serves(tasks[0].engine) if tasks else None
-        if volume is not None:
-            laws: dict[tuple[int, int], Any] = {}
-            tables = {k: t for k, task in enumerate(tasks) if (t := self._table(task, laws)) is not None}
-            found = found_at_once(list(tables.values()), volume=volume)
-            made = {k: self._expected(tasks[k], one) for k, one in zip(tables, found, strict=True) if one.met}
+        made = self._at_once(tasks)
         rest = [k for k in range(len(tasks)) if k not in made]
         made |= zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True)
         return [made[k] for k in range(len(tasks))]
+
+    def _at_once(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
+        """E-steps with one engine, by position; tables whose margins cannot be met are left to the other mapper."""
+        volume = serves(tasks[0].engine) if tasks else None
+        if volume is None:
+            return {}
+        laws: dict[tuple[int, int], Any] = {}
+        tables = {k: table for k, task in enumerate(tasks) if (table := self._table(task, laws)) is not None}
+        found = found_at_once(list(tables.values()), volume=volume)
+        return {k: self._expected(tasks[k], one) for k, one in zip(tables, found, strict=True) if one.met}
 
     def _table(self, task: EStep, laws: dict[tuple[int, int], Any]) -> Table | None:
         """The task's table; None where it is none, something else is learned, or some move is impossible."""

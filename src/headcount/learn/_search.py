@@ -442,6 +442,7 @@ def searched(
     at = with_priors(begun, climber)
     if not errors:
         return *climber(at), None
+    refine = refine and climber.method == "ascent"
     ended, status, information = _informed_climb(at, climber, refine=refine)
     return ended, Status.EDGE if status.good and information.edge else status, information
 
