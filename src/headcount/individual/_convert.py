@@ -155,11 +155,16 @@ def from_pgmpy(model: Any) -> tuple[States, Factors]:
     arrays = [(tuple(table.variables), np.asarray(table.values, dtype=np.float64)) for table in tables]
     if conditional:
         raise_all(f"variable {v!r} has no conditional table: add one" for v in model.nodes if v not in states)
-        # pgmpy keeps the child's axis first, a conditional table here has it last.
-        cpts = {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
-        return states, factors_from_cpts(states, cpts, rounding=FILE_ROUNDING)
+        return states, factors_from_cpts(states, _child_last(arrays), rounding=FILE_ROUNDING)
     with np.errstate(divide="ignore"):
         return states, [(scope, np.log(values)) for scope, values in arrays]
+
+
+def _child_last(
+    arrays: Iterable[tuple[tuple[Hashable, ...], Array]],
+) -> dict[Hashable, tuple[tuple[Hashable, ...], Array]]:
+    """Conditional tables by child: pgmpy keeps the child's axis first, a conditional table here has it last."""
+    return {scope[0]: (scope[1:], np.moveaxis(values, 0, -1)) for scope, values in arrays}
 
 
 def _states_of_tables(order: Iterable[Hashable], tables: Any) -> States:
@@ -262,8 +267,8 @@ def _name_problems(states: dict[str, tuple[str, ...]], blocks: list[_Block]) -> 
 def _table(block: _Block, states: dict[str, tuple[str, ...]], problems: list[str]) -> Array:
     """P[parents..., child] of one block; what is wrong with it is added to `problems`."""
     child, *parents = block.names
-    shape = tuple(len(states[p]) for p in parents)
-    width = len(states[child])
+    above = {p: states[p] for p in parents}
+    shape, width = tuple(map(len, above.values())), len(states[child])
     table = np.full((*shape, width), np.nan)
     before, seen = len(problems), set()
     for line, (word, *words) in sorted(block.statements, key=lambda s: _ORDER.get(s[1][0], 3)):
@@ -274,23 +279,29 @@ def _table(block: _Block, states: dict[str, tuple[str, ...]], problems: list[str
             table[...] = _numbers(words, child, width, line, problems)
         elif word == "(" and ")" in words:
             end = words.index(")")
-            labels = words[:end]
-            index = _row_index(line, labels, child, {p: states[p] for p in parents}, problems)
+            index = _row_index(line, words[:end], child, above, problems)
+            if index in seen:
+                problems.append(f"line {line}: the row {tuple(words[:end])!r} of {child!r} is given twice")
             if index is not None:
-                if index in seen:
-                    problems.append(f"line {line}: the row {tuple(labels)!r} of {child!r} is given twice")
                 seen.add(index)
                 table[index] = _numbers(words[end + 1 :], child, width, line, problems)
         else:
             problems.append(f"line {line}: expected a row, table or default, found {word!r}")
-    missing = np.argwhere(np.isnan(table).any(axis=-1))
-    if len(missing) and len(problems) == before:
-        first = tuple(states[p][k] for p, k in zip(parents, missing[0], strict=True))
-        problems.append(
-            f"line {block.line}: {len(missing)} rows of {child!r} are missing, the first for {first!r}: "
-            "add them, or a default"
-        )
+    if len(problems) == before:
+        problems += _missing_rows(block, table, list(above.values()))
     return table
+
+
+def _missing_rows(block: _Block, table: Array, parents: Sequence[Sequence[str]]) -> list[str]:
+    """One problem if rows were never given."""
+    missing = np.argwhere(np.isnan(table).any(axis=-1))
+    if not len(missing):
+        return []
+    first = tuple(labels[k] for labels, k in zip(parents, missing[0], strict=True))
+    return [
+        f"line {block.line}: {len(missing)} rows of {block.names[0]!r} are missing, the first for {first!r}: "
+        "add them, or a default"
+    ]
 
 
 def _numbers(words: list[str], child: str, count: int, line: int, problems: list[str]) -> Array:

@@ -14,6 +14,7 @@ Collecting keeps p(x_K | x_S), so that the passes cost one exponential per entry
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -377,19 +378,16 @@ class _Sums:
     @classmethod
     def plan(cls, domain: Domain, scopes: Sequence[tuple[int, Scope]]) -> _Sums:
         """Sum out, each time, the variable that the most of the scopes do without."""
-        whole = len(domain.scope)
-        wanted = tuple(
-            (k, None if s == domain.scope else domain.axes(s)) for k, s in scopes if len(s) == whole
-        )
-        left = [one for one in scopes if len(one[1]) < whole]
+        whole = {k: s for k, s in scopes if len(s) == len(domain.scope)}
+        wanted = tuple((k, None if s == domain.scope else domain.axes(s)) for k, s in whole.items())
+        left = [one for one in scopes if one[0] not in whole]
         parts = []
         while left:
-            lacking = [sum(v not in s for _, s in left) for v in domain.scope]
-            axis = max(range(len(lacking)), key=lambda k: (lacking[k], domain.shape[k]))
+            present = Counter(v for _, scope in left for v in scope)
+            axis = min(range(len(domain.scope)), key=lambda k: (present[domain.scope[k]], -domain.shape[k]))
             out = domain.scope[axis]
-            below = [one for one in left if out not in one[1]]
-            left = [one for one in left if out in one[1]]
-            part = domain.part([v for v in domain.scope if v != out])
+            part = domain.part(domain.scope[:axis] + domain.scope[axis + 1 :])
+            left, below = _parted(left, out)
             parts.append((axis, cls.plan(part, below)))
         return cls(domain, wanted, tuple(parts))
 
@@ -412,6 +410,13 @@ class _Sums:
             if below is not None:
                 found.append(below[(slice(None),) * axis + (None,)])
         return _added(found)
+
+
+def _parted(
+    scopes: Sequence[tuple[int, Scope]], variable: Hashable
+) -> tuple[list[tuple[int, Scope]], list[tuple[int, Scope]]]:
+    """Scopes with a variable, and those without."""
+    return [one for one in scopes if variable in one[1]], [one for one in scopes if variable not in one[1]]
 
 
 def _added(tables: Sequence[Array]) -> Array | None:

@@ -45,22 +45,12 @@ class LogLinearTransitions:
     """
 
     def __init__(self, features: Any, mask: Any | None = None) -> None:
-        self.mask: Array
-        """o by step, where features are dense."""
-        self.features: Array
-        """f by step, where features are dense."""
-        if _sparse_maps(features):
-            self._origin, self._dest, self._maps, self._offset = _moves(features, mask)
-            self.cell_count, self.sparse = features[0].shape[0], True
-            self.features = self.mask = np.zeros((0, 0))
-        else:
-            values, offset = _dense(features, mask)
-            steps, cells = max(len(values), len(offset)), values.shape[-1]
-            self.features = frozen(np.broadcast_to(values, (steps, *values.shape[1:])))
-            self.mask = frozen(np.broadcast_to(offset, (steps, cells, cells)))
-            self._maps, self._offset = (part.reshape(*part.shape[:-2], -1) for part in (values, offset))
-            self._origin, self._dest = (a.ravel() for a in np.indices((cells, cells)))
-            self.cell_count, self.sparse = cells, False
+        self.sparse = (
+            isinstance(features, (list, tuple)) and len(features) > 0 and all(map(sparse.issparse, features))
+        )
+        moves = _stored_moves if self.sparse else _all_moves
+        self._origin, self._dest, maps, offset, self.cell_count = moves(features, mask)
+        self._maps, self._offset = _checked_moves(self._origin, self._dest, self.cell_count, maps, offset)
         self.features_by_step = len(self._maps) > 1 or len(self._offset) > 1
         starts = np.searchsorted(self._origin, np.arange(self.cell_count))
         self._starts, self._lengths = starts, np.diff([*starts, len(self._origin)])
@@ -105,6 +95,20 @@ class LogLinearTransitions:
             and np.array_equal(self._column, other._column)
             and np.array_equal(self._feature, other._feature)
         )
+
+    @property
+    def features(self) -> Array:
+        """f by step, shape ``(steps, K, L, L)``; dense features only."""
+        return self._by_step(self._maps)
+
+    @property
+    def mask(self) -> Array:
+        """o by step, shape ``(steps, L, L)``; dense features only."""
+        return self._by_step(self._offset)
+
+    def _by_step(self, values: Array) -> Array:
+        made = np.broadcast_to(values, (max(len(self._maps), len(self._offset)), *values.shape[1:]))
+        return made.reshape(*made.shape[:-1], self.cell_count, self.cell_count)
 
     @property
     def homogeneous(self) -> bool:
@@ -299,52 +303,62 @@ def _by_kind(maps: Array, flows: Array) -> Array:
     return flows @ maps[0].T if len(maps) == 1 else np.matmul(maps, flows[:, :, None])[:, :, 0]
 
 
-def _sparse_maps(features: Any) -> bool:
-    return isinstance(features, (list, tuple)) and len(features) > 0 and all(map(sparse.issparse, features))
-
-
-def _dense(features: Any, mask: Any) -> tuple[Array, Array]:
-    """Features (steps or 1, K, L, L) and offsets (steps or 1, L, L), checked."""
-    values = numbers(
-        features, "features", expected="numbers of shape (K, L, L), or (T − 1, K, L, L) per step"
-    )
+def _all_moves(features: Any, mask: Any) -> tuple[Index, Index, Array, Array, int]:
+    """Origins and destinations of all moves, features (steps or 1, K, moves) and offsets (steps or 1, moves), and the number of cells."""
+    expected = "(K, L, L), or (T − 1, K, L, L) per step"
+    values = numbers(features, "features", expected=f"numbers of shape {expected}")
     if values.ndim not in (3, 4) or values.shape[-1] != values.shape[-2] or 0 in values.shape:
-        raise ModelError(
-            f"features have the shape {values.shape}: give (K, L, L), or (T − 1, K, L, L) per step"
-        )
-    by_step = values if values.ndim == 4 else values[None]
+        raise ModelError(f"features have the shape {values.shape}: give {expected}")
     cells = values.shape[-1]
+    offset = _offset(mask, cells, values.shape[:-3])
+    origin, dest = (a.ravel() for a in np.indices((cells, cells)))
+    maps = values.reshape(-1, values.shape[-3], cells * cells)
+    return origin, dest, maps, offset.reshape(-1, cells * cells), cells
+
+
+def _offset(mask: Any, cells: int, steps: tuple[int, ...]) -> Array:
+    """The mask of dense features that are for these steps (empty: every step the same)."""
     offset = np.zeros((cells, cells)) if mask is None else numbers(mask, "the mask")
-    offset = offset[None] if offset.ndim == 2 else offset
-    raise_all(_offset_problems(offset, len(by_step), cells, homogeneous=values.ndim == 3))
-    finite = np.isfinite(by_step)
-    if not finite.all():
-        allowed = ~np.isneginf(offset)[:, None]
-        wrong = np.argwhere(~finite & allowed)
-        raise_all(
-            f"feature {k} from {i} to {j} at step {t} is {by_step[t if len(by_step) > 1 else 0, k, i, j]}: features of allowed "
-            "moves are finite"
-            for t, k, i, j in wrong
+    fits = offset.ndim == 2 or (offset.ndim == 3 and (not steps or len(offset) in (1, *steps)))
+    if not fits or offset.shape[-2:] != (cells, cells):
+        raise ModelError(
+            f"the mask has the shape {offset.shape}, expected {(cells, cells)} or one such table per step"
         )
-        by_step = np.where(finite, by_step, 0.0)
-    return frozen(by_step), frozen(offset)
+    return offset
 
 
-def _moves(features: Sequence[Any], mask: Any) -> tuple[Index, Index, Array, Array]:
-    """Origins and destinations of the allowed moves, features (1, K, moves) and offsets (1, moves) of sparse maps."""
+def _stored_moves(features: Sequence[Any], mask: Any) -> tuple[Index, Index, Array, Array, int]:
+    """As `_all_moves`, of the moves that sparse maps store."""
     shape = features[0].shape
     raise_all(_sparse_problems(features, mask, shape))
     pattern = _stored_in_any(features if mask is None else [mask])
     origin = np.repeat(np.arange(shape[0]), np.diff(pattern.indptr))
     dest = pattern.indices.astype(np.intp)
-    closed = np.flatnonzero(np.diff(pattern.indptr) == 0)
     maps = np.array([sparse.csr_array(f)[origin, dest].reshape(-1) for f in features], dtype=float)
     offset = np.zeros(len(origin)) if mask is None else sparse.csr_array(mask)[origin, dest].reshape(-1)
-    problems = [f"no move is allowed from cell {i}: allow one (staying put is one too)" for i in closed[:5]]
-    if not np.isfinite(np.vstack([maps, offset])).all():
-        problems.append("sparse features and masks hold finite numbers: leave out forbidden moves")
+    return origin, dest, maps[None], np.asarray(offset, dtype=float)[None], shape[0]
+
+
+def _checked_moves(origin: Index, dest: Index, cells: int, maps: Array, offset: Array) -> tuple[Array, Array]:
+    """Features and offsets of moves, read-only; those of allowed moves are finite, and every cell has an allowed move."""
+    if np.isnan(offset).any() or np.isposinf(offset).any():
+        raise ModelError("the mask holds NaN or +inf: use 0 for an allowed move and −inf for a forbidden one")
+    allowed = ~np.isneginf(offset)
+    left = np.array([np.bincount(origin[row], minlength=cells) for row in allowed])
+    problems = [
+        f"the mask (or what sparse features store) forbids every move from cell {i} at step {t}: allow one (staying put is one too)"
+        for t, i in np.argwhere(left == 0)
+    ]
+    finite = np.isfinite(maps)
+    if not finite.all():
+        values = np.broadcast_to(maps, (max(len(maps), len(offset)), *maps.shape[1:]))
+        problems += [
+            f"feature {k} from {origin[m]} to {dest[m]} at step {t} is {values[t, k, m]}: features of allowed moves are finite"
+            for t, k, m in np.argwhere(~finite & allowed[:, None])
+        ]
+        maps = np.where(finite, maps, 0.0)
     raise_all(problems)
-    return origin, dest, frozen(maps[None]), frozen(np.asarray(offset, dtype=float)[None])
+    return frozen(maps), frozen(offset)
 
 
 def _sparse_problems(features: Sequence[Any], mask: Any, shape: tuple[int, ...]) -> list[str]:
@@ -368,24 +382,3 @@ def _stored_in_any(tables: Sequence[Any]) -> Any:
         pattern = pattern + stored
     pattern.sort_indices()
     return pattern
-
-
-def _offset_problems(offset: Array, steps: int, cells: int, *, homogeneous: bool) -> list[str]:
-    """Every way in which a mask does not fit the features."""
-    if (
-        offset.ndim != 3
-        or offset.shape[1:] != (cells, cells)
-        or not (homogeneous or len(offset) in (1, steps))
-    ):
-        return [
-            f"the mask has the shape {offset.shape}, expected {(cells, cells)} or one such table per step"
-        ]
-    problems = []
-    if np.isnan(offset).any() or np.isposinf(offset).any():
-        problems.append("the mask holds NaN or +inf: use 0 for an allowed move and −inf for a forbidden one")
-    closed = np.argwhere(np.isneginf(offset).all(axis=2))
-    problems += [
-        f"the mask forbids every move from cell {i} at step {t}: allow one (staying put is one too)"
-        for t, i in closed
-    ]
-    return problems

@@ -121,11 +121,16 @@ class Moves(Component):
         return with_transitions(model, model.initial if model.initial_known else None, self.matrices(x))
 
 
+def steps_of(chain: MarkovChain) -> Any:
+    """The transitions as a chain is given them: one matrix where all steps share it, which stays one object, else one per step."""
+    own = chain.transitions
+    return own[0] if len({id(m) for m in own}) == 1 else own
+
+
 def with_transitions(template: MarkovChain, initial: Any, matrices: Any = None) -> MarkovChain:
     """A chain with the template's times and cells, and, unless others are given, its transitions."""
     if matrices is None:
-        own = template.transitions
-        matrices = own[0] if len({id(m) for m in own}) == 1 else own  # the one of all steps stays one object
+        matrices = steps_of(template)
     if isinstance(template, OpenChain):
         return template.changed(first=template.first.sum() * np.asarray(initial), transitions=matrices)
     return MarkovChain(initial, matrices, times=template.times, cells=template.states)
@@ -308,9 +313,12 @@ class Rows(Component):
 
     def information(self, x: Array, n: Array) -> Array:
         """Blocks n_r (diag q − q qᵀ)."""
-        rows, columns = self.place
-        p = self.shares(x)[rows, columns]
-        weight = np.where(self.free, n, 0.0).sum(axis=1)[rows]
+        return self._blocks(self.shares(x), np.where(self.free, n, 0.0).sum(axis=1))
+
+    def _blocks(self, q: Array, weights: Array) -> Array:
+        """weight (diag q − q qᵀ) of every row, shape (K, K)."""
+        rows, _ = self.place
+        p, weight = q[self.place], weights[rows]
         same = rows[:, None] == rows[None, :]
         return np.diag(weight * p) - np.where(same, weight[:, None] * np.outer(p, p), 0.0)
 
@@ -356,11 +364,7 @@ class Rows(Component):
         found = self.information(x, self._pseudo_counts)
         if self.going is not None:
             q = self.shares(x)
-            for share, sign in ((q, 1.0), (self._leaving(q)[1], -1.0)):
-                rows, _ = self.place
-                p, weight = share[self.place], sign * self._extra[rows]
-                same = rows[:, None] == rows[None, :]
-                found += np.diag(weight * p) - np.where(same, weight[:, None] * np.outer(p, p), 0.0)
+            found += self._blocks(q, self._extra) - self._blocks(self._leaving(q)[1], self._extra)
         return found
 
     def closed_form(self, x: Array, n: Array) -> Array:

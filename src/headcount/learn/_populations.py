@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 
 from headcount._types import Array, Index
 from headcount.individual import MarkovChain, Model, ModelError, OpenChain
-from headcount.learn._components import LARGEST_LOG_ODDS, Matrices, Moves, Weights, with_transitions
+from headcount.learn._components import LARGEST_LOG_ODDS, Matrices, Moves, Weights, steps_of, with_transitions
 from headcount.learn._expect import Block
 from headcount.learn._family import (
     Also,
@@ -46,30 +46,24 @@ LARGEST_START = 4.0
 By = Literal["cell", "step", "both"]
 
 
-def _classes(by: By | None, steps: int, cells: int) -> Index:
-    """Which number holds for every step and cell, shape (steps, cells)."""
-    made = {
-        None: np.zeros((steps, cells)),
-        "cell": np.tile(np.arange(cells), (steps, 1)),
-        "step": np.repeat(np.arange(steps)[:, None], cells, axis=1),
-        "both": np.arange(steps * cells).reshape(steps, cells),
+def _numbered(
+    what: str, by: By | None, cells: tuple[Hashable, ...], times: tuple[Hashable, ...]
+) -> tuple[tuple[str, ...], Index]:
+    """Names of the numbers that are learned, and which of them holds for every time and cell, shape (times, cells)."""
+    shape = (len(times), len(cells))
+    made: dict[By | None, tuple[list[str], Index]] = {
+        None: ([what], np.zeros(1, np.intp)),
+        "cell": ([f"{what}[{c}]" for c in cells], np.arange(shape[1])),
+        "step": ([f"{what}@{t}" for t in times], np.arange(shape[0])[:, None]),
+        "both": (
+            [f"{what}[{c}]@{t}" for t in times for c in cells],
+            np.arange(shape[0] * shape[1]).reshape(shape),
+        ),
     }
     if by not in made:
         raise ModelError(f'by is {by!r}: give None (one number), "cell", "step" or "both"')
-    return made[by].astype(np.intp)
-
-
-def _names(
-    what: str, by: By | None, cells: tuple[Hashable, ...], times: tuple[Hashable, ...]
-) -> tuple[str, ...]:
-    """Names of the numbers, in the order of their classes."""
-    made: dict[By | None, list[str]] = {
-        None: [what],
-        "cell": [f"{what}[{c}]" for c in cells],
-        "step": [f"{what}@{t}" for t in times],
-        "both": [f"{what}[{c}]@{t}" for t in times for c in cells],
-    }
-    return tuple(made[by])
+    names, places = made[by]
+    return tuple(names), np.broadcast_to(places, shape)
 
 
 def _added(values: Array, classes: Index, count: int) -> Array:
@@ -390,8 +384,7 @@ class Known(Parametrisation):
         """See `Parametrisation`."""
         if problem.groups is not None or not isinstance(problem.model, MarkovChain):
             return self
-        own = problem.model.transitions
-        return replace(self, transitions=own[0] if len({id(m) for m in own}) == 1 else list(own))
+        return replace(self, transitions=steps_of(problem.model))
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,8 +406,7 @@ class LearnArrivals(Also):
     def component(self, model: Model) -> Comers:
         """See `Also`."""
         chain = required(OpenChain, model, "the number of arrivals")
-        classes = _classes(self.by, *chain.arrivals.shape)
-        names = _names("arrivals", self.by, chain.cells, chain.times[1:])
+        names, classes = _numbered("arrivals", self.by, chain.cells, chain.times[1:])
         expected = _added(chain.arrivals, classes, len(names))
         if not (expected > 0).all():
             raise ModelError(
@@ -434,8 +426,7 @@ class LearnSurvival(Also):
     def component(self, model: Model) -> Survival:
         """See `Also`."""
         chain = required(OpenChain, model, "survival")
-        classes = _classes(self.by, *chain.survival.shape)
-        names = _names("survival", self.by, chain.cells, chain.times[:-1])
+        names, classes = _numbered("survival", self.by, chain.cells, chain.times[:-1])
         first = _added(chain.survival, classes, len(names)) / _added(
             np.ones(classes.shape), classes, len(names)
         )
@@ -514,8 +505,7 @@ class LearnSizes(Also):
     def component(self, model: Model) -> Component:
         """See `Also`."""
         if isinstance(model, OpenChain):
-            classes = _classes(self.by, 1, len(model.cells))[0]
-            names = _names("first", self.by, model.cells, model.times[:1])
+            names, (classes,) = _numbered("first", self.by, model.cells, model.times[:1])
             expected = _added(model.first, classes, len(names))
             if self.by not in (None, "cell") or not (expected > 0).all():
                 raise ModelError(
