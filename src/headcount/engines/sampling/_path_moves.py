@@ -255,21 +255,16 @@ def _cross(tree, slots, state):
 def shift_individual(tree, slots, state, m, step):
     """Take individual m out of all counts (`step` = −1) or put it back (+1)."""
     path, node_mode, node_start, node_ratio = state.path, slots.node_mode, tree.node_start, state.node_ratio
+    feed, slot, noise, table = slots.node_first, slots.node_slot, slots.law, slots.table
+    node_count, slot_count, slot_ratio = state.node_count, state.slot_count, state.slot_ratio
     for v in range(path.shape[0]):
-        j = path[v, m]
-        move_node(node_mode[v], node_start[v] + j, step, state.node_count, node_ratio, slots.node_first, slots.node_slot,
-                  slots.law, slots.table, state.slot_count, state.slot_ratio)  # fmt: skip
+        j, mode = path[v, m], node_mode[v]
+        cell = node_start[v] + j
+        move_node(mode, cell, step, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio)
         if slots.edge_mode[v] != 0:
             move_edge(slots, state, tree.edge_start[v] + path[tree.parent[v], m] * tree.sizes[v] + j, step)
-        if step < 0 and node_mode[v] == 2:
-            refresh(
-                node_start[v],
-                node_start[v + 1],
-                node_ratio,
-                slots.node_first,
-                slots.node_slot,
-                state.slot_ratio,
-            )
+        if step < 0 and mode == 2:
+            refresh(node_start[v], node_start[v + 1], node_ratio, feed, slot, slot_ratio)
 
 
 @bare
@@ -361,10 +356,8 @@ def _downward(tree, slots, beta, message, factor, marginal, sums):
     for v in range(1, tree.sizes.size):
         u = tree.parent[v]
         above, here, up = marginal[start[u] : start[u + 1]], marginal[start[v] : start[v + 1]], message[v]
-        edge, local = (
-            sums.edge_smooth[tree.edge_start[v] : tree.edge_start[v + 1]],
-            beta[start[v] : start[v + 1]],
-        )
+        edge = sums.edge_smooth[tree.edge_start[v] : tree.edge_start[v + 1]]
+        local = beta[start[v] : start[v + 1]]
         if slots.edge_mode[v] == 0:
             _pass_down(law[tree.law_start[v] :], above, up, local, here, edge)
         else:
@@ -529,20 +522,12 @@ def _propose_paths(tree, slots, state, proposal, fresh, tally):
 def draw_paths(tree, slots, state, proposal):
     """Give every individual a path drawn from q, and fill node counts, slot counts and ratios."""
     nodes, people = state.path.shape
+    start, accept, alias = proposal.start, proposal.accept, proposal.alias
     fresh = np.empty(nodes, dtype=np.int64)
     for m in range(people):
         if state.stop[0] != 0:
             return
-        _propose(
-            nodes,
-            tree.parent,
-            tree.sizes,
-            proposal.start,
-            proposal.accept,
-            proposal.alias,
-            state.random,
-            fresh,
-        )
+        _propose(nodes, tree.parent, tree.sizes, start, accept, alias, state.random, fresh)
         for v in range(nodes):
             state.path[v, m] = fresh[v]
             state.node_count[tree.node_start[v] + fresh[v]] += 1

@@ -133,13 +133,5 @@ def refresh(start, stop, node_ratio, first, slot, slot_ratio):
 @bare
 def move_edge(slots, state, entry, step):
     """Add `step` (±1) individuals to the slots that an edge's entry feeds."""
-    move(
-        entry,
-        step,
-        slots.edge_first,
-        slots.edge_slot,
-        slots.law,
-        slots.table,
-        state.slot_count,
-        state.slot_ratio,
-    )
+    first, slot, law, table = slots.edge_first, slots.edge_slot, slots.law, slots.table
+    move(entry, step, first, slot, law, table, state.slot_count, state.slot_ratio)
