@@ -46,6 +46,11 @@ TRAPEZIUM_ERROR = 0.05
 """Nats per standard error by which the trapezium may be off. Over h standard errors it errs by h³/12 times the third derivative, which
 is 1/√n for a Poisson rate with n counts: 0.02 h for one count at h = `SHORT_STEP`; twice as much is allowed. Between 0.02 and 0.2 none
 of 12 fits changed."""
+ARMIJO = 1e-4
+"""Share of the rise that the slope promises which a step must gain: the usual value (Nocedal and Wright 2006)."""
+STEEPEST_AHEAD, LEAST_SHRINKAGE = 0.8, 0.998
+"""Approximate Wolfe rule (Hager and Zhang 2005): after a step the slope along it may be at most the first as steep downhill, and at most
+the second uphill, as shares of the slope before. In a parabola that is a step of up to 1.8 times the way to its top."""
 MEMORY = 20
 """Steps that L-BFGS remembers: more than there are parameters in most fits."""
 LARGEST_CHANGE = 3.0
@@ -315,10 +320,11 @@ def acceptable(old: Evaluation, new: Evaluation, way: Array, length: float, slop
     ahead = float(new.gradient @ way)
     gain = new.value - old.value
     if np.isnan(gain):  # an engine without evidence: the gradient alone decides
-        return ahead >= -0.8 * slope
-    if gain >= 1e-4 * length * slope:
+        return ahead >= -STEEPEST_AHEAD * slope
+    if gain >= ARMIJO * length * slope:
         return True
-    return gain >= -allowed_fall(length * np.sqrt(slope)) and -0.8 * slope <= ahead <= 0.998 * slope
+    shrunk = -STEEPEST_AHEAD * slope <= ahead <= LEAST_SHRINKAGE * slope
+    return shrunk and gain >= -allowed_fall(length * np.sqrt(slope))
 
 
 def allowed_fall(distance: float) -> float:

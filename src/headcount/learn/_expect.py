@@ -46,6 +46,7 @@ ROUNDING_SHARE = 1e-12
 NEWTON_TOLERANCE = 1e-13
 """Newton decrement, relative to √|Q|, at which a block counts as maximised."""
 MOST_NEWTON_STEPS = 300
+"""Newton steps of one block, at most; not tuned: it ends the search of a block that has no maximum."""
 PRIOR_ROUNDS = 30
 """Times that priors are learned, at most; each is followed by a few steps of the climb."""
 PRIOR_TOLERANCE = 0.02

@@ -40,7 +40,9 @@ LARGEST_RESIDUAL = 1e-4
 LARGEST_LOG_ODDS = 15.0
 """Log-odds of a single weight that no count of individuals can support: e^15 is three million."""
 CHECKPOINT_KIND = "headcount checkpoint"
+"""What a checkpoint's file says that it is."""
 PARAMETERS = ("integrated", "plug-in")
+"""How posteriors treat learned parameters: see `fit`."""
 MOST_PARAMETERS = 500
 """Parameters up to which standard errors are found unasked, and posteriors integrated over them: that takes four E-steps per parameter,
 a climb 10 to 100 in all. Matrices of 21 cells (420 parameters) are among them: without, 90 % intervals of their flows cover 26 %."""

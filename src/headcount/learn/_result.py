@@ -49,9 +49,16 @@ from headcount.tables import Scope, dense
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
 MOST_SOLVES = 400
 """Cells up to which the covariance of the last counts is kept without matrices: a second or two of solves."""
 FILE_KIND = "headcount fit"
+"""What a fit's file says that it is."""
+_SHOWN_ESTIMATES = 12
+"""Rows of estimates that a notebook shows."""
+SLOPE_STEP = 0.1
+"""Difference step of a forecast's slope, in standard errors of the parameter, and its longest on the scale of weights and log-odds: a
+central difference of a logistic curve over ±h errs by a share of h²/6, here below 0.2 %."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ def forecast(
     variances = np.diagonal(covariances, axis1=1, axis2=2).copy()
     if parameters is not None:
         scale = np.sqrt(np.where(np.isfinite(np.diagonal(parameters)), np.diagonal(parameters), 0.0))
-        steps = np.minimum(0.1 * scale, 0.1)
+        steps = np.minimum(SLOPE_STEP * scale, SLOPE_STEP)
         slopes = np.zeros((len(x), *means.shape))
         for k in np.flatnonzero(steps):
             shift = steps[k] * np.eye(len(x))[k]
@@ -228,10 +235,6 @@ def following(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
     if isinstance(last, (int, np.integer)):
         return tuple(int(last) + k + 1 for k in range(steps))
     return tuple(f"+{k + 1}" for k in range(steps))
-
-
-_SHOWN_ESTIMATES = 12
-"""Rows of estimates that a notebook shows."""
 
 
 class FitNotConvergedError(RuntimeError):
