@@ -103,6 +103,40 @@ def test_a_file_tells_of_individuals(post: Posterior, tmp_path: Path) -> None:
     assert back.residual == pytest.approx(post.residual)
 
 
+def test_a_file_bounds_its_answers_as_the_posterior_does(tmp_path: Path) -> None:
+    """With N unknown, ends and sums reach up to the largest N, and the total of all cells is no certain number."""
+    chain = hc.MarkovChain([0.5, 0.3, 0.2], MOVES, times=TIMES, cells=["p", "q", "r"])
+    post = hc.infer(hc.Problem(chain, hc.Unknown(), hc.Poisson(COUNTS // 20)))
+    post.save(tmp_path / "post.nc", draws=300)
+    back = Posterior.load(tmp_path / "post.nc")
+    for whole in (True, False):
+        found, kept = (p.node(TIMES[1]).interval(0.5, whole=whole) for p in (back, post))
+        for end in ("lower", "upper"):
+            np.testing.assert_allclose(found[end], kept[end], rtol=1e-9)
+    everybody = back.total({TIMES[1]: 1})
+    assert everybody.sd > 0
+    assert everybody.lower < everybody.median < everybody.upper
+    one, same = (p.total({TIMES[1]: [0, 1, 0]}) for p in (back, post))
+    assert (one.lower, one.median, one.upper) == (same.lower, same.median, same.upper)
+
+
+def test_tables_of_pairs_have_every_state_in_the_models_order(tmp_path: Path) -> None:
+    """Pairs that are impossible have no row in a file; states keep their places all the same, also beside the draws."""
+    moves = [[0.0, 0.3, 0.7], [0.5, 0.0, 0.5]]
+    tree = hc.Tree([0.5, 0.5], {"b": ("a", moves)}, root="a", states={"a": ["x", "y"], "b": ["k", "l", "m"]})
+    post = hc.infer(hc.Problem(tree, 60, hc.Poisson([15, 9, 36], on="b")))
+    post.save(tmp_path / "post.nc", draw_flows=True)
+    back = Posterior.load(tmp_path / "post.nc")
+    for pair in (("a", "b"), ("b", "a")):
+        found, kept = back.edge(*pair).mean, post.edge(*pair).mean
+        assert found.dims == kept.dims
+        assert all(found[v].values.tolist() == kept[v].values.tolist() for v in pair)
+        np.testing.assert_allclose(found, kept, atol=1e-9)
+    found, kept = (p.total({("a", "b"): [[0, 1, 0], [1, 0, 1]]}) for p in (back, post))
+    assert found.mean == pytest.approx(kept.mean, abs=1e-6)
+    assert found.sd == pytest.approx(kept.sd, rel=0.3)  # four standard errors of 100 draws
+
+
 def test_what_a_file_has_not_is_refused_in_words(post: Posterior, tmp_path: Path) -> None:
     """What needs the model, the engine or tables that are not stored says so; dates in messages have no empty clock."""
     post.save(tmp_path / "post.nc")

@@ -362,6 +362,7 @@ def residuals_over_time(check: pd.DataFrame) -> pic.Picture:
 # --- calibration
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Levels at which `coverage` counts, unless others are given: tenths, and the two that tables often report."""
 _MARKS = ("o", "s", "^", "D", "v", "P")
 
 

@@ -246,6 +246,7 @@ def _entries(frame: pd.DataFrame, labels: int, dim: str) -> xr.Dataset:
 
 
 _VALUES = ("observed", *SUMMARY, MC_ERROR, "possible")
+"""Columns of tables in a file that are no labels."""
 
 
 def _table(data: xr.Dataset, labels: list[str]) -> pd.DataFrame:

@@ -224,11 +224,6 @@ class IntegratedBeliefs(DerivedBeliefs):
         """The model at the estimate."""
         return self.problem.model
 
-    @property
-    def population(self) -> int:
-        """N."""
-        return self.problem.population
-
     def mean(self, scope: Scope) -> Array:
         """As at the estimate: exact to first order."""
         return self.base.mean(scope)

@@ -83,7 +83,7 @@ def _rounded(
         clique = tuple(tree.cliques[k])
         real = margin(drawn, clique)
         given: Scope = ()
-        whole = np.full(len(real), float(beliefs.population))
+        whole = np.full(len(real), float(beliefs.problem.population))
         if k in above:
             parent, given = above[k]
             whole = margin({tuple(tree.cliques[parent]): done[tuple(tree.cliques[parent])]}, given)
@@ -98,7 +98,7 @@ def _rounded(
 
 def _extended(beliefs: GaussianBeliefs, scope: Scope, real: Array, whole: Array, random: Any) -> Array:
     """The whole-number table of a scope, near the real one, given that of all its variables but the last."""
-    expected = beliefs.population * beliefs.model.marginal(scope)
+    expected = beliefs.problem.population * beliefs.model.marginal(scope)
     rows = np.maximum(_positive(beliefs, scope, real), SUPPORT * expected)
     rows = rows.reshape(len(real), -1, real.shape[-1])
     columns = _columns(beliefs, scope[-1:], margin({scope: real}, scope[-1:]))
@@ -112,9 +112,9 @@ def _columns(beliefs: GaussianBeliefs, node: Scope, draws: Array) -> Array:
     wanted = _positive(beliefs, node, draws)
     variance = beliefs.variance(node)
     assert variance is not None
-    known = variance <= KNOWN * beliefs.population
+    known = variance <= KNOWN * beliefs.problem.population
     wanted[:, known] = np.rint(wanted[:, known])
-    left = beliefs.population - wanted[:, known].sum(axis=1, keepdims=True)
+    left = beliefs.problem.population - wanted[:, known].sum(axis=1, keepdims=True)
     free = wanted[:, ~known].sum(axis=1, keepdims=True)
     wanted[:, ~known] *= np.where(free > 0, left / np.where(free > 0, free, 1.0), 0.0)
     return wanted
@@ -133,7 +133,7 @@ def _positive(beliefs: GaussianBeliefs, scope: Scope, draws: Array) -> Array:
         z = np.where(v > 0, (draws - m) / np.sqrt(v), 0.0)
         sigma = np.sqrt(np.log1p(np.where(m > 0, left / m**2, 0.0)))
     plain, skewed = m + sd * z, m * np.exp(sigma * z - sigma**2 / 2)
-    return np.clip(np.where(m < SKEWED * sd, skewed, plain), 0.0, beliefs.population)
+    return np.clip(np.where(m < SKEWED * sd, skewed, plain), 0.0, beliefs.problem.population)
 
 
 def _restore_exact(problem: Problem, tables: dict[Scope, Array]) -> None:
@@ -443,6 +443,7 @@ def _sloped(row: Array) -> Array:
 ZERO = 1e-5
 """Fractions below this are rounding errors of the margins' fit."""
 FIT_SWEEPS = 50
+"""Most sweeps over columns and rows of a table's fit to its margins: a limit on the time that margins no table has would take."""
 FIT_TOLERANCE = 1e-4
 """Error of a column's sum, in individuals, at which a table's fit to its margins ends."""
 

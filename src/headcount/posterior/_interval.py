@@ -142,6 +142,7 @@ POLYA_TAIL = 30.0
 LONGEST_TAIL = 4000.0
 """Bound on the latter, in individuals."""
 NEWTON_STEPS = 40
+"""Most Newton steps of a fit. Measured on 4 000 random moments with N of 2 to 10⁵: 3 in the median, 8 at most."""
 LARGEST_STEP = 2.0
 """Largest change of A or B (log probability per squared or plain individual) in one Newton step. Measured: twice this
 also converges on all of 20 000 random moments, four times this does not."""
