@@ -512,7 +512,7 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
         raise NotChecked(
             f"{learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free"
         )
-    observed, averaged = np.concatenate(y), sum(kept)
+    observed = np.concatenate(y)
     return Found(
         np.concatenate(place),
         observed,
@@ -521,9 +521,13 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
         np.concatenate(whole),
         1.0 + (scatter.value - scatter.mean) / sum(freedom),
         scatter,
-        residual.value / averaged if averaged else np.nan,
-        residual.above if averaged else np.nan,
+        *_mean_square(residual, sum(kept)),
     )
+
+
+def _mean_square(residual: Test, kept: int) -> tuple[float, float]:
+    """Of the standardised residuals that enter averages, and the probability of a larger one; NaN where there are none."""
+    return (residual.value / kept, residual.above) if kept else (np.nan, np.nan)
 
 
 def _is_exact_chain(problem: Problem) -> bool:
@@ -679,6 +683,15 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
     n, cov = (np.asarray(sum(found)) for found in zip(*moments, strict=True))
     starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
     place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
+    made = _with_noise(place, sites, n, cov)
+    fine = np.flatnonzero(np.isfinite(made.mean) & np.isfinite(np.diag(made.noise)))
+    if not len(fine):
+        return None
+    return Counts._make(part[fine] if part.ndim == 1 else part[np.ix_(fine, fine)] for part in made)
+
+
+def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: Array) -> Counts:
+    """The counts of some sites, given the mean and covariance of the entries that they observe."""
     y, slope, mean, spread = np.zeros((4, len(n)))
     noise = np.zeros((len(n), len(n)))
     whole = np.zeros(len(n), bool)
@@ -692,11 +705,7 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
         if v is not None and v.ndim == 2:
             noise[np.ix_(index, index)] = v
     np.fill_diagonal(noise, spread)
-    made = Counts(place, y, slope, mean, cov, noise, whole)
-    fine = np.flatnonzero(np.isfinite(mean) & np.isfinite(spread))
-    if not len(fine):
-        return None
-    return Counts._make(part[fine] if part.ndim == 1 else part[np.ix_(fine, fine)] for part in made)
+    return Counts(place, y, slope, mean, cov, noise, whole)
 
 
 def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:

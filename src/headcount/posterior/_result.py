@@ -169,6 +169,8 @@ class Result:
         model, places = posterior.problem.model, place_frame(posterior)
         degrees = places is not None and places.attrs["names"] == ("lon", "lat")
         found = posterior.population
+        going: tuple[Going, ...] = ("arrivals", "departures") if isinstance(model, OpenChain) else ()
+        opened = {what: open_frame(posterior, what, level=level, stored=True) for what in going}
         names = list(posterior.problem.groups or ())
         groups = zip(label_array(names).tolist(), names, strict=True)
         return cls(
@@ -178,7 +180,7 @@ class Result:
             provenance(posterior, level=level) | {"geographic": degrees} | cut,
             places,
             check=checked_counts(posterior),
-            **stored_open_frames(posterior, level=level) if isinstance(model, OpenChain) else {},
+            **opened,
             sizes=None
             if found.known or not posterior.beliefs.has_spread
             else pd.DataFrame({"size": found.values, "probability": found.probabilities}),
@@ -604,8 +606,11 @@ def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFram
     return whole
 
 
-def open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFrame:
-    """One row per step and cell; arrivals are named by the time they are first there, the others by that of their last."""
+def open_frame(posterior: Posterior, what: Going, *, level: float, stored: bool = False) -> pd.DataFrame:
+    """One row per step and cell; arrivals are named by the time they are first there, the others by that of their last.
+
+    ``stored`` gives labels as a file can hold them (see :func:`label_array`).
+    """
     import pandas as pd
 
     chain = posterior.problem.model
@@ -623,15 +628,7 @@ def open_frame(posterior: Posterior, what: Going, *, level: float) -> pd.DataFra
         named = {"time": [time] * len(mean), "cell": list(chain.cells)}
         parts.append(pd.DataFrame({**named, **columns}))
     frame = pd.concat(parts, ignore_index=True)
+    if stored:
+        frame = frame.assign(**{name: label_array(frame[name].tolist()) for name in ("time", "cell")})
     frame.attrs["level"] = level
     return frame
-
-
-def stored_open_frames(posterior: Posterior, *, level: float) -> dict[str, pd.DataFrame]:
-    """Arrivals and departures with labels as a file can hold them."""
-    names: tuple[Going, ...] = ("arrivals", "departures")
-    frames = {what: open_frame(posterior, what, level=level) for what in names}
-    return {
-        what: frame.assign(**{name: label_array(frame[name].tolist()) for name in ("time", "cell")})
-        for what, frame in frames.items()
-    }

@@ -154,8 +154,6 @@ class AsksIndividuals(ABC):
         if unknown or (ends and from_ is not None):
             message = f"routes takes size, rng, from_ (or from) and to, got {', '.join(unknown) or 'from_ and from'}"
             raise TypeError(message)
-        import pandas as pd
-
         count = whole_number(size, "size", least=1)
         people = self.individuals()
         chain, view = people.chain, people.view
@@ -167,17 +165,7 @@ class AsksIndividuals(ABC):
             )
         chain = _through(chain, ((first, from_cells), (last, to_cells)))
         drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
-        times = chain.variables[first : last + 1]
-        labels = [chain.states[t] for t in times]
-        visited = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
-        columns: dict[str, Any] = {
-            "id": np.repeat(np.arange(count), len(times)),
-            "time": pd.Index(list(times) * count, tupleize_cols=False),
-        }
-        if people.grouped:
-            columns["group"] = pd.Index([label[0] for label in visited], tupleize_cols=False)
-        cells = visited if view is None else [label[1] for label in visited]
-        return pd.DataFrame(columns | {"cell": pd.Index(cells, tupleize_cols=False)})
+        return _route_table(people, chain.variables[first : last + 1], drawn)
 
     def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
         """How well the posterior predicts tracks that it has not seen: log p(later positions | first position), per individual.
@@ -311,6 +299,22 @@ def _chain_of(
         out = flows.sum(axis=1, keepdims=True)
         steps.append(np.where(out > 0, flows / np.where(out > 0, out, 1.0), prior))
     return MarkovChain(first / first.sum(), steps, times=times, cells=cells)
+
+
+def _route_table(people: Individuals, times: Sequence[Hashable], drawn: Index) -> pd.DataFrame:
+    """States of the chain at some times, (individuals, times), as a table ``id, time[, group], cell``."""
+    import pandas as pd
+
+    labels = [people.chain.states[t] for t in times]
+    visited = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
+    columns: dict[str, Any] = {
+        "id": np.repeat(np.arange(len(drawn)), len(times)),
+        "time": pd.Index(list(times) * len(drawn), tupleize_cols=False),
+    }
+    if people.grouped:
+        columns["group"] = pd.Index([label[0] for label in visited], tupleize_cols=False)
+    cells = visited if people.view is None else [label[1] for label in visited]
+    return pd.DataFrame(columns | {"cell": pd.Index(cells, tupleize_cols=False)})
 
 
 def _through(chain: MarkovChain, ends: Sequence[tuple[int, Index | None]]) -> MarkovChain:
