@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -511,30 +511,29 @@ class TreeField(Field):
 
     def mean(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        if (found := self._of_cells(scope, self.solution.mean)) is not None:
+        if (found := self._directly(scope, "mean")) is not None:
             return found
         view = self._view(scope)
-        step = self._step(view, scope)
-        if step is not None:
-            return np.asarray(view.domain.project(host(step.mean(self.solution, view.node)), scope))
         block = [self.solution.mean[p][i] for p, i in self._parts(view)]
         return (self._regression(view, scope) @ np.concatenate(block)).reshape(view.domain.part(scope).shape)
 
-    def _of_cells(self, scope: Scope, by_node: Sequence[Array]) -> Array | None:
-        """The cells of one variable, where a node begins with them."""
-        if len(scope) != 1 or scope[0] not in self.cells:
+    def _directly(self, scope: Scope, what: Literal["mean", "variance"]) -> Array | None:
+        """Moments of the cells that a node begins with, or of a step's table; None where they follow from the clique's features."""
+        if len(scope) == 1 and scope[0] in self.cells:
+            v, size = self.cells[scope[0]]
+            return np.asarray(host(getattr(self.solution, what)[v][:size]))
+        view = self._view(scope)
+        step = self.steps.get(view.node) if set(scope) == set(view.domain.scope) else None
+        if step is None:
             return None
-        v, size = self.cells[scope[0]]
-        return np.asarray(host(by_node[v][:size]))
+        table = host(getattr(step, what)(self.solution, view.node))
+        return np.asarray(view.domain.project(table, scope))
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        if (found := self._of_cells(scope, self.solution.variance)) is not None:
+        if (found := self._directly(scope, "variance")) is not None:
             return found
         view = self._view(scope)
-        step = self._step(view, scope)
-        if step is not None:
-            return np.asarray(view.domain.project(host(step.variance(self.solution, view.node)), scope))
         g = view.margin(scope)
         w = self._regression(view, scope)
         own = g @ view.table
@@ -594,10 +593,6 @@ class TreeField(Field):
         if v not in self._gains:
             self._gains[v] = self.solution.gain(v)
         return self._gains[v]
-
-    def _step(self, view: CliqueView, scope: Scope) -> Step | None:
-        """The edge formulas of a view, where they answer for this scope."""
-        return self.steps.get(view.node) if set(scope) == set(view.domain.scope) else None
 
     def _view(self, scope: Scope) -> CliqueView:
         for view in self.cliques:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
+    from headcount.individual._rooted_tree import Place
     from headcount.observe import Site
     from headcount.structure._base import Field
     from headcount.structure._gaussian_tree import Solution, Upward
@@ -259,15 +260,9 @@ class TreeStructure(Structure, kind="tree"):
         Sites on single entries of an edge's table need no feature, unless something else is known about that table.
         """
         places = [self.tree.place(site.scope) for site in self.sites]
-        more_is_known = {*self.known.exact, *self.known.readings}
-        with_features = {
-            place.node
-            for k, (site, place) in enumerate(zip(self.sites, places, strict=True))
-            if site.weights is not None or k in more_is_known
-        }
+        with_features = self._edges_with_features(places)
         used = list(self.tree.sizes)
-        sums: list[list[Array]] = [[] for _ in used]
-        table_sums: list[list[Array]] = [[] for _ in used]
+        sums, table_sums = _empty_lists(len(used)), _empty_lists(len(used))
         placements: dict[int, Placement] = {}
         # A node's own sums come before those of the edge above it.
         for k in sorted(range(len(places)), key=lambda k: places[k].edge):
@@ -285,6 +280,15 @@ class TreeStructure(Structure, kind="tree"):
                 placements[k] = Placement(place.node, np.arange(first, used[place.node]))
         placed = PlacedSites(tuple(placements[k] for k in range(len(places))), self.known)
         return Layout(placed, tuple(map(tuple, sums)), tuple(map(tuple, table_sums)))
+
+    def _edges_with_features(self, places: Sequence[Place]) -> set[int]:
+        """Nodes of which a sum, an exact count or a correlated reading is known, on them or on the edge above them."""
+        more_is_known = {*self.known.exact, *self.known.readings}
+        return {
+            place.node
+            for k, (site, place) in enumerate(zip(self.sites, places, strict=True))
+            if site.weights is not None or k in more_is_known
+        }
 
     @cached_property
     def gaussian(self) -> GaussianTree:
@@ -442,6 +446,10 @@ class TreeStructure(Structure, kind="tree"):
         domain = Domain((variables[self.tree.parents[v]], variables[v]), step.shape)
         rows = partial(_edge_rows, domain, self.layout.sums[v], self.layout.table_sums[v])
         return CliqueView(domain, step.edge.table.reshape(-1), v, rows)
+
+
+def _empty_lists(count: int) -> list[list[Array]]:
+    return [[] for _ in range(count)]
 
 
 def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array]) -> Array:
