@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -158,21 +158,24 @@ class Reader:
         found = self._columns(source, (*labels, *numbers), optional, dict(named or {}))
         if not found.keys() >= {*labels, *numbers}:
             return None
-        further = [str(c) for c in source.frame.columns if rest and c not in found.values()]
-        found |= {f"{rest} {column}": column for column in further}
-        required = {*found} - {*optional} if not empty else set()
-        keys = [role for role in found if role in labels or role in _OPTIONAL_LABELS]
-        columns = [column for role, column in found.items() if role not in keys]
-        styles = _styles_of(source, columns, self)
-        source = replace(source, columns=found)
-        values: dict[str, Any] = {role: _read_labels(source, role, self.dates) for role in keys}
+        if rest:
+            found |= {f"{rest} {c}": str(c) for c in source.frame.columns if c not in found.values()}
+        keys = list(dict.fromkeys([*labels, *filter(_OPTIONAL_LABELS.__contains__, found)]))
+        required = set() if empty else found.keys() - {*optional}
+        read = self._values(replace(source, columns=found), keys, required)
+        return _without_repeats(read, keys) if once else read
+
+    def _values(self, source: Source, labels: Sequence[str], required: Collection[str]) -> Source:
+        """The table with the values of its columns; numbers that are required must not be empty."""
+        numbers = [role for role in source.columns if role not in labels]
+        styles = _styles_of(source, [source.columns[role] for role in numbers], self)
+        values: dict[str, Any] = {role: _read_labels(source, role, self.dates) for role in labels}
         missing = {}
-        for role in [role for role in found if role not in keys]:
+        for role in numbers:
             values[role], missing[role] = _read_numbers(
                 source, role, styles, self.no_number, required=role in required
             )
-        read = replace(source, values=values, empty=missing)
-        return _without_repeats(read, keys) if once else read
+        return replace(source, values=values, empty=missing)
 
     def roles(self, source: Source | None, roles: Sequence[str]) -> set[str]:
         """Those of the roles for which the table has a column."""
@@ -183,8 +186,11 @@ class Reader:
     ) -> dict[str, str]:
         """``{role: column}``, beside those that are found already; a required role without a column is a problem."""
         names = [str(c) for c in source.frame.columns]
+        given = dict(self.columns or ())
+        if given.get("count") in names:  # the caller's word for counts holds for flows too
+            given.setdefault("flow", given["count"])
         for role in [role for role in (*required, *optional) if role not in found]:
-            column, fault = self._column(role, names, set(found.values()), required=role in required)
+            column, fault = self._column(role, given, names, set(found.values()), required=role in required)
             if column is not None:
                 found[role] = column
             elif role in required:
@@ -192,12 +198,9 @@ class Reader:
         return found
 
     def _column(
-        self, role: str, names: Sequence[str], taken: set[str], *, required: bool
+        self, role: str, given: Mapping[str, str], names: Sequence[str], taken: set[str], *, required: bool
     ) -> tuple[str | None, str]:
         """The column of a role: the caller's, or the one that a spelling names; None and why where there is none, or several."""
-        given = dict(self.columns or ())
-        if role == "flow" and given.get("count") in names:
-            given.setdefault("flow", given["count"])
         if given.get(role) in names:
             self._placed.add(role)
             return given[role], ""

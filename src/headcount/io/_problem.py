@@ -394,10 +394,7 @@ def _initial_law(
     """pi over the cells: from its table, uniform, or the shares of the first counts; None if learned, or where it cannot be read."""
     named = given if isinstance(given, str) else None
     if start is not None:
-        known = knows_cells(start, axes.cells, "cell")
-        law = start.spread(start["probability"], {"cell": axes.cells}, 0.0)
-        # Divided by their sum, as they may be rounded; NaN was refused where it was read.
-        return law / (law.sum() or 1.0) if known and not np.isnan(law).any() else None
+        return _law_from_table(start, axes)
     if seen is not None and named == "learned":
         findings.note(
             "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
@@ -411,6 +408,13 @@ def _initial_law(
         text = f"give uniform or a table (cell, probability) where there are no counts, got {given!r}"
         findings.problem("initial", text)
     return None
+
+
+def _law_from_table(start: Source, axes: Axes) -> Array | None:
+    """The probabilities of a table, divided by their sum (they may be rounded); None where one was refused."""
+    known = knows_cells(start, axes.cells, "cell")
+    law = start.spread(start["probability"], {"cell": axes.cells}, 0.0)
+    return law / (law.sum() or 1.0) if known and not np.isnan(law).any() else None
 
 
 def _law_from_counts(seen: Seen, axes: Axes, *, smooth: bool) -> Array | None:
@@ -719,31 +723,41 @@ def _table_of(
     reader: Reader,
 ) -> Observation | None:
     """The counts of one table, laid out over the variables that its header names."""
-    variables = {str(v): v for v in model.variables}
-    named = {f"variable {c}": str(c) for c in opened.frame.columns if str(c) in variables}
-    if not named:
-        shown = listed([repr(v) for v in variables], most=8)
-        text = f"no column is a variable of the network (it has {shown}): name the columns after them"
-        opened.problem(text, [1])
+    scope = _scope(opened, model)
+    columns = {role: str(v) for role, v in scope.items()}
     source = reader.take(
-        opened, list(named), "count", optional=PARAMETERS, named=named, empty=True, once=bool(named)
+        opened, list(scope), "count", optional=PARAMETERS, named=columns, empty=True, once=bool(scope)
     )
-    if source is None or not named:
+    if source is None or not scope:
         return None
     source = counted(source, "count", whole=kind.model.whole)
     given = noise_parameters(kind, parameters, source, reader.findings)
-    scope = tuple(variables[name] for name in named.values())
-    axes = {role: [label_text(s) for s in model.states[v]] for role, v in zip(named, scope, strict=True)}
-    known = [
-        source.knows(
-            role, states, f"unknown state of {v!r}: it has {listed([repr(s) for s in states], most=8)}"
-        )
-        for v, (role, states) in zip(scope, axes.items(), strict=True)
-    ]
-    if not all(known) or "noise" in reader.findings:
+    axes = _state_axes(source, model, scope)
+    if axes is None or "noise" in reader.findings:
         return None
-    placed = {
-        name: source.spread(value, axes) if np.ndim(value) else value
-        for name, value in {"counts": source["count"], **given}.items()
-    }
-    return kind.model(**placed, on=scope[0] if len(scope) == 1 else scope)
+    placed = {name: source.spread(value, axes) if np.ndim(value) else value for name, value in given.items()}
+    count = source.spread(source["count"], axes)
+    seen = tuple(scope.values())
+    return kind.model(count, on=seen[0] if len(seen) == 1 else seen, **placed)
+
+
+def _scope(opened: Source, model: Model) -> dict[str, Hashable]:
+    """The variables that the header names, by the roles of their columns; none is a problem."""
+    variables = {str(v): v for v in model.variables}
+    names = filter(variables.__contains__, map(str, opened.frame.columns))
+    scope = {f"variable {name}": variables[name] for name in names}
+    if not scope:
+        shown = listed([repr(v) for v in variables], most=8)
+        text = f"no column is a variable of the network (it has {shown}): name the columns after them"
+        opened.problem(text, [1])
+    return scope
+
+
+def _state_axes(source: Source, model: Model, scope: Mapping[str, Hashable]) -> dict[str, list[str]] | None:
+    """The states of the variable of each role, as texts; None, with the problems, where the table has others."""
+    axes = {role: [label_text(s) for s in model.states[v]] for role, v in scope.items()}
+    known = True
+    for role, states in axes.items():
+        text = f"unknown state of {scope[role]!r}: it has {listed([repr(s) for s in states], most=8)}"
+        known = source.knows(role, states, text) and known
+    return axes if known else None

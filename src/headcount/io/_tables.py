@@ -435,21 +435,14 @@ def _shares(
     origin: Index, values: Array, source: Source, cells: Sequence[str], when: str, normalise: bool
 ) -> Array | None:
     """Values that sum to 1 for every origin, or None and the reason; entries that were refused where they were read are a reason too."""
-    sums = np.bincount(origin, values, len(cells))
+    sums: Array = np.bincount(origin, values, len(cells)).astype(float)
     empty = np.flatnonzero(sums == 0)
     if len(empty):
         _nowhere(source, [cells[k] for k in empty.tolist()], when)
         return None
     off = np.abs(sums - 1)
-    far = np.flatnonzero(off > ROUNDING)
-    if len(far) and not normalise:
-        shown = "; ".join(f"{cells[k]!r} {sums[k]:.6g}" for k in far[:5]) + ("; …" if len(far) > 5 else "")
-        text = (
-            f"the probabilities from {len(far)} origin{'s' if len(far) > 1 else ''}{when} do not sum to 1 ({shown}): add the missing "
-            "destinations (staying put is one), or have them divided by their sum (normalise=True, --normalise)"
-        )
-        source.problem(text)
-    if np.isnan(sums).any() or (len(far) and not normalise):
+    far = not normalise and _refuse_sums(source, cells, sums, np.flatnonzero(off > ROUNDING), when)
+    if far or np.isnan(sums).any():
         return None
     if off.max() <= _EXACT_SUM:
         return values
@@ -458,6 +451,18 @@ def _shares(
             f"probabilities that sum to 1 within {ROUNDING:g} were read as rounded and divided by their sum"
         )
     return values / sums[origin]
+
+
+def _refuse_sums(source: Source, cells: Sequence[str], sums: Array, far: Index, when: str) -> bool:
+    """Whether the probabilities from some origins, at the places `far`, do not sum to 1, which is then a problem."""
+    if len(far):
+        shown = "; ".join(f"{cells[k]!r} {sums[k]:.6g}" for k in far[:5]) + ("; …" if len(far) > 5 else "")
+        text = (
+            f"the probabilities from {len(far)} origin{'s' if len(far) > 1 else ''}{when} do not sum to 1 ({shown}): add the missing "
+            "destinations (staying put is one), or have them divided by their sum (normalise=True, --normalise)"
+        )
+        source.problem(text)
+    return len(far) > 0
 
 
 def _nowhere(source: Source, cells: Sequence[str], when: str) -> None:
@@ -516,22 +521,37 @@ def noise_parameters(
         return {}
     options = {k: v for k, v in (given or {}).items() if v is not None}
     columns = {} if source is None else {p: source[p] for p in PARAMETERS if p in source}
-    unused = sorted(set(columns) - set(kind.takes))
-    if unused and source is not None:
-        source.note(f"the column {unused[0]!r} is not used by {kind.name} noise")
+    chosen = {p: value for p, value in {**columns, **options}.items() if p in kind.takes}
+    _check_columns(kind, options, columns, source)
+    _check_parameters(kind, options, chosen, findings)
+    return chosen
+
+
+def _check_columns(
+    kind: NoiseKind, options: Mapping[str, float], columns: Mapping[str, Any], source: Source | None
+) -> None:
+    """A column that the noise does not take is noted; one that an option gives too is a problem."""
+    if source is None:
+        return
+    for name in sorted(set(columns) - set(kind.takes))[:1]:
+        source.note(f"the column {name!r} is not used by {kind.name} noise")
+    for p in sorted(options.keys() & columns.keys() & set(kind.takes)):
+        text = f"{p} is given by an option and by a column of {source.name}: keep one"
+        source.findings.problem("noise", text)
+
+
+def _check_parameters(
+    kind: NoiseKind, options: Mapping[str, float], chosen: Mapping[str, Any], findings: Findings
+) -> None:
+    """Parameters that the noise does not take, that are missing, or that are too small, are problems."""
     takes = ", ".join(kind.takes) or "nothing"
     for p in sorted(options.keys() - set(kind.takes)):
         findings.problem("noise", f"{kind.name} noise takes no {p} (it takes {takes}): leave it out")
-    for p in sorted(set(kind.needed) - options.keys() - columns.keys()):
+    for p in sorted(set(kind.needed) - chosen.keys()):
         text = f"{kind.name} noise needs {p}: give it ({p}=…, --{p} …) or a column {p} beside the counts"
         findings.problem("noise", text)
-    chosen = {p: value for p, value in {**columns, **options}.items() if p in kind.takes}
-    for p in sorted(options.keys() & columns.keys() & chosen.keys()):
-        file = "" if source is None else source.name
-        findings.problem("noise", f"{p} is given by an option and by a column of {file}: keep one")
     for p, value in chosen.items():
         _check_size(p, value, findings)
-    return chosen
 
 
 def _check_size(parameter: str, value: Any, findings: Findings) -> None:

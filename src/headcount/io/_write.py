@@ -338,10 +338,8 @@ def _moves(result: Result, smallest: float) -> pd.DataFrame:
 def flow_lines(result: Result, *, smallest: float = SMALLEST_FLOW) -> dict[str, Any]:
     """A FeatureCollection of one line per time, origin and destination; staying put and flows below ``smallest`` get none."""
     assert result.coordinates is not None
-    place = {
-        cell: [float(x), float(y)]
-        for cell, x, y in zip(*(result.coordinates[c].tolist() for c in ("cell", "x", "y")), strict=True)
-    }
+    points = result.coordinates[["x", "y"]].to_numpy(dtype=float).tolist()
+    place = dict(zip(result.coordinates["cell"].tolist(), points, strict=True))
     features = []
     for move in _moves(result, smallest)[["time", "origin", "dest", *SUMMARY]].to_dict("records"):
         time, ends = move["time"], [place[move["origin"]], place[move["dest"]]]
