@@ -46,15 +46,15 @@ __all__ = ["Calibration", "calibration"]
 GRID = np.arange(0.025, 1.0, 0.025)
 """Probabilities at which posterior quantiles are taken: a PIT is known to 0.025, and uniform within."""
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""Of the central intervals whose coverage is reported; their ends are on `GRID`."""
+"""Probabilities of the central intervals whose coverage is reported; their ends are on `GRID`."""
 ERROR_RATE = 0.01
 """Probability that an engine that is right is called wrong."""
 FEWEST_DATASETS = 10
-"""Student's t over fewer says next to nothing."""
+"""Fewer give Student's t too few degrees of freedom to reject anything but gross errors."""
 LEAST_VARIANCE = 0.5
 """Prior variance (individuals²) of a count that is looked at where none reaches `RELIABLE_VARIANCE`."""
 MOST_PROPER_FACTOR = 10.0
-"""Largest factor by which intervals are said to be too narrow or too wide; beyond, coverage no longer tells it."""
+"""Largest factor by which intervals are said to be too narrow or too wide: beyond it, coverage hardly changes with the factor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Calibration:
     Attributes
     ----------
     calibrated
-        Whether no test speaks.
+        Whether no test rejects it.
     verdict
         The same in words, with the error rate.
     table

@@ -429,8 +429,7 @@ class OpenView:
         cells, wide = seen[0], full[-1]
         own = np.arange(cells)
         if self.what == "cells":
-            along = np.ix_(*(np.arange(size) for size in seen))
-            columns = np.ravel_multi_index(tuple(np.broadcast_arrays(*along)), full).ravel()
+            columns = _flat([np.arange(size) for size in seen], full)
             rows = np.arange(len(columns))
         elif self.what == "arrivals":
             columns, rows = cells * wide + own, own
