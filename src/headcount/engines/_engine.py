@@ -287,9 +287,11 @@ def iterate(
         When the clock of the trace's ``seconds`` started, by ``time.perf_counter``; now by default.
     """
     began = time.perf_counter() if began is None else began
-    if look_first and (ended := _ended(engine, state)) is not None:
-        return Iterated(state, ended, ())
-    nearest, best, waited = state, engine.residual(state) if look_first else math.inf, 0
+    nearest, best, waited = state, math.inf, 0
+    if look_first:
+        best = engine.residual(state)
+        if (ended := _ended(engine, state)) is not None:
+            return Iterated(state, ended, ())
     trace: list[dict[str, float]] = []
     with Progress(title or engine.name, engine.max_iterations, show=progress) as bar:
         while True:

@@ -100,6 +100,13 @@ class Memory:
 
 ROUNDED = 1e3
 """Sums of very many terms are rounded by this many times what one of their size would be."""
+LONGEST = 4.0
+"""Largest change of a variable per step: variables are tilts or logs of counts, which change e⁴ = 55-fold."""
+HALVINGS = 40
+"""Of a step, at most: 2⁻⁴⁰ = 1e-12 of it is rounding."""
+DECREASE, FLATTER = 1e-4, 0.9
+"""Share of the decrease that the slope promises which a step must have, and share of the slope that may be left where values tell no
+more: the usual constants of Armijo's and Wolfe's conditions (Nocedal & Wright 2006, Sec. 3.1)."""
 
 
 @dataclass(frozen=True)
@@ -152,25 +159,25 @@ def _two_loop(steps: Array, changes: Array, products: Array, gradient: Array, cu
     return made
 
 
-def advance(search: Search, evaluate: Callable[[Array], Point], *, longest: float = 4.0) -> Search:
-    """One iteration; ``longest`` bounds the change of any variable. ``failed`` when no decrease can be found."""
+def advance(search: Search, evaluate: Callable[[Array], Point]) -> Search:
+    """One iteration; ``failed`` when no decrease can be found."""
     point, memory, d = search.point, search.memory, search.way
     slope = float(d @ point.gradient)
     if slope >= 0:
         memory = Memory.empty(len(point.x))
         d = direction(point, memory)
         slope = float(d @ point.gradient)
-    length = min(1.0, longest / max(float(np.abs(d).max(initial=0.0)), 1e-300))
+    length = min(1.0, LONGEST / max(float(np.abs(d).max(initial=0.0)), 1e-300))
     noise = 4e-16 * abs(point.value) + point.rounding
-    for _ in range(40):
+    for _ in range(HALVINGS):
         x = point.x + length * d
         if point.box is not None:
             x = np.clip(x, *point.box)
         new = evaluate(x)
-        falls = new.value <= point.value + 1e-4 * length * slope + noise
+        falls = new.value <= point.value + DECREASE * length * slope + noise
         # Where values differ by rounding alone, gradients still tell: nearer to the minimum along d the slope is smaller.
         if not falls and abs(new.value - point.value) <= ROUNDED * noise:
-            falls = abs(float(d @ new.gradient)) <= 0.9 * -slope
+            falls = abs(float(d @ new.gradient)) <= FLATTER * -slope
         if falls and math.isfinite(new.value):
             return Search(new, memory.push(point, new))
         length *= 0.5

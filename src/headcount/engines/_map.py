@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 ROUNDED = 1e-6
 """A miss this small may be rounding, where the search finds nothing better."""
+RENEWED_AT = 0.1
+"""Surrogates are renewed when the miss is this share of what their last renewal changed (or of the tolerance): searching on would find
+the minimum of something that is about to change ten times as much."""
 
 
 class Terms(NamedTuple):
@@ -505,9 +508,8 @@ class MAP(IterativeEngine):
     def _renews(self, state: MapState) -> bool:
         """Whether surrogates are used up: the miss is small against what their last renewal changed."""
         objective, point = state.objective, state.search.point
-        return objective.dual.surrogate and objective.miss(point) <= max(
-            0.1 * state.jump, 0.1 * self.tolerance
-        )
+        settled = RENEWED_AT * max(state.jump, self.tolerance)
+        return objective.dual.surrogate and objective.miss(point) <= settled
 
     def report(self, state: MapState) -> dict[str, float]:
         """The dual value."""

@@ -28,9 +28,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from scipy.special import gammaln
@@ -92,8 +91,7 @@ class StepTable(NamedTuple):
     """log P(columns | rows) less Bethe's log Z of the tilted weights."""
 
 
-@dataclass(frozen=True, eq=False)
-class TableState:
+class MessageState(NamedTuple):
     """All tables, the changes of their means in the last sweep, and their log Z."""
 
     problem: Problem
@@ -153,7 +151,7 @@ class TableBP(IterativeEngine):
         "seed": whole(least=0),
     }
 
-    def init(self, problem: Problem, rng: np.random.Generator) -> TableState:
+    def init(self, problem: Problem, rng: np.random.Generator) -> MessageState:
         """Every message even."""
         del rng
         misfit = table_bp_misfit(problem)
@@ -173,9 +171,9 @@ class TableBP(IterativeEngine):
         if not np.isfinite(root):
             raise ProblemError(_NONE_AGREES)
         shape = len(tables)
-        return TableState(problem, tables, np.full(shape, np.inf), np.zeros(shape), root)
+        return MessageState(problem, tables, np.full(shape, np.inf), np.zeros(shape), root)
 
-    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> TableState:
+    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> MessageState:
         """From the messages of the last run, where its tables had the same size."""
         state = self.init(problem, rng)
         messages = start.get("messages")
@@ -185,20 +183,20 @@ class TableBP(IterativeEngine):
                 table.message[:] = part.reshape(table.message.shape)
         return state
 
-    def step(self, state: TableState) -> TableState:
+    def step(self, state: MessageState) -> MessageState:
         """One sweep over the tables that have not settled."""
         changes, log_sums = state.changes.copy(), state.log_sums.copy()
         damping = DAMPING if state.sweeps >= DAMPED_FROM else 0.0
         for k, table in enumerate(state.tables):
             if changes[k] > self.tolerance:
                 changes[k], log_sums[k] = _swept(table, damping)
-        return replace(state, changes=changes, log_sums=log_sums, sweeps=state.sweeps + 1)
+        return state._replace(changes=changes, log_sums=log_sums, sweeps=state.sweeps + 1)
 
-    def residual(self, state: TableState) -> float:
+    def residual(self, state: MessageState) -> float:
         """Largest change of an expected count."""
         return float(state.changes.max(initial=0.0))
 
-    def finish(self, state: TableState) -> TableBeliefs:
+    def finish(self, state: MessageState) -> TableBeliefs:
         """Laws of all entries."""
         if np.isneginf(state.log_sums).any():
             raise ProblemError(_NONE_AGREES)
@@ -211,7 +209,9 @@ class TableBP(IterativeEngine):
             if other.status.good and other.beliefs.log_evidence is not None:
                 evidence = max(evidence, other.beliefs.log_evidence)
             tables = tuple(_exchanged(table, self.exchanges, rng) for table in tables)
-        return TableBeliefs(state.problem, tables, evidence, {"messages": messages})
+        model = state.problem.model
+        tree = cast("RootedTree", model.rooted())  # `init` has checked that it is one
+        return TableBeliefs(model, tree, tables, evidence, {"messages": messages})
 
 
 _NONE_AGREES = "no population agrees with the counts: some of them cannot have come about by possible moves"
@@ -331,22 +331,12 @@ def _swept(table: StepTable, damping: float) -> tuple[float, float]:
 class TableBeliefs(Beliefs):
     """Counts that are known, and the law of every flow between them; flows of different steps are independent."""
 
-    problem: Problem
+    model: Model
+    tree: RootedTree
     tables: tuple[StepTable, ...]
     """One per edge, in the tree's order."""
-    log_evidence: float | None = None
-    diagnostics: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def model(self) -> Model:
-        """The problem's."""
-        return self.problem.model
-
-    @cached_property
-    def _tree(self) -> RootedTree:
-        tree = self.problem.model.rooted()
-        assert tree is not None
-        return tree
+    log_evidence: float
+    diagnostics: Mapping[str, Any]
 
     @property
     def promises(self) -> Promises:
@@ -355,23 +345,23 @@ class TableBeliefs(Beliefs):
 
     def mean(self, scope: Scope) -> Array:
         """Counts as they were seen, expected flows."""
-        place = self._tree.place(scope)
+        place = self.tree.place(scope)
         if place.edge:
             return np.asarray(place.turn(self.tables[place.node - 1].mean))
         if place.node == 0:
-            return self.tables[self._tree.parents.index(0) - 1].rows.astype(float)
+            return self.tables[self.tree.parents.index(0) - 1].rows.astype(float)
         return self.tables[place.node - 1].columns.astype(float)
 
     def variance(self, scope: Scope) -> Array:
         """Of every entry's law."""
-        place = self._tree.place(scope)
+        place = self.tree.place(scope)
         if not place.edge:
             return np.zeros(place.shape)
         return np.asarray(place.turn(_variance(self.tables[place.node - 1])))
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Between entries of one table, those of the Gaussian with known margins that has the entries' variances; zero elsewhere."""
-        first, second = self._tree.place(a), self._tree.place(b)
+        first, second = self.tree.place(a), self.tree.place(b)
         if not (first.edge and second.edge and first.node == second.node):
             return np.zeros((int(np.prod(first.shape)), int(np.prod(second.shape))))
         joint = _with_known_margins(_variance(self.tables[first.node - 1]))
@@ -379,7 +369,7 @@ class TableBeliefs(Beliefs):
 
     def quantile(self, scope: Scope, level: float) -> Array | None:
         """Of every entry's law: the smallest count with at least `level` of the probability at or below it."""
-        place = self._tree.place(scope)
+        place = self.tree.place(scope)
         if not place.edge:
             return self.mean(scope)
         below = self.tables[place.node - 1].law.cumsum(axis=2)
@@ -388,7 +378,7 @@ class TableBeliefs(Beliefs):
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
         """Joint draws by exchanges of destinations."""
         del integer  # counts are integers already
-        names, parents = self._tree.variables, self._tree.parents
+        names, parents = self.tree.variables, self.tree.parents
         return {
             (names[parents[v]], names[v]): drawn_tables(self.tables[v - 1], size, rng)
             for v in range(1, len(names))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import gammaln, xlog1py, xlogy
 
 from headcount._compile import kernel
 from headcount.engines.exact._enumerate import (
@@ -26,6 +27,7 @@ from headcount.engines.exact._enumerate import (
     fitting_tree,
     law_of_counts,
     log_likelihood,
+    log_row,
     log_sum,
     to_scopes,
 )
@@ -41,8 +43,6 @@ LARGEST = {1: 2500, 2: 2500, 3: 64}
 """The largest population by number of cells: K_t has C(N + L − 1, L − 1)² entries, 50 MB and 37 MB at these sizes."""
 CACHE_BYTES = 400_000_000
 """What kept matrices K_t may take: eight of the largest size, the three (N, N − 1 and N − 2 individuals) of two distinct steps and more."""
-ROWS = 256
-"""Rows of K_t per call of the compiled loop: at most ROWS · N²/4 products, 0.2 s at the largest N."""
 LARGEST_LOG = 700.0
 """exp(±700) is about the largest and the smallest double."""
 ROUNDED = 36.0
@@ -112,28 +112,8 @@ def count_transition(law: Array, people: int) -> Array:
     if law.shape[0] == 3:
         return np.asarray(three_cells(np.ascontiguousarray(law), people))
     stay, arrive = (binomials(people, law[i, 0]) for i in range(2))
-    out = np.zeros_like(stay)
-    for first in range(0, people + 1, ROWS):
-        two_cells(stay, arrive, out, first, min(first + ROWS, people + 1))
-    return out
-
-
-@kernel
-def two_cells(stay, arrive, out, first, last):
-    """Rows first … last − 1 of K(a, b), from the binomial laws stay[a, k] = Bin(k; a, p) and arrive[c, k] = Bin(k; c, q).
-
-    Some rows at a time: all (N + 1) of them take seconds at the largest N, in which Python could not hear an interrupt.
-    """
-    size = stay.shape[0]
-    for a in range(first, last):
-        rest = size - a  # the N − a others land on 0 … N − a
-        row, other = out[a], arrive[size - 1 - a]
-        for k in range(a + 1):
-            weight = stay[a, k]
-            if weight > 0.0:
-                target = row[k : k + rest]
-                for b in range(rest):
-                    target[b] += weight * other[b]
+    rows = [np.convolve(stay[a, : a + 1], arrive[people - a, : people - a + 1]) for a in range(people + 1)]
+    return np.stack(rows)
 
 
 @kernel
@@ -166,8 +146,6 @@ def three_cells(law, people):
 
 def binomials(people: int, chance: float) -> Array:
     """Bin(k; n, p) for n = 0 … N and k = 0 … n, (N + 1, N + 1)."""
-    from scipy.special import gammaln, xlog1py, xlogy
-
     n, k = np.ogrid[: people + 1, : people + 1]
     log_factorial = gammaln(np.arange(people + 1) + 1.0)
     rest = np.maximum(n - k, 0)
@@ -328,7 +306,9 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
         t = rooted.index[site.scope[0]]
         logs[t] = logs[t] + log_likelihood(site, vectors[:, : rooted.sizes[t]])
     updates: list[tuple[Array, Array, float]] = []
-    before = log_multinomial(vectors, rooted.initial)
+    law = np.zeros(vectors.shape[1])
+    law[: len(rooted.initial)] = rooted.initial  # cells beyond are impossible
+    before = gammaln(people + 1.0) + log_row(vectors, law)
     for t, seen in enumerate(logs):
         if t > 0:
             with np.errstate(divide="ignore"):
@@ -342,15 +322,6 @@ def count_state_beliefs(problem: Problem) -> CountStateBeliefs:
     return CountStateBeliefs(
         problem.model, people, steps, vectors, forward, tuple(backward), scaled, float(sum(scales)), found
     )
-
-
-def log_multinomial(vectors: Counts, chances: Array) -> Array:
-    """log N! Π p_j^n_j / n_j! of count vectors; cells beyond `chances` are impossible."""
-    from scipy.special import gammaln
-
-    law = np.zeros(vectors.shape[1])
-    law[: len(chances)] = chances
-    return np.asarray(gammaln(vectors[0].sum() + 1.0) + _log_row(vectors, law))
 
 
 def _update(before: Array, seen: Array, rooted: RootedTree, t: int) -> tuple[Array, Array, float]:
@@ -381,7 +352,7 @@ def split_flows(law: Array, rows: Counts, columns: Counts, *, rng: np.random.Gen
     left = columns.copy()
     for i in range(len(rows) - 1):
         options = _rows(int(rows[i]), left)
-        log_weight = _log_row(options, law[i]) + _log_rest(law[i + 1 :], rows[i + 1 :], left - options)
+        log_weight = log_row(options, law[i]) + _log_rest(law[i + 1 :], rows[i + 1 :], left - options)
         weight = np.exp(log_weight - log_weight.max())
         out[i] = options[rng.choice(len(options), p=weight / weight.sum())]
         left = left - out[i]
@@ -398,19 +369,12 @@ def _rows(total: int, most: Counts) -> Counts:
     return np.concatenate([head[kept], tail[kept, None]], axis=1)
 
 
-def _log_row(counts: Counts, law: Array) -> Array:
-    """Σ_j n_j log P_j − log n_j!."""
-    from scipy.special import gammaln, xlogy
-
-    return np.asarray((xlogy(counts, law) - gammaln(counts + 1.0)).sum(axis=-1))
-
-
 def _log_rest(law: Array, rows: Counts, left: Counts) -> Array:
     """log of the total weight of the remaining rows, for every possible remainder of the columns."""
     if len(rows) == 1:
-        return _log_row(left, law[0])
+        return log_row(left, law[0])
     out = np.empty(len(left))
     for k, columns in enumerate(left):
         options = _rows(int(rows[0]), columns)
-        out[k] = log_sum(_log_row(options, law[0]) + _log_rest(law[1:], rows[1:], columns - options))
+        out[k] = log_sum(log_row(options, law[0]) + _log_rest(law[1:], rows[1:], columns - options))
     return out

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import gammaln, xlogy
 
 from headcount.observe import ProblemError
 from headcount.population import compositions
@@ -91,6 +92,11 @@ def log_likelihood(site: Site, counts: NDArray[Any]) -> Array:
         return np.asarray(site.noise.log_prob(site.margin(counts).astype(float)).sum(axis=-1))
 
 
+def log_row(counts: NDArray[Any], law: Array) -> Array:
+    """Σ_j n_j log P_j − log n_j! of rows of counts: log of the multinomial probability, less log N!."""
+    return np.asarray((xlogy(counts, law) - gammaln(counts + 1.0)).sum(axis=-1))
+
+
 def log_sum(table: Array) -> float:
     """log Σ exp over all entries."""
     top = float(table.max(initial=-np.inf))
@@ -156,17 +162,11 @@ class EnumeratedBeliefs(ExactBeliefs):
 
 def enumerated(problem: Problem) -> EnumeratedBeliefs:
     """List every population and weigh it."""
-    from scipy.special import gammaln
-
     model, people = problem.model, problem.population
     joint = np.asarray(model.marginal(model.variables))
     possible = np.flatnonzero(joint.ravel())
     split = compositions(people, len(possible))
-    log_weight = (
-        gammaln(people + 1.0)
-        - gammaln(split + 1.0).sum(axis=1)
-        + split.astype(float) @ np.log(joint.ravel()[possible])
-    )
+    log_weight = gammaln(people + 1.0) + log_row(split, joint.ravel()[possible])
     counts = np.zeros((len(split), joint.size), dtype=split.dtype)
     counts[:, possible] = split
     beliefs = EnumeratedBeliefs(model, people, counts.reshape(-1, *joint.shape), np.zeros(len(split)))

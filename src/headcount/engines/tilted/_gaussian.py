@@ -133,10 +133,10 @@ def gaussian_beliefs(
         probable = drawn.log_z
     else:
         probable = structure.solve(*sites).log_z if log_z is None else log_z, 0.0
-    found = None if probable is None else _probability(centre, rest + probable[0])
+    found, error = _probability(centre, rest, probable)
     said: dict[str, Any] = {"log_evidence_note": _NO_EVIDENCE} if found is None else {}
     if drawn is not None:
-        said["log_evidence_mc_error"] = math.nan if found is None or probable is None else probable[1]
+        said["log_evidence_mc_error"] = error
     return GaussianBeliefs(
         centre.model(),
         tilts.problem,
@@ -154,10 +154,15 @@ _NO_EVIDENCE = (
 )
 
 
-def _probability(centre: Centre, evidence: float) -> float | None:
-    """The evidence; None where there is none, or where whole numbers would have a probability above one."""
+def _probability(
+    centre: Centre, rest: float, log_z: tuple[float, float] | None
+) -> tuple[float | None, float]:
+    """The evidence and its error; None where there is none, or where whole numbers would have a probability above one."""
+    evidence, error = (math.nan, math.nan) if log_z is None else (rest + log_z[0], log_z[1])
     whole = all(site.noise.whole for site in centre.roles.tilts.problem.sites)
-    return None if math.isnan(evidence) or (whole and evidence > ROUNDING) else evidence
+    if math.isnan(evidence) or (whole and evidence > ROUNDING):
+        return None, math.nan
+    return evidence, error
 
 
 PRECISION = 2 * np.pi
@@ -177,8 +182,6 @@ def _log_z_of_masses(centre: Centre, tau: Array, nu: Array) -> tuple[float, floa
     """
     sites = centre.roles.tilts.problem.sites
     exact = [k for k, site in enumerate(sites) if site.noise.exact]
-    if not exact:
-        return None
     split = centre.roles.tilts.split
     try:
         # Without matrices only the covariance of what is seen is made, not that of whole tables.

@@ -240,7 +240,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
     ) -> EPState:
         """Solve under sites and project every active entry; grids of likelihoods are those of the last sweep."""
         roles, population = centre.roles, float(centre.roles.tilts.problem.population)
-        if not (np.isfinite(sites.tau).all() and np.isfinite(sites.nu).all()):
+        if not np.isfinite(sites).all():
             raise FloatingPointError
         mean, variance, log_z = centre.solve(sites.tau + centre.fixed_tau, sites.nu + centre.fixed_nu)
         if not np.isfinite(mean).all() or (variance < -ROUNDING * population).any():
@@ -251,11 +251,6 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         tau, nu = (site.copy() for site in sites)
         for (index, _), part in zip(roles.active_noise, found, strict=True):
             tau[index], nu[index] = part.tau, part.nu
-        away = 0.0
-        if self.centre == "mean" and not roles.exact.all():
-            off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
-            floor = 10 * np.where(roles.exact, CLOSE_MARGIN, ROUNDING) * population
-            away = float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0))
         return EPState(
             centre,
             sites,
@@ -265,9 +260,9 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             target=Sites(tau, nu),
             log_sites=sum(part.log_site for part in found),
             change=max((part.change for part in found), default=0.0),
-            off=away,
+            off=_away(roles, mean, variance) if self.centre == "mean" else 0.0,
             control=control,
-            grids=tuple(part.grid for part in found) if len(mean) <= MOST_WITH_GRIDS else (),
+            grids=tuple(part.grid for part in found),
         )
 
     def _projected(self, roles: Roles, by_entry: Entries, grids: tuple[Grid | None, ...]) -> list[Projected]:
@@ -319,6 +314,15 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         return gaussian_beliefs(
             centre, sites.tau, sites.nu, state.log_sites, settled=settled, log_z=state.log_z, more=more
         )
+
+
+def _away(roles: Roles, mean: Array, variance: Array) -> float:
+    """How far the mean is from the centre, in standard deviations; rounding, and what exact margins are met to, does not count."""
+    if roles.exact.all():
+        return 0.0
+    off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
+    floor = 10 * np.where(roles.exact, CLOSE_MARGIN, ROUNDING) * roles.tilts.problem.population
+    return float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0))
 
 
 def _off_the_edge(centre: Centre) -> Centre:
