@@ -213,9 +213,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "wrong sign in the gradient of a learned rate",
-        "src/headcount/learn/_components.py",
-        "np.asarray(n[0] - np.exp(x) * n[1])",
-        "np.asarray(n[0] + np.exp(x) * n[1])",
+        "src/headcount/learn/_populations.py",
+        "np.asarray(y - b * slope)",
+        "np.asarray(y + b * slope)",
         ("tests/learn/test_components.py",),
     ),
     Mutation(
