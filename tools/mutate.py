@@ -179,8 +179,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "wrong sign of the sites in the evidence",
         "src/headcount/engines/tilted/_tilted_ep.py",
-        "return state.centre.gain + state.centre.constant + state.log_sites",
-        "return state.centre.gain + state.centre.constant - state.log_sites",
+        "centre, sites.tau, sites.nu, state.log_sites, settled=settled",
+        "centre, sites.tau, sites.nu, -state.log_sites, settled=settled",
         ("tests/engines/test_two_cells.py",),
     ),
     Mutation(

@@ -288,6 +288,31 @@ def stack_of(groups: Any, dispersion: Any, beside: Mapping[str, Any], faults: Fa
 
     `beside` is what was given beside groups, which have it themselves, by the names of the arguments.
     """
+    sizes = _checked_groups(groups, dispersion, beside, faults)
+    first = next(iter(groups.values())).model
+    cells = {
+        t: tuple(dict.fromkeys(c for group in groups.values() for c in group.model.states[t]))
+        for t in first.times
+    }
+    members = tuple(
+        Member(
+            name,
+            group.weight * size,
+            group.model.rooted(),
+            _cells_of(group.model, cells),
+            float(group.weight),
+        )
+        for (name, group), size in zip(groups.items(), sizes, strict=True)
+    )
+    stack = Stack(members, cells, dispersion if isinstance(dispersion, (Company, Flocks)) else None)
+    stack.model.initial_known = first.initial_known
+    if stack.sizes_first and not first.initial_known:
+        raise ProblemError("groups: move together and have no initial distribution: give them one")
+    return stack
+
+
+def _checked_groups(groups: Any, dispersion: Any, beside: Mapping[str, Any], faults: Faults) -> list[int]:
+    """The sizes of groups that agree with each other and with what was given beside them; all faults so far are raised."""
     kinds = list(groups.values()) if isinstance(groups, Mapping) else []
     if not kinds or not all(isinstance(g, Group) for g in kinds):
         faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
@@ -300,31 +325,22 @@ def stack_of(groups: Any, dispersion: Any, beside: Mapping[str, Any], faults: Fa
         text = "stands beside groups with a weight, which are flocks already: give one of them"
         faults.add("dispersion", text)
     sizes = _group_sizes(groups, faults)
-    times, known = kinds[0].model.times, kinds[0].model.initial_known
-    for name, group in groups.items():
-        if group.model.times != times:
-            own = group.model.times
-            faults.add("groups", f"{name!r} has the times {shown(own)}, the first group {shown(times)}")
-    if any(group.model.initial_known != known for group in kinds):
+    _require_alike({name: group.model for name, group in groups.items()}, faults)
+    faults.raise_any()
+    return sizes
+
+
+def _require_alike(models: Mapping[Hashable, MarkovChain], faults: Faults) -> None:
+    """Note groups whose times differ, and initial distributions that only some have."""
+    times = next(iter(models.values())).times
+    for name, model in models.items():
+        if model.times != times:
+            faults.add(
+                "groups", f"{name!r} has the times {shown(model.times)}, the first group {shown(times)}"
+            )
+    if len({model.initial_known for model in models.values()}) > 1:
         text = "some groups have an initial distribution and some have not: give it to all or to none"
         faults.add("groups", text)
-    faults.raise_any()
-    cells = {t: tuple(dict.fromkeys(c for group in kinds for c in group.model.states[t])) for t in times}
-    members = tuple(
-        Member(
-            name,
-            group.weight * size,
-            group.model.rooted(),
-            _cells_of(group.model, cells),
-            float(group.weight),
-        )
-        for (name, group), size in zip(groups.items(), sizes, strict=True)
-    )
-    stack = Stack(members, cells, dispersion if isinstance(dispersion, (Company, Flocks)) else None)
-    stack.model.initial_known = known
-    if stack.sizes_first and not known:
-        raise ProblemError("groups: move together and have no initial distribution: give them one")
-    return stack
 
 
 def _group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> list[int]:
