@@ -108,6 +108,18 @@ def test_candidates_that_may_be_absent_have_the_exact_posterior(law: str) -> Non
     assert (found.sample(5, rng=1)[(0, 1)].values.sum(axis=(1, 2)) <= found.population.values[-1]).all()
 
 
+def test_the_sampler_takes_variables_in_any_order() -> None:
+    """A discrete model whose tree visits its variables in another order, with other numbers of states, is sampled as it is summed."""
+    pairs = {("a", "c"): [[1.0, 0.0], [0.3, 1.2]]}
+    model = hc.DiscreteModel({"a": 2, "b": 3, "c": 2}, pairs)
+    seen = [hc.Poisson([3.0, 1.0], on="a"), hc.Poisson([0.0, 4.0, 1.0], on="b")]
+    problem = hc.Problem(model, hc.Between(2, 5), seen)
+    exact, found = hc.infer(problem, "Enumerate"), hc.infer(problem, hc.engines.PathGibbs(sweeps=2000), rng=1)
+    assert found.population.mean == pytest.approx(exact.population.mean, abs=0.1)
+    for v in model.variables:
+        np.testing.assert_allclose(found.node(v).mean, exact.node(v).mean, atol=0.1)
+
+
 def test_the_smallest_number_may_be_the_most_probable() -> None:
     """One individual, seen once: the search ends at N = 1 and the posterior is the exact one."""
     problem = hc.Problem(CHAIN, hc.Unknown(), hc.Poisson([[1, 0], [0, 1], [0, 0], [1, 0], [0, 0]]))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.engines import TiltedEP
+from headcount.engines import Status, TiltedEP
+from headcount.engines.tilted import _tilted_ep
 from headcount.engines.tilted._stepper import SETTINGS, Iterate, StepControl, mixed, next_state
 
 
@@ -101,3 +102,19 @@ def test_a_start_that_misleads_is_left(shift):
     found = TiltedEP().run(problem, rng=rng, progress=False, start=start)
     assert found.status.good
     np.testing.assert_allclose(found.beliefs.mean((4,)), own.beliefs.mean((4,)), atol=1e-3)
+
+
+@pytest.mark.parametrize("broken", [hc.Poisson, hc.Binomial])
+def test_a_noise_that_is_not_a_number_is_no_convergence(broken, monkeypatch):
+    """Of two noises, whichever of them is NaN: the other's small change does not hide it."""
+    model = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=2)
+    seen = [hc.Poisson([30.0, 12.0], on=0), hc.Binomial([15.0, 9.0], detection=0.6, on=1)]
+    projected = _tilted_ep.summed_site
+
+    def breaking(noise, *args, **settings):
+        made = projected(noise, *args, **settings)
+        return made._replace(change=np.nan) if isinstance(noise, broken) else made
+
+    monkeypatch.setattr(_tilted_ep, "summed_site", breaking)
+    found = hc.infer(hc.Problem(model, 40, seen), TiltedEP(), strict=False)
+    assert found.outcome.status is Status.NOT_FINITE

@@ -563,7 +563,9 @@ def _candidates(
         raise ProblemError("PathGibbs takes a population of unknown size on chains and trees: use TiltedEP")
     if stack is None:
         everywhere = tuple(np.arange(size) for size in tree.sizes)
-        stack = Stack((Member(None, 0, tree, everywhere),), dict(model.states))
+        # in the tree's order, which of a discrete model need not be the order of its variables
+        states = {v: model.states[v] for v in tree.variables}
+        stack = Stack((Member(None, 0, tree, everywhere),), states)
     members = list(stack.members)
     factors: list[tuple[int, Callable[[Array], Array]]] = []
     for (k, law), sizes in zip(_free_sizes(problem), about, strict=True):

@@ -259,7 +259,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             log_z,
             target=Sites(tau, nu),
             log_sites=sum(part.log_site for part in found),
-            change=max((part.change for part in found), default=0.0),
+            change=float(np.max([part.change for part in found], initial=0.0)),  # NaN if one is
             off=_away(roles, mean, variance) if self.centre == "mean" else 0.0,
             control=control,
             grids=tuple(part.grid for part in found),
