@@ -121,6 +121,21 @@ def test_the_walk_through_names_what_exists() -> None:
     assert not missing
 
 
+def test_the_theory_names_what_exists() -> None:
+    """Every class of its table of symbols is defined in the package, and every file that a section or a page names is there."""
+    source = ROOT / "src" / "headcount"
+    defined_somewhere = {name for file in source.rglob("*.py") for name in defined(file)}
+    symbols = re.findall(r"^\| \$.*\| ([^|]*) \|$", (DOCS / "theory.md").read_text(encoding="utf-8"), re.M)
+    classes = {name for cell in symbols for name in re.findall(r"`([A-Z]\w+)", cell)}
+    assert len(classes) > 6
+    assert not classes - defined_somewhere
+    files = {file.name for folder in ("src", "tests", "tools") for file in (ROOT / folder).rglob("*.py")}
+    pages = [page for page in PAGES if page.name != "benchmarks.md"]  # which has measurements of older sources, too
+    named = {name for page in pages for name in re.findall(r"\b(_\w+\.py)`", page.read_text(encoding="utf-8"))}
+    assert len(named) > 30
+    assert not named - files - {"_name.py"}
+
+
 def test_every_picture_has_a_script() -> None:
     """A picture that nobody can draw again is a number without a source."""
     scripts = "".join(p.read_text(encoding="utf-8") for p in (DOCS / "figures").glob("*.py"))

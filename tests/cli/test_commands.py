@@ -285,18 +285,26 @@ def test_random_engines_take_a_seed(small: list[object], tmp_path: Path) -> None
     assert first.attributes["settings"]["sweeps"] == 60
 
 
+def test_extras_are_named_in_the_help() -> None:
+    """What a command needs beside the package is named with its brackets, which markup would swallow."""
+    assert "MP4 (needs headcount[video])" in run("animate", "--help")[1]
+
+
 def test_networks_on_the_command_line(tmp_path: Path) -> None:
-    """A network and tables of its variables give tables by variable and state."""
+    """A network and tables of its variables give tables by variable and state; labels that two variables share are states of both."""
     (tmp_path / "pets.bif").write_text(
         "network pets { } variable season { type discrete [ 2 ] { dry, wet }; } variable animal { type discrete [ 2 ] { cat, dog }; } "
-        "probability ( season ) { table 0.4, 0.6; } probability ( animal | season ) { (dry) 0.2, 0.8; (wet) 0.5, 0.5; }"
+        "variable fed { type discrete [ 2 ] { dry, wet }; } "
+        "probability ( season ) { table 0.4, 0.6; } probability ( animal | season ) { (dry) 0.2, 0.8; (wet) 0.5, 0.5; } "
+        "probability ( fed | animal ) { (cat) 0.2, 0.8; (dog) 0.5, 0.5; }"
     )
-    paths = write(tmp_path, a="animal,count\ncat,38.5\ndog,59\n", s="season,count\nwet,70\n")
+    paths = write(tmp_path, a="animal,fed,count\ncat,dry,8.5\ndog,dry,29\ndog,wet,31\n", s="season,count\nwet,70\n")
     code, said = run(
         "infer", paths["a"], paths["s"], "--network", tmp_path / "pets.bif", "--population", 100, "--noise", "laplace", "--scale", 4,
         "--out", tmp_path / "out",
     )  # fmt: skip
     assert code == 0, said
+    assert "3 variables, 6 states, 4 counts (LaplaceNoise, LaplaceNoise)" in said
     assert list(load_result(tmp_path / "out").nodes.columns[:2]) == ["variable", "state"]
 
 

@@ -500,7 +500,7 @@ def export(results: Results, *, options: Export) -> None:
 @app.command()
 @takes_options
 def animate(results: Results, *, film: Film) -> None:
-    """Make an animated map of a finished run: GIF, or MP4 (needs headcount[video])."""
+    r"""Make an animated map of a finished run: GIF, or MP4 (needs headcount\[video])."""
     from headcount._disk import OutputError, check_file
     from headcount.io import load_result
     from headcount.plot import animate

@@ -234,10 +234,7 @@ def show_posterior(result: Result) -> None:
         f"  {a['engine']}, {a['iterations']} iterations, {float(a['seconds']):.2g} s, "
         f"residual {float(a['residual']):.2g} (asked: {float(a['tolerance']):.2g})",
     )
-    first, second = ("times", "cells") if result.is_chain else ("variables", "states")
-    seen = int(result.nodes["observed"].notna().sum())
-    noise = ", ".join(a["observations"])
-    counted = f"{len(result.times)} {first}, {len(result.cells)} {second}, {seen} counts ({noise})"
+    counted = f"{_sizes(result)} ({', '.join(a['observations'])})"
     say(f"{counted}, population {result.population_text}{_evidence(a)}")
     check = a.get("fit_check", {})
     fits = check.get("agrees") is not False
@@ -253,6 +250,15 @@ def show_posterior(result: Result) -> None:
     elif len(result.flows):
         moved = result.flows[result.flows["origin"] != result.flows["dest"]]
         _show_largest(moved.nlargest(5, "mean"), result.level)
+
+
+def _sizes(result: Result) -> str:
+    """How large the model is and how much was seen. Tables of a network's variables are no counts of single states: the check of fit has them."""
+    if result.is_chain:
+        seen = int(result.nodes["observed"].notna().sum())
+        return f"{len(result.times)} times, {len(result.cells)} cells, {seen} counts"
+    sizes = f"{len(result.times)} variables, {len(result.nodes)} states"
+    return sizes if result.check is None else f"{sizes}, {len(result.check)} counts"
 
 
 def _evidence(attributes: Mapping[str, Any]) -> str:
