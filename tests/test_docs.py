@@ -130,8 +130,12 @@ def test_the_theory_names_what_exists() -> None:
     assert len(classes) > 6
     assert not classes - defined_somewhere
     files = {file.name for folder in ("src", "tests", "tools") for file in (ROOT / folder).rglob("*.py")}
-    pages = [page for page in PAGES if page.name != "benchmarks.md"]  # which has measurements of older sources, too
-    named = {name for page in pages for name in re.findall(r"\b(_\w+\.py)`", page.read_text(encoding="utf-8"))}
+    pages = [
+        page for page in PAGES if page.name != "benchmarks.md"
+    ]  # which has measurements of older sources, too
+    named = {
+        name for page in pages for name in re.findall(r"\b(_\w+\.py)`", page.read_text(encoding="utf-8"))
+    }
     assert len(named) > 30
     assert not named - files - {"_name.py"}
 

@@ -298,7 +298,9 @@ def test_networks_on_the_command_line(tmp_path: Path) -> None:
         "probability ( season ) { table 0.4, 0.6; } probability ( animal | season ) { (dry) 0.2, 0.8; (wet) 0.5, 0.5; } "
         "probability ( fed | animal ) { (cat) 0.2, 0.8; (dog) 0.5, 0.5; }"
     )
-    paths = write(tmp_path, a="animal,fed,count\ncat,dry,8.5\ndog,dry,29\ndog,wet,31\n", s="season,count\nwet,70\n")
+    paths = write(
+        tmp_path, a="animal,fed,count\ncat,dry,8.5\ndog,dry,29\ndog,wet,31\n", s="season,count\nwet,70\n"
+    )
     code, said = run(
         "infer", paths["a"], paths["s"], "--network", tmp_path / "pets.bif", "--population", 100, "--noise", "laplace", "--scale", 4,
         "--out", tmp_path / "out",

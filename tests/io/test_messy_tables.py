@@ -75,6 +75,18 @@ def test_what_was_decided_is_said(tmp_path: Path) -> None:
     assert cube["lon"].to_numpy().tolist() == [4.35, 4.4]
 
 
+def test_columns_that_place_nothing_are_left_alone(tmp_path: Path) -> None:
+    """One coordinate without the other, and x and y beside lon and lat, may hold anything: they are not read."""
+    text = "time,cell,count,long,row,x,y\n0,pond,40,no,left,?!,here\n0,hill,20,no,left,,\n"
+    one = read_counts(write(tmp_path, counts=text.replace(",y\n", ",z\n").replace("row", "r"))["counts"])
+    assert set(one.coords) == {"time", "cell"}
+    both = text.replace("long,row", "lon,lat").replace("no,left", "8,47")
+    cube = read_counts(write(tmp_path, counts=both)["counts"])
+    assert set(cube.coords) == {"time", "cell", "lon", "lat"}
+    with pytest.raises(TableError, match="x must be a number"):
+        read_counts(write(tmp_path, counts=text)["counts"])
+
+
 def test_two_readings_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
     """A lone 1,025 is 1025 or 1.025: the report says both, and either option decides."""
     text = table("1,025", "12")

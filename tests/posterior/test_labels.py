@@ -58,6 +58,19 @@ def test_every_label_infers_fits_saves_and_loads(kind: str, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize("year", [1066, 1677, 1678, 2024, 2261, 2262, 9999])
+def test_files_hold_dates_of_any_year(year: int, tmp_path: Path) -> None:
+    """Nanoseconds end in 1677 and 2262: other dates are texts in files, and never another date."""
+    times = [dt.datetime(year, 3, day) for day in (1, 8)]
+    chain = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], times=times, cells=["a", "b"])
+    post = hc.infer(hc.Problem(chain, 9, hc.Poisson([[5, 4], [3, 6]])))
+    post.save(tmp_path / "post.nc")
+    loaded = hc.Posterior.load(tmp_path / "post.nc")
+    wanted = post.node(f"{year}-03-08").mean.to_numpy()
+    np.testing.assert_allclose(loaded.node(f"{year}-03-08").mean.to_numpy(), wanted)
+    assert {str(time)[:10] for time in loaded.to_frame("nodes")["time"]} == {f"{year}-03-01", f"{year}-03-08"}
+
+
 def test_dates_are_found_by_what_people_write() -> None:
     """A day by any of its texts and kinds, a month by its name where it names one time; several are refused, none is as before."""
     post = hc.infer(problem(LABELS["time stamps"]), "TiltedEP")

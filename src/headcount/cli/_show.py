@@ -253,7 +253,7 @@ def show_posterior(result: Result) -> None:
 
 
 def _sizes(result: Result) -> str:
-    """How large the model is and how much was seen. Tables of a network's variables are no counts of single states: the check of fit has them."""
+    """How large the model is and how much was seen; counts in tables of several variables are those of the check of fit."""
     if result.is_chain:
         seen = int(result.nodes["observed"].notna().sum())
         return f"{len(result.times)} times, {len(result.cells)} cells, {seen} counts"

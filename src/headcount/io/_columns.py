@@ -53,6 +53,8 @@ _OPTIONAL_LABELS = frozenset({"time", "sequence"})
 ENDS = {"from": "origin", "to": "destination"}
 """What messages call the roles of a move."""
 PLACES = ("x", "y", "lon", "lat")
+_PAIRS = (("lon", "lat"), ("x", "y"))
+"""Coordinates that make a place, the pair that is read where both are there first."""
 PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")
 """Columns that a noise model may find beside the counts."""
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none", "."})
@@ -155,7 +157,7 @@ class Reader:
         """
         if source is None:
             return None
-        found = self._columns(source, (*labels, *numbers), optional, dict(named or {}))
+        found = _paired(self._columns(source, (*labels, *numbers), optional, dict(named or {})))
         if not found.keys() >= {*labels, *numbers}:
             return None
         if rest:
@@ -291,6 +293,12 @@ def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
             "(wide=True, --wide)"
         )
     return text
+
+
+def _paired(found: Mapping[str, str]) -> dict[str, str]:
+    """Without coordinates that place nothing: "row" or "long" alone may hold anything, and x and y beside lon and lat are not read."""
+    pair = next((pair for pair in _PAIRS if found.keys() >= {*pair}), ())
+    return {role: column for role, column in found.items() if role not in PLACES or role in pair}
 
 
 def _how(role: str, name: str) -> str:

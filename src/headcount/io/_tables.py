@@ -159,8 +159,8 @@ def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | 
 
 def places_in(source: Source) -> Places | None:
     """x and y (or lon and lat) of every cell; the same in all its rows."""
-    names = ("lon", "lat") if "lon" in source and "lat" in source else ("x", "y")
-    if not all(name in source for name in names):
+    names = ("lon", "lat") if "lon" in source else ("x", "y")
+    if names[0] not in source:
         return None
     cell, x, y = (source[role] for role in ("cell", *names))
     if names == ("lon", "lat"):

@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 from headcount._version import __version__
 from headcount.errors import ModelError
 from headcount.individual import MarkovChain, OpenChain
+from headcount.labels import as_datetime, readable
 from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior._derived import seen_as
@@ -568,14 +569,18 @@ def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
+_NANOSECOND_YEARS = range(1678, 2262)
+"""Years of which 64 bits of nanoseconds, in which files hold dates, have every day; NumPy wraps others round in silence."""
+
+
 def label_array(labels: Sequence[Hashable]) -> NDArray[Any]:
-    """Labels as a file can hold them: dates, numbers and texts as they are, anything else as its text."""
+    """Labels as a file can hold them: dates (of the years 1678 to 2261), numbers and texts as they are, anything else as its text."""
     kinds = {_kind(label) for label in labels}
     if kinds == {"date"}:
         return np.array(list(labels), dtype="datetime64[ns]")
     if kinds <= {"int", "float"}:
         return np.array(labels)
-    texts = [str(label) for label in labels]
+    texts = [readable(label) for label in labels]
     if len(set(texts)) < len(set(labels)):  # 1 and "1" are two labels
         texts = [repr(label) for label in labels]
     return np.array(texts, dtype=object)
@@ -583,7 +588,8 @@ def label_array(labels: Sequence[Hashable]) -> NDArray[Any]:
 
 def _kind(label: Hashable) -> str:
     if isinstance(label, (dt.date, np.datetime64)):
-        return "date" if getattr(label, "tzinfo", None) is None else "text"
+        moment = as_datetime(label)
+        return "date" if moment.tzinfo is None and moment.year in _NANOSECOND_YEARS else "text"
     if isinstance(label, (bool, np.bool_)):
         return "text"
     if isinstance(label, (int, np.integer)):
