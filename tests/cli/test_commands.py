@@ -155,6 +155,10 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
     [
         (["--engine", "magic"], "there is no engine 'magic': use auto,"),
         (["--engine", "TiltedEP", "--set", "speed=3"], "TiltedEP has no setting 'speed'"),
+        (
+            ["--engine", "MAP", "--set", "name=x"],
+            "MAP has no setting 'name': it has tolerance, max_iterations, device",
+        ),
         (["--engine", "TiltedEP", "--set", "damping"], "--set takes NAME=VALUE"),
         (["--set", "damping=0.5"], "name it with --engine"),
         (["--engine", "PathGibbs"], "is random: give"),

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -420,7 +420,7 @@ def ready_engine(options: Options) -> Engine | None:
 
 def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
     """The engine with settings as texts; unknown ones are named."""
-    takes = list(getattr(kind, "__dataclass_fields__", {}))
+    takes: list[str] = [field.name for field in fields(kind) if field.init] if is_dataclass(kind) else []
     if "device" in settings and "device" not in takes:
         raise ValueError(
             f"{kind.name} takes no device: TiltedEP, MAP, Laplace and ClosedForm do; leave out --device (the CPU)"
