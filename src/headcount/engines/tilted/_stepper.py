@@ -87,6 +87,9 @@ class StepSettings:
     mixed_change: float = 2.0
     """A mixed step is kept if sites end at most this many times further from their targets than before (measured, of 97: if all are kept,
     176 and 697 sweeps)."""
+    mixed_slack: float = 0.3
+    """… and the residual, which includes the centre's distance from the mean, exceeds the sites' old distance by at most this. None of the
+    423 cases needs it; readings with an sd of .1 do: without it their evidence is .57 nats below the exact one instead of .44."""
 
     # Trust radius, in plain steps
     largest_radius: float = 30.0
@@ -216,8 +219,10 @@ def next_state(
         change = mixed(control.history, step_sizes, scaled, control.radius) - here.x
         change *= min(1.0, s.longest_pull / max(float(np.abs(change[tilts]).max()), TINY))
         new = _tried(evaluate, here.x + change)
-        if new is not None and new.change <= s.mixed_change * state.change:
-            return new, control.after_mixed(better=new.residual <= state.residual)
+        if new is not None:
+            off = max(new.change / s.mixed_change, new.residual - s.mixed_slack)
+            if not off > state.change:
+                return new, control.after_mixed(better=new.residual <= state.residual)
         control = control.after_refused()
     for _ in range(s.attempts):
         step_sizes[:] = control.step_size
