@@ -132,6 +132,16 @@ def test_flows_between_clusters_joined_by_a_thread():
     np.testing.assert_allclose(moved.sum(axis=0), b + np.array([-1.0, 0.0, 1.0, 0.0]), rtol=1e-9)
 
 
+@pytest.mark.parametrize("full", [0, 1])
+def test_flows_into_a_cell_that_holds_nearly_all(full):
+    """The margins' covariance, rounded as it is, gives the flows' own spread, though one cell holds 1e-30 of all."""
+    gain = np.array([[1e-30, 1 - 2.0**-53], [3e-30, 1.0]])[:, :: 1 if full else -1]
+    table = np.array([[4.0], [5.0]]) * gain
+    margins, covariance = edge_law(table)
+    found = EdgeConditional(table, gain).variance_under(margins @ covariance @ margins.T)
+    np.testing.assert_allclose(found.ravel(), np.diagonal(covariance), rtol=1e-12)
+
+
 def test_margins_the_support_cannot_carry_are_refused():
     """Individuals in impossible cells or across unconnected parts: an error that names them all."""
     edge = EdgeConditional(np.array([[10.0, 0.0], [0.0, 5.0], [0.0, 0.0]]))

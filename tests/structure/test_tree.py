@@ -69,6 +69,24 @@ def test_flows_of_an_almost_certain_move(rare):
     assert (field.variance((0, 1)) >= 0).all()
 
 
+@pytest.mark.parametrize("rare", [1e-10, 1e-30, 1e-100])
+@pytest.mark.parametrize("full", [0, 1])
+def test_flows_into_a_cell_that_holds_nearly_all(rare, full):
+    """Where nobody goes elsewhere, a flow has the mean and spread of the cell it leaves, whichever cell all go to.
+
+    Potentials reckoned from the empty cell were 1/√rare, and the spread of the flow, 10²⁸ of nine individuals, what rounding left of them.
+    """
+    matrix = np.array([[rare, 1 - 2.0**-53], [3 * rare, 1.0], [2 * rare, 1 - 2.0**-53]])[
+        :, :: 1 if full else -1
+    ]
+    chain = MarkovChain([0.4, 0.4, 0.2], [matrix])
+    sites = [Where((0,), np.arange(3)), Where((1,), np.arange(2))]
+    tau = [np.array([0.1, 0.2, 0.3]), np.array([0.0, 1e5])]
+    field = TreeStructure(chain.rooted(), 9, sites).field(tau, [np.array([1.0, -1.0, 0.5]), np.zeros(2)])
+    np.testing.assert_allclose(field.variance((0, 1))[:, full], field.variance((0,)), rtol=1e-6)
+    np.testing.assert_allclose(field.mean((0, 1))[:, full], field.mean((0,)), rtol=1e-6)
+
+
 def test_the_compiled_solver_is_the_other_one(monkeypatch):
     """Means, variances and log Z of the compiled solver are those of the general one to 1e-11 N."""
     rng = np.random.default_rng(2)

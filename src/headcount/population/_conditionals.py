@@ -28,7 +28,7 @@ from scipy import sparse
 from headcount import memory
 from headcount._device import on_host
 from headcount._linalg import fortran, largest, product
-from headcount._types import Array
+from headcount._types import Array, Index
 from headcount.checks import numbers
 from headcount.errors import raise_all
 from headcount.individual import ModelError
@@ -49,6 +49,8 @@ REFINED = 1e-14
 SUPPORT_TOLERANCE = 1e-8
 """How far, relative to N, nodes' counts may contradict the model's support before a flow is refused: above the rounding of
 sums over 10⁶ cells (10⁻¹⁰), and below one individual for every N up to 10⁸."""
+SAME_DEGREE = 1e-12
+"""Relative difference of two nodes' conductances that is rounding: of sums over 10⁴ cells."""
 ON_SUBSPACE = 1e-9
 """How far, relative to N, a part's counts may miss what its parent sends there before the density is zero (as `GCGM.log_density`)."""
 
@@ -159,6 +161,37 @@ class EdgeConditional:
         """Q = diag(Mᵀ1) − Mᵀ diag(1/m) M, factored: the noise of z_v given z_u, and what is left of K without its first half."""
         return LaplacianFactor(star_weights(self.table))
 
+    def over_noise(self, right: Array) -> Array:
+        """Q⁺ r, shape (L_v, k), for r that sums to zero on every connected part.
+
+        Where one cell of a part holds nearly all, its conductance is that of the next one to rounding, and potentials may be reckoned
+        from that: the cell's own is then up to one over its neighbour's share, and flows are differences of such numbers. So there they
+        are reckoned from the cell that holds most, and its equation is the one that follows from the others.
+        """
+        if not self._almost_all:
+            return self.noise.solve(right)
+        right = right.copy()
+        for part, cell in self._almost_all:
+            right[cell] -= right[part].sum(axis=0)
+        found = self.noise.solve(right)
+        for part, cell in self._almost_all:
+            found[part] -= found[cell]
+        return found
+
+    @cached_property
+    def _almost_all(self) -> list[tuple[Index, int]]:
+        """The connected parts of the second node that are not eliminated down to the cell that holds nearly all, and that cell."""
+        if not on_host(self.table):
+            return []
+        held, degree = self.table.sum(axis=0), np.square(self.noise.root).sum(axis=1)
+        found = []
+        for part in self.noise.parts:
+            tied = part[degree[part] >= (1 - SAME_DEGREE) * degree[part[-1]]]
+            cell = int(tied[held[tied].argmax()])
+            if cell != part[-1]:
+                found.append((part, cell))
+        return found
+
     def mean(self, first: Array, second: Array) -> Array:
         """E[z_uv | z_u, z_v], shape (L_u, L_v); its margins are z_u and z_v.
 
@@ -198,7 +231,7 @@ class EdgeConditional:
             alpha, beta = self.potentials(a[:, None], b[:, None])
             return alpha[:, 0], beta[:, 0]
         first = fortran(a)
-        beta = self.noise.solve(b - product(self.gain, first, left=True))
+        beta = self.over_noise(b - product(self.gain, first, left=True))
         return self.over_rows[:, None] * first - product(self.gain, beta), beta
 
     def _require_possible(self, a: Array, b: Array) -> None:

@@ -131,11 +131,11 @@ class Step:
         where some of the child's counts are exact.
         """
         edge, gain, size_v = self.edge, self.edge.gain, self.shape[1]
-        z = edge.noise.solve(up.x[:size_v])
+        z = edge.over_noise(up.x[:size_v])
         pz = product(gain, z)
         through = product(z, product(fortran(up.y), node_gain, left=True, right=True))
         if node_gain is not gain and not np.array_equal(node_gain[:, :size_v], gain):
-            through += edge.noise.solve(fortran((gain - node_gain[:, :size_v]).T))
+            through += edge.over_noise(fortran((gain - node_gain[:, :size_v]).T))
         a = product(gain, through)
         add_to_diagonal(a, edge.over_rows)
         av, bv = product(a, covariance_u), product(through, covariance_u)
