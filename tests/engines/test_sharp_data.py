@@ -189,3 +189,13 @@ def test_exact_counts_that_settle_the_last_cell():
         hc.Problem(chain, 7, [hc.Poisson(noisy), hc.Exact({2: counts[2]})]), hc.engines.TiltedEP()
     )
     np.testing.assert_allclose(post.node(2).mean, [3, 0, 1, 3], atol=1e-6)
+
+
+@pytest.mark.parametrize("times_too_large", [1e4, 1e5])
+def test_counts_far_above_the_population_end_in_a_status(times_too_large: float) -> None:
+    """A population given in thousands leaves MAP's tilts without a state around them: a run starts elsewhere, and says how it went."""
+    chain = hc.MarkovChain([0.4, 0.3, 0.3], [[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.2, 0.1, 0.7]], length=4)
+    counts = np.random.default_rng(0).integers(5, 60, size=(4, 3)) * times_too_large
+    found = hc.infer(hc.Problem(chain, 120, hc.Poisson(counts)), TiltedEP(), strict=False)
+    np.testing.assert_allclose(found.node(1).mean.sum(), 120)
+    assert found.fit_check.agrees is False

@@ -163,13 +163,23 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         return self._begin(centre, self._first_sites(centre))
 
     def _near_map(self, roles: Roles, g: Array | None) -> EPState:
-        """The state around MAP's counts, found roughly; found to the end where the Gaussian's mean is far from the rough ones."""
+        """The state around MAP's counts, found roughly; found to the end where the Gaussian's mean is far from the rough ones.
+
+        Counts far above the population leave tilts at which whole cells are certain. Where no state is there, the prior has one.
+        """
+        state = None
         for engine in (ROUGH_MAP, MAP_TO_THE_END):
             g = _map_tilts(roles.tilts, engine, g)
             centre = _off_the_edge(Centre.at(roles, meet_exact_margins(roles, g)))
-            state = self._begin(centre, self._first_sites(centre))
+            try:
+                state = self._begin(centre, self._first_sites(centre))
+            except (NotPositiveDefinite, FloatingPointError):
+                continue
             if state.off <= FAR:
                 break
+        if state is None:
+            centre = Centre.at(roles, meet_exact_margins(roles, np.zeros_like(centre.g)))
+            state = self._begin(centre, self._first_sites(centre))
         return state
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState | None:
