@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from headcount import memory
+from headcount._device import row_of_entries
 from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import attempt, brief, instance, label, numbers, whole_number
 from headcount.errors import ModelError, named, raise_all, repeated, shown
@@ -226,7 +227,7 @@ def _improper(table: Any) -> dict[tuple[int, ...], float]:
         return {}
     where = np.nonzero(bad)
     if sparse.issparse(table):
-        where = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))[bad], table.indices[bad]
+        where = row_of_entries(table)[bad], table.indices[bad]
     return dict(zip(zip(*(axis.tolist() for axis in where), strict=True), values[bad].tolist(), strict=True))
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csr_array
 
+from headcount._device import row_of_entries
 from headcount._types import Array, Index, Mask
 from headcount.individual._rooted_tree import Matrix, RootedTree
 
@@ -193,6 +194,5 @@ def _moves(step: Matrix, before: Array, after: Array) -> Matrix:
     """P ∘ (beforeᵀ after), entry by entry where P is sparse."""
     if not sparse.issparse(step):
         return step * (before.T @ after)
-    origin = np.repeat(np.arange(step.shape[0]), np.diff(step.indptr))
-    values = step.data * np.einsum("rk,rk->k", before[:, origin], after[:, step.indices])
+    values = step.data * np.einsum("rk,rk->k", before[:, row_of_entries(step)], after[:, step.indices])
     return csr_array((values, step.indices, step.indptr), shape=step.shape)

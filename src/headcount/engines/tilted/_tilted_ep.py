@@ -55,15 +55,19 @@ law's exponential in straight lines. (Counts far from what the model expects, wi
 500 sweeps; they take two from where MAP ends.)"""
 
 
-class Begun(NamedTuple):
-    """MAP as the start of a run: its tolerance, and the iterations without a residual below `gain` times the best at which it is left."""
+class MapStart(NamedTuple):
+    """How far MAP is run as the start of a run.
+
+    It ends at its tolerance, or after `patience` iterations (None: MAP's own) of which none has a residual below `gain` times the best.
+    25 and 0.5 were set by hand: where MAP slows down, sweeps go on from there.
+    """
 
     tolerance: float
     patience: int | None = 25
     gain: float = 0.5
 
 
-ROUGH_MAP, MAP_CENTRE, MAP_TO_THE_END = Begun(1e-4), Begun(1e-9), Begun(1e-6, None, PROGRESS)
+ROUGH_MAP, MAP_CENTRE, MAP_TO_THE_END = MapStart(1e-4), MapStart(1e-9), MapStart(1e-6, None, PROGRESS)
 """Where the centre moves on anyway; where it stays; and where sweeps would not find it, by MAP's own patience."""
 
 
@@ -168,8 +172,8 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         Counts far above the population leave tilts at which whole cells are certain. Where no state is there, the prior has one.
         """
         state = None
-        for engine in (ROUGH_MAP, MAP_TO_THE_END):
-            g = _map_tilts(roles.tilts, engine, g)
+        for how in (ROUGH_MAP, MAP_TO_THE_END):
+            g = _map_tilts(roles.tilts, how, g)
             centre = _off_the_edge(Centre.at(roles, meet_exact_margins(roles, g)))
             try:
                 state = self._begin(centre, self._first_sites(centre))
@@ -384,9 +388,9 @@ def _lengths(state: EPState) -> Callable[[Array], Array]:
     return scaled
 
 
-def _map_tilts(tilts: Tilts, begun: Begun, g: Array | None) -> Array:
+def _map_tilts(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
     """Tilts of the MAP estimate, from g."""
-    engine = MAP(tolerance=begun.tolerance)
+    engine = MAP(tolerance=how.tolerance)
     first = engine.start(tilts, g)
-    end = iterate(engine, first, patience=begun.patience, gain=begun.gain, look_first=True).state
+    end = iterate(engine, first, patience=how.patience, gain=how.gain, look_first=True).state
     return end.objective.g(end.search.point)
