@@ -102,7 +102,8 @@ def test_passes_equal_enumeration(tree: RootedTree, scale: float, made, rng: np.
     law, change = oracle(tree, nodes, edges)
     log_partition, beliefs = node_beliefs(made(tree), nodes, edge_potentials=edges)
     assert log_partition == pytest.approx(change, rel=1e-12, abs=1e-10)
-    again, initial, transitions = tilted(made(tree), nodes, edge_potentials=edges)
+    again, law = tilted(made(tree), nodes, edge_potentials=edges)
+    initial, transitions = law.initial, law.transitions
     assert again == pytest.approx(change, rel=1e-12, abs=1e-10)
     np.testing.assert_allclose(initial, beliefs[0], rtol=0, atol=1e-13)
     for k, belief in enumerate(beliefs):
@@ -126,8 +127,10 @@ def test_potentials_may_come_as_one_array(tree: RootedTree, scale: float, rng: n
         expected_partition, expected = node_beliefs(tree, list(table))
         assert log_partition == pytest.approx(expected_partition, rel=1e-13, abs=1e-12)
         np.testing.assert_allclose(np.stack(beliefs), np.stack(expected), rtol=0, atol=1e-13)
-        again, initial, transitions = tilted(tree, table)
-        _, expected_initial, expected_transitions = tilted(tree, list(table))
+        again, law = tilted(tree, table)
+        initial, transitions = law.initial, law.transitions
+        expected = tilted(tree, list(table))[1]
+        expected_initial, expected_transitions = expected.initial, expected.transitions
         assert again == pytest.approx(expected_partition, rel=1e-13, abs=1e-12)
         np.testing.assert_allclose(initial, expected_initial, rtol=0, atol=1e-13)
         for one, other in zip(transitions[1:], expected_transitions[1:], strict=True):
@@ -160,7 +163,7 @@ def test_random_trees_with_zeros(seed: int, scale: float, as_csr: bool) -> None:
     assert log_partition == pytest.approx(change, rel=1e-11, abs=1e-9)
     for k, belief in enumerate(beliefs):
         np.testing.assert_allclose(belief, law_after.marginal((k,)), rtol=0, atol=1e-10)
-    for matrix in tilted(tree, nodes)[2][1:]:
+    for matrix in tilted(tree, nodes)[1].transitions[1:]:
         np.testing.assert_allclose(dense(matrix).sum(axis=1), 1, rtol=0, atol=1e-12)
 
 
@@ -188,7 +191,7 @@ def test_rows_of_forbidden_states_still_sum_to_one() -> None:
     tree = MarkovChain([0.5, 0.4, 0.1], p, length=2).rooted()
     nodes = [np.array([0.0, -np.inf, 0.0]), np.array([-330.0, -331.3, 0.0])]
     edges = [None, np.array([[0.0] * 3, [-411.0] * 3, [0.0] * 3])]
-    _, _, transitions = tilted(tree, nodes, edge_potentials=edges)
+    transitions = tilted(tree, nodes, edge_potentials=edges)[1].transitions
     np.testing.assert_allclose(transitions[1].sum(axis=1), 1, rtol=0, atol=1e-12)
 
 
@@ -213,7 +216,8 @@ def test_unreachable_rows_keep_their_transitions() -> None:
     p = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
     for tree in (MarkovChain([0.4, 0.3, 0.3], p, length=2).rooted(),):
         for shape in (tree, as_sparse(tree)):
-            _, initial, transitions = tilted(shape, [None, np.array([0.0, 0.0, -np.inf])])
+            law = tilted(shape, [None, np.array([0.0, 0.0, -np.inf])])[1]
+            initial, transitions = law.initial, law.transitions
             np.testing.assert_array_equal(dense(transitions[1])[1], p[1])
             assert initial[1] == 0.0
             np.testing.assert_allclose(dense(transitions[1]).sum(axis=1), 1, rtol=0, atol=1e-15)

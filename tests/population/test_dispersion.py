@@ -67,7 +67,8 @@ def test_the_gain_and_the_tilted_moments_are_those_of_all_populations_listed(dis
         entries.append(np.concatenate([n0, n1, n2, first.ravel(), second.ravel()]))
         weights.append(p * math.exp(g))
     table, weight = np.array(entries), np.array(weights)
-    gain, initial, transitions = tilted(dispersed, nodes, edge_potentials=edges)
+    gain, made = tilted(dispersed, nodes, edge_potentials=edges)
+    initial, transitions = made.initial, made.transitions
     assert N * gain == pytest.approx(math.log(weight.sum()), abs=1e-12)
     weight /= weight.sum()
     mean = weight @ table

@@ -171,12 +171,11 @@ class Output:
     def check_files(self, case: "Case", *, fitted: bool) -> None:
         """Refuse a folder in which files that are not ours would be overwritten."""
         from headcount._disk import check_folder
-        from headcount.individual import OpenChain
         from headcount.io import result_names
 
         coordinates = [getattr(seen.counts, "coords", {}) for seen in case.problem.observations]
         places = any("cell" in found and len(found) > 2 for found in coordinates)
-        is_open = isinstance(case.problem.model, OpenChain)
+        is_open = case.problem.opens
         names = result_names(format=self.format, omx=self.omx, places=places, fitted=fitted, is_open=is_open)
         check_folder(self.out, names, force=self.force)
 

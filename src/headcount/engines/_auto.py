@@ -12,7 +12,6 @@ from headcount import memory
 from headcount.engines._cost import is_sparse, memory_of, without_matrices
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
-from headcount.engines._reduce import in_units
 from headcount.engines._table_bp import TableBP, table_bp_misfit, table_work
 from headcount.engines.exact import Enumerate
 from headcount.engines.exact._count_states import count_states_fit
@@ -21,9 +20,7 @@ from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
-from headcount.individual import MarkovChain, ModelError
-from headcount.observe import ProblemError
-from headcount.population import Flocks
+from headcount.individual import ModelError
 from headcount.posterior import Outcome
 
 if TYPE_CHECKING:
@@ -83,18 +80,11 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
     TooLargeError
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
-    if not problem.size_known:
-        # Sizes are weighed by the evidence, which a sampler does not give.
-        choice = select(problem.with_population(problem.typical_population), sampling=False)
-        if choice.engine.takes_sizes is None:
-            choice = Choice(
-                TiltedEP(), "count noise: tilted EP with lattice moments, centred at its own mean"
-            )
-        return Choice(choice.engine, f"{choice.reason}; at several sizes of the population, weighed")
-    few = _few_flocks(problem) if sampling else None  # a fit's gradient is that of individuals
-    if few is not None:
-        return few
     problem = problem.core
+    if problem.numbers is not None:
+        too_large = _too_large(problem)
+        engine, reason = _gaussian(problem)
+        return too_large or Choice(engine, f"{reason}; the sizes of groups with their own laws")
     exact = _too_large(problem) or _exact(problem)
     return (
         exact
@@ -102,20 +92,6 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
         or _tables(problem, sampling=sampling)
         or Choice(*_gaussian(problem))
     )
-
-
-def _few_flocks(problem: Problem) -> Choice | None:
-    """What as many independent individuals as there are flocks would get, where these can be listed or sampled; None elsewhere."""
-    model = problem.model
-    known = not isinstance(model, MarkovChain) or model.initial_known
-    if not (isinstance(problem.dispersion, Flocks) and problem.disperses and known):
-        return None
-    try:
-        units = in_units(problem).core
-    except ProblemError:  # no whole number of flocks
-        return None
-    made = _exact(units) or _sampled(units)
-    return made and Choice(made.engine, f"{made.reason}; whole flocks are counted")
 
 
 def _too_large(problem: Problem) -> Choice | None:
@@ -215,7 +191,7 @@ def _few_per_entry(problem: Problem) -> bool:
 def _gaussian(problem: Problem) -> tuple[Engine, str]:
     """The default, and what it does with this noise."""
     traits = problem.traits
-    if traits.all_gaussian and any(sharp(s.noise, problem.population).any() for s in problem.sites):
+    if traits.all_gaussian and any(sharp(s.noise, problem.scale).any() for s in problem.sites):
         reason = "Gaussian readings sharp enough to tell whole numbers apart: tilted EP with lattice moments"
     elif traits.all_gaussian:
         reason = (
@@ -225,7 +201,7 @@ def _gaussian(problem: Problem) -> tuple[Engine, str]:
         reason = "count noise beside exact margins: tilted EP around laws that have these margins"
     else:
         reason = "count noise: tilted EP with lattice moments, centred at its own mean"
-    if problem.population <= FEW:
+    if problem.numbers is None and problem.population <= FEW:
         reason += "; too many cells for an exact recursion, and with so few individuals it may be off by .08 N: PathGibbs is the reference"
     if without_matrices(problem, TiltedEP()):
         reason += f"; matrices of this size would take minutes: {WITHOUT_MATRICES}"
@@ -248,7 +224,7 @@ class Auto(Engine):
 
     name: ClassVar[str] = "Auto"
     takes_dispersion: ClassVar[bool] = True
-    takes_sizes: ClassVar = "evidence"
+    takes_numbers: ClassVar[bool] = True
 
     def _run(
         self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start

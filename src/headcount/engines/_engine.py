@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -87,13 +87,12 @@ class Engine(ABC):
     """One rule per setting; settings without a rule are not checked."""
     takes_dispersion: ClassVar[bool] = False
     """Whether it can be asked about individuals that move together."""
-    moves_units: ClassVar[bool] = False
-    """Whether it counts individuals one by one, so that flocks are to it independent units of several (`_reduce`)."""
     draws_rows: ClassVar[bool] = False
     """Whether it draws the rows of transitions that vary with rho."""
-    takes_sizes: ClassVar[Literal["evidence", "all", "point", "candidates"] | None] = None
-    """How it is asked about a population of unknown size (``_sizes``): at a few sizes weighed by the evidence, at all of them, at the
-    most probable one, or about candidates who may be absent; None: not at all."""
+    takes_numbers: ClassVar[bool] = False
+    """Whether it knows groups of individuals whose sizes have laws (`Problem.numbers`)."""
+    takes_candidates: ClassVar[bool] = False
+    """Whether it can be asked about groups of unknown size as candidates, of whom some are absent."""
 
     def __post_init__(self) -> None:
         wrong = [
@@ -243,7 +242,7 @@ def require_plain(engine: Engine, problem: Problem) -> None:
     """Refuse a problem that an engine could only misread."""
     if problem.disperses and not (engine.takes_dispersion or engine.draws_rows):
         raise independent_only(engine, problem)
-    if not problem.size_known or problem.core is not problem:
+    if problem.core is not problem or (problem.numbers is not None and not engine.takes_numbers):
         raise ValueError(
             f"{engine.name}.run takes a known number of individuals without groups, tracks and arrivals: call "
             f"headcount.infer(problem, {engine.name}()), which brings other problems to this form"

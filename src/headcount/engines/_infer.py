@@ -15,7 +15,7 @@ from headcount.engines._cost import device_memory_of, memory_of, seconds_of, wri
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
 from headcount.engines._published import NLBP, EdgeEP
-from headcount.engines._reduce import answer, require_dispersion
+from headcount.engines._reduce import answer
 from headcount.engines._table_bp import TableBP
 from headcount.engines.exact import Enumerate
 from headcount.engines.sampling._gibbs import Gibbs
@@ -23,7 +23,6 @@ from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
-from headcount.individual import MarkovChain
 from headcount.posterior._beliefs import NotConvergedError
 from headcount.posterior._posterior import Posterior
 
@@ -116,8 +115,7 @@ def infer(
 
 def _require_answerable(problem: Problem, run: Engine, rng: object) -> None:
     """Refuse what the engine cannot answer: an unknown initial law, chance without a seed, a dispersion, more memory than there is."""
-    model = problem.core.model
-    if isinstance(model, MarkovChain) and not model.initial_known:
+    if not problem.model.initial_known:
         raise ValueError(
             "the model's initial distribution is unknown, and an engine needs one: headcount.infer(problem) learns it and includes "
             "its uncertainty; or give one, MarkovChain(initial, ...)"
@@ -125,7 +123,6 @@ def _require_answerable(problem: Problem, run: Engine, rng: object) -> None:
     if run.random and rng is None:
         message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)
-    require_dispersion(run, problem)
     memory.require(
         memory_of(problem.core, run),
         run.name,

@@ -360,14 +360,14 @@ class Objective:
             np.maximum(parts.curvature, floor),
             parts,
             self.dual.box,
-            4e-16 * (self.tilts.problem.population + abs(self.dual.constant) + parts.largest),
+            4e-16 * (self.tilts.problem.scale + abs(self.dual.constant) + parts.largest),
         )
 
     def miss(self, point: Point) -> float:
         """Σ|Nμ − n*| / N, averaged over the observed tables."""
         parts: _Parts = point.extra  # type: ignore[assignment]
         problem = self.tilts.problem
-        return parts.missed / problem.population / max(len(problem.sites), 1)
+        return parts.missed / problem.scale / max(len(problem.sites), 1)
 
     def g(self, point: Point) -> Array:
         """The tilts of all observed entries."""
@@ -396,7 +396,7 @@ class Objective:
 
     def _parts(self, x: Array) -> _Parts | None:
         """Noise by noise, and one belief propagation; None where the dual is not finite."""
-        dual, count = self.dual, float(self.tilts.problem.population)
+        dual = self.dual
         terms = [group.terms(part) for group, part in self._by_group(x)]
         value = dual.constant + sum(part.value for part in terms)
         if not np.isfinite(value):
@@ -404,16 +404,18 @@ class Objective:
         pull, slope, n, bend = _joined(terms)
         g = dual.fixed.copy()
         g[dual.entries] = pull
-        gain, mu = self.tilts.evaluate(g)
-        expected = count * mu
+        try:
+            gain, expected = self.tilts.evaluate(g)
+        except FloatingPointError:  # infinitely many individuals
+            return None
         here = expected[dual.entries]
         off = here - n
         gradient = slope * off
         out = blocked(x, gradient, dual.box)
         missed = float(np.abs(off if out is None else off[~out]).sum())
-        largest = sum(abs(part.value) for part in terms) + count * abs(gain)
+        largest = sum(abs(part.value) for part in terms) + abs(gain)
         curvature = slope**2 * here + bend
-        return _Parts(value + count * gain, largest, pull, expected, gradient, curvature, missed)
+        return _Parts(value + gain, largest, pull, expected, gradient, curvature, missed)
 
 
 def _joined(terms: Sequence[Terms]) -> tuple[Array, ...]:
@@ -440,6 +442,57 @@ class MapState:
         return cls(objective, Search.at(point), objective.miss(point))
 
 
+FIRST_FACTORS = (1e-3, 1e6)
+"""Range of factors on the counts at which tilts are first read."""
+HALVINGS = 40
+"""Steps by which the factor is found: to 1e-10 of its logarithm's range."""
+
+
+def first_tilts(tilts: Tilts) -> Array | None:
+    """Tilts at which sizes that are not known have a law near the data: the slopes of all likelihoods at a multiple of the counts.
+
+    The larger the multiple, the lower the slopes and the fewer individuals they ask for. The multiple is taken at which they ask for
+    what the counts were multiplied by; None where nothing is seen.
+    """
+    if not tilts.problem.sites:
+        return None
+    noises = [(index, noise, _own_counts(noise)) for index, noise in tilts.problem.noises]
+
+    def at(factor: float) -> tuple[Array, Array]:
+        """Tilts, and the counts at which they were read."""
+        g = np.zeros(int(tilts.offsets[-1]))
+        n = np.zeros_like(g)
+        for index, noise, counts in noises:
+            if noise.exact:
+                n[index] = factor * counts
+                g[index] = np.where(counts > 0, 1.0 / factor - 1.0, -np.inf)
+            else:
+                n[index] = np.maximum(factor * counts, noise.domain_low + LEAST_COUNT)
+                g[index] = np.clip(np.nan_to_num(np.asarray(noise.slope(n[index]))), -STEEPEST, STEEPEST)
+        return g, n
+
+    low, high = np.log(FIRST_FACTORS)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        g, n = at(float(np.exp(middle)))
+        try:
+            enough = tilts.evaluate(g)[1].sum() <= n.sum()
+        except FloatingPointError:
+            enough = False
+        low, high = (low, middle) if enough else (middle, high)
+    return at(float(np.exp(high)))[0]
+
+
+LEAST_COUNT, STEEPEST = 0.5, 5.0
+"""Count at which the slope of a likelihood is first read, at least, and its largest size: where a search begins, no more."""
+
+
+def _own_counts(noise: Observation) -> Array:
+    """The counts that each reading suggests by itself, at least one half."""
+    rate = np.asarray(getattr(noise, "rate", getattr(noise, "detection", 1.0)), dtype=float)
+    return np.where(np.asarray(noise.counts) > 0, np.abs(noise.counts) / np.maximum(rate, 1e-9), LEAST_COUNT)
+
+
 @dataclass(frozen=True)
 class MAP(IterativeEngine):
     r"""Maximise the Stirling approximation of :math:`p(n, y)` over consistent tables (Sheldon et al. 2013), by its dual.
@@ -457,7 +510,7 @@ class MAP(IterativeEngine):
     rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), "device": one_of(*DEVICES)}
     name: ClassVar[str] = "MAP"
     takes_dispersion: ClassVar[bool] = True
-    takes_sizes: ClassVar = "point"
+    takes_numbers: ClassVar[bool] = True
     tolerance: float = 1e-8
     max_iterations: int = 5000
     device: Literal["cpu", "cuda"] = "cpu"
@@ -473,10 +526,12 @@ class MAP(IterativeEngine):
     def start(tilts: Tilts, g: Array | None = None) -> MapState:
         """As :meth:`init`, where the tilts are there already."""
         problem = tilts.problem
+        if g is None and problem.numbers is not None and not problem.numbers.known:
+            g = first_tilts(tilts)
         if all(s.noise.log_concave or s.noise.exact for s in problem.sites):
             at = np.ones(int(tilts.offsets[-1]))
         else:
-            at = problem.population * tilts.evaluate(np.zeros(int(tilts.offsets[-1])) if g is None else g)[1]
+            at = tilts.evaluate(np.zeros(int(tilts.offsets[-1])) if g is None else g)[1]
         return MapState.start(Objective(tilts, dual_of(tilts.problem.noises, at)), g)
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> MapState:
@@ -522,7 +577,7 @@ class MAP(IterativeEngine):
         model, _ = objective.tilts.model(g)
         return PointBeliefs(
             model,
-            objective.tilts.problem.population,
+            objective.tilts.law(g).population,
             log_evidence=point.value,
             diagnostics={"gap": objective.gap(point), "g": g},
         )

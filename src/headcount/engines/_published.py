@@ -531,7 +531,7 @@ class NLBP(IterativeEngine):
                 f"NLBP needs the slope of every likelihood; {rough} noise has none everywhere: use MAP"
             )
         tilts = Tilts(problem)
-        n = problem.population * tilts.evaluate(np.zeros(int(tilts.offsets[-1])))[1]
+        n = tilts.evaluate(np.zeros(int(tilts.offsets[-1])))[1]
         low = np.concatenate([s.noise.domain_low for s in problem.sites] or [np.zeros(0)])
         n = np.where(n > low, n, low + 0.5)
         return _propagate(tilts, n, self.damping)
@@ -567,8 +567,7 @@ def _propagate(tilts: Tilts, n: Array, damping: float) -> NLBPState:
         g[index] = noise.slope(n[index])
     if not np.isfinite(g).all():
         return NLBPState(tilts, n, np.zeros_like(g), 0.0, n, np.nan, damping)
-    gain, mu = tilts.evaluate(g)
-    expected = problem.population * mu
+    gain, expected = tilts.evaluate(g)
     miss = float(np.abs(expected - n).sum()) / problem.population / max(len(problem.sites), 1)
     return NLBPState(tilts, n, g, gain, expected, miss, damping)
 
@@ -576,4 +575,4 @@ def _propagate(tilts: Tilts, n: Array, damping: float) -> NLBPState:
 def _optimal_value(state: NLBPState) -> float:
     """N [A(θ+g) − A(θ)] + Σ [log ℓ(y | n) − g n]: MAP's optimal value, at the fixed point."""
     value = sum(float(noise.log_prob(state.n[index]).sum()) for index, noise in state.tilts.problem.noises)
-    return state.tilts.problem.population * state.gain + value - float(state.g @ state.n)
+    return state.gain + value - float(state.g @ state.n)

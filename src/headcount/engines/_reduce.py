@@ -1,29 +1,26 @@
-"""Every problem as problems that engines take: a known number of individuals in one group, with a known phi of every step.
+"""Every problem as one that engines take: a cloud on its larger graph (`Problem.core`), with a known phi of every step.
 
-Unknown sizes are run at several sizes (``_sizes``); flocks for life are units, N/c of them with c individuals each, n = c m, exactly;
-groups, tracks and arrivals are taken on their larger chain; and phi is read at the counts that it leads to.
+Engines that know cumulants of sizes are given the cloud itself; engines that count individuals one by one are given a known number of
+candidates, of whom some may be absent. What comes back is seen through the cloud's view.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
 from headcount.engines._map import MAP
-from headcount.engines._sizes import over_sizes
-from headcount.individual import OpenChain
-from headcount.observe import Exact, Observation, Poisson, ProblemError
-from headcount.population import Company, Flocks, ToEstimate
+from headcount.observe._cloud import SIZES, Candidates
+from headcount.population import Company, ToEstimate, Unknown
 from headcount.posterior._beliefs import Outcome, Status
-from headcount.posterior._derived import UnitBeliefs, seen
+from headcount.posterior._derived import ViewBeliefs
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem
@@ -34,6 +31,12 @@ PHI_TOLERANCE = 1e-3
 """Relative change of phi at which the counts that rho is read at are settled: standard deviations are then right to 0.05 %."""
 MOST_ROUNDS = 50
 """Times that phi may be read again. It contracts by about the share of a variance that the data leave, usually in 3 to 6."""
+CANDIDATE_REACH = 9.0
+"""Standard deviations above the mean of a size up to which there are candidates: beyond lies less than 1e-10 even of skewed laws, whose
+tails of scale var/mean get `CANDIDATE_TAIL` of these scales more."""
+CANDIDATE_TAIL = 6.0
+UNCERTAIN, UNINFORMED = 0.5, 0.95
+"""Relative sd of N (of `Unknown`), and share of the prior's sd that is left (of other laws), above which counts are said not to tell N."""
 
 
 def answer(
@@ -49,36 +52,99 @@ def answer(
     def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
         return engine.run(asked, rng=rng, progress=progress, start=last)
 
-    def reduced(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
-        require_dispersion(engine, asked)
-        together = asked.dispersion
-        if isinstance(together, Flocks) and asked.disperses and not engine.takes_dispersion:
-            units = in_units(asked)
-            found = reduced(units, None)
-            offset = units.log_offset - asked.log_offset  # the posterior adds that of individuals
-            return replace(found, beliefs=UnitBeliefs.of(found.beliefs, together.size, offset))
-        if not asked.size_known:
-            # Phi of another size is no start for this one's.
-            return over_sizes(engine, asked, lambda one, near: reduced(one, None if one.disperses else near))
-        if asked.core is not asked:
-            found = reduced(asked.core, last)
-            return replace(found, beliefs=seen(asked, found.beliefs))
-        if not engine.takes_dispersion:  # it draws the rows itself, or there is nothing to settle
-            return run(asked, last)
-        return _phi_settled(asked, run, last, rng)
-
-    return reduced(problem, start)
-
-
-def require_dispersion(engine: Engine, problem: Problem) -> None:
-    """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
     if isinstance(problem.dispersion, ToEstimate):
         raise ValueError(
             "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
             "Flocks(5)"
         )
+    asked, candidates = problem.core, None
+    if asked.numbers is not None and not engine.takes_numbers:
+        candidates = _candidates(engine, problem)
+        asked = problem.of_candidates(candidates)
+    require_dispersion(engine, asked)
+    # An engine without phi draws the rows itself, or there is nothing to settle.
+    found = _phi_settled(asked, run, start, rng) if engine.takes_dispersion else run(asked, start)
+    if asked is problem:
+        return found
+    return replace(found, beliefs=_seen(problem, found, candidates))
+
+
+def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> Any:
+    """Beliefs about what is seen, from those about the cloud."""
+    beliefs = found.beliefs
+    if problem.model.larger() is None:  # a network of unknown size: its tables are those that are seen
+        return beliefs
+    evidence = beliefs.log_evidence
+    if candidates is not None and evidence is not None:
+        evidence -= candidates.log_sizes
+    made = ViewBeliefs(beliefs, problem.cloud.view(), evidence, beliefs.diagnostics, candidates)
+    note = _size_note(problem, made)
+    return replace(made, diagnostics={**beliefs.diagnostics, "size_note": note}) if note else made
+
+
+def _size_note(problem: Problem, beliefs: ViewBeliefs) -> str:
+    """What the counts leave open about N, in words; nothing where they tell it."""
+    law, sizes = problem.population, beliefs.sizes
+    if problem.size_known or sizes is None or not beliefs.has_spread:
+        return ""
+    sd = math.sqrt(float(np.square(sizes.values - sizes.mean) @ sizes.probabilities))
+    if isinstance(law, Unknown):
+        unbounded = sd > UNCERTAIN * sizes.mean
+        return (
+            "the counts hardly bound the number of individuals: say more about it (About, Between)"
+            if unbounded
+            else ""
+        )
+    if sd > UNINFORMED * math.sqrt(law.variance):
+        return "the counts say next to nothing about the number of individuals: its posterior is what was given"
+    return ""
+
+
+def _candidates(engine: Engine, problem: Problem) -> Candidates:
+    """As many candidates of every group of unknown size as it may well have, by a quick approximate answer.
+
+    Raises
+    ------
+    ValueError
+        From an engine that knows no candidates.
+    """
+    cloud = problem.cloud
+    if cloud.sizes_known:
+        numbers = [member.law.most for member in cloud.members]
+        return cloud.candidates(numbers, numbers)
+    if not engine.takes_candidates:
+        raise ValueError(
+            f"{engine.name} takes a known number of individuals only, and the population is {problem.population!r}: use TiltedEP "
+            "(the default), MAP, Laplace, ClosedForm, Enumerate or PathGibbs, or give a number"
+        )
+    return cloud.candidates(*likely_sizes(problem.core, np.random.default_rng(0)))
+
+
+def likely_sizes(core: Problem, rng: np.random.Generator) -> tuple[list[int], list[float]]:
+    """How many individuals every group has at most, all but a negligible part of its law, and on average, by tilted EP."""
+    from headcount.engines.tilted._tilted_ep import TiltedEP  # which this module serves, too
+
+    assert core.numbers is not None
+    alone = core.with_dispersion(None) if core.disperses else core
+    about = TiltedEP(max_iterations=200).run(alone, rng=rng, progress=False).beliefs
+    scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
+    mean = np.maximum(np.ravel(about.mean(scope)), 0.0)
+    variance = np.maximum(np.ravel(np.asarray(about.variance(scope))), 0.0)
+    if SIZES not in scope:  # a network, with one group
+        mean = mean.sum(keepdims=True)
+        variance = np.maximum(np.asarray(about.covariance(scope, scope)).sum(keepdims=True).ravel(), 0.0)
+    reach = CANDIDATE_REACH * np.sqrt(variance) + CANDIDATE_TAIL * variance / np.maximum(mean, 1.0) + 10.0
+    most = [
+        max(1, int(min(law.most, math.ceil(m + r))))
+        for law, m, r in zip(core.numbers.laws, mean, reach, strict=True)
+    ]
+    return most, mean.tolist()
+
+
+def require_dispersion(engine: Engine, problem: Problem) -> None:
+    """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
     together = problem.dispersion
-    taken = engine.takes_dispersion or (engine.moves_units and isinstance(together, Flocks))
+    taken = engine.takes_dispersion
     taken |= engine.draws_rows and isinstance(together, Company) and together.rho is not None
     if problem.disperses and not taken:
         raise independent_only(engine, problem)
@@ -95,7 +161,7 @@ def _phi_settled(
     if not problem.disperses or not isinstance(dispersion, Company) or dispersion.rho is None:
         return run(problem, start)
     assert tree is not None
-    size = float(problem.population)
+    size = problem.scale
     phi = dispersion.phi_of(tree, size, _first_counts(problem, tree, start, rng).__getitem__)
     for rounds in range(1, MOST_ROUNDS + 1):
         fixed = Company(phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0]))
@@ -131,76 +197,3 @@ def _first_counts(
         return dict(zip(tree.variables, np.split(known, np.cumsum(tree.sizes)[:-1]), strict=True))
     alone = MAP().run(problem.with_dispersion(None), rng=rng, progress=False)
     return {v: np.asarray(alone.beliefs.mean((v,)), dtype=float) for v in tree.variables}
-
-
-@dataclass(frozen=True, eq=False)
-class UnitNoise(Observation):
-    """log l(y | c m) as a function of m."""
-
-    inner: Any = field(default=None, kw_only=True, metadata={"per": "all"})
-    size: Any = field(default=1, kw_only=True, metadata={"per": "all"})
-
-    def __post_init__(self) -> None:
-        """Nothing is left to read: the inner noise is bound to its data."""
-
-    def log_prob(self, n: ArrayLike) -> Array:
-        """That of c n."""
-        return np.asarray(self.inner.log_prob(self.size * np.asarray(n, dtype=float)))
-
-    @property
-    def domain_low(self) -> Array:
-        """That of n over c."""
-        return np.asarray(self.inner.domain_low) / self.size
-
-    def take(self, index: ArrayLike) -> UnitNoise:
-        """The same on some entries."""
-        part = self.inner.take(index)
-        return UnitNoise(part.counts, inner=part, size=self.size)
-
-
-def in_units(problem: Problem) -> Problem:
-    """The problem of N/c independent units, for engines that count individuals one by one.
-
-    The law of m = n/c is that of N/c independent individuals; an observation of n is one of c m.
-
-    Raises
-    ------
-    ProblemError
-        If c is no whole number, or N or an exact count is no multiple of it.
-    """
-    assert isinstance(problem.dispersion, Flocks)
-    size = problem.dispersion.size
-    if wrong := _not_in_units(problem, size):
-        raise ProblemError(wrong)
-    return problem.of_units(int(size), lambda noise: _unit_noise(noise, int(size)))
-
-
-def _not_in_units(problem: Problem, size: float) -> str | list[str]:
-    """What keeps the individuals from being counted in whole flocks; nothing where they can be."""
-    if not problem.size_known and not isinstance(problem.model, OpenChain):
-        return "flocks of a population of unknown size are counted one by one only in an OpenChain: use TiltedEP, or give a number"
-    if size != round(size) or any(n % size for n in _known_sizes(problem)):
-        return (
-            f"{problem.population} individuals in flocks of {size:g} are no whole number of flocks: give a size that divides the "
-            "population, or use TiltedEP, which takes any size"
-        )
-    return [
-        f"{site.names[int(k)]}: the exact count {site.noise.counts[k]:g} is no multiple of the flocks' size {size:g}"
-        for site in problem.sites
-        if site.noise.exact
-        for k in np.flatnonzero(np.asarray(site.noise.counts) % size)
-    ]
-
-
-def _known_sizes(problem: Problem) -> list[int]:
-    """The numbers of individuals that are known: of the population, or of its groups."""
-    sizes = [problem.population] if problem.groups is None else [g.size for g in problem.groups.values()]
-    return [n for n in sizes if isinstance(n, int)]
-
-
-def _unit_noise(noise: Observation, size: int) -> Observation:
-    if isinstance(noise, Exact):
-        return noise.replaced({"counts": np.asarray(noise.counts) / size})
-    if isinstance(noise, Poisson):
-        return noise.replaced({"rate": noise.rate * size})
-    return UnitNoise(noise.counts, inner=noise, size=size)

@@ -2,7 +2,8 @@ r"""Exponential tilts on what is observed.
 
 For potentials g on the observed entries,
 :math:`\mathrm{CGM}(N,\theta)\,e^{g\cdot n} = \mathrm{CGM}(N,\theta+g)\,e^{N(A(\theta+g)-A(\theta))}` exactly.
-One belief propagation gives :math:`A(\theta+g)-A(\theta)` and the expected entries :math:`N\mu(\theta+g)`.
+One belief propagation gives the gain :math:`N(A(\theta+g)-A(\theta))` and the expected entries :math:`N\mu(\theta+g)`. Groups whose
+sizes have laws have :math:`\sum_g\kappa_g(A_g(\theta+g)-A_g(\theta))` and :math:`\sum_g\kappa'_g\mu_g(\theta+g)` instead.
 Individuals that move together (``problem.dispersion``) have another gain per individual (``population._dispersion``),
 written :math:`A(\theta+g)-A(\theta)` here too: its gradient is still :math:`\mu(\theta+g)`, the law of one individual when tilted.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.individual._junction_tree import Plan
     from headcount.observe import Problem, Site
+    from headcount.population import Numbers
 
 
 def kind_on_device(problem: Problem, wanted: str) -> Kind:
@@ -56,6 +58,17 @@ def kind_on_device(problem: Problem, wanted: str) -> Kind:
     return "matrix-free"
 
 
+class TiltedLaw(NamedTuple):
+    """What tilts lead to."""
+
+    law: RootedTree | FactoredTree | Model
+    """Of one individual (and of the groups' numbers)."""
+    gain: float
+    """N (A(θ+g) − A(θ)), or Σ κ_g."""
+    population: float
+    """Expected number of all individuals."""
+
+
 @dataclass(frozen=True)
 class Tilts:
     """The tilts of one problem's model, addressed by its sites."""
@@ -69,6 +82,8 @@ class Tilts:
         """The model as a rooted tree, where it is one, with the dispersion of its steps; rho is read at the prior's counts."""
         problem, tree = self.problem, self.problem.model.rooted()
         dispersion = problem.dispersion
+        if tree is not None and problem.numbers is not None:
+            tree = replace(tree, numbers=problem.numbers)
         if self.device is not None:
             if tree is None or problem.disperses:
                 raise ModelError(
@@ -78,7 +93,7 @@ class Tilts:
         if tree is None or dispersion is None or not problem.disperses:
             return tree
         phi = dispersion.phi_of(  # type: ignore[union-attr]  # engines are not asked about one that is to be estimated
-            tree, problem.population, lambda v: problem.population * problem.model.marginal((v,))
+            tree, problem.scale, lambda v: problem.scale * problem.model.marginal((v,))
         )
         return replace(tree, phi=phi)
 
@@ -114,19 +129,35 @@ class Tilts:
         return np.concatenate([np.zeros(0, np.intp), *places])
 
     def evaluate(self, g: Array) -> tuple[float, Array]:
-        """A(θ+g) − A(θ), and the probabilities μ(θ+g) of all observed entries, flat."""
+        """N (A(θ+g) − A(θ)), and the expected counts N μ(θ+g) of all observed entries, flat."""
         tree = self.tree
         if tree is None:
-            return self._on_cliques(g)
+            gain, mu = self._on_cliques(g)
+            gain, size = self._sized(gain)
+            return gain, size * mu
         nodes, edges = self._potentials(tree, g)
-        if edges is None:
+        if edges is None and tree.numbers is None:
             gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
+            gain, size = self._sized(gain)
             if self.grid is not None:
                 flat = beliefs.ravel() if isinstance(beliefs, np.ndarray) else host(np.concatenate(beliefs))
-                return gain, flat[self.grid]
-            return gain, _join([s.margin(host(beliefs[tree.index[s.scope[0]]])) for s in self.problem.sites])
-        law, gain = self._rooted(tree, nodes, edges)
-        return gain, self.margins(law)
+                return gain, size * flat[self.grid]
+            found = [s.margin(host(beliefs[tree.index[s.scope[0]]])) for s in self.problem.sites]
+            return gain, size * _join(found)
+        law = self.law(g)
+        return law.gain, law.population * self.margins(law.law)
+
+    def _sized(self, gain: float, numbers: Numbers | None = None) -> tuple[float, float]:
+        """Gain and expected number of all individuals, from the gain of one of them, or of all with these numbers."""
+        if numbers is not None:  # the groups of a tree: their gains are in it
+            return gain, float(numbers.mean.sum())
+        numbers = self.problem.numbers
+        if numbers is None:
+            return self.problem.scale * gain, self.problem.scale
+        one = numbers.tilted(np.array([gain]))
+        if not np.isfinite(one.gain):
+            raise FloatingPointError("the tilts have no law: the number of individuals would be infinite")
+        return one.gain, float(one.mean[0])
 
     @cached_property
     def _passes(self) -> tuple[Plan, list[Array], float] | None:
@@ -142,7 +173,7 @@ class Tilts:
     def _on_cliques(self, g: Array) -> tuple[float, Array]:
         """`evaluate` of a model that is no tree."""
         if self._passes is None or self.flock is None:
-            law, gain = self.law(g)
+            law, gain = self.model(g)
             return gain, self.margins(law)
         plan, own, before = self._passes
         c, sites = self.flock, self.problem.sites
@@ -155,15 +186,16 @@ class Tilts:
         )
 
     def model(self, g: Array) -> tuple[Model, float]:
-        """The tilted model and A(θ+g) − A(θ)."""
+        """The tilted model of one individual, and its gain A(θ+g) − A(θ) (of a tree with numbers: that of all individuals)."""
         model, c = self.problem.model, self.flock
         if self.device is not None:
-            law, gain = self.law(g, in_factors=True)
-            assert isinstance(law, FactoredTree)
-            return type(model).from_rooted(law.at_home().rooted(), model.states), gain  # type: ignore[attr-defined]
-        if c is None:
+            law = self.law(g, in_factors=True)
+            assert isinstance(law.law, FactoredTree)
+            return type(model).from_rooted(law.law.at_home().rooted(), model.states), law.gain  # type: ignore[attr-defined]
+        if c is None or self.problem.numbers is not None and self.tree is not None:
             assert self.tree is not None
-            tree, gain = self._rooted(self.tree, *self._potentials(self.tree, g))
+            nodes, edges = self._potentials(self.tree, g)
+            gain, tree = tilted(self.tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
             return type(model).from_rooted(tree.undispersed, model.states), gain  # type: ignore[attr-defined]
         potentials: dict[tuple, Array] = {}
         for site, values in zip(self.problem.sites, self.split(g if c == 1.0 else c * g), strict=True):
@@ -172,15 +204,15 @@ class Tilts:
         made, gain = model.tilt(potentials)
         return made, gain / c
 
-    def law(self, g: Array, *, in_factors: bool = False) -> tuple[RootedTree | FactoredTree | Model, float]:
-        """The tilted law, as a rooted tree (``in_factors`` if so wanted) where it is one, and A(θ+g) − A(θ)."""
+    def law(self, g: Array, *, in_factors: bool = False) -> TiltedLaw:
+        """The tilted law, as a rooted tree (``in_factors`` if so wanted) where it is one."""
         if self.tree is None:
-            return self.model(g)
+            model, gain = self.model(g)
+            return TiltedLaw(model, *self._sized(gain))
         nodes, edges = self._potentials(self.tree, g)
-        if in_factors:
-            gain, made = factored(self.tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
-            return made, gain
-        return self._rooted(self.tree, nodes, edges)
+        tilt = factored if in_factors else tilted
+        gain, made = tilt(self.tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
+        return TiltedLaw(made, *self._sized(gain, made.numbers))
 
     def margins(self, law: RootedTree | FactoredTree | Model) -> Array:
         """Probabilities of all observed entries under a tilted law, flat."""
@@ -196,10 +228,6 @@ class Tilts:
         if self.grid is not None:
             return np.asarray(host(np.concatenate(beliefs))[self.grid])
         return _join([s.margin(host(_table(law, beliefs, s)).ravel()) for s in sites])
-
-    def _rooted(self, tree: RootedTree, nodes: object, edges: object) -> tuple[RootedTree, float]:
-        gain, initial, transitions = tilted(tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
-        return tree.with_law(initial, transitions), gain
 
     def _potentials(self, tree: RootedTree, g: Array) -> tuple[object, list[Array | None] | None]:
         if self.grid is not None:

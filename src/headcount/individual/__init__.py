@@ -4,7 +4,7 @@ from headcount.errors import FaultsError, ModelError
 from headcount.individual._discrete import DiscreteModel, Enumeration
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
-from headcount.individual._model import Model
+from headcount.individual._model import GONE_STATE, HIDDEN_STATE, WAITING_STATE, Larger, Model
 from headcount.individual._open_chain import OpenChain
 from headcount.individual._records import Followed, Records, follow, join_records
 from headcount.individual._records import log_prob as record_log_prob
@@ -12,12 +12,16 @@ from headcount.individual._rooted_models import MarkovChain, Tree
 from headcount.individual._rooted_tree import FactoredTree, Place, RootedTree, factored, node_beliefs, tilted
 
 __all__ = [
+    "GONE_STATE",
+    "HIDDEN_STATE",
+    "WAITING_STATE",
     "DiscreteModel",
     "Enumeration",
     "FactoredTree",
     "FaultsError",
     "Followed",
     "JunctionTree",
+    "Larger",
     "LogLinearTransitions",
     "MarkovChain",
     "Model",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -21,12 +21,33 @@ if TYPE_CHECKING:
     from headcount.individual._rooted_tree import RootedTree
 
 
+HIDDEN_STATE, WAITING_STATE, GONE_STATE = -1, -2, -3
+"""Codes, beside cells 0, 1, …, of states in which an individual is in no cell: for another reason, not there yet, gone for good."""
+
+
+class Larger(NamedTuple):
+    """The graph on which a model is a plain rooted tree, where that has more states than are seen."""
+
+    tree: RootedTree
+    cells: tuple[Index, ...]
+    """Per node, which of the variable's states each state is; negative where it is none (`HIDDEN_STATE` and others)."""
+
+
 class Model(ABC):
     """The law of one individual: p(x) = exp(sum_C theta_C(x_C) − A(theta)) over named variables.
 
     States are named too. A *scope* is a tuple of variables, ``(5,)`` for one; a table over it has one axis
     per variable, in the order given.
     """
+
+    initial_known: bool = True
+    """Whether the law of the first variable was given; otherwise it is learned."""
+    concentration: float | tuple[float, ...] | None = None
+    """Of the Dirichlet laws from which the rows of every step are drawn; None: they are as given."""
+    steps_are_directed: bool = False
+    """Whether edges are steps from one variable to the next, as in a chain or tree, so that moves can scatter."""
+    expected_number: float | None = None
+    """Expected number of individuals, where the model says it: of those who are ever there. Their number is then Poisson."""
 
     @property
     @abstractmethod
@@ -52,6 +73,14 @@ class Model(ABC):
     @abstractmethod
     def junction_tree(self) -> JunctionTree:
         """Maximal cliques, the tree that joins them, separators with nu(S)."""
+
+    def larger(self) -> Larger | None:
+        """The rooted tree that the individuals follow; None for a model that is none.
+
+        Its states are the model's own here. A model whose individuals remember more than their cell, or may be in none, has its own.
+        """
+        tree = self.rooted()
+        return None if tree is None else Larger(tree, tuple(np.arange(size) for size in tree.sizes))
 
     @abstractmethod
     def marginal(self, scope: Sequence[Variable]) -> Array:

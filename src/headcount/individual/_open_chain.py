@@ -23,6 +23,7 @@ from scipy import sparse
 from headcount._types import Array, Variable
 from headcount.checks import brief, numbers
 from headcount.errors import ModelError, raise_all
+from headcount.individual._model import GONE_STATE, WAITING_STATE, Larger
 from headcount.individual._rooted_models import MarkovChain
 from headcount.individual._rooted_tree import RootedTree
 from headcount.labels import AxisLabels, split_labels, take_in_order
@@ -126,7 +127,7 @@ class OpenChain(MarkovChain):
         return np.asarray(made)
 
     @property
-    def expected_number(self) -> float:
+    def expected_number(self) -> float:  # type: ignore[override]
         """Λ: the expected number of all individuals that are ever there."""
         return float(self.first.sum() + self.arrivals.sum())
 
@@ -163,6 +164,12 @@ class OpenChain(MarkovChain):
         made = MarkovChain.from_rooted(RootedTree(self.times, parent, initial, (None, *steps)), labels)
         made.initial_known = True
         return made
+
+    def larger(self) -> Larger:
+        """Cells, then `NOT_YET` and `GONE`."""
+        tree = self.full.rooted()
+        codes = np.append(np.arange(len(self.cells)), [WAITING_STATE, GONE_STATE])
+        return Larger(tree, (codes,) * len(self.times))
 
     def marginal(self, scope: Sequence[Variable]) -> Array:
         """Probability that an individual that is ever there is in these cells: it may be in none."""

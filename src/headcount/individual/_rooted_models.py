@@ -40,6 +40,9 @@ _PAIR_COPIES = 2
 class RootedModel(Model):
     """p(x) = pi(x_r) prod_v P_v(x_parent(v), x_v). Abstract: `MarkovChain` and `Tree` say how it is given."""
 
+    steps_are_directed = True
+
+
     _states: dict[Variable, tuple[Hashable, ...]]
     _tree: RootedTree
 
@@ -119,8 +122,7 @@ class RootedModel(Model):
         if split is None:
             return self._general.tilt(potentials)
         nodes, edges = split
-        change, initial, transitions = tilted(self._tree, nodes, edge_potentials=edges)
-        tree = self._tree.with_law(initial, transitions)
+        change, tree = tilted(self._tree, nodes, edge_potentials=edges)
         return type(self).from_rooted(tree, self._states), change
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -150,6 +150,11 @@ class RootedTree:
     phi
         Dispersion of every node's step: ``phi[v][i]`` multiplies the covariance of the moves out of state i of
         v's parent into v, ``phi[0]``, of shape ``(1,)``, that of the root. None is 1 everywhere: independent individuals.
+    numbers
+        Where the root's states are groups of individuals, their numbers, independent of each other: ``numbers.mean`` individuals are
+        in every group, with ``numbers.variance``, and ``initial`` has the shares of the means. A tilt does not move individuals between
+        groups; it tilts their numbers (`numbers.tilted`, gain `numbers.gain`). None: one known number of individuals with the law
+        `initial` at the root.
     """
 
     variables: tuple[Hashable, ...]
@@ -157,6 +162,7 @@ class RootedTree:
     initial: NDArray[np.float64]
     transitions: tuple[Matrix, ...]
     phi: tuple[NDArray[np.float64], ...] | None = None
+    numbers: Any = None
     device: Device | None = None
     """Where initial law and transitions are, if they are not NumPy's."""
     home: RootedTree | None = None
@@ -166,15 +172,15 @@ class RootedTree:
         """The same tree with its law on a device; equal steps stay one matrix."""
         placed = {id(m): device.put(m) for m in self.transitions[1:]}
         steps = (None, *(placed[id(m)] for m in self.transitions[1:]))
-        return RootedTree(
-            self.variables, self.parent, device.put(self.initial), steps, self.phi, device, self
-        )
+        put = device.put(self.initial)
+        return replace(self, initial=put, transitions=steps, device=device, home=self)
 
-    def with_law(self, initial: NDArray[np.float64], transitions: Sequence[Matrix]) -> RootedTree:
-        """The same tree with another law of the individual, its dispersion kept."""
-        return RootedTree(
-            self.variables, self.parent, initial, tuple(transitions), self.phi, self.device, self.home
-        )
+    def with_law(
+        self, initial: NDArray[np.float64], transitions: Sequence[Matrix], numbers: Any = None
+    ) -> RootedTree:
+        """The same tree with another law of the individual (and of their numbers), its dispersion kept."""
+        kept = self.numbers if numbers is None else numbers
+        return replace(self, initial=initial, transitions=tuple(transitions), numbers=kept)
 
     @cached_property
     def undispersed(self) -> RootedTree:
@@ -311,6 +317,8 @@ def node_beliefs(
 ) -> tuple[float, Sequence[Vector] | NDArray[np.float64]]:
     """A(theta + g) − A(theta) = log E exp(g), and the node marginals of the tilted law (one array where nodes are equal).
 
+    With `RootedTree.numbers` the gain is that of all individuals together, and the marginals are those of one of them, drawn at random.
+
     Parameters
     ----------
     tree
@@ -338,8 +346,8 @@ def node_beliefs(
 
 def tilted(
     tree: RootedTree, potentials: Potentials = None, *, edge_potentials: Sequence[Matrix | None] | None = None
-) -> tuple[float, Vector, list[Matrix]]:
-    """A(theta + g) − A(theta), and the initial law and transitions of the tilted tree.
+) -> tuple[float, RootedTree]:
+    """A(theta + g) − A(theta), and the tilted tree.
 
     The row of a state from which the potentials forbid every continuation is kept as it was: no one is ever
     there, and rows still sum to one. Parameters and errors as for `node_beliefs`.
@@ -350,9 +358,24 @@ def tilted(
         first = tree.initial * w[0]
         new = np.empty((*w.shape, w.shape[1]))
         tilted_compiled(steps, which, w, m, new)
-        return gain, first / first.sum(), [None, *new[1:]]
+        return gain, tree.with_law(first / first.sum(), [None, *new[1:]])
     gain, law = factored(tree, potentials, edge_potentials=edge_potentials)
-    return gain, law.initial, list(ScaledSteps(law))
+    return gain, tree.with_law(law.initial, list(ScaledSteps(law)), law.numbers)
+
+
+def _at_root(tree: RootedTree, log_weights: Vector) -> tuple[float, Vector, Any]:
+    """Gain, law of the root and tilted numbers, where the root's states are groups with these log weights."""
+    numbers = tree.numbers.tilted(log_weights)
+    expected = numbers.mean
+    total = float(expected.sum())
+    if not math.isfinite(numbers.gain) or not total < math.inf:
+        if np.isneginf(numbers.gain):
+            raise ModelError(
+                "the potentials forbid every configuration of a group that has individuals, so no law is left: relax them"
+            )
+        raise FloatingPointError("the tilts have no law: the number of individuals would be infinite")
+    shares = expected / total if total > 0 else np.full(len(expected), 1.0 / len(expected))
+    return numbers.gain, shares, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,6 +394,8 @@ class FactoredTree:
         K_v (None at the root), and the two scalings.
     marginals
         mu_v.
+    numbers
+        As of `RootedTree`, tilted.
     """
 
     tree: RootedTree
@@ -379,6 +404,7 @@ class FactoredTree:
     rows: Sequence[Vector]
     columns: Sequence[Vector]
     marginals: Sequence[Vector]
+    numbers: Any = None
 
     @classmethod
     def of(cls, tree: RootedTree) -> FactoredTree:
@@ -387,11 +413,11 @@ class FactoredTree:
         ones = {n: xp.ones(n) for n in {*tree.sizes}}
         rows = [tree.initial[:0], *(ones[tree.sizes[u]] for u in tree.parents[1:])]
         columns = [ones[n] for n in tree.sizes]
-        return cls(tree, tree.initial, tree.transitions, rows, columns, node_marginals(tree))
+        return cls(tree, tree.initial, tree.transitions, rows, columns, node_marginals(tree), tree.numbers)
 
     def rooted(self) -> RootedTree:
         """The tilted tree, whose transitions are made one at a time, when they are asked for."""
-        made = self.tree.with_law(self.initial, ())
+        made = self.tree.with_law(self.initial, (), self.numbers)
         held = {"transitions": ScaledSteps(self), "sizes": self.tree.sizes, "is_sparse": self.tree.is_sparse}
         for name, value in held.items():
             object.__setattr__(made, name, value)
@@ -405,7 +431,7 @@ class FactoredTree:
         rows, columns, marginals = (
             [host(x) for x in part] for part in (self.rows, self.columns, self.marginals)
         )
-        return FactoredTree(tree, host(self.initial), kernels, rows, columns, marginals)
+        return FactoredTree(tree, host(self.initial), kernels, rows, columns, marginals, self.numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,18 +472,21 @@ def factored(
         log_scale, weights, messages, kernels = _collect(tree, potentials, edge_potentials)
     except _UnderflowError:
         home = tree.home or tree
-        gain, first, transitions = _tilted_log(home, potentials, edge_potentials)
-        made = home.with_law(first, transitions)
+        gain, made = _tilted_log(home, potentials, edge_potentials)
         return gain, FactoredTree.of(made if tree.device is None else made.on(tree.device))
-    belief = tree.initial * weights[0]
-    total = belief.sum()
-    beliefs, rows = [belief / total], [belief[:0]]
+    phi, numbers = tree.common_phi or 1.0, None
+    if tree.numbers is None:
+        belief = tree.initial * weights[0]
+        total = belief.sum()
+        gain, first = (log_scale + math.log(total)) / phi, belief / total
+    else:
+        gain, first, numbers = _at_root(tree, (log_scale + np.log(weights[0])) / phi)
+    beliefs, rows = [first], [first[:0]]
     for v in range(1, len(tree.parents)):
         rows.append(_inverse(messages[v]))
         flow = beliefs[tree.parents[v]] * rows[v]
         beliefs.append(weights[v] * (kernels[v].T @ flow))
-    gain = (log_scale + math.log(total)) / (tree.common_phi or 1.0)
-    return gain, FactoredTree(tree, beliefs[0], kernels, rows, weights, beliefs)
+    return gain, FactoredTree(tree, first, kernels, rows, weights, beliefs, numbers)
 
 
 def _times(potentials: Any, c: float) -> Any:
@@ -477,6 +506,7 @@ def _compiled(
         edge_potentials is not None
         or not isinstance(potentials, np.ndarray)
         or tree.packed is None
+        or tree.numbers is not None
         or c is None
     ):
         return None
@@ -507,7 +537,8 @@ def _collect(
         if product.min() < _RESCALE:  # rare, so that an ordinary edge costs a product and no more
             log_scale += _rescale(product, weights[u], message, kernels[v], weights[v])
         weights[u] = product
-    if not (initial * weights[0]).sum() > SMALL:
+    smallest = (initial * weights[0]).sum() if tree.numbers is None else weights[0].min()
+    if not smallest > SMALL:
         raise _UnderflowError
     return log_scale, weights, messages, kernels
 
@@ -685,24 +716,29 @@ def _finite(top: Vector) -> Vector:
 
 def _tilted_log(
     tree: RootedTree, potentials: Potentials, edge_potentials: Sequence[Matrix | None] | None
-) -> tuple[float, Vector, list[Matrix]]:
+) -> tuple[float, RootedTree]:
     log_weights, log_messages, log_terms = _collect_log(tree, potentials, edge_potentials)
-    phi = 1.0 if tree.phi is None else float(tree.phi[0][0])
-    with np.errstate(divide="ignore"):
-        belief = np.log(tree.initial) + phi * log_weights[0]
-    top = belief.max()
-    if top == -math.inf:
-        raise ModelError(
-            "the potentials forbid every configuration (−inf everywhere), so no law is left: relax them"
-        )
-    log_partition = float(top + math.log(np.exp(belief - top).sum()))
+    numbers = None
+    if tree.numbers is not None:
+        gain, first, numbers = _at_root(tree, log_weights[0])
+    else:
+        phi = 1.0 if tree.phi is None else float(tree.phi[0][0])
+        with np.errstate(divide="ignore"):
+            belief = np.log(tree.initial) + phi * log_weights[0]
+        top = belief.max()
+        if top == -math.inf:
+            raise ModelError(
+                "the potentials forbid every configuration (−inf everywhere), so no law is left: relax them"
+            )
+        log_partition = float(top + math.log(np.exp(belief - top).sum()))
+        gain, first = log_partition / phi, np.exp(belief - log_partition)
     transitions: list[Matrix] = [None]
     for v in range(1, len(tree.parents)):
         matrix, dead = tree.transitions[v], np.isneginf(log_messages[v])
         total = log_messages[v] if tree.phi is None else tree.phi[v] * log_messages[v]
         values = np.exp(log_terms[v] - _by_row(matrix, _finite(total)))
         transitions.append(_keep_dead_rows(_like(matrix, values), matrix, dead))
-    return log_partition / phi, np.exp(belief - log_partition), transitions
+    return gain, tree.with_law(first, transitions, numbers)
 
 
 # The same passes, compiled, for trees of equal dense nodes. At L = 16 a matrix–vector product is faster than the Python call that asks

@@ -27,15 +27,15 @@ from headcount._device import connected
 from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
-from headcount.individual import OpenChain, follow
+from headcount.individual import Followed, RootedTree, follow
 from headcount.learn._family import Component, Counted, Family
 from headcount.learn._files import Saved
 from headcount.observe import Problem, ProblemError
-from headcount.observe._groups import full_dispersion
-from headcount.population import unit_tables
+from headcount.observe._cloud import in_larger_graph, on_larger
+from headcount.population import Exactly, unit_tables
 from headcount.posterior import Outcome
 from headcount.posterior._beliefs import listed_mean
-from headcount.posterior._derived import full_mean
+from headcount.posterior._derived import member_mean
 from headcount.tables import Scope, dense
 
 NULL_SHARE = 1e-10
@@ -256,8 +256,6 @@ def inferred(problem: Problem, engine: Engine, seed: int, start: Mapping[str, Ar
     def run(last: Mapping[str, Array] | None) -> Outcome:
         return answer(engine, problem, rng=np.random.default_rng(seed), progress=False, start=last)
 
-    if not problem.size_known:  # its runs start from one another
-        return Posterior(problem, engine, run(None))
     outcome = run(start)
     missed = not outcome.residual <= _MISSED_TOO_FAR * outcome.tolerance
     if start is not None and missed and not outcome.status.good:
@@ -328,29 +326,70 @@ def _counted(
         listed = listed_mean(beliefs, scope)
         return kept(beliefs.mean(scope) if listed is None else listed)
 
-    size, model, together = asked.typical_population, asked.model, asked.dispersion
+    size, model, together = asked.scale, asked.model, asked.dispersion
     units = unit_tables(together, model.rooted(), size, tables)
-    if isinstance(model, OpenChain):
-        whole = partial(_kept_full, kept, beliefs)
-        apart = unit_tables(full_dispersion(model, together), model.full.rooted(), size, whole)
-        return Counted(tables, whole), problem, Counted(units, apart)
-    if asked.groups is None:
+    if asked.groups is None and not asked.has_hidden_states:
         return Counted(tables), problem, Counted(units)
+    followed_whole = partial(_followed_in_larger_graph, asked)
 
-    def group(name: Any, which: int) -> Counted:
-        own = posterior.group(name)
-        both = _counted(own, kept, own.problem)
-        return both[0] if which == 0 else both[2]
+    def whole(name: Any, scope: Scope) -> Array:
+        """Expected units of one kind on the larger graph that it follows, tagged ones included."""
+        cloud = asked.cloud
+        larger = in_larger_graph(cloud.members[cloud.of_group(name)[-1]].model, cloud.states)[0]
+        total = np.zeros([larger.sizes[larger.index[v]] for v in scope])
+        for k in cloud.of_group(name):
+            own = [cloud.kept_states(k, v) for v in scope]
+            total[np.ix_(*own)] += kept(member_mean(beliefs, k, scope))
+        return total + followed_whole(name, scope)
+
+    def in_units(name: Any, scope: Scope) -> Array:
+        """The same in units that move independently."""
+        cloud = asked.cloud
+        member = cloud.members[cloud.of_group(name)[-1]]
+        alone = replace(cloud, members=(replace(member, law=Exactly(1)),))
+        return unit_tables(alone.together, member.tree, size, partial(whole, name))(scope)
+
+    if asked.groups is None:
+        return Counted(tables, partial(whole, None)), problem, Counted(units, partial(in_units, None))
+
+    def group(make: Callable[[Any, Scope], Array], name: Any) -> Counted:
+        """Tables of one group: those of its cells, and those of the larger graph that it follows."""
+        cloud = asked.cloud
+        member = cloud.members[cloud.of_group(name)[-1]]
+        alone = replace(cloud, members=(replace(member, law=Exactly(1), weight=1.0),)).view((0,))
+
+        def seen(scope: Scope) -> Array:
+            flat = alone.matrix(scope) @ make(name, scope).ravel()
+            return np.asarray(flat).reshape(alone.shape(scope))
+
+        return Counted(seen, partial(make, name))
 
     return (
-        Counted(tables, group=partial(group, which=0)),
+        Counted(tables, group=partial(group, whole)),
         problem,
-        Counted(units, group=partial(group, which=1)),
+        Counted(units, group=partial(group, in_units)),
     )
 
 
-def _kept_full(kept: Callable[[Any], Array], beliefs: Any, scope: Scope) -> Array:
-    return kept(full_mean(beliefs, scope))
+def _followed_in_larger_graph(problem: Problem, name: Any, scope: Scope) -> Any:
+    """Expected tables of tracked individuals of one kind that are not in the counts, on the larger graph; 0 where there are none."""
+    apart = problem.records[False].get(name)
+    if apart is None:
+        return 0.0
+    model = problem.model if problem.groups is None else problem.groups[name].model
+    larger = model.larger()
+    assert larger is not None
+    return dense(_tables_of(larger.tree, follow(larger.tree, on_larger(apart, model)), scope))
+
+
+def _tables_of(tree: RootedTree, found: Followed, scope: Scope) -> Any:
+    """First cells and moves of followed individuals as tables."""
+    place = tree.place(scope)
+    if place.edge:
+        return place.turn(found.flows[place.node - 1])
+    if place.node == 0:
+        return found.initial
+    return np.asarray(dense(found.flows[place.node - 1]).sum(axis=0))
 
 
 def _all_tables(posterior: Posterior) -> dict[Scope, Array]:
@@ -364,21 +403,12 @@ def _followed(problem: Problem) -> Callable[[Scope], Any] | None:
 
     Those in the counts are among the posterior's.
     """
-    apart = problem.records[1] if problem.tracks else None
+    apart = problem.records[False].get(None) if problem.tracks else None
     tree = problem.model.rooted()
-    if apart is None or tree is None:
+    if apart is None or tree is None or problem.has_hidden_states:
         return None
     found = follow(tree, apart)
-
-    def tables(scope: Scope) -> Any:
-        place = tree.place(scope)
-        if place.edge:
-            return place.turn(found.flows[place.node - 1])
-        if place.node == 0:
-            return found.initial
-        return np.asarray(dense(found.flows[place.node - 1]).sum(axis=0))
-
-    return tables
+    return lambda scope: _tables_of(tree, found, scope)
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ def data_of(problem: Problem) -> tuple[Any, ...]:
     if not problem.tracks:
         return problem.population, counts
     tracks = [
-        None if r is None else [r.ids, [[k, *seen] for k, seen in r.seen.items()]] for r in problem.records
+        [counted, name, r.ids, [[k, *seen] for k, seen in r.seen.items()]]
+        for counted, by_group in problem.records.items()
+        for name, r in by_group.items()
     ]
     return problem.population, counts, tracks
 

@@ -30,7 +30,7 @@ from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, e
 from headcount.learn._family import Family, Part
 from headcount.observe import Observation, Problem, Site
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
-from headcount.posterior._derived import seen
+from headcount.posterior._derived import ViewBeliefs
 from headcount.tables import Scope
 
 SMALLEST_SHARE = 1e-9
@@ -83,14 +83,12 @@ def infer(
     """
     if dispersion is not None:
         problem = moving_together(problem, dispersion)
-    if problem.groups is not None and problem.stack is not None and not problem.stack.model.initial_known:
+    if problem.groups is not None and not problem.model.initial_known:
         if not problem.size_known:
             raise ModelError(
                 "a group has neither a known size nor an initial distribution: give one of them, MarkovChain(initial, ...) or a number"
             )
-        found = infer(problem.core, engine, rng=rng, strict=strict, progress=progress)
-        outcome = replace(found.outcome, beliefs=seen(problem, found.beliefs))
-        return Posterior(problem, found.settings, outcome)
+        return _several_initials(problem, engine, rng=rng, strict=strict, progress=progress)
     problem, unknown = _with_initial(problem)
     run = infer_initial if unknown else engines.infer
     if not isinstance(problem.dispersion, ToEstimate):
@@ -99,6 +97,24 @@ def infer(
     made = run(problem.with_dispersion(estimate.used), engine, rng=rng, strict=strict, progress=progress)
     made.outcome.info["dispersion"] = estimate
     return made
+
+
+def _several_initials(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
+    """Groups of known size with unknown initial distributions: the chain of (group, cell) has one that is learned beside exact sizes."""
+    sizes = [member.law.most for member in problem.cloud.members]
+    candidates = problem.cloud.candidates(sizes, sizes)
+    closed = problem.of_candidates(candidates)
+    assert isinstance(closed.model, MarkovChain)
+    found = infer(closed.with_model(with_transitions(closed.model, None)), engine, **options)
+    evidence = found.beliefs.log_evidence
+    seen = ViewBeliefs(
+        found.beliefs,
+        problem.cloud.view(),
+        None if evidence is None else evidence - candidates.log_sizes,
+        found.diagnostics,
+        candidates,
+    )
+    return Posterior(problem, found.settings, replace(found.outcome, beliefs=seen))
 
 
 def _with_initial(problem: Problem) -> tuple[Problem, bool]:
@@ -208,7 +224,7 @@ class EqualSpreads(Observation):
 
 def _few(problem: Problem, engine: Engine | str | None) -> bool:
     """Whether the engine that runs lists or samples individuals, so that a factor on the first counts is no matter to it."""
-    closed = problem.size_known and problem.core is problem and problem.dispersion is None
+    closed = problem.plain and problem.dispersion is None
     if not closed or type(problem.model) is not MarkovChain:
         return False
     return isinstance(chosen(problem, engine).engine, Enumerate | PathGibbs) and not problem.traits.correlated
@@ -226,7 +242,7 @@ def _integrated(problem: Problem, engine: Engine | str | None, **options: Any) -
     run = chosen(problem, engine)
     if isinstance(as_engine(engine), Auto) and options["rng"] is None:
         options["rng"] = SAMPLING_SEED
-    found = engines.infer(problem.recast(flat, (*problem.sites, site), people), run.engine, **options)
+    found = engines.infer(problem.with_sites((*problem.sites, site), model=flat), run.engine, **options)
     shares = (found.beliefs.mean(first) + 1.0) / (people + cells)
     posterior = Posterior(
         problem.with_model(with_transitions(model, shares / shares.sum())), run.engine, found.outcome

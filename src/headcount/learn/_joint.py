@@ -247,7 +247,8 @@ class _Dual:
         self.last = (g, found.cliques)
         margins = zip(plan.margins(found.cliques), places, strict=True)
         seen = [m.ravel() if whole else s.margin(m.ravel()) for m, (s, _, _, whole) in margins]
-        return found.log_partition - self._before, np.concatenate(seen)
+        people = float(self.problem.population)
+        return people * (found.log_partition - self._before), people * np.concatenate(seen)
 
 
 def _distance(search: Search) -> float:

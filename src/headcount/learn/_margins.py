@@ -301,7 +301,7 @@ class Margins(NamedTuple):
 def known_margins(problem: Problem) -> Margins | None:
     """Those of a chain of two times all of whose cells are seen exactly, and nothing else; None of any other problem."""
     model, sites = problem.model, problem.sites
-    plain = type(model) is MarkovChain and problem.size_known and problem.core is problem
+    plain = type(model) is MarkovChain and problem.plain and problem.numbers is None
     if not plain or (len(model.variables), len(sites)) != (2, 2):
         return None
     found = {s.scope: np.asarray(s.noise.counts, dtype=float) for s in sites if s.whole and s.noise.exact}

@@ -33,7 +33,6 @@ from scipy.special import logit
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
-from headcount.individual import OpenChain
 from headcount.learn._climb import (
     RIVAL,
     Climb,
@@ -565,7 +564,8 @@ def _around(expect: Expectation, point: Evaluation, information: Information | N
 
 def _of_sizes(posterior: Posterior, problem: Problem) -> Problem:
     """The problem with the numbers of individuals that were found; an open population's follow from its parameters."""
-    return problem if isinstance(problem.model, OpenChain) else posterior.at_found_sizes(problem)
+    simple = problem.groups is None and not problem.opens and not problem.size_known
+    return problem.with_population(max(1, round(posterior.population.mean))) if simple else problem
 
 
 def _widened(
@@ -685,11 +685,12 @@ def _tangent(family: Family, problem: Problem, x: Array) -> Array:
 
 def _expected(problem: Problem, at: Array | None = None) -> tuple[Array, Array]:
     """Expected entries under the model, and what the noise makes of them (or of those given)."""
-    model = problem.model
-    population = problem.population if problem.size_known else problem.population.mean
-    n = np.concatenate([population * s.margin(model.marginal(s.scope).ravel()) for s in problem.sites])
+    core = problem.core
+    model = core.model
+    population = core.population if core.numbers is None else float(core.numbers.mean.sum())
+    n = np.concatenate([population * s.margin(model.marginal(s.scope).ravel()) for s in core.sites])
     given = n if at is None else at
     mean = np.zeros(len(n))
-    for index, law in problem.noises:
+    for index, law in core.noises:
         mean[index] = law.moments(given[index])[0]
     return n, mean

@@ -97,6 +97,8 @@ class Observation(ABC):
     """`log_prob` is finite at every real n, also below zero."""
     poisson_shaped: ClassVar[bool] = False
     """`concave_part` is available."""
+    of_size: ClassVar[bool] = False
+    """Whether it stands for the law of a group's size, which engines know by themselves."""
     positive: ClassVar[Mapping[str, str]] = {}
     """Parameters that must be above zero, and what to do where they are not."""
 
@@ -174,6 +176,10 @@ class Observation(ABC):
             f"{type(self).__name__} is not Poisson-shaped: ask `poisson_shaped` before `concave_part`"
         )
 
+    def in_units(self, size: Array) -> tuple[Observation, float]:
+        """The noise on m where n = size · m, size of shape (K,), and the log of what densities of y lose by it."""
+        return UnitNoise(self.counts, inner=self, size=size), 0.0
+
     def faults(self, population: int) -> Iterator[Fault]:
         """What cannot be right about the bound data and parameters, for N = `population`."""
         counts = self.counts
@@ -236,6 +242,73 @@ class Observation(ABC):
                 if value is not None and not isinstance(value, (str, bool)) and not callable(value):
                     found[name] = value
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class UnitNoise(Observation):
+    """log l(y | c m) as a function of m, for units of c individuals each."""
+
+    inner: Any = field(default=None, kw_only=True, metadata={"per": "all"})
+    size: Any = field(default=1.0, kw_only=True, metadata={"per": "all"})
+
+    def __post_init__(self) -> None:
+        """Nothing is left to read: the inner noise is bound to its data."""
+
+    @property
+    def log_concave(self) -> bool:  # type: ignore[override]
+        """As the inner noise."""
+        return bool(self.inner.log_concave)
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        """As the inner noise."""
+        return bool(self.inner.smooth)
+
+    @property
+    def whole(self) -> bool:  # type: ignore[override]
+        """As the inner noise."""
+        return bool(self.inner.whole)
+
+    @property
+    def any_real(self) -> bool:  # type: ignore[override]
+        """As the inner noise."""
+        return bool(self.inner.any_real)
+
+    @property
+    def domain_low(self) -> Array:
+        """That of n over c."""
+        return np.asarray(self.inner.domain_low) / self.size
+
+    def log_prob(self, n: ArrayLike) -> Array:
+        """That of c n."""
+        return np.asarray(self.inner.log_prob(self.size * np.asarray(n, dtype=float)))
+
+    def slope(self, n: ArrayLike) -> Array:
+        """By the chain rule."""
+        return np.asarray(self.size * self.inner.slope(self.size * np.asarray(n, dtype=float)))
+
+    def curvature(self, n: ArrayLike) -> Array:
+        """By the chain rule."""
+        return np.asarray(self.size**2 * self.inner.curvature(self.size * np.asarray(n, dtype=float)))
+
+    def linear(self) -> NDArray[np.bool_]:
+        """As the inner noise."""
+        return np.asarray(self.inner.linear())
+
+    def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
+        """Given c n."""
+        return np.asarray(self.inner.sample(self.size * np.asarray(n, dtype=float), rng=rng))
+
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """Given c n."""
+        mean, variance = self.inner.moments(self.size * np.asarray(n, dtype=float))
+        return mean, variance
+
+    def take(self, index: ArrayLike) -> UnitNoise:
+        """The same on some entries."""
+        part = self.inner.take(index)
+        sizes = np.broadcast_to(np.asarray(self.size, dtype=float), self.counts.shape)
+        return UnitNoise(part.counts, inner=part, size=sizes.ravel()[np.asarray(index)])
 
 
 def _is_numeric(annotation: Any) -> bool:

@@ -71,10 +71,12 @@ def _impossible(noise: Observation, n: Array) -> Mask:
         return np.isneginf(noise.log_prob(n))
 
 
-def check_together(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
-    """Note counts that are each possible, but not under this model, beside each other, or for this N."""
+def check_together(
+    sites: Sequence[Site], model: Model, population: int, faults: Faults, *, known: bool = True
+) -> None:
+    """Note counts that are each possible, but not under this model, beside each other, or for this N (``known``), or any up to it."""
     _check_reach(sites, model, population, faults)
-    _check_exact(sites, model, population, faults)
+    _check_exact(sites, model, population, faults, known)
     if not faults:
         for what, needed in _needed(sites):
             if needed > population:
@@ -85,18 +87,20 @@ def check_together(sites: Sequence[Site], model: Model, population: int, faults:
 _KNOWN = "this count cannot occur given the exact counts of the other observations; correct one of them"
 
 
-def _check_exact(sites: Sequence[Site], model: Model, population: int, faults: Faults) -> None:
+def _check_exact(
+    sites: Sequence[Site], model: Model, population: int, faults: Faults, size_known: bool
+) -> None:
     """Note exact counts that no table of N individuals can have, and other counts they make impossible."""
     exact = [site for site in sites if site.noise.exact]
     if not exact:
         return
     known = _known(sites, model, faults)
     for scope in _scopes(exact):
-        _check_total(scope, known[scope], population, faults)
+        _check_total(scope, known[scope], population, faults, size_known)
     _check_margins(known, model, faults)
     _project(known)
     for scope in _scopes(exact):
-        _check_sums(scope, exact, known[scope].ravel(), population, faults)
+        _check_sums(scope, exact, known[scope].ravel(), population if size_known else None, faults)
     for site in sites:
         if not site.noise.exact:
             truth = site.margin(known[site.scope].ravel())
@@ -129,9 +133,9 @@ def _fill(flat: Array, site: Site, faults: Faults) -> None:
     flat[site.index] = site.noise.counts
 
 
-def _check_total(scope: Scope, table: Array, population: int, faults: Faults) -> None:
+def _check_total(scope: Scope, table: Array, population: int, faults: Faults, size_known: bool) -> None:
     """All entries known: they sum to N. Some known: they do not exceed it."""
-    total, complete = float(np.nansum(table)), not np.isnan(table).any()
+    total, complete = float(np.nansum(table)), size_known and not np.isnan(table).any()
     if total > population or (complete and total != population):
         than = "the population is" if complete else "above the population"
         text = f"they add up to {total:.15g}, {than} N = {population}; correct one of them"
@@ -182,7 +186,9 @@ def _margin(table: Array, scope: Scope, shared: Scope) -> tuple[Array, Mask]:
     )
 
 
-def _check_sums(scope: Scope, exact: Sequence[Site], flat: Array, population: int, faults: Faults) -> None:
+def _check_sums(
+    scope: Scope, exact: Sequence[Site], flat: Array, population: int | None, faults: Faults
+) -> None:
     """Exact sums over one table: each against the entries in it, then all together."""
     sums = [site for site in exact if site.weights is not None and site.scope == scope]
     fits = [_sums_fit(site, flat, faults) for site in sums]  # every one of them is checked
@@ -202,8 +208,10 @@ def _sums_fit(site: Site, flat: Array, faults: Faults) -> bool:
     return not wrong.size
 
 
-def _check_feasible(scope: Scope, sums: Sequence[Site], flat: Array, population: int, faults: Faults) -> None:
-    """Whether some table n ≥ 0 has these sums, these entries and the total N: a linear feasibility problem.
+def _check_feasible(
+    scope: Scope, sums: Sequence[Site], flat: Array, population: int | None, faults: Faults
+) -> None:
+    """Whether some table n ≥ 0 has these sums, these entries and (where it is known) the total N: a linear feasibility problem.
 
     Overlapping sums have no simpler test. In units of N, so that contradictions below 1e-7 N pass unseen.
     """
@@ -213,13 +221,16 @@ def _check_feasible(scope: Scope, sums: Sequence[Site], flat: Array, population:
     from scipy.optimize import linprog  # slow to import, and rarely needed
 
     known = np.nan_to_num(flat)
-    everyone = csr_array(np.ones((1, flat.size)))
-    matrix = csr_array(vstack([everyone, *(site.weights for site in sums)]))[:, unknown]
-    gaps = [site.noise.counts - site.margin(known) for site in sums]
-    right = np.concatenate([[population - known.sum()], *gaps]) / population
+    rows = [site.weights for site in sums]
+    right = np.concatenate([site.noise.counts - site.margin(known) for site in sums])
+    if population is not None:
+        rows, right = [csr_array(np.ones((1, flat.size))), *rows], np.append(population - known.sum(), right)
+    matrix = csr_array(vstack(rows))[:, unknown]
+    right = right / max(float(np.abs(right).max()), 1.0)
     if linprog(np.zeros(unknown.size), A_eq=matrix, b_eq=right, method="highs").status == 2:
         what = f"exact sums of {shown(scope)}"
-        text = f"no table of N = {population} individuals has all of them; correct those that overlap"
+        of = "" if population is None else f" of N = {population} individuals"
+        text = f"no table{of} has all of them; correct those that overlap"
         faults.add(what, text)
 
 

@@ -36,6 +36,10 @@ class Rated(Observation):
         """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
 
+    def in_units(self, size: Array) -> tuple[Observation, float]:
+        """A rate per unit."""
+        return self.replaced({"rate": self.rate * size}), 0.0
+
     def faults(self, population: int) -> Iterator[Fault]:
         """Also background < 0."""
         yield from super().faults(population)
@@ -300,6 +304,10 @@ class Exact(Observation):
     smooth: ClassVar[bool] = False
     whole: ClassVar[bool] = True
 
+    def in_units(self, size: Array) -> tuple[Observation, float]:
+        """The count in units; a fraction where it is no multiple, which the problem refuses."""
+        return self.replaced({"counts": np.asarray(self.counts) / size}), 0.0
+
     def log_prob(self, n: ArrayLike) -> Array:
         """0 at n = y, −inf elsewhere."""
         return np.where(np.asarray(n, dtype=float) == self.counts, 0.0, -np.inf)
@@ -380,6 +388,15 @@ class Gaussian(Observation):
         if self.covariance is not None:
             return np.asarray(self.covariance, float)
         return np.broadcast_to(np.square(np.asarray(self.sd, float)), np.shape(self.counts))
+
+    def in_units(self, size: Array) -> tuple[Observation, float]:
+        """Readings and errors in units: N(y; c m, v) = N(y/c; m, v/c²)/c."""
+        changed: dict[str, Any] = {"counts": np.asarray(self.counts) / size}
+        if self.correlated:
+            changed["covariance"] = np.asarray(self.covariance) / np.outer(size, size)
+        else:
+            changed["sd"] = self.sd / size
+        return self.replaced(changed), -float(np.log(size).sum())
 
     def log_prob(self, n: ArrayLike) -> Array:
         """−½ ((y − n)/sd)² − log sd − ½ log 2 pi, after whitening if there is a covariance."""
@@ -471,6 +488,11 @@ class LaplaceNoise(Observation):
     def laplace_scale(self) -> Array:
         """Of every entry."""
         return np.broadcast_to(np.asarray(self.scale, float), np.shape(self.counts))
+
+    def in_units(self, size: Array) -> tuple[Observation, float]:
+        """Readings and scales in units."""
+        changed = {"counts": np.asarray(self.counts) / size, "scale": self.scale / size}
+        return self.replaced(changed), -float(np.log(size).sum())
 
     def log_prob(self, n: ArrayLike) -> Array:
         """−abs(y − n)/b − log 2b."""

@@ -14,28 +14,20 @@ from scipy.sparse import issparse
 
 from headcount._html import card, heat_map
 from headcount.checks import LARGEST_COUNT, brief, whole_number
-from headcount.errors import Faults, ModelError, ProblemError
-from headcount.individual import MarkovChain, Model, OpenChain, Records, Tree, join_records, record_log_prob
+from headcount.errors import Faults, ModelError, ProblemError, shown
+from headcount.individual import MarkovChain, Model, Records, join_records, record_log_prob
 from headcount.observe._base import Array, Observation
 from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._groups import (
-    OpenView,
-    Stack,
-    full_dispersion,
-    lifted,
-    sized,
-    stack_of,
-    total_size,
-    tracked,
-)
+from headcount.observe._cloud import Candidates, Cloud, Member, in_larger_graph, lifted, mixture, on_larger, tagged
 from headcount.observe._tracks import Tracks
 from headcount.population import (
     Company,
     Dispersion,
+    Exactly,
     Flocks,
     Group,
-    NegativeBinomialSize,
+    Numbers,
     PoissonSize,
     SizeLaw,
     ToEstimate,
@@ -87,6 +79,8 @@ class Problem:
     """The kinds of individuals, if there are several; `model` is then their mixture, with the law of every single move."""
     tracks: tuple[Tracks, ...] = ()
     """Individuals that were followed."""
+    numbers: Numbers | None = None
+    """Of a problem that engines are given (`core`): the laws of the sizes of the root's states, where one known number is not all."""
 
     def __init__(
         self,
@@ -100,32 +94,30 @@ class Problem:
         faults = Faults(ProblemError)
         alone = isinstance(observations, (Observation, Tracks))
         kept, tracks = _as_tuples([observations] if alone else observations, faults)
+        dispersion = _read_dispersion(dispersion, faults)
         if groups is not None:
-            dispersion = _checked_dispersion(None, LARGEST_COUNT, dispersion, faults)
-            beside = {
-                "model": model,
-                "population": population,
-                "tracks among the observations": tracks or None,
-            }
-            stack = stack_of(groups, dispersion, beside, faults)
-            vars(self)["stack"] = stack
-            model, population = stack.mixture(), total_size(groups)
-        if isinstance(model, OpenChain):
-            dispersion = _checked_dispersion(model, LARGEST_COUNT, dispersion, faults)
-            model, population = _opened(model, population, dispersion, tracks, faults)
-        number = population if isinstance(population, SizeLaw) else _whole(population, faults)
+            _check_groups(groups, {"model": model, "population": population}, faults)
+            model, population = _joint_model(groups, faults), total_size(groups)
         model = _check_model(model, faults)
+        if model.expected_number is not None and groups is None:
+            model, population = _opened(model, population, faults)
+        number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         dispersion = _dispersion(model, number, dispersion, faults)
-        sites = _bound(model, number, kept, faults)
         vars(self).update(
             model=model,
             population=number,
             observations=kept,
-            sites=sites,
+            sites=(),
             dispersion=dispersion,
             groups=groups,
             tracks=tracks,
+            numbers=None,
         )
+        sites = _bound(model, number, kept, faults)
+        vars(self).update(sites=sites)
+        vars(self).pop("cloud", None)
+        _check_sites(self, faults)
+        faults.raise_any()
         if tracks:
             _check_tracks(self)
 
@@ -158,89 +150,160 @@ class Problem:
         return counts
 
     @cached_property
-    def records(self) -> tuple[Records | None, Records | None]:
-        """The tracks of individuals that are in the counts, and of those that are not; None where there are none."""
-        read = {
-            counted: [t.read(self.model) for t in self.tracks if t.counted is counted]
-            for counted in (True, False)
+    def records(self) -> Mapping[bool, Mapping[Hashable, Records]]:
+        """Tracks by whether their individuals are in the counts, and by group (None: all are of one kind)."""
+        found: dict[bool, dict[Hashable, list[Records]]] = {True: {}, False: {}}
+        for tracks in self.tracks:
+            for name, one in tracks.by_group(None if self.groups is None else list(self.groups)).items():
+                model = self.model if self.groups is None else self.groups[name].model
+                found[tracks.counted].setdefault(name, []).append(one.read(model))
+        return {
+            counted: {name: join_records(parts) for name, parts in by_group.items()}
+            for counted, by_group in found.items()
         }
-        counted, apart = (join_records(read[k]) if read[k] else None for k in (True, False))
-        return counted, apart
 
     @cached_property
-    def stack(self) -> Stack | None:
-        """Groups, and tracked individuals that are in the counts, as one chain; None where there are neither."""
-        counted = self.records[0]
-        if counted is None:
-            return None
-        assert isinstance(self.model, MarkovChain)
-        return tracked(self.model, self.typical_population, counted, self.dispersion)
+    def cloud(self) -> Cloud:
+        """The population as members on one larger graph, and what is seen of it there."""
+        units = self.flock_units
+        kinds: dict[Hashable, tuple[Model, Any, int]] = (
+            {None: (self.model, self.population, 1)}
+            if self.groups is None
+            else {name: (group.model, group.size, group.weight) for name, group in self.groups.items()}
+        )
+        states = dict(self.model.states)
+        members: list[Member] = []
+        offset = 0.0
+        for name, (model, size, weight) in kinds.items():
+            larger = in_larger_graph(model, states)
+            law = _law_of_units(model, size, units)
+            member = Member(name, *larger, law, float(weight * units), model=model)
+            own = self.records[True].get(name)
+            if own is None:
+                members.append(member)
+            else:
+                more, log_prob = tagged(member, own)
+                members += more
+                offset += log_prob
+            apart = self.records[False].get(name)
+            if apart is not None:
+                offset += float(record_log_prob(member.tree, on_larger(apart, model)).sum())
+        together = self.dispersion if isinstance(self.dispersion, (Flocks, Company)) else None
+        if units != 1:
+            together = None
+        sites = self.sites
+        tree = members[0].tree
+        states = {v: states[v] for v in tree.variables}  # of a discrete model the tree's order may be another one
+        return Cloud(tuple(members), states, sites, together, offset)
+
+    @cached_property
+    def flock_units(self) -> int:
+        """Individuals that move as one for life and are counted as units; 1 where they are taken as a scatter, or alone.
+
+        Flocks are units where everything that is known of them is a multiple of their size.
+        """
+        together = self.dispersion
+        if not isinstance(together, Flocks) or together.is_none or together.size != round(together.size):
+            return 1
+        size = int(together.size)
+        kinds = [self.population] if self.groups is None else [g.size for g in self.groups.values()]
+        exact = [np.asarray(site.noise.counts) for site in self.sites if site.noise.exact]
+        whole = all(n % size == 0 for n in kinds if isinstance(n, int)) or self.groups is not None
+        whole &= all(bool((counts % size == 0).all()) for counts in exact)
+        return size if whole and self.model.larger() is not None else 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether engines take the problem as it is: one known number of individuals on the states that are seen."""
+        return self.core is self
 
     @cached_property
     def core(self) -> Problem:
-        """What engines solve: this problem, or, with groups or tracks, the same data on the chain of (group, cell)."""
-        if not self.size_known:
-            return self  # engines see it at one size at a time
-        if isinstance(self.model, OpenChain):
-            model, sites = self.full
-            return self._twin(
-                model=model, sites=sites, dispersion=full_dispersion(self.model, self.dispersion)
-            )
-        stack = self.stack
-        if stack is None:
-            return self._twin(tracks=()) if self.tracks else self
-        sites = (*map(stack.lifted, self.sites), stack.sizes_site(len(self.observations)))
-        return self._twin(model=stack.model, sites=sites, groups=None, tracks=(), dispersion=stack.company)
-
-    @cached_property
-    def full(self) -> tuple[Model, tuple[Site, ...]]:
-        """Model and sites with the hidden states of an open population."""
-        return on_full(self.model, self.sites)
-
-    def of_group(self, member: int) -> Problem:
-        """The individuals of one group, of which nothing was seen by itself."""
-        assert self.stack is not None
-        law = None if self.groups is None else self.groups[self.stack.members[member].name].size
-        size = law if isinstance(law, SizeLaw) else round(self.stack.members[member].size)
-        return self._of_member(member, population=size, observations=(), sites=())
-
-    @cached_property
-    def parts(self) -> tuple[Problem, ...]:
-        """One problem per group, with all sites on its own states; what is counted is the sum over them. This one where there is one."""
-        stack = self.stack
-        if stack is None:
-            return (self,)
-        return tuple(
-            self._of_member(
-                k,
-                population=round(member.size),
-                sites=tuple(stack.lifted(site, k) for site in self.sites),
-            )
-            for k, member in enumerate(stack.members)
+        """What engines solve: the same data on the larger graph of the `cloud`, its sizes as `numbers`."""
+        if self.numbers is not None:
+            return self
+        if self.model.larger() is None:  # a network: its individuals have no more states than are seen
+            if self.size_known:
+                return self
+            assert isinstance(self.population, SizeLaw)
+            return self._twin(numbers=Numbers.of([self.population]))
+        if not self._needs_cloud:
+            return self
+        cloud = self.cloud
+        population = self.typical_population if cloud.numbers is not None else cloud.members[0].law.most
+        return self._twin(
+            model=cloud.model,
+            sites=cloud.lifted,
+            population=population,
+            numbers=cloud.numbers,
+            groups=None,
+            tracks=(),
+            dispersion=cloud.together,
         )
 
-    def _of_member(self, member: int, **changed: Any) -> Problem:
-        """The same for the individuals of one group."""
-        assert self.stack is not None
-        one, together = self.stack.members[member], self.dispersion
-        if one.flock != 1.0:
-            together = Flocks(one.flock)
-        elif one.followed and isinstance(together, Company):
-            together = None
-        model = self.stack.own_model(member)
-        return self._twin(model=model, groups=None, tracks=(), dispersion=together, **changed)
+    @property
+    def _needs_cloud(self) -> bool:
+        """Whether the larger graph differs from the model's own, or something is known beside one number and counts."""
+        more = self.groups is not None or bool(self.tracks) or not self.size_known or self.flock_units != 1
+        return more or self.has_hidden_states
 
-    @cached_property
+    @property
+    def opens(self) -> bool:
+        """Whether individuals arrive or leave."""
+        kinds = [self.model] if self.groups is None else [group.model for group in self.groups.values()]
+        return any(model.expected_number is not None for model in kinds)
+
+    @property
+    def has_hidden_states(self) -> bool:
+        """Whether individuals follow a larger graph than that of their cells."""
+        return type(self.model).larger is not Model.larger
+
+    def with_numbers(self, sizes: ArrayLike) -> Problem:
+        """A `core` whose groups have known sizes, rounded."""
+        known = [Exactly(max(0, round(float(n)))) for n in np.asarray(sizes)]
+        return self._twin(numbers=Numbers.of(known))
+
+    def of_candidates(self, candidates: Candidates) -> Problem:
+        """The same data on a known number of candidates."""
+        return self._twin(
+            model=candidates.model,
+            sites=candidates.sites,
+            population=candidates.population,
+            numbers=None,
+            groups=None,
+            tracks=(),
+            dispersion=candidates.together,
+        )
+
+    def of_tag(self, name: Hashable) -> Problem:
+        """One tagged individual (or the flock that it stands for), of whom nothing was counted alone."""
+        member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
+        model, weight = member.model, int(member.weight)
+        return self._twin(model=model, population=weight, groups=None, tracks=(), observations=(), sites=(), dispersion=None)
+
+    def of_group(self, name: Hashable) -> Problem:
+        """The individuals of one group, of which nothing was seen by itself."""
+        assert self.groups is not None
+        group = self.groups[name]
+        number = group.weight * group.size if isinstance(group.size, int) else group.size
+        return self._twin(model=group.model, population=number, groups=None, tracks=(), observations=(), sites=())
+
+    @property
     def log_offset(self) -> float:
-        """What is added to the log evidence of `core`: the tracks' probability, less that of the groups' sizes."""
-        if not self.size_known:
-            return 0.0  # sizes are weighed with their own
-        offset = 0.0 if self.stack is None else -self.stack.log_sizes
-        if self.tracks:
-            tree = self.model.rooted()
-            assert tree is not None
-            offset += sum(float(record_log_prob(tree, r).sum()) for r in self.records if r is not None)
-        return offset
+        """What is added to the log evidence of `core`: the tracks' probability, and what densities of counted units lose."""
+        if not self._needs_cloud or self.numbers is not None:
+            return 0.0
+        return self.cloud.log_offset + self.cloud.log_unit_loss
+
+    @property
+    def scale(self) -> float:
+        """The number of individuals that tolerances are relative to."""
+        return float(self.typical_population)
+
+    @property
+    def most(self) -> float:
+        """The most individuals that any count may have."""
+        return float(self.population) if self.numbers is None else self.numbers.most(self.scale)
 
     @property
     def disperses(self) -> bool:
@@ -258,45 +321,39 @@ class Problem:
         """Whether N is known: the population is a number."""
         return not isinstance(self.population, SizeLaw)
 
-    @property
-    def next_size(self) -> SizeLaw:
-        """The law of what `with_population` sets: N, or with several groups of unknown size the first of them and the known ones."""
-        law = self.population
-        assert isinstance(law, SizeLaw)
-        if isinstance(law, TotalSize) and len(law.laws) > 1:
-            return TotalSize(law.laws[:1], law.others)
-        return law
-
-    @property
-    def free_member(self) -> int:
-        """Which member of `stack` has the size that `with_population` sets; of followed individuals, all others are the last."""
-        sizes = [0] if self.groups is None else [group.size for group in self.groups.values()]
-        return next((k for k, size in enumerate(sizes) if isinstance(size, SizeLaw)), -1)
-
     @cached_property
     def size_bounds(self) -> tuple[int, int]:
-        """Bounds of `next_size` by its law and the counts, all but 1e-10 of the law; N itself where it is known."""
-        if not isinstance(self.population, SizeLaw):
-            return self.population, self.population
-        law, (model, sites) = self.next_size, self.full
-        others = self.population.most - law.most  # how many the groups after the first may have
-        pinned, need = pinned_population(sites, model), needed_population(self.sites)
+        """Bounds of N by its law and the counts, all but 1e-10 of the law; N itself where it is known."""
+        law = self.population
+        if not isinstance(law, SizeLaw):
+            return law, law
+        pinned, need = pinned_population(*self._in_larger_graph), needed_population(self.sites)
         if pinned is not None:
-            return (max(law.least, pinned - others), min(law.most, pinned)) if others else (pinned, pinned)
+            return pinned, pinned
         low, high = law.window
-        return max(low, need - others), min(max(high, 4 * need + 100), law.most)
+        return max(low, need), min(max(high, 4 * need + 100), law.most)
 
     @cached_property
     def typical_population(self) -> int:
         """N, or one that is large enough to plan with."""
+        if self.numbers is not None:
+            return max(1, int(self.population))
         low, high = self.size_bounds
         law = self.population
-        if isinstance(law, SizeLaw) and law.mean > 1e6 * (low - law.others + 1):
+        if isinstance(law, SizeLaw) and law.variance > (VAGUE * law.mean) ** 2:
             seen = [float(np.abs(site.noise.counts).sum()) for site in self.sites]
             high = min(high, max(low, 4 * round(max(seen, default=0.0)) + 100))
-        elif isinstance(law, TotalSize):
-            high += sum(part.window[1] for part in law.laws[1:])
         return max(high, 1)
+
+    @cached_property
+    def _in_larger_graph(self) -> tuple[Sequence[Site], Model]:
+        """The sites and the model of one kind of individuals with their hidden states; as they are elsewhere."""
+        if not self.has_hidden_states or self.groups is not None:
+            return self.sites, self.model
+        cloud = self.cloud
+        alone = replace(cloud, members=(replace(cloud.members[-1], law=Exactly(1), weight=1.0),))
+        view = alone.view()
+        return [lifted(site, view.matrix(site.scope))[0] for site in self.sites], alone.model
 
     @cached_property
     def traits(self) -> Traits:
@@ -338,18 +395,19 @@ class Problem:
             raise ProblemError(
                 "a problem of several groups has a model per group: make a Problem(groups=...) anew"
             )
-        if isinstance(model, OpenChain):
-            return Problem(model, None, self.observations, dispersion=self.dispersion)
-        if model.variables != self.model.variables or dict(model.states) != dict(self.model.states):
-            seen: list[Observation | Tracks] = [*self.observations, *self.tracks]
-            return Problem(model, self.population, seen, dispersion=self.dispersion)
+        given = [*self.observations, *self.tracks]
+        same = model.variables == self.model.variables and dict(model.states) == dict(self.model.states)
+        if model.expected_number is not None or not same:
+            population = None if model.expected_number is not None else self.population
+            return Problem(model, population, given, dispersion=self.dispersion)
         faults = Faults(ProblemError)
         _check_scopes(model, self.sites, faults)
-        if not faults:
-            _check_sites(*on_full(model, self.sites), self.population, faults)
         dispersion = _dispersion(model, self.population, self.dispersion, faults)
+        made = self._twin(model=model, dispersion=dispersion, noises=self.noises)
+        if not faults:
+            _check_sites(made, faults)
         faults.raise_any()
-        return self._twin(model=model, dispersion=dispersion, noises=self.noises, records=self.records)
+        return made
 
     def with_noise(self, change: Callable[[Observation], Observation]) -> Problem:
         """The same counts with other parameters of their noises; ``change`` must keep the counts and their scopes."""
@@ -362,24 +420,23 @@ class Problem:
             replace(site, noise=site.noise.replaced({"counts": np.asarray(y, dtype=float)}))
             for site, y in zip(self.sites, counts, strict=True)
         )
+        made = self._twin(sites=sites)
         faults = Faults(ProblemError)
-        check_together(sites, self.model, self.population, faults)
+        _check_sites(made, faults)
         faults.raise_any()
-        return self._twin(sites=sites)
+        return made
 
     def with_dispersion(self, dispersion: Dispersion | str | None) -> Problem:
         """The same counts of individuals that move together in another way."""
-        if self.groups is not None:
-            return Problem(groups=self.groups, observations=self.observations, dispersion=dispersion)
-        if isinstance(self.model, OpenChain) and not self.size_known:
-            return Problem(self.model, None, self.observations, dispersion=dispersion)
         faults = Faults(ProblemError)
-        dispersion = _checked_dispersion(self.model, self.population, dispersion, faults)
+        given = _read_dispersion(dispersion, faults)
+        for text in () if given is None else _misfits(given, self.model, self.population):
+            faults.add("dispersion", text)
         faults.raise_any()
-        return self._twin(dispersion=dispersion)
+        return self._twin(dispersion=given)
 
     def with_population(self, population: int | SizeLaw) -> Problem:
-        """The same counts of another number of individuals; of several groups of unknown size, see `next_size`.
+        """The same counts of another number of individuals.
 
         Raises
         ------
@@ -387,46 +444,32 @@ class Problem:
             When that many cannot have been counted so.
         """
         if self.groups is not None:
-            return self.with_groups(sized(self.groups, population))
+            raise ProblemError(
+                "the groups say how many individuals there are: make a Problem(groups=...) with other sizes"
+            )
         faults = Faults(ProblemError)
         number = population if isinstance(population, SizeLaw) else _whole(population, faults)
         faults.raise_any()
-        counted = self.records[0] if self.tracks else None
-        if counted is not None and not isinstance(number, SizeLaw) and len(counted) > number:
-            raise ProblemError(
-                f"population is {number}, with {len(counted)} tracked individuals among them: give more"
-            )
-        _check_sites(*self.full, number, faults)
+        made = self._twin(population=number, noises=self.noises)
+        _check_sites(made, faults)
+        if self.tracks and not faults:
+            _check_tracks(made)
         faults.raise_any()
-        return self._twin(population=number, noises=self.noises, full=self.full, records=self.records)
+        return made
 
     def with_groups(self, groups: Mapping[Hashable, Group]) -> Problem:
         """The same counts of other groups."""
-        return Problem(groups=groups, observations=self.observations, dispersion=self.dispersion)
+        given = [*self.observations, *self.tracks]
+        return Problem(groups=groups, observations=given, dispersion=self.dispersion)
 
-    def of_units(self, size: int, change: Callable[[Observation], Observation]) -> Problem:
-        """The problem of N/size independent units; ``change`` says what a noise of n is as one of n/size."""
-        sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
-        if self.groups is not None:
-            units = {n: Group(group.model, group.size // size) for n, group in self.groups.items()}
-            return Problem(groups=units)._twin(model=self.model, observations=self.observations, sites=sites)
-        if isinstance(self.model, OpenChain) and not self.size_known:
-            model = self.model.scaled(self.model.first.sum() / size, arrivals=1.0 / size)
-            law = PoissonSize(model.expected_number)
-            return self._twin(model=model, sites=sites, population=law, dispersion=None)
-        assert isinstance(self.population, int)
-        return self._twin(sites=sites, population=self.population // size, dispersion=None)
-
-    def recast(self, model: Model, sites: tuple[Site, ...], population: int) -> Problem:
-        """The same observations as sites of another model that is known to fit them: for an engine's own use."""
-        return self._twin(model=model, sites=sites, population=population, groups=None, tracks=())
+    def with_sites(self, sites: tuple[Site, ...], *, model: Model | None = None) -> Problem:
+        """The same problem with other sites that are known to fit it, under this or another model: for an engine's own use."""
+        return self._twin(sites=sites, model=self.model if model is None else model, groups=None, tracks=())
 
     def _twin(self, **changed: Any) -> Problem:
         """A problem that is known to be right: this one with other fields, and cached properties that are known already."""
         twin = object.__new__(Problem)
         vars(twin).update({item.name: getattr(self, item.name) for item in fields(self)} | changed)
-        if twin.groups is not None:
-            vars(twin)["stack"] = self.stack
         return twin
 
     def log_likelihood(self, tables: Mapping[Any, ArrayLike] | Callable[[Scope], ArrayLike]) -> float:
@@ -448,6 +491,61 @@ class Problem:
                 )
             total += float(np.sum(site.noise.log_prob(site.margin(flat))))
         return total
+
+
+GUESSED_SIZE = 1000
+"""Individuals of a group without a known size in the mixture that names the cells; its shares are used for nothing else."""
+
+
+def _check_groups(groups: Any, beside: Mapping[str, Any], faults: Faults) -> None:
+    """Groups that agree with each other and with what was given beside them; all faults so far are raised."""
+    kinds = list(groups.values()) if isinstance(groups, Mapping) else []
+    if not kinds or not all(isinstance(g, Group) for g in kinds):
+        faults.add("groups", f"must be {{name: Group(model, size)}}, got {brief(groups)}")
+        faults.raise_any()
+    for name, other in beside.items():
+        if other is not None:
+            text = "cannot stand beside groups, which have their own models and sizes: leave it out"
+            faults.add(name, text)
+    for name, group in groups.items():
+        if not isinstance(group.size, SizeLaw) and group.model.expected_number is None:
+            try:
+                whole_number(group.size, f"the size of the group {name!r}")
+            except ModelError as error:
+                faults.add("groups", str(error))
+    models = {name: group.model for name, group in groups.items()}
+    times = next(iter(models.values())).variables
+    for name, model in models.items():
+        if model.variables != times:
+            faults.add(
+                "groups", f"{name!r} has the times {shown(model.variables)}, the first group {shown(times)}"
+            )
+    if len({model.initial_known for model in models.values()}) > 1:
+        text = "some groups have an initial distribution and some have not: give it to all or to none"
+        faults.add("groups", text)
+    known = [g.size for g in kinds if isinstance(_size_of(g), int)]
+    if not faults and len(known) == len(kinds) and sum(known) == 0:
+        faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
+    faults.raise_any()
+
+
+def _joint_model(groups: Mapping[Hashable, Group], faults: Faults) -> MarkovChain:
+    """The chain of cells with the law of every single move of an individual of unknown group."""
+    first = next(iter(groups.values())).model
+    cells = {
+        t: tuple(dict.fromkeys(c for group in groups.values() for c in group.model.states[t]))
+        for t in first.variables
+    }
+    members = []
+    for name, group in groups.items():
+        size = _size_of(group)
+        number = GUESSED_SIZE if isinstance(size, SizeLaw) else int(size)
+        larger = in_larger_graph(group.model, cells)
+        members.append(Member(name, *larger, Exactly(number), float(group.weight), model=group.model))
+    made = mixture(Cloud(tuple(members), cells, ()))
+    made.initial_known = first.initial_known
+    del faults
+    return made
 
 
 def _as_tuples(given: Any, faults: Faults) -> tuple[tuple[Observation, ...], tuple[Tracks, ...]]:
@@ -473,15 +571,19 @@ def _as_tuples(given: Any, faults: Faults) -> tuple[tuple[Observation, ...], tup
 def _check_tracks(problem: Problem) -> None:
     """Tracks that cannot be: unknown labels, more tags than individuals, positions that the model forbids."""
     faults = Faults(ProblemError)
-    counted = problem.records[0]
-    if counted is not None and len(counted) > problem.size_bounds[1]:
-        text = f"{len(counted)} tracked individuals are counted in a population of N = {problem.population}"
-        faults.add("observations", text)
-    tree = problem.model.rooted()
-    assert tree is not None
-    for records in problem.records:
-        if records is not None:
-            lost = np.isneginf(record_log_prob(tree, records))
+    counted = problem.records[True]
+    for name, records in counted.items():
+        size = problem.population if problem.groups is None else problem.groups[name].size
+        most = size.most if isinstance(size, SizeLaw) else size * (1 if name is None else problem.groups[name].weight)
+        if len(records) * problem.flock_units > most:
+            where = "a population" if name is None else f"the group {name!r}"
+            faults.add("observations", f"{len(records)} tracked individuals are counted in {where} of N = {most}")
+    for by_group in problem.records.values():
+        for name, records in by_group.items():
+            model = problem.model if problem.groups is None else problem.groups[name].model
+            larger = model.larger()
+            assert larger is not None
+            lost = np.isneginf(record_log_prob(larger.tree, on_larger(records, model)))
             for k in np.flatnonzero(lost):
                 text = "the model does not allow these positions: correct them, or the moves that it forbids"
                 faults.add("Tracks", text, f"id {records.ids[k]!r}")
@@ -497,13 +599,15 @@ def _check_model(model: object, faults: Faults) -> Model:
     return model
 
 
-def _check_sites(model: Model, sites: Sequence[Site], population: int | SizeLaw, faults: Faults) -> None:
+def _check_sites(problem: Problem, faults: Faults) -> None:
     """Note counts that contradict the model, each other or N; where N has a law, every N that it and exact tables allow."""
+    population = problem.population
+    sites, model = problem._in_larger_graph
     if not isinstance(population, SizeLaw):
         check_together(sites, model, population, faults)
         return
     pinned = pinned_population(sites, model)
-    check_together(sites, model, population.most if pinned is None else pinned, faults)
+    check_together(sites, model, population.most if pinned is None else pinned, faults, known=pinned is not None)
     if pinned is not None and not faults and not population.least <= pinned <= population.most:
         faults.add(
             "population",
@@ -511,16 +615,8 @@ def _check_sites(model: Model, sites: Sequence[Site], population: int | SizeLaw,
         )
 
 
-def _opened(
-    model: OpenChain, population: Any, dispersion: Any, tracks: tuple[Tracks, ...], faults: Faults
-) -> tuple[OpenChain, SizeLaw]:
-    """An open chain with the law of all individuals that are ever there."""
-    if tracks:
-        faults.add("model", "an OpenChain takes no tracks: leave them out")
-    if isinstance(dispersion, Company) and dispersion.initial is not None:
-        faults.add(
-            "dispersion", "initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"
-        )
+def _opened(model: Model, population: Any, faults: Faults) -> tuple[Model, SizeLaw]:
+    """A model that says how many individuals are expected, and the law of all that are ever there."""
     if isinstance(population, SizeLaw):
         faults.add(
             "population",
@@ -529,50 +625,69 @@ def _opened(
         )
     elif population is not None:
         number = _whole(population, faults)
-        if abs(float(model.first.sum()) - 1.0) > PROBABILITIES:
+        if abs(float(model.first.sum()) - 1.0) > PROBABILITIES:  # type: ignore[attr-defined]
             faults.add(
                 "population",
                 "an OpenChain says itself how many individuals are expected: leave the population out, or give an initial that sums to 1",
             )
-        model = model.scaled(number)
-    expected = model.expected_number
-    if isinstance(dispersion, Flocks) and dispersion.size > 1.0:  # c Poisson(Λ/c) has mean Λ and variance c Λ
-        return model, NegativeBinomialSize(expected, expected / (dispersion.size - 1.0))
-    return model, PoissonSize(expected)
+        model = model.scaled(number)  # type: ignore[attr-defined]
+    assert model.expected_number is not None
+    return model, PoissonSize(model.expected_number)
 
 
+def _law_of_units(model: Model, size: Any, units: int) -> SizeLaw:
+    """The law of the number of units of one kind."""
+    if model.expected_number is not None:
+        return PoissonSize(model.expected_number / units)
+    law = size if isinstance(size, SizeLaw) else Exactly(int(size))
+    return law if units == 1 else law.in_units(units)
+
+
+def total_size(groups: Mapping[Hashable, Group]) -> int | SizeLaw:
+    """How many individuals all groups have."""
+    laws = tuple(_size_of(group) for group in groups.values() if isinstance(_size_of(group), SizeLaw))
+    known = sum(g.weight * int(g.size) for g in groups.values() if not isinstance(_size_of(g), SizeLaw))
+    return TotalSize(laws, known) if laws else known
+
+
+def _size_of(group: Group) -> Any:
+    expected = group.model.expected_number
+    return group.size if expected is None else PoissonSize(expected)
+
+
+VAGUE = 3.0
+"""Relative standard deviation of a law of sizes above which the counts say better how many individuals are typical."""
 PROBABILITIES = 1e-6
 """Distance of a sum from 1 at which numbers are taken as probabilities."""
 
 
 def _dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Faults) -> Any:
     """How individuals move together: as given, or as the chain's concentration says."""
-    kappa = model.concentration if isinstance(model, MarkovChain) else None
-    if kappa is None:
-        return _checked_dispersion(model, population, given, faults)
-    implied = Company(rho=1.0 / (1.0 + np.asarray(kappa)))
-    if given is not None and given != implied:
-        faults.add(
-            "dispersion",
-            f"is {brief(given)}, and the chain's concentration {brief(kappa)} says how moves scatter, too: give one of them",
-        )
-    return implied
+    kappa = model.concentration
+    if kappa is not None:
+        implied = Company(rho=1.0 / (1.0 + np.asarray(kappa)))
+        if given is not None and given != implied:
+            faults.add(
+                "dispersion",
+                f"is {brief(given)}, and the chain's concentration {brief(kappa)} says how moves scatter, too: give one of them",
+            )
+        return implied
+    for text in () if given is None else _misfits(given, model, population):
+        faults.add("dispersion", text)
+    return given
 
 
-def _checked_dispersion(model: Model | None, population: int | SizeLaw, given: Any, faults: Faults) -> Any:
-    """The dispersion, read if it is a text; what does not fit is noted."""
+def _read_dispersion(given: Any, faults: Faults) -> Any:
+    """The dispersion, read if it is a text."""
     try:
-        dispersion = parse_dispersion(given) if isinstance(given, str) else given
+        return parse_dispersion(given) if isinstance(given, str) else given
     except ModelError as error:
         faults.add("dispersion", str(error))
         return None
-    for text in () if dispersion is None else _misfits(dispersion, model, population):
-        faults.add("dispersion", text)
-    return dispersion
 
 
-def _misfits(dispersion: Any, model: Model | None, population: int | SizeLaw) -> Iterable[str]:
-    """What does not fit of a dispersion; without a model, of groups, which are chains."""
+def _misfits(dispersion: Any, model: Model, population: int | SizeLaw) -> Iterable[str]:
+    """What does not fit of a dispersion."""
     if not isinstance(dispersion, (Flocks, Company, ToEstimate)):
         return [
             f'must be None, Flocks(5), Company(rho=0.01), Company(phi=3) or "estimate", got {brief(dispersion)}'
@@ -581,9 +696,9 @@ def _misfits(dispersion: Any, model: Model | None, population: int | SizeLaw) ->
         largest = population.most if isinstance(population, SizeLaw) else population
         too_large = dispersion.size > largest
         return [f"a flock of {dispersion.size:g} is larger than the population, {largest}"] * too_large
-    if model is None:
-        return []
-    if isinstance(model, (MarkovChain, Tree)):
+    if isinstance(dispersion, Company) and dispersion.initial is not None and model.expected_number is not None:
+        return ["initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"]
+    if model.steps_are_directed:
         return dispersion.faults(model.rooted()) if isinstance(dispersion, Company) else []
     if isinstance(dispersion, Company) or dispersion.form in {"company", "rho"}:
         return [
@@ -616,17 +731,8 @@ def _bound(
         sites += bind(observation, model, source=k, chain=isinstance(model, MarkovChain), faults=faults)
     most = population.most if isinstance(population, SizeLaw) else population
     check_noise(sites, most if sound else LARGEST_COUNT, faults)
-    if not faults:  # contradictions among counts that are themselves wrong would only repeat that
-        _check_sites(*on_full(model, sites), population, faults)
-    faults.raise_any()
+    faults.raise_any()  # contradictions among counts that are themselves wrong would only repeat that
     return tuple(sites)
-
-
-def on_full(model: Model, sites: Sequence[Site]) -> tuple[Model, tuple[Site, ...]]:
-    """The model and the sites as engines see them: on the full chain of an open population, as they are elsewhere."""
-    if not isinstance(model, OpenChain):
-        return model, tuple(sites)
-    return model.full, tuple(lifted(site, OpenView(model).matrix(site.scope)) for site in sites)
 
 
 def _check_scopes(model: Model, sites: tuple[Site, ...], faults: Faults) -> None:

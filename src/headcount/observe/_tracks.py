@@ -72,6 +72,24 @@ class Tracks:
             )
         object.__setattr__(self, "table", _as_frame(self.table))
 
+    def by_group(self, groups: list[Hashable] | None) -> dict[Hashable, Tracks]:
+        """The tracks of every group, by its name; ``{None: all}`` where individuals are of one kind."""
+        if groups is None:
+            return {None: self}
+        frame = _as_frame(self.table)
+        if "group" not in frame.columns:
+            raise ProblemError(
+                f"Tracks: beside groups a column group must say which of {shown(groups)} each individual is of"
+            )
+        unknown = set(frame["group"]) - set(groups)
+        if unknown:
+            raise ProblemError(f"Tracks: group {shown(sorted(map(str, unknown)))}: the groups are {shown(groups)}")
+        return {
+            name: replace(self, table=frame[frame["group"] == name].drop(columns="group"))
+            for name in groups
+            if (frame["group"] == name).any()
+        }
+
     def read(self, model: Model) -> Records:
         """The records on a chain's times and cells.
 

@@ -150,6 +150,20 @@ class Company:
         return self.initial in (None, alone) and all(np.all(np.equal(value, alone)) for value in values)
 
     @property
+    def alone(self) -> float:
+        """The value of phi or rho, whichever was given, of independent individuals."""
+        return self._given[2]
+
+    @property
+    def values(self) -> Any:
+        """phi or rho, whichever was given."""
+        return self._given[1]
+
+    def by_steps(self, values: Mapping[Hashable, Any]) -> Company:
+        """The same with other values, by the variable that a move leads to."""
+        return _company(self._given[0], values)
+
+    @property
     def by_step(self) -> bool:
         """Whether steps are given by name."""
         return isinstance(self._given[1], Mapping)

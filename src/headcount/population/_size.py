@@ -23,16 +23,18 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
 from headcount.checks import LARGEST_COUNT, finite_number, instance, whole_number
-from headcount.individual import MarkovChain, ModelError, OpenChain
+from headcount.individual import MarkovChain, ModelError
 from headcount.numerics import poisson_log_pmf
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     Array = NDArray[np.float64]
@@ -47,7 +49,15 @@ RARE_END = 1e-9
 LOG_SPAN = -math.log(RARE_END)
 """Σ q^N/N over N ≥ 1, the normaliser of `Unknown`."""
 MOST_SUMMED = 100_000
-"""Whole numbers over which a discrete Gaussian is summed; wider ones have the sums of the line, to 1e-16."""
+"""Whole numbers over which a law is summed; wider ones have closed forms, or the integrals of the line, to 1e-16."""
+LARGEST_TILT = 500.0
+"""Tilts beyond this have no law: e^500 individuals."""
+NEARLY_FLAT = 1e-4
+"""Width times tilt up to which a cut-off geometric law has the first two terms of its series in the tilt: the next is 1e-9 of them."""
+MOSTLY_EXCLUDED = 1e-3
+"""Probability that enough individuals are there below which the law of the others is added up term by term."""
+FAR_BEYOND = 1e3
+"""Factor beyond mean and spread at which counts of a population of unknown size are cut off: no data reach there."""
 
 
 class SizeLaw(ABC):
@@ -70,6 +80,17 @@ class SizeLaw(ABC):
     @abstractmethod
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """Independent draws."""
+
+    @abstractmethod
+    def cgf(self, a: float) -> Cumulants:
+        r"""The cumulant generating function κ(a) = log E e^{aN}, κ'(a) and κ''(a).
+
+        The last two are mean and variance of the tilted law p(N) e^{aN − κ(a)}. All are infinite where E e^{aN} is.
+        """
+
+    def in_units(self, size: float) -> SizeLaw:
+        """The law of N/size, for individuals in flocks of that size: mean and standard deviation divided by it."""
+        return About(self.mean / size, sd=math.sqrt(self.variance) / size).law
 
     @property
     def text(self) -> str:
@@ -94,13 +115,74 @@ class SizeLaw(ABC):
         low = max(self.least, math.floor(self.mean - REACH * sd))
         return low, min(self.most, math.ceil(self.mean + REACH * sd + tail))
 
-    def slope(self, n: float) -> float:
-        """d log p/dN at n inside the support, by the difference over one individual."""
-        low, high = max(n - 0.5, self.least), min(n + 0.5, self.most)
-        if high <= low:
-            return 0.0
-        below, above = self.log_pmf(np.array([low, high]))
-        return float((above - below) / (high - low))
+
+class Cumulants(NamedTuple):
+    """κ(a), κ'(a) and κ''(a) of a law of sizes: see :meth:`SizeLaw.cgf`."""
+
+    value: float
+    mean: float
+    variance: float
+
+
+NO_LAW = Cumulants(math.inf, math.inf, math.inf)
+"""Where E e^{aN} is infinite."""
+
+
+def tabulated_cumulants(n: Array, log_p: Array, a: float) -> Cumulants:
+    """The cumulants of a law given as a table, tilted by a."""
+    log_w = log_p + a * n
+    top = float(log_w.max())
+    if top == -math.inf:
+        return Cumulants(-math.inf, 0.0, 0.0)
+    w = np.exp(log_w - top)
+    total = float(w.sum())
+    mean = float(w @ n) / total
+    return Cumulants(top + math.log(total), mean, float(w @ (n - mean) ** 2) / total)
+
+
+@dataclass(frozen=True)
+class Exactly(SizeLaw):
+    """N = number, as a law: κ(a) = N a."""
+
+    number: int
+    variance = 0.0
+
+    @property
+    def mean(self) -> float:
+        """N."""
+        return float(self.number)
+
+    @property
+    def least(self) -> int:
+        """N."""
+        return self.number
+
+    @property
+    def most(self) -> int:
+        """N."""
+        return self.number
+
+    @property
+    def text(self) -> str:
+        """As the command line takes it."""
+        return str(self.number)
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """See `SizeLaw`."""
+        return np.where(np.asarray(n) == self.number, 0.0, -np.inf)
+
+    def cgf(self, a: float) -> Cumulants:
+        """See `SizeLaw`."""
+        return Cumulants(self.number * a if self.number else 0.0, float(self.number), 0.0)
+
+    def in_units(self, size: float) -> SizeLaw:
+        """See `SizeLaw`."""
+        return Exactly(round(self.number / size))
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`."""
+        del rng
+        return np.full(size, self.number, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -117,6 +199,13 @@ class PoissonSize(SizeLaw):
     def log_pmf(self, n: ArrayLike) -> Array:
         """See `SizeLaw`."""
         return poisson_log_pmf(n, self.mean)
+
+    def cgf(self, a: float) -> Cumulants:
+        """Λ(e^a − 1)."""
+        if a > LARGEST_TILT:
+            return NO_LAW
+        mean = self.mean * math.exp(a)
+        return Cumulants(self.mean * math.expm1(a), mean, mean)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
@@ -141,6 +230,14 @@ class NegativeBinomialSize(SizeLaw):
         ways = gammaln(n + r) - gammaln(r) - gammaln(n + 1.0)
         return ways - r * np.log1p(m / r) - n * np.log1p(r / m)
 
+    def cgf(self, a: float) -> Cumulants:
+        """−r log(1 − (m/r)(e^a − 1))."""
+        m, r = self.mean, self.size
+        if a > LARGEST_TILT or not (left := 1.0 - m / r * math.expm1(a)) > 0:
+            return NO_LAW
+        mean = m * math.exp(a) / left
+        return Cumulants(-r * math.log(left), mean, mean + mean**2 / r)
+
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
         return rng.poisson(rng.gamma(self.size, self.mean / self.size, size))
@@ -154,31 +251,37 @@ class DiscreteGaussian(SizeLaw):
     sd: float
 
     @cached_property
-    def _moments(self) -> tuple[float, float, float]:
+    def _moments(self) -> Cumulants:
         """log of the normaliser, mean and variance."""
         low = max(0, math.floor(self.centre - REACH * self.sd) - 1)
-        high = max(low, math.ceil(self.centre + REACH * self.sd) + 1)
+        # Beyond a truncation at zero the tail is exponential, with the scale sd²/|centre|.
+        tail = REACH * self.sd if self.centre > -self.sd else TAIL_SCALES * self.sd**2 / -self.centre
+        high = max(low, math.ceil(max(self.centre, 0.0) + tail) + 1)
         if high - low > MOST_SUMMED:
-            return math.log(self.sd) + 0.5 * math.log(2 * math.pi), self.centre, self.sd**2
+            return Cumulants(math.log(self.sd) + 0.5 * math.log(2 * math.pi), self.centre, self.sd**2)
         n = np.arange(low, high + 1.0)
-        log_w = self._exponent(n)
-        top = float(log_w.max())
-        w = np.exp(log_w - top)
-        mean = float(w @ n / w.sum())
-        return top + math.log(w.sum()), mean, float(w @ (n - mean) ** 2 / w.sum())
+        return tabulated_cumulants(n, self._exponent(n), 0.0)
 
     def _exponent(self, n: Array) -> Array:
         return -0.5 * np.square((n - self.centre) / self.sd)
 
+    def cgf(self, a: float) -> Cumulants:
+        """A tilt moves the centre by a sd²: κ(a) = log Z(c + a sd²) − log Z(c) + a c + a² sd²/2."""
+        if abs(a) > LARGEST_TILT:
+            return NO_LAW
+        moved = DiscreteGaussian(self.centre + a * self.sd**2, self.sd)._moments
+        value = moved.value - self._moments.value + a * self.centre + 0.5 * (a * self.sd) ** 2
+        return moved._replace(value=value)
+
     @property
     def mean(self) -> float:
         """Of the whole numbers."""
-        return self._moments[1]
+        return self._moments.mean
 
     @property
     def variance(self) -> float:
         """Of the whole numbers."""
-        return self._moments[2]
+        return self._moments.variance
 
     @property
     def text(self) -> str:
@@ -188,7 +291,7 @@ class DiscreteGaussian(SizeLaw):
     def log_pmf(self, n: ArrayLike) -> Array:
         """See `SizeLaw`."""
         n = np.asarray(n, dtype=float)
-        return np.where(n >= 0, self._exponent(n) - self._moments[0], -np.inf)
+        return np.where(n >= 0, self._exponent(n) - self._moments.value, -np.inf)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """By the table of probabilities; where that is long, a rounded Gaussian, whose variance is larger by 1/12."""
@@ -259,6 +362,10 @@ class About(SizeLaw):
         """See `SizeLaw`."""
         return self.law.log_pmf(n)
 
+    def cgf(self, a: float) -> Cumulants:
+        """See `SizeLaw`."""
+        return self.law.cgf(a)
+
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
         return self.law.sample(size, rng=rng)
@@ -319,6 +426,27 @@ class Between(SizeLaw):
         inside = (n >= self.low) & (n <= self.high)
         return np.where(inside, -math.log(self.high - self.low + 1.0), -np.inf)
 
+    def cgf(self, a: float) -> Cumulants:
+        """Of a geometric law cut off at both ends, reckoned from the end that the tilt points to."""
+        width = self.high - self.low + 1.0
+        if width * abs(a) < NEARLY_FLAT:
+            middle, variance = self.mean, self.variance
+            return Cumulants(a * middle + 0.5 * a**2 * variance, middle + a * variance, variance)
+        if width <= MOST_SUMMED:
+            n = np.arange(self.low, self.high + 1.0)
+            return tabulated_cumulants(n, np.full(len(n), -math.log(width)), a)
+        b = -abs(a)  # from the heavier end inwards, weights fall as e^{bk}, k = 0 … width − 1
+        one, all_ = -math.expm1(b), -math.expm1(b * width)
+        value = math.log(all_ / one / width)
+        inwards = math.exp(b) / one - width * math.exp(b * width) / all_
+        variance = math.exp(b) / one**2 - width**2 * math.exp(b * width) / all_**2
+        end, sign = (self.high, -1.0) if a > 0 else (self.low, 1.0)
+        return Cumulants(value + a * end, end + sign * inwards, variance)
+
+    def in_units(self, size: float) -> SizeLaw:
+        """See `SizeLaw`."""
+        return Between(math.ceil(self.low / size), max(math.floor(self.high / size), 1))
+
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
         return rng.integers(self.low, self.high, size, endpoint=True)
@@ -352,6 +480,23 @@ class Unknown(SizeLaw):
         inside = n >= 0.5
         at = np.where(inside, n, 1.0)
         return np.where(inside, at * math.log1p(-RARE_END) - np.log(at) - math.log(LOG_SPAN), -np.inf)
+
+    def cgf(self, a: float) -> Cumulants:
+        """log [log(1 − q e^a)/log(1 − q)]."""
+        log_q = math.log1p(-RARE_END) + a
+        if not log_q < 0:
+            return NO_LAW
+        rare = -math.expm1(log_q)
+        span = -math.log(rare) if rare < 0.5 else -math.log1p(-math.exp(log_q))
+        if span == 0.0:  # e^a underflows: one individual
+            return Cumulants(a - math.log(LOG_SPAN), 1.0, 0.0)
+        mean = math.exp(log_q) / rare / span
+        return Cumulants(math.log(span / LOG_SPAN), mean, mean * (1.0 / rare - mean))
+
+    def in_units(self, size: float) -> SizeLaw:
+        """See `SizeLaw`."""
+        del size
+        return self
 
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
@@ -410,10 +555,136 @@ class TotalSize(SizeLaw):
             )
         return self.laws[0].log_pmf(np.asarray(n, dtype=float) - self.others)
 
+    def cgf(self, a: float) -> Cumulants:
+        """The laws', and the others."""
+        parts = [law.cgf(a) for law in self.laws]
+        value, mean, variance = (sum(part) for part in zip(*parts, strict=True))
+        return Cumulants(value + a * self.others, mean + self.others, variance)
+
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
         drawn = [law.sample(size, rng=rng) for law in self.laws]
         return np.asarray(np.sum(drawn, axis=0) + self.others)
+
+
+@dataclass(frozen=True)
+class Others(SizeLaw):
+    """The law of N − known, where ``known`` of the N individuals are known by themselves (tagged): p(n + known)."""
+
+    law: SizeLaw
+    known: int
+
+    @cached_property
+    def _below(self) -> tuple[Array, Array]:
+        """Sizes below the number known, which are excluded, and their log probabilities."""
+        n = np.arange(self.law.least, self.known, dtype=float)
+        return n, self.law.log_pmf(n)
+
+    @property
+    def mean(self) -> float:
+        """Of those who are not known; see `cgf`."""
+        return self.cgf(0.0).mean
+
+    @property
+    def variance(self) -> float:
+        """See `mean`."""
+        return self.cgf(0.0).variance
+
+    @property
+    def least(self) -> int:
+        """See `SizeLaw`."""
+        return max(self.law.least - self.known, 0)
+
+    @property
+    def most(self) -> int:
+        """See `SizeLaw`."""
+        return max(self.law.most - self.known, 0)
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """log p(n + known): the probability that there are fewer in all is left out."""
+        return self.law.log_pmf(np.asarray(n, dtype=float) + self.known)
+
+    def cgf(self, a: float) -> Cumulants:
+        """From those of all, without sizes below the number known."""
+        whole = self.law.cgf(a)
+        if math.isinf(whole.value):
+            return whole
+        n, log_p = self._below
+        if not len(n):
+            return Cumulants(whole.value - a * self.known, whole.mean - self.known, whole.variance)
+        w = np.exp(log_p + a * n - whole.value)
+        left = 1.0 - float(w.sum())
+        if left < MOSTLY_EXCLUDED:  # what is left is a difference of nearly equal numbers: add it up
+            high = min(self.most, math.ceil(4 * whole.mean + REACH * math.sqrt(whole.variance)) + MOST_SUMMED // 100)
+            n = np.arange(0, high + 1.0)
+            return tabulated_cumulants(n, self.log_pmf(n), a)
+        first = whole.mean - float(w @ n)
+        second = whole.variance + whole.mean**2 - float(w @ n**2)
+        mean = first / left
+        value = whole.value + math.log(left) - a * self.known
+        return Cumulants(value, mean - self.known, second / left - mean**2)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`; sizes below the number known are drawn again."""
+        drawn = self.law.sample(size, rng=rng)
+        while (few := drawn < self.known).any():
+            drawn[few] = self.law.sample(int(few.sum()), rng=rng)
+        return drawn - self.known
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    r"""Independent sizes of several groups, tilted: group g has the law :math:`p_g(N) e^{a_g N - \kappa_g(a_g)}`.
+
+    Attributes
+    ----------
+    laws
+        One per group.
+    tilts
+        a, shape (groups,).
+    """
+
+    laws: tuple[SizeLaw, ...]
+    tilts: Array
+
+    @classmethod
+    def of(cls, laws: Sequence[SizeLaw]) -> Numbers:
+        """Without tilts."""
+        return cls(tuple(laws), np.zeros(len(laws)))
+
+    @cached_property
+    def cumulants(self) -> Array:
+        """κ, κ' and κ'' of every group, shape (3, groups)."""
+        found = [law.cgf(float(a)) for law, a in zip(self.laws, self.tilts, strict=True)]
+        return np.array(found, dtype=float).T.reshape(3, len(self.laws))
+
+    @property
+    def gain(self) -> float:
+        """Σ κ_g(a_g)."""
+        return float(self.cumulants[0].sum())
+
+    @property
+    def mean(self) -> Array:
+        """Expected sizes, shape (groups,)."""
+        return np.asarray(self.cumulants[1])
+
+    @property
+    def variance(self) -> Array:
+        """Variances of the sizes, shape (groups,)."""
+        return np.asarray(self.cumulants[2])
+
+    @property
+    def known(self) -> bool:
+        """Whether every size is a number."""
+        return all(law.variance == 0 for law in self.laws)
+
+    def tilted(self, more: Array) -> Numbers:
+        """With tilts larger by ``more``."""
+        return Numbers(self.laws, self.tilts + more)
+
+    def most(self, typical: float) -> float:
+        """The most individuals that any count is expected to reach: the laws' ends, or far beyond what is typical."""
+        return float(min(sum(float(law.most) for law in self.laws), FAR_BEYOND * (typical + 100.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,24 +703,20 @@ class Group:
     """
 
     model: MarkovChain
-    size: Any
+    size: Any = None
     weight: int = 1
 
     def __post_init__(self) -> None:
         weight = whole_number(self.weight, "the weight of a Group", least=1)
         object.__setattr__(self, "weight", weight)
-        if weight != 1 and isinstance(self.size, SizeLaw):
-            raise ModelError(
-                f"the weight of a Group is {weight} and its size {self.size!r}: give a number of units, or a weight of 1"
-            )
         instance(self.model, MarkovChain, "the model of a Group", expected="a MarkovChain")
-        if isinstance(self.model, OpenChain):
+        if self.model.expected_number is not None and self.size is not None:
             raise ModelError(
-                "the model of a Group is an OpenChain: groups are closed; give a MarkovChain, or one open population"
+                f"the size of a Group is {self.size!r}, and its model says itself how many individuals are expected: leave the size out"
             )
         if self.model.concentration is not None:
             raise ModelError(
-                "the model of a Group has a concentration, and groups move alone with known transitions: leave it out"
+                "the model of a Group has a concentration: give the problem dispersion=Company(rho=...) instead"
             )
 
 

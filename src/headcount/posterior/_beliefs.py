@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -112,10 +111,6 @@ class Promises:
     sums_to_population: bool = True
 
 
-CARRIED_LEVELS = 200
-"""Quantiles by which a law is interpolated: the sd of a Gaussian is then right to 0.2 %."""
-
-
 class Sizes(NamedTuple):
     """The posterior of N: whole numbers in ascending order, and their probabilities."""
 
@@ -137,28 +132,6 @@ class Sizes(NamedTuple):
         values, which = np.unique(np.maximum(np.rint(stretched), 0.0), return_inverse=True)
         return Sizes(values, np.asarray(np.bincount(which, self.probabilities), dtype=float))
 
-    def carried(self, nodes: Array, given: Sequence[Sizes]) -> Sizes:
-        """The law of another number, of which the laws are known given some of these: summed, or with quantiles interpolated between."""
-        if len(nodes) == 1:
-            return given[0]
-        if np.array_equal(nodes, self.values):
-            values = np.concatenate([law.values for law in given])
-            p = np.concatenate(
-                [w * law.probabilities for w, law in zip(self.probabilities, given, strict=True)]
-            )
-        else:
-            levels = (np.arange(CARRIED_LEVELS) + 0.5) / CARRIED_LEVELS
-            known = np.array([law.quantiles(levels) for law in given])
-            at = np.clip(np.searchsorted(nodes, self.values) - 1, 0, len(nodes) - 2)
-            share = ((self.values - nodes[at]) / (nodes[at + 1] - nodes[at]))[:, None]
-            between = known[at] + share * (
-                known[at + 1] - known[at]
-            )  # beyond the nodes as between the last two
-            values = np.maximum(np.rint(between), 0.0).ravel()
-            p = np.repeat(self.probabilities / CARRIED_LEVELS, CARRIED_LEVELS)
-        whole, which = np.unique(values, return_inverse=True)
-        return Sizes(whole, np.asarray(np.bincount(which, p), dtype=float))
-
     def quantiles(self, levels: Array) -> Array:
         """Quantiles of a continuous law with this one's distribution function halfway up every step."""
         return np.asarray(
@@ -175,8 +148,6 @@ class Beliefs(ABC):
     """Whether there are variances, covariances and (unless `has_draws` says no) draws."""
     sizes: Sizes | None = None
     """The posterior of the number of individuals, where that was not known."""
-    group_sizes: Mapping[int, Sizes] = MappingProxyType({})
-    """The same of every group whose size was not known, by its position."""
 
     @property
     def has_draws(self) -> bool:
@@ -214,17 +185,20 @@ class Beliefs(ABC):
         del scope, level
         return None
 
+    def law_of_sum(self, scope: Scope, weights: Array) -> Sizes | None:
+        """The law of a weighted sum of a table's entries, where the engine knows more than its moments; None otherwise."""
+        del scope, weights
+        return None
+
 
 @dataclass(frozen=True)
 class PointBeliefs(Beliefs):
     """The counts expected under one (tilted) law: a point, without uncertainty."""
 
     model: Model
-    population: int
+    population: float
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Sizes | None = None
-    group_sizes: Mapping[int, Sizes] = field(default_factory=dict)
     has_spread: ClassVar[bool] = False
 
     def mean(self, scope: Scope) -> Array:
@@ -250,37 +224,6 @@ class PointBeliefs(Beliefs):
     def promises(self) -> Promises:
         """Marginals of one law: always ≥ 0 and consistent."""
         return Promises(non_negative=True, consistent=True)
-
-
-@dataclass(frozen=True)
-class NobodyBeliefs(Beliefs):
-    """Beliefs where there is no individual at all."""
-
-    model: Model
-    log_evidence: float | None
-    diagnostics: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def promises(self) -> Promises:
-        """Zeros keep them all."""
-        return Promises(non_negative=True, consistent=True)
-
-    def mean(self, scope: Scope) -> Array:
-        """Zero."""
-        return np.zeros(self.model.size(scope))
-
-    def variance(self, scope: Scope) -> Array | None:
-        """Zero."""
-        return np.zeros(self.model.size(scope))
-
-    def covariance(self, a: Scope, b: Scope) -> Array:
-        """Zero."""
-        return np.zeros((self.model.domain(a).size, self.model.domain(b).size))
-
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """Zeros."""
-        del rng, integer
-        return {c: np.zeros((size, *self.model.size(c))) for c in self.model.junction_tree.cliques}
 
 
 def sparse_step(model: Model, scope: Scope) -> csr_array | None:
@@ -329,16 +272,13 @@ class GaussianBeliefs(Beliefs):
     model: Model
     """The tilted law whose expected counts are the centre."""
     problem: Problem
+    population: float
+    """N, or how many individuals are expected."""
     make_field: Callable[[], Field]
     """Builds the Gaussian posterior; called once, when something besides the settled means is asked for."""
     settled: bool
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def population(self) -> int:
-        """N."""
-        return self.problem.population
 
     @cached_property
     def field(self) -> Field:

@@ -1,4 +1,4 @@
-r"""Beliefs made from other beliefs: flocks from units, groups from their stacked chain, over learned parameters, mixtures; one group alone.
+r"""Beliefs made from other beliefs: about what is seen from those about the cloud, over learned parameters, mixtures; one group alone.
 
 With x ~ N(x̂, V) the parameters, V = S Sᵀ, and every column s of S one standard deviation of x, the law of total variance is
 
@@ -13,18 +13,18 @@ The means are those at the estimate: they are ≥ 0, agree with each other and s
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount._types import Array, Scope
 from headcount.errors import ModelError, shown
-from headcount.individual import OpenChain
-from headcount.observe._groups import SIZES, OpenView, View
-from headcount.posterior._beliefs import Beliefs, NobodyBeliefs, Promises, Sizes
+from headcount.observe._cloud import SIZES, Candidates, Seen, View
+from headcount.posterior._beliefs import Beliefs, Promises, Sizes
 from headcount.posterior._draws import whole_draws
+from headcount.posterior._interval import law_of_count
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 LARGEST_COVARIANCE = 3000
 """Entries of a stacked table up to which the variance of a sum is read off its whole covariance (72 MB); above, off draws."""
-Going = Literal["arrivals", "departures", "survivors"]
-"""Individuals of an open population: those who come, leave, stay."""
 CROSS_DRAWS = 400
 """Draws from which covariances between groups are found in larger tables: the sd of a sum is then known to about 3 %."""
 
@@ -65,62 +63,49 @@ class DerivedBeliefs(Beliefs):
 
 
 @dataclass(frozen=True)
-class UnitBeliefs(DerivedBeliefs):
-    """Beliefs about n = c m from those about m."""
+class ViewBeliefs(DerivedBeliefs):
+    """Beliefs about a cloud seen through a linear map: sums over members, one group, cells without hidden states, flocks."""
 
     base: Beliefs
-    size: float
+    """About the larger graph; so is the evidence, to which the posterior adds `Problem.log_offset`."""
+    view: View
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
-    sizes: Sizes | None = None
+    candidates: Candidates | None = None
+    """Where the engine had a known number of candidates, who they are."""
 
-    @classmethod
-    def of(cls, base: Beliefs, size: float, offset: float) -> UnitBeliefs:
-        """From beliefs about units, whose evidence is that of individuals less ``offset``."""
-        value = None if base.log_evidence is None else base.log_evidence + offset
-        people = None if base.sizes is None else Sizes(size * base.sizes.values, base.sizes.probabilities)
-        return cls(base, size, value, base.diagnostics, people)
+    @cached_property
+    def sizes(self) -> Sizes | None:  # type: ignore[override]
+        """The law of the number of individuals that are seen; None where it is known."""
+        cloud, mine = self.view.cloud, self.view.members
+        shown = range(len(cloud.members)) if mine is None else mine
+        members = [cloud.members[k] for k in shown]
+        if all(member.law.variance == 0 for member in members):
+            return None
+        weights = {k: cloud.members[k].weight for k in shown}
+        scope, row = self._size_row(weights)
+        exact = self.base.law_of_sum(scope, row)
+        if exact is not None:
+            return exact
+        mean = float(row @ np.ravel(dense(self.base.mean(scope))))
+        if not self.base.has_spread:
+            return Sizes(np.array([np.rint(mean)]), np.ones(1))
+        variance = float(row @ np.asarray(self.base.covariance(scope, scope)) @ row)
+        low = sum(w * cloud.members[k].law.least for k, w in weights.items())
+        high = sum(w * float(cloud.members[k].law.most) for k, w in weights.items())
+        step = min(weights.values()) if len(set(weights.values())) == 1 else 1.0
+        values, chances = law_of_count((mean - low) / step, variance / step**2, (high - low) / step)
+        return Sizes(low + step * values, chances)
 
-    def mean(self, scope: Scope) -> Array:
-        """The flocks' size times E m."""
-        return self.size * self.base.mean(scope)
-
-    def variance(self, scope: Scope) -> Array | None:
-        """c² var m."""
-        known = self.base.variance(scope)
-        return None if known is None else self.size**2 * known
-
-    def covariance(self, a: Scope, b: Scope) -> Array:
-        """c² cov m."""
-        return self.size**2 * np.asarray(self.base.covariance(a, b))
-
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """The flocks' size times draws of units."""
-        drawn = self.base.sample(size, rng=rng, integer=integer)
-        return {scope: self.size * table for scope, table in drawn.items()}
-
-    def quantile(self, scope: Scope, level: float) -> Array | None:
-        """The flocks' size times that of units."""
-        found = self.base.quantile(scope, level)
-        return None if found is None else self.size * found
-
-    def mc_error(self, scope: Scope) -> Array | None:
-        """The flocks' size times that of units."""
-        found = self.base.mc_error(scope)
-        return None if found is None else self.size * found
-
-
-@dataclass(frozen=True)
-class GroupBeliefs(DerivedBeliefs):
-    """Beliefs on a larger chain seen through a linear map: sums over groups or one of them, the cells of an open population."""
-
-    base: Beliefs
-    """Of the stacked chain; so is the evidence, to which the posterior adds `Problem.log_offset`."""
-    view: View | OpenView
-    log_evidence: float | None
-    diagnostics: Mapping[str, Any]
-    sizes: Sizes | None = None
-    group_sizes: Mapping[int, Sizes] = field(default_factory=dict)
+    def _size_row(self, weights: Mapping[int, float]) -> tuple[Scope, Array]:
+        """The table in which sizes of members stand, and their weights in it."""
+        if self.candidates is None:
+            row = np.zeros(len(self.view.cloud.members))
+            row[list(weights)] = list(weights.values())
+            return (SIZES,), row
+        parts = [(weight, *self.candidates.there(k)) for k, weight in weights.items()]
+        total = sum(weight * part.toarray()[0] for weight, _, part in parts)
+        return (parts[0][1],), np.asarray(total)
 
     def mean(self, scope: Scope) -> Array:
         """M E[n]."""
@@ -170,7 +155,7 @@ class GroupBeliefs(DerivedBeliefs):
         made = {}
         for scope, table in drawn.items():
             if SIZES in scope:  # a node that is not seen
-                if len(drawn) > 1:
+                if len(drawn) > 1 or len(scope) == 1:
                     continue
                 scope, table = scope[1:], table.sum(axis=1)
             flat = (self.view.matrix(scope) @ table.reshape(size, -1).T).T
@@ -195,15 +180,6 @@ class GroupBeliefs(DerivedBeliefs):
 
     def _seen(self, scope: Scope, flat: Array) -> Array:
         return np.asarray(self.view.matrix(scope) @ flat).reshape(self.view.shape(scope))
-
-
-def seen(problem: Problem, beliefs: Beliefs) -> Beliefs:
-    """Beliefs about `problem` from those about its core."""
-    if isinstance(problem.model, OpenChain):
-        return GroupBeliefs(beliefs, OpenView(problem.model), beliefs.log_evidence, beliefs.diagnostics)
-    if problem.stack is None:
-        return beliefs
-    return GroupBeliefs(beliefs, View(problem.stack), beliefs.log_evidence, beliefs.diagnostics)
 
 
 @dataclass(frozen=True)
@@ -242,9 +218,6 @@ class IntegratedBeliefs(DerivedBeliefs):
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Draws at the estimate, moved by draws of the estimate; as integers, rounded so that tables still agree."""
-        if integer and isinstance(self.base, MixtureBeliefs):  # rounding keeps one total: that of a part
-            parts = [self._part(part) for part in self.base.parts]
-            return replace(self.base, parts=parts).sample(size, rng=rng, integer=True)
         if integer:
             like_gaussian: Any = self  # it has all that rounding asks of Gaussian beliefs
             return whole_draws(like_gaussian, size, rng=rng, sweep=False)
@@ -252,11 +225,6 @@ class IntegratedBeliefs(DerivedBeliefs):
         first = next(iter(draws))
         moves = rng.normal(size=(size, self.response(first).shape[1]))
         return {s: t + (moves @ self.response(s).T).reshape(t.shape) for s, t in draws.items()}
-
-    def _part(self, part: Beliefs) -> IntegratedBeliefs:
-        """One part of a mixture with the same uncertainty of the estimate."""
-        total = round(float(np.sum(part.mean(self.model.variables[:1]))))
-        return replace(self, base=part, problem=self.problem.with_population(total))
 
     @property
     def sizes(self) -> Sizes | None:  # type: ignore[override]
@@ -267,23 +235,27 @@ class IntegratedBeliefs(DerivedBeliefs):
         first = self.model.variables[:1]
         return found.widened(float(np.square(self.response(first).sum(axis=0)).sum()))
 
-    @property
-    def group_sizes(self) -> Mapping[int, Sizes]:  # type: ignore[override]
-        """As at the estimate."""
-        return self.base.group_sizes
-
 
 @dataclass(frozen=True)
 class MixtureBeliefs(Beliefs):
-    """Several answers, each right with some probability: one per maximum of the evidence, or per size of the population."""
+    """Several answers, each right with some probability: one per maximum of the evidence."""
 
     parts: Sequence[Beliefs]
     weights: Array
     """Probabilities of the parts; they sum to 1."""
     log_evidence: float | None
     diagnostics: Mapping[str, Any]
-    sizes: Sizes | None = None
-    group_sizes: Mapping[int, Sizes] = field(default_factory=dict)
+
+    @cached_property
+    def sizes(self) -> Sizes | None:  # type: ignore[override]
+        """Of all parts together."""
+        laws = [part.sizes for part in self.parts]
+        if any(law is None for law in laws):
+            return None
+        values = np.concatenate([law.values for law in laws if law is not None])
+        chances = [w * law.probabilities for w, law in zip(self.weights, laws, strict=True) if law is not None]
+        whole, which = np.unique(values, return_inverse=True)
+        return Sizes(whole, np.asarray(np.bincount(which, np.concatenate(chances)), dtype=float))
 
     @property
     def has_draws(self) -> bool:
@@ -346,67 +318,87 @@ class MixtureBeliefs(Beliefs):
 # --- parts of a population: one of several groups; those who arrive, leave and stay
 
 
-def _rebuilt(beliefs: Beliefs, leaf: Callable[[Beliefs], Beliefs]) -> Beliefs:
-    """The same mixtures and multiples of other beliefs."""
+def seen_beliefs(beliefs: Beliefs) -> list[ViewBeliefs]:
+    """The beliefs about a cloud that others are made from: one, or one per part of a mixture.
+
+    Raises
+    ------
+    ValueError
+        Where they are about a plain population.
+    """
     if isinstance(beliefs, MixtureBeliefs):
-        return replace(beliefs, parts=[_rebuilt(part, leaf) for part in beliefs.parts])
-    if isinstance(beliefs, UnitBeliefs):
-        return replace(beliefs, base=_rebuilt(beliefs.base, leaf))
-    return leaf(beliefs)
+        return [one for part in beliefs.parts for one in seen_beliefs(part)]
+    if isinstance(beliefs, IntegratedBeliefs):  # at the estimate
+        return seen_beliefs(beliefs.base)
+    if not isinstance(beliefs, ViewBeliefs):
+        raise ValueError("this posterior has one kind of individuals, all of whom are in its cells")
+    return [beliefs]
+
+
+def seen_otherwise(beliefs: Beliefs, view: Callable[[View], View]) -> Beliefs:
+    """Beliefs about the same cloud, at the estimate where parameters were learned, through another view."""
+    if isinstance(beliefs, MixtureBeliefs):
+        return replace(beliefs, parts=[seen_otherwise(part, view) for part in beliefs.parts], log_evidence=None)
+    (own,) = seen_beliefs(beliefs)
+    return replace(own, view=view(own.view), log_evidence=None)
 
 
 def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Problem, Beliefs]:
-    """The problem of one group, and beliefs about it."""
-    stack = problem.stack
-    names = [] if stack is None else [member.name for member in stack.members]
-    if name not in names:
+    """The problem of one group, or of one tagged individual, and beliefs about it."""
+    cloud = problem.cloud
+    tag = cloud.of_tag(name)
+    if problem.groups is not None and name in problem.groups:
+        members, share, own = cloud.of_group(name), 1.0, problem.of_group(name)
+    elif tag is not None:
+        members, share, own = (tag,), 1.0 / len(cloud.members[tag].tags), problem.of_tag(name)
+    else:
+        names = [*(problem.groups or ()), *(t for member in cloud.members for t in member.tags)]
         has = f"the groups are {shown(names)}" if names else "the problem has none"
         raise ValueError(f"there is no group {name!r}: {has}")
-    k = names.index(name)
-    group = problem.of_group(k)
-
-    def narrowed(part: Beliefs) -> Beliefs:
-        if isinstance(part, NobodyBeliefs):
-            return replace(part, model=group.model)
-        if not isinstance(part, GroupBeliefs) or not isinstance(part.view, View):
-            raise ValueError(
-                "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
-            )
-        return replace(part, view=View(part.view.stack, k))
-
-    made = _rebuilt(beliefs, narrowed)
-    if isinstance(made, (MixtureBeliefs, GroupBeliefs)):
-        made = replace(made, sizes=beliefs.group_sizes.get(k), group_sizes={})
-    return group, replace(made, log_evidence=None)  # type: ignore[type-var]
+    if problem.groups is not None and isinstance(beliefs, IntegratedBeliefs):
+        raise ValueError(
+            "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
+        )
+    return own, seen_otherwise(beliefs, lambda view: replace(view, members=members, share=share))
 
 
-def seen_as(beliefs: Beliefs, chain: OpenChain, what: Going) -> Beliefs:
-    """The same beliefs about the full chain, seen otherwise."""
-
-    def seen(part: Beliefs) -> Beliefs:
-        if isinstance(part, IntegratedBeliefs):  # at the estimate
-            return seen_as(part.base, chain, what)
-        if isinstance(part, NobodyBeliefs):
-            return GroupBeliefs(replace(part, model=chain.full), OpenView(chain, what), None, {})
-        assert isinstance(part, GroupBeliefs)
-        assert isinstance(part.view, OpenView)
-        return replace(part, view=replace(part.view, what=what))
-
-    return _rebuilt(beliefs, seen)
+def seen_as(beliefs: Beliefs, what: Seen) -> Beliefs:
+    """Beliefs about who came, left or stayed."""
+    return seen_otherwise(beliefs, lambda view: replace(view, what=what))
 
 
-def full_mean(beliefs: Beliefs, scope: Scope) -> Array:
-    """Expected counts of an open population's table with its hidden states; a zero that fits any table of nobody."""
+def member_mean(beliefs: Beliefs, member: int, scope: Scope) -> Array:
+    """Expected counts of units of one member, on all its own states."""
     if isinstance(beliefs, MixtureBeliefs):
         parts = zip(beliefs.weights, beliefs.parts, strict=True)
-        return np.asarray(sum(weight * full_mean(part, scope) for weight, part in parts))
-    if isinstance(beliefs, UnitBeliefs):
-        return np.asarray(beliefs.size * full_mean(beliefs.base, scope))
-    if isinstance(beliefs, NobodyBeliefs):
-        return np.zeros((1,) * len(scope))
-    assert isinstance(beliefs, GroupBeliefs)
-    table = np.asarray(dense(beliefs.base.mean(scope)))
-    assert isinstance(beliefs.view, OpenView)
-    return table[
-        tuple(slice(n + 2) for n in beliefs.view.model.size(scope))
-    ]  # without candidates that are absent
+        return np.asarray(sum(weight * member_mean(part, member, scope) for weight, part in parts))
+    (own,) = seen_beliefs(beliefs)
+    cloud = own.view.cloud
+    table = np.asarray(dense(own.base.mean(scope)))
+    ends = [cloud.starts[cloud.index[v]] for v in scope]
+    sizes = [cloud.members[member].tree.sizes[cloud.index[v]] for v in scope]
+    if own.candidates is not None:  # whose members have one more state, absence
+        ends = [own.candidates.cloud.starts[cloud.index[v]] for v in scope]
+    return table[tuple(slice(int(e[member]), int(e[member]) + n) for e, n in zip(ends, sizes, strict=True))]
+
+
+def member_sizes(beliefs: Beliefs) -> Array:
+    """Expected numbers of units of every member."""
+    own = seen_beliefs(beliefs)[0]
+    if own.candidates is None:
+        return np.asarray(dense(own.base.mean((SIZES,))), dtype=float)
+    rows = [own.candidates.there(k) for k in range(len(own.view.cloud.members))]
+    return np.array([float(row.toarray()[0] @ np.ravel(dense(own.base.mean((v,))))) for v, row in rows])
+
+
+def total_law(beliefs: Beliefs, scope: Scope, law: Any) -> Sizes:
+    """The law of the total of a table, for a population whose size has a law and whose tables are all seen."""
+    mean = float(np.sum(dense(beliefs.mean(scope))))
+    exact = beliefs.law_of_sum(scope, np.ones(np.size(dense(beliefs.mean(scope)))))
+    if exact is not None:
+        return exact
+    if not beliefs.has_spread:
+        return Sizes(np.array([np.rint(mean)]), np.ones(1))
+    variance = float(np.sum(np.asarray(beliefs.covariance(scope, scope))))
+    values, chances = law_of_count(mean - law.least, variance, float(law.most - law.least))
+    return Sizes(law.least + values, chances)

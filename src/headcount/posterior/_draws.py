@@ -87,6 +87,8 @@ def _rounded(
         if k in above:
             parent, given = above[k]
             whole = margin({tuple(tree.cliques[parent]): done[tuple(tree.cliques[parent])]}, given)
+        elif beliefs.problem.numbers is not None:
+            whole, given = _sizes(beliefs, margin(drawn, clique[:1]), rng), _groups(beliefs)
         for variable in clique:
             if variable not in given:
                 part = margin({clique: real}, (*given, variable))
@@ -96,25 +98,47 @@ def _rounded(
     return done
 
 
+def _groups(beliefs: GaussianBeliefs) -> Scope:
+    """The variable whose states are groups with numbers of their own; none in a network, which is one group."""
+    assert beliefs.problem.numbers is not None
+    tree = beliefs.model.rooted()
+    return () if tree is None else beliefs.model.variables[:1]
+
+
+def _sizes(beliefs: GaussianBeliefs, drawn: Array, rng: np.random.Generator) -> Array:
+    """Whole numbers of every group, (draws, groups), within what is possible; one number each of a network."""
+    scope = _groups(beliefs)
+    laws = beliefs.problem.numbers.laws  # type: ignore[union-attr]
+    if scope:
+        real = _positive(beliefs, scope, drawn)
+        ends = np.array([(law.least, law.most) for law in laws], dtype=float).T
+    else:
+        real = np.maximum(drawn.reshape(len(drawn), -1).sum(axis=1), 0.0)
+        ends = np.array([laws[0].least, laws[0].most], dtype=float)
+    down = np.floor(real)
+    return np.clip(down + (rng.random(real.shape) < real - down), ends[0], ends[1])
+
+
 def _extended(beliefs: GaussianBeliefs, scope: Scope, real: Array, whole: Array, random: Any) -> Array:
     """The whole-number table of a scope, near the real one, given that of all its variables but the last."""
-    expected = beliefs.problem.population * beliefs.model.marginal(scope)
+    expected = beliefs.population * beliefs.model.marginal(scope)
     rows = np.maximum(_positive(beliefs, scope, real), SUPPORT * expected)
     rows = rows.reshape(len(real), -1, real.shape[-1])
-    columns = _columns(beliefs, scope[-1:], margin({scope: real}, scope[-1:]))
+    totals = whole.reshape(len(real), -1).sum(axis=1, keepdims=True)
+    columns = _columns(beliefs, scope[-1:], margin({scope: real}, scope[-1:]), totals)
     out = np.empty_like(rows)
     round_tables(rows, whole.reshape(len(real), -1), columns, random, out)
     return out.reshape(real.shape)
 
 
-def _columns(beliefs: GaussianBeliefs, node: Scope, draws: Array) -> Array:
-    """Wanted counts of one variable, scaled to N; those known exactly as they are."""
+def _columns(beliefs: GaussianBeliefs, node: Scope, draws: Array, totals: Array) -> Array:
+    """Wanted counts of one variable, scaled to N, shape (draws, 1); those known exactly as they are."""
     wanted = _positive(beliefs, node, draws)
     variance = beliefs.variance(node)
     assert variance is not None
-    known = variance <= KNOWN * beliefs.problem.population
+    known = variance <= KNOWN * beliefs.population
     wanted[:, known] = np.rint(wanted[:, known])
-    left = beliefs.problem.population - wanted[:, known].sum(axis=1, keepdims=True)
+    left = np.maximum(totals - wanted[:, known].sum(axis=1, keepdims=True), 0.0)
     free = wanted[:, ~known].sum(axis=1, keepdims=True)
     wanted[:, ~known] *= np.where(free > 0, left / np.where(free > 0, free, 1.0), 0.0)
     return wanted
@@ -133,7 +157,7 @@ def _positive(beliefs: GaussianBeliefs, scope: Scope, draws: Array) -> Array:
         z = np.where(v > 0, (draws - m) / np.sqrt(v), 0.0)
         sigma = np.sqrt(np.log1p(np.where(m > 0, left / m**2, 0.0)))
     plain, skewed = m + sd * z, m * np.exp(sigma * z - sigma**2 / 2)
-    return np.clip(np.where(m < SKEWED * sd, skewed, plain), 0.0, beliefs.problem.population)
+    return np.clip(np.where(m < SKEWED * sd, skewed, plain), 0.0, beliefs.problem.most)
 
 
 def _restore_exact(problem: Problem, tables: dict[Scope, Array]) -> None:
@@ -197,13 +221,14 @@ class _Program:
         self.domains = [Domain(c, model.size(c)) for c in self.cliques]
         self.starts = np.cumsum([0, *(d.size for d in self.domains)])
         self.possible = np.concatenate([np.ravel(model.marginal(c) > 0) for c in self.cliques])
-        self.population = problem.population
+        self.most = problem.most
         rows, values = zip(*self._constraints(problem), strict=True)
         self.matrix, self.values = sparse.vstack(rows, format="csr"), np.concatenate(values)
 
     def _constraints(self, problem: Problem) -> Iterator[tuple[Any, Any]]:
         """Blocks of rows of the program, each with what it must equal: the total, equal separators, exact counts."""
-        yield self._placed(0, np.ones((1, self.domains[0].size))), [float(problem.population)]
+        if problem.numbers is None:
+            yield self._placed(0, np.ones((1, self.domains[0].size))), [float(problem.population)]
         for a, b, separator in problem.model.junction_tree.edges:
             one, other = (self._placed(k, _summing(self.domains[k], separator)) for k in (a, b))
             yield one - other, np.zeros(one.shape[0])
@@ -237,7 +262,7 @@ class _Program:
             ),
             LinearConstraint(sparse.hstack([eye, -eye, eye]), given, given),
         ]
-        high = np.concatenate([np.where(self.possible, self.population, 0.0), np.full(2 * size, np.inf)])
+        high = np.concatenate([np.where(self.possible, self.most, 0.0), np.full(2 * size, np.inf)])
         found = milp(
             np.concatenate([np.zeros(size), np.ones(2 * size)]),
             constraints=constraints,
@@ -265,24 +290,25 @@ def _summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
     )
 
 
-def _affordable_sweeps(problem: Problem, size: int) -> int:
-    """Sweeps per draw within the budget; none where likelihoods are correlated or too many to tabulate."""
+def _affordable_sweeps(problem: Problem, size: int, people: int) -> int:
+    """Sweeps per draw within the budget; none where likelihoods are correlated, weighted or too many to tabulate."""
     observed = sum(len(site) for site in problem.sites)
-    if observed * (problem.population + 1) > LIKELIHOOD_ENTRIES or any(
-        s.noise.correlated for s in problem.sites
-    ):
+    weighted = any(s.weights is not None and not (s.weights.data == 1.0).all() for s in problem.sites)
+    if observed * (people + 1) > LIKELIHOOD_ENTRIES or weighted or any(s.noise.correlated for s in problem.sites):
         return 0
-    return min(MOST_SWEEPS, MOVES // max(1, size * problem.population * len(problem.model.variables)))
+    return min(MOST_SWEEPS, MOVES // max(1, size * people * len(problem.model.variables)))
 
 
 def _swept(problem: Problem, tables: dict[Scope, Array], rng: np.random.Generator) -> dict[Scope, Array]:
     """Step 3."""
     model = problem.model
     size = len(next(iter(tables.values())))
-    sweeps = _affordable_sweeps(problem, size)
-    if sweeps == 0:
+    first = next(iter(tables.values()))
+    people = int(first.reshape(size, -1).sum(axis=1).max(initial=0.0))
+    sweeps = _affordable_sweeps(problem, size, people)
+    if sweeps == 0 or people == 0:
         return tables
-    arrays = _arrays(problem)
+    arrays = _arrays(problem, people)
     counts = np.rint(drawn_entries(problem, tables)).astype(np.int64)
     random = rng.integers(1, 2**63, size=1, dtype=np.uint64)
     out = {scope: np.empty_like(table) for scope, table in tables.items()}
@@ -322,7 +348,7 @@ def _individuals(model: Model, tables: dict[Scope, Array], rng: np.random.Genera
     return x
 
 
-def _arrays(problem: Problem) -> tuple[Any, ...]:
+def _arrays(problem: Problem, people: int) -> tuple[Any, ...]:
     """What `sweep_individuals` reads, besides the individuals and the counts."""
     model = problem.model
     number = {v: k for k, v in enumerate(model.variables)}
@@ -347,7 +373,7 @@ def _arrays(problem: Problem) -> tuple[Any, ...]:
         np.array(list(map(len, map(model.states.__getitem__, model.variables)))),
         _factors(model, factors, number, [*map(model.marginal, cliques), *below]),
         _factors(model, sites, number, []),
-        Slots(*_slot_lists(problem), _likelihoods(problem)),
+        Slots(*_slot_lists(problem), _likelihoods(problem, people)),
         moves(singles, _meets),
         moves([*singles, *_sides(model)], _crosses),
     )
@@ -409,13 +435,13 @@ def _site_matrix(site: Site) -> Any:
     return every[site.index] if site.weights is None else site.weights
 
 
-def _likelihoods(problem: Problem) -> Array:
+def _likelihoods(problem: Problem, people: int) -> Array:
     """Log likelihood of every observed count at 0 … N, (counts, N + 1).
 
     Counts that the data make impossible (fewer individuals than were detected) get a steep slope instead of −∞, so that sweeps lead a
     rounded draw out of them; exact observations, which rounding has met already, keep −∞.
     """
-    n = np.arange(problem.population + 1.0)[:, None]
+    n = np.arange(people + 1.0)[:, None]
     tables = []
     for site in problem.sites:
         with np.errstate(all="ignore"):

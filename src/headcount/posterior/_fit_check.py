@@ -455,23 +455,26 @@ class Found(NamedTuple):
     steps: tuple[tuple[Hashable, float, float], ...] = ()
 
 
-def fit_check(problem: Problem, *, learned: Array | None = None) -> FitCheck:
+def fit_check(
+    problem: Problem, *, core: Problem | None = None, learned: Array | None = None
+) -> FitCheck:
     """Check the counts of a problem against its model (see the module).
 
-    `learned` is ∂E[y]/∂θ of all observed counts, shape (counts, K), where parameters θ of the model were learned from them.
+    `core` is the same on the larger graph that its individuals follow, with known sizes; the problem itself by default. `learned` is ∂E[y]/∂θ of all observed counts, shape (counts, K), where parameters θ of the model were learned from them.
     """
     begun = perf_counter()
     if isinstance(problem.dispersion, ToEstimate):
         problem = problem.with_dispersion(None)
+    core = problem if core is None else core
     axes = ("time", "cell") if is_plain_chain(problem.model) else ("variable", "state")
-    ahead = learned is None and _is_exact_chain(problem)
+    ahead = learned is None and core is problem and _is_exact_chain(problem)
     try:
         # Matrices of a few hundred: more BLAS threads cost several times what they bring.
         with threads_for(0):
-            found = _steps_ahead(problem) if ahead else _left_out(problem, learned)
+            found = _steps_ahead(problem) if ahead else _left_out(core, learned)
     except NotChecked as reason:
         return FitCheck(None, f"Not checked: {reason}.", axes=axes, seconds=perf_counter() - begun)
-    implied = None if ahead else _implied_population(problem)
+    implied = None if ahead or core is not problem else _implied_population(problem)
     agrees, verdict = _judged(found, problem, implied)
     error, sd = found.observed - found.expected, found.sd
     return FitCheck(
@@ -533,7 +536,7 @@ def _mean_square(residual: Test, kept: int) -> tuple[float, float]:
 def _is_exact_chain(problem: Problem) -> bool:
     """Whether all that is seen are exact whole margins of a chain, each once."""
     tree, sites = problem.model.rooted(), problem.sites
-    if not sites or tree is None or not tree.is_chain or problem.stack is not None:
+    if not sites or tree is None or not tree.is_chain:
         return False
     return len({site.scope for site in sites}) == len(sites) and all(map(_is_exact_margin, sites))
 
@@ -679,8 +682,7 @@ class Counts(NamedTuple):
 def counts_of(problem: Problem, window: list[int]) -> Counts | None:
     """Everything observed at the sites of a window, or what of it has a noise with moments."""
     sites = [problem.sites[k] for k in window]
-    moments = [prior_moments(part, [part.sites[k] for k in window]) for part in problem.parts]
-    n, cov = (np.asarray(sum(found)) for found in zip(*moments, strict=True))
+    n, cov = prior_moments(problem, sites)
     starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
     place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
     made = _with_noise(place, sites, n, cov)
@@ -727,7 +729,8 @@ def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array
 def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
     """The same for any model and tables, from the covariance of every two tables."""
     covariance = _covariances(problem)
-    means = [site.margin(problem.population * problem.model.marginal(site.scope).ravel()) for site in sites]
+    people = _people(problem)
+    means = [site.margin(people * problem.model.marginal(site.scope).ravel()) for site in sites]
     mean = np.concatenate(means)
     starts = np.concatenate([[0], np.cumsum([len(site) for site in sites])])
     cov = np.zeros((len(mean), len(mean)))
@@ -742,17 +745,26 @@ def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, 
 def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
     """The covariance of any two tables under the model; rho is read at the expected counts."""
     model, dispersion = problem.model, problem.dispersion
-    if not isinstance(dispersion, Company):
+    if not isinstance(dispersion, Company) and problem.numbers is None:
         size = problem.root_phi
         return lambda a, b: size * CGM(model, problem.population).covariance(a, b)
     tree = model.rooted()
     assert tree is not None
-    phi = dispersion.phi_of(tree, problem.population, lambda v: problem.population * model.marginal((v,)))
-    return TreeStructure(replace(tree, phi=phi), problem.population, ()).field((), ()).covariance
+    people = _people(problem)
+    phi = None if dispersion is None else dispersion.phi_of(tree, people, lambda v: people * model.marginal((v,)))
+    law = replace(tree, phi=phi, numbers=problem.numbers)
+    return TreeStructure(law, people, ()).field((), ()).covariance
+
+
+def _people(problem: Problem) -> float:
+    """The number of individuals, or of units of all groups."""
+    return float(problem.population) if problem.numbers is None else float(problem.numbers.mean.sum())
 
 
 def _first_moments(problem: Problem, tree: RootedTree) -> tuple[Array, Array]:
     """Mean and covariance of the first node's counts."""
+    if problem.numbers is not None:
+        return problem.numbers.mean, np.diag(problem.numbers.variance)
     n, root = float(problem.population), tree.initial
     return n * root, problem.root_phi * n * (np.diag(root) - np.outer(root, root))
 
@@ -788,16 +800,15 @@ def _tree_moments(
 
 def simulated(problem: Problem, counts: Counts) -> Array | None:
     """Deviations y − E y of data sets simulated from the model, one per row; None where they would cost too much."""
-    trees = [tree for part in problem.parts if (tree := part.model.rooted()) is not None]
-    known = len(trees) == len(problem.parts) and all(map(drawable, problem.parts, trees))
-    size = affordable(*trees) if known else 0
+    tree = problem.model.rooted()
+    if tree is None or not drawable(problem, tree):
+        return None
+    size = affordable(tree)
     if size < FEWEST_SIMULATED:
         return None
     rng = np.random.default_rng(CHECK_SEED)
-    n = np.zeros((size, sum(map(len, problem.sites))))
-    for part, tree in zip(problem.parts, trees, strict=True):
-        nodes = _simulated_nodes(part, tree, size, rng)
-        n += np.concatenate([site.margin(nodes[tree.index[site.scope[0]]]) for site in part.sites], axis=1)
+    nodes = _simulated_nodes(problem, tree, size, rng)
+    n = np.concatenate([site.margin(nodes[tree.index[site.scope[0]]]) for site in problem.sites], axis=1)
     y = np.zeros(n.shape)
     for index, law in problem.noises:
         with suppress(NotImplementedError):  # counts of a noise that cannot be drawn are not checked
@@ -811,14 +822,13 @@ def drawable(problem: Problem, tree: RootedTree) -> bool:
         return False
     if not isinstance(problem.dispersion, Company) or problem.dispersion.rho is not None:
         return True
-    phi = problem.dispersion.phi_of(tree, problem.population, lambda v: np.zeros(0))
+    phi = problem.dispersion.phi_of(tree, problem.scale, lambda v: np.zeros(0))
     return min(float(f.min()) for f in phi) >= 1.0
 
 
-def affordable(*trees: RootedTree) -> int:
+def affordable(tree: RootedTree) -> int:
     """How many data sets may be simulated."""
-    moves = sum(step.shape[0] * step.shape[1] for tree in trees for step in tree.transitions[1:])
-    moves += sum(tree.sizes[0] for tree in trees)
+    moves = sum(step.shape[0] * step.shape[1] for step in tree.transitions[1:]) + tree.sizes[0]
     return int(min(MOST_SIMULATED, MOST_MOVES // moves))
 
 
@@ -826,8 +836,11 @@ def _simulated_nodes(
     problem: Problem, tree: RootedTree, size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
     """Node counts of ``size`` populations."""
-    everyone = np.full((size, 1), problem.population)
-    nodes = [next_margins(everyone, tree.initial[None], rng, whole_parties(problem, None, everyone[0]))]
+    if problem.numbers is not None:
+        nodes = [np.tile(np.rint(problem.numbers.mean).astype(np.int64), (size, 1))]
+    else:
+        everyone = np.full((size, 1), problem.population)
+        nodes = [next_margins(everyone, tree.initial[None], rng, whole_parties(problem, None, everyone[0]))]
     for v in range(1, len(tree.sizes)):
         above = nodes[tree.parents[v]]
         together = whole_parties(problem, tree.variables[v], above[0])

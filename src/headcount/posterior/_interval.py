@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv, ndtri
+from scipy.special import betainc, betaincinv, gammainc, gammaincinv, ndtr, ndtri
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +105,41 @@ def whole_quantiles(
     return tuple(row.reshape(shape) for row in out)
 
 
+POINTS = 4001
+"""Whole numbers, or equal steps, on which the law of a number of individuals is tabulated."""
+
+
+def law_of_count(mean: float, variance: float, bound: float) -> tuple[Array, Array]:
+    """Whole numbers from 0 to a bound, and their probabilities under the law that `whole_quantiles` gives a count with these moments."""
+    m, v = min(max(mean, 0.0), bound), max(variance, 0.0)
+    reach = REACH * np.sqrt(v) + min(POLYA_TAIL * v / max(m, 1e-9), LONGEST_TAIL) + SMALL_TAIL
+    low, high = max(np.floor(m - REACH * np.sqrt(v)), 0.0), min(np.ceil(m + reach), bound)
+    if v <= LARGE_VARIANCE:
+        k = np.arange(low, high + 1.0)[None]
+        wide = v > m * (1.0 - m / bound) and bound > 1 if bound > 0 else False
+        law = _polya if wide else _fitted
+        p = law(np.array([m]), np.array([v]), max(bound, 1.0), k, np.ones(k.shape, dtype=bool))[0]
+        return k[0], p / p.sum()
+    ends = np.array([count_quantile(np.array([m]), np.array([v]), bound, q)[0] for q in (1e-12, 1 - 1e-12)])
+    low, high = max(np.floor(ends[0]), 0.0), min(np.ceil(ends[1]), bound)
+    values = np.unique(np.rint(np.linspace(low, high, min(POINTS, int(high - low) + 1))))
+    edges = np.concatenate([[low - 0.5], 0.5 * (values[1:] + values[:-1]), [high + 0.5]])
+    p = np.diff(_count_below(m, v, bound, edges))
+    return values, p / p.sum()
+
+
+def _count_below(mean: float, variance: float, bound: float, at: Array) -> Array:
+    """P(x ≤ at) of N·Beta(a, b) with the given moments; Gaussian where that is as good."""
+    p = mean / bound
+    weight = p * (1 - p) * bound**2 / variance - 1.0
+    a, b = p * weight, (1 - p) * weight
+    if not 0 < p < 1 or weight <= 0 or min(a, b) >= LARGE_SHAPE:
+        return np.asarray(ndtr((at - mean) / np.sqrt(variance)))
+    if b > LARGE_SHAPE * max(a, 1.0):  # the bound is far away: the limit is a gamma law
+        return np.asarray(gammainc(a, np.maximum(at, 0.0) * a / mean))
+    return np.asarray(betainc(a, b, np.clip(at / bound, 0.0, 1.0)))
+
+
 def nearest_whole(quantile: Array) -> Array:
     """The smallest k with F(k + ½) ≥ q, given the quantile at q of the continuous law F."""
     return np.ceil(quantile - 0.5) + 0.0  # + 0.0: no minus zero
@@ -120,8 +155,11 @@ def count_quantile(mean: Array, variance: Array, population: float, level: float
         a, b = p * weight, (1 - p) * weight
         shaped = (p > 0) & (p < 1) & (variance > 0) & (weight > 0) & (np.minimum(a, b) < LARGE_SHAPE)
     out = np.clip(gaussian, 0.0, population)
-    if shaped.any():
-        out[shaped] = population * betaincinv(a[shaped], b[shaped], level)
+    far = shaped & (b > LARGE_SHAPE * np.maximum(a, 1.0))  # the bound is far away: the limit is a gamma law
+    out[far] = mean[far] / a[far] * gammaincinv(a[far], level)
+    near = shaped & ~far
+    if near.any():
+        out[near] = population * betaincinv(a[near], b[near], level)
     return out
 
 

@@ -13,12 +13,11 @@ from headcount._disk import replacing, write_tree
 from headcount._html import card, heat_map
 from headcount.checks import whole_number
 from headcount.errors import shown
-from headcount.individual import OpenChain
 from headcount.labels import coordinate, meant, readable
-from headcount.population import Flocks
+from headcount.population import Flocks, ToEstimate
 from headcount.posterior._beliefs import GaussianBeliefs, Sizes, Status
 from headcount.posterior._dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
-from headcount.posterior._derived import one_group
+from headcount.posterior._derived import ViewBeliefs, member_sizes, one_group, total_law
 from headcount.posterior._draws import drawn_entries
 from headcount.posterior._fit_check import FitCheck, fit_check
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
@@ -411,19 +410,21 @@ class Posterior(Answers):
     @cached_property
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
-        learned, problem = self.outcome.learned, self.problem
-        problem = self.at_found_sizes(problem)
-        if isinstance(problem.model, OpenChain):
-            problem = problem.core
-        return fit_check(problem, learned=None if learned is None else learned())
+        learned = self.outcome.learned
+        core = self.at_found_sizes(self.problem)
+        problem = self.problem if core.numbers is not None or core.model is not self.problem.model else core
+        return fit_check(problem, core=core, learned=None if learned is None else learned())
 
     def at_found_sizes(self, problem: Problem) -> Problem:
-        """A problem like this posterior's with the sizes that were found in place of those that are not known."""
-        while not problem.size_known:
-            found = self.beliefs.group_sizes.get(problem.free_member)
-            size = self.population.mean if found is None else problem.next_size.others + found.mean
-            problem = problem.with_population(max(1, round(size)))
-        return problem
+        """A problem like this posterior's as engines solve it, with the sizes that were found in place of those that are not known."""
+        simple = problem.groups is None and not problem.tracks and not problem.has_hidden_states
+        if simple:  # also flocks, whose moments are a multiple of those of individuals
+            return problem if problem.size_known else problem.with_population(max(1, round(self.population.mean)))
+        if isinstance(problem.dispersion, ToEstimate):
+            problem = problem.with_dispersion(None)
+        if problem.core.numbers is None:
+            return problem.core
+        return problem.core.with_numbers(member_sizes(self.beliefs))
 
     @cached_property
     def population(self) -> PopulationEstimate:
@@ -433,7 +434,7 @@ class Posterior(Answers):
             return PopulationEstimate.of(Sizes(np.array([float(given)]), np.ones(1)), known=True, point=False)
         sizes = self.beliefs.sizes
         if sizes is None:
-            raise ValueError(f"{self.engine} says nothing of the number of individuals")
+            sizes = total_law(self.beliefs, self.problem.model.variables[:1], given)
         return PopulationEstimate.of(
             sizes, known=False, point=not self.beliefs.has_spread, note=self.diagnostics.get("size_note", "")
         )
@@ -457,12 +458,15 @@ class Posterior(Answers):
         """
         count = whole_number(draws, "draws", least=1)
         beliefs = self.beliefs
-        if not isinstance(beliefs, GaussianBeliefs) or beliefs.field.log_z is None:
+        own = beliefs.base if isinstance(beliefs, ViewBeliefs) else beliefs
+        if not isinstance(own, GaussianBeliefs) or own.field.log_z is None:
             raise ValueError(
                 f"the sds of this run by {self.engine} carry no error of draws: only a run without matrices "
                 '(TiltedEP(structure="matrix-free")) can be given more'
             )
-        more = beliefs.more_draws(count, client)
+        more: Any = own.more_draws(count, client)
+        if isinstance(beliefs, ViewBeliefs):
+            more = replace(beliefs, base=more, log_evidence=more.log_evidence, diagnostics=more.diagnostics)
         return Posterior(self.problem, self.settings, replace(self.outcome, beliefs=more))
 
     def arrivals(self, *, level: float = 0.9) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from scipy.sparse import issparse
 
 from headcount._version import __version__
 from headcount.errors import ModelError
-from headcount.individual import MarkovChain, OpenChain
+from headcount.individual import MarkovChain
 from headcount.labels import as_datetime, readable
 from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.posterior._derived import Going
+    from headcount.observe._cloud import Seen
     from headcount.posterior._posterior import Posterior
 
 
@@ -170,7 +170,7 @@ class Result:
         model, places = posterior.problem.model, place_frame(posterior)
         degrees = places is not None and places.attrs["names"] == ("lon", "lat")
         found = posterior.population
-        going: tuple[Going, ...] = ("arrivals", "departures") if isinstance(model, OpenChain) else ()
+        going: tuple[Seen, ...] = ("arrivals", "departures") if posterior.problem.opens else ()
         opened = {what: open_frame(posterior, what, level=level, stored=True) for what in going}
         names = list(posterior.problem.groups or ())
         groups = zip(label_array(names).tolist(), names, strict=True)
@@ -612,17 +612,17 @@ def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFram
     return whole
 
 
-def open_frame(posterior: Posterior, what: Going, *, level: float, stored: bool = False) -> pd.DataFrame:
+def open_frame(posterior: Posterior, what: Seen, *, level: float, stored: bool = False) -> pd.DataFrame:
     """One row per step and cell; arrivals are named by the time they are first there, the others by that of their last.
 
     ``stored`` gives labels as a file can hold them (see :func:`label_array`).
     """
     import pandas as pd
 
-    chain = posterior.problem.model
-    if not isinstance(chain, OpenChain):
+    chain: Any = posterior.problem.model
+    if not posterior.problem.opens:
         raise ModelError(f"a population without arrivals and departures has no {what}: give an OpenChain")
-    beliefs = seen_as(posterior.beliefs, chain, what)
+    beliefs = seen_as(posterior.beliefs, what)
     low, high = tails(level)
     parts = []
     for before, after in zip(chain.times[:-1], chain.times[1:], strict=True):

@@ -22,13 +22,13 @@ import numpy as np
 from headcount import memory
 from headcount.checks import generator, whole_number
 from headcount.errors import ModelError, named, shown
-from headcount.individual import MarkovChain, OpenChain, Records, record_log_prob
+from headcount.individual import MarkovChain, Records, record_log_prob
 from headcount.labels import meant, plain
 from headcount.observe import Tracks
-from headcount.observe._groups import View
+from headcount.observe._cloud import View
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
-from headcount.posterior._derived import GroupBeliefs, MixtureBeliefs
+from headcount.posterior._derived import ViewBeliefs
 from headcount.posterior._interval import tails
 from headcount.tables import dense
 
@@ -47,16 +47,11 @@ CONNECTIVITY_DRAWS = 400
 def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
     """The posterior on the chain of (group, cell), and how its states are seen, where there are groups; as it is elsewhere."""
     beliefs, problem = posterior.beliefs, posterior.problem
-    parts = beliefs.parts if isinstance(beliefs, MixtureBeliefs) else (beliefs,)
-    grouped = [part for part in parts if isinstance(part, GroupBeliefs)]
-    view = grouped[0].view if len(grouped) == len(parts) else None
-    if not isinstance(view, View) or view.member is not None:
+    if not isinstance(beliefs, ViewBeliefs) or beliefs.view.members is not None:
         return posterior, None
-    bases = [part.base for part in grouped]
-    base = replace(beliefs, parts=bases) if isinstance(beliefs, MixtureBeliefs) else bases[0]
-    closed = problem if problem.size_known else problem.with_population(problem.typical_population)
-    outcome = replace(posterior.outcome, beliefs=base)
-    return type(posterior)(closed.core, posterior.settings, outcome), view
+    outcome = replace(posterior.outcome, beliefs=beliefs.base)
+    asked = problem.core if beliefs.candidates is None else problem.of_candidates(beliefs.candidates)
+    return type(posterior)(asked, posterior.settings, outcome), beliefs.view
 
 
 @dataclass(frozen=True)
@@ -274,7 +269,7 @@ _NO_TIMES = "routes, tracks and connectivity need times, which a {} has not: giv
 def individual_chain(posterior: Posterior) -> MarkovChain:
     """The chain of the module, with the times and cells of the problem's model."""
     model, beliefs = posterior.problem.model, posterior.beliefs
-    if isinstance(model, OpenChain):
+    if posterior.problem.opens:
         raise ModelError(_OPEN)
     if not isinstance(model, MarkovChain):
         raise ModelError(_NO_TIMES.format(type(model).__name__))
@@ -350,7 +345,7 @@ def _end(chain: MarkovChain, view: View | None, given: Any, what: str, node: int
     name = chain.variables[node]
     if view is None:
         return node, np.array([_index(chain.states[name], given, what)])
-    cell = _index(view.stack.states[name], given, what)
+    cell = _index(view.cloud.states[name], given, what)
     return node, view.matrix((name,))[[cell]].indices
 
 

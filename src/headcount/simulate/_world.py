@@ -14,12 +14,13 @@ from headcount import memory
 from headcount._types import Array, Counts
 from headcount.checks import LARGEST_COUNT, brief, finite_number, generator, instance, whole_number
 from headcount.errors import ModelError, raise_all
-from headcount.individual import MarkovChain, Model, OpenChain
+from headcount.individual import MarkovChain, Model
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
 from headcount.observe import Problem
-from headcount.observe._groups import OpenView, View, full_dispersion
-from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, Group, SizeLaw
+from headcount.observe._binding import positions
+from headcount.observe._cloud import Cloud, Member, in_larger_graph
+from headcount.population import CGM, Company, CountTables, Dispersion, Exactly, Flocks, Group, SizeLaw
 from headcount.population._cgm import sample_together
 from headcount.tables import dense
 
@@ -74,8 +75,11 @@ class World:
 
     def table(self, scope: Sequence[Hashable]) -> Counts:
         """The true counts of one table of cells."""
-        whole = dense(self.tables.table(scope))
-        return np.asarray(whole[tuple(slice(n) for n in self.model.size(tuple(scope)))])
+        whole, scope = dense(self.tables.table(scope)), tuple(scope)
+        if self.tables.model is self.model:
+            return np.asarray(whole)
+        view = _alone(self.model).view()
+        return np.asarray(view.matrix(scope) @ whole.ravel()).reshape(view.shape(scope)).astype(whole.dtype)
 
     @property
     def counts(self) -> Counts:
@@ -109,12 +113,12 @@ class World:
         return self._going("departures")
 
     def _going(self, what: Literal["arrivals", "departures"]) -> Counts:
-        chain = self.model
-        if not isinstance(chain, OpenChain):
+        chain: Any = self.model
+        if chain.expected_number is None:
             raise ModelError(
                 f"a population without arrivals and departures has no {what}: simulate an OpenChain"
             )
-        view = OpenView(chain, what)
+        view = _alone(chain).view(None, what)
         steps = pairwise(chain.times)
         return np.stack([view.matrix(s) @ dense(self.tables.table(s)).ravel() for s in steps]).astype(
             np.int64
@@ -225,10 +229,32 @@ def population(
             raise ModelError("model and size stand beside groups, which have their own: leave them out")
         return _observed(_together(groups, dispersion, source), observe, source)
     law = checked_model(model)
-    if isinstance(law, OpenChain):
-        law = law if size is None else law.scaled(whole_number(size, "size", least=1))
-        return _observed(World(law, _opened(law, dispersion, source), {}), observe, source)
-    return _observed(World(law, _drawn(law, size, dispersion, source), {}), observe, source)
+    if law.expected_number is not None and size is not None:
+        law, size = law.scaled(whole_number(size, "size", least=1)), None  # type: ignore[attr-defined]
+    return _observed(World(law, _followed(law, size, dispersion, source), {}), observe, source)
+
+
+def _alone(model: Model) -> Cloud:
+    """One kind of individuals on the larger graph that they follow."""
+    return Cloud((Member(None, *in_larger_graph(model, model.states), Exactly(1), model=model),), dict(model.states), ())
+
+
+def _followed(
+    model: Model, size: int | SizeLaw | None, dispersion: Dispersion | None, rng: np.random.Generator
+) -> CountTables:
+    """The tables of one kind of individuals on the larger graph that they follow; a Poisson number where the model expects one."""
+    if type(model).larger is Model.larger:
+        return _drawn(model, size, dispersion, rng)
+    cloud = _alone(model)
+    flock = dispersion.size if isinstance(dispersion, Flocks) else 1.0
+    if model.expected_number is not None:
+        number = round(flock * rng.poisson(model.expected_number / flock))
+    else:
+        number = _number(whole_number(size, "size", least=1) if not isinstance(size, SizeLaw) else size, rng)
+    if number == 0:
+        return _nobody(cloud.model)
+    given = dispersion if isinstance(dispersion, (Flocks, Company)) else None
+    return _drawn(cloud.model, number, replace(cloud, dispersion=given).together, rng)
 
 
 def _drawn(
@@ -238,21 +264,12 @@ def _drawn(
     if isinstance(size, SizeLaw):
         size = CGM(model, size).sample(rng=rng).population
     number = whole_number(size, "size", least=1)
-    if dispersion is None and isinstance(model, MarkovChain) and model.concentration is not None:
+    if dispersion is None and model.concentration is not None:
         dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
     if dispersion is None:
         return CGM(model, number).sample(rng=rng)
     known = instance(dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)")
     return CountTables(model, sample_together(model, known, number, rng=rng))
-
-
-def _opened(chain: OpenChain, dispersion: Dispersion | None, rng: np.random.Generator) -> CountTables:
-    """The tables of an open population on its full chain: a Poisson number of all that are ever there, or of flocks."""
-    flock = dispersion.size if isinstance(dispersion, Flocks) else 1.0
-    number = round(flock * rng.poisson(chain.expected_number / flock))
-    if number == 0:
-        return _nobody(chain.full)
-    return _drawn(chain.full, number, full_dispersion(chain, dispersion), rng)
 
 
 def _nobody(model: Model) -> CountTables:
@@ -268,17 +285,17 @@ def _together(
     problem = Problem(groups=groups)  # which checks that they fit together
     parts, sized = {}, {}
     for name, group in groups.items():
-        sized[name] = replace(group, size=_number(group.size, rng))
+        known = group.model.expected_number is not None
+        sized[name] = group if known else replace(group, size=_number(group.size, rng))
         parts[name] = World(group.model, _weighted(sized[name], dispersion, rng), {})
     if any(part.population for part in parts.values()):
         problem = Problem(groups=sized)
-    stack, model = problem.stack, problem.model
-    assert stack is not None
-    total = {}
-    for scope in map(tuple, model.junction_tree.cliques):
-        onto = [View(stack).matrix(scope) @ View(stack, k).matrix(scope).T for k in range(len(parts))]
-        seen = sum(m @ part.table(scope).ravel() for m, part in zip(onto, parts.values(), strict=True))
-        total[scope] = np.asarray(seen).reshape(model.size(scope)).astype(np.int64)
+    model = problem.model
+    total = {scope: np.zeros(model.size(scope), np.int64) for scope in map(tuple, model.junction_tree.cliques)}
+    for scope, table in total.items():
+        for part in parts.values():
+            own = [positions(part.model.states[v], model.states[v], "cell") for v in scope]
+            table[np.ix_(*own)] += part.table(scope)
     return World(model, CountTables(model, total), {}, groups=parts)
 
 
@@ -289,9 +306,9 @@ def _number(size: int | SizeLaw, rng: np.random.Generator) -> int:
 
 def _weighted(group: Group, dispersion: Dispersion | None, rng: np.random.Generator) -> CountTables:
     """The tables of one group of known size, times its weight; of nobody, zeros."""
-    size = int(group.size)
-    tables = _drawn(group.model, size, dispersion, rng) if size else _nobody(group.model)
-    return CountTables(group.model, {s: group.weight * n for s, n in tables.tables.items()})
+    nobody = group.model.expected_number is None and not group.size
+    tables = _nobody(group.model) if nobody else _followed(group.model, group.size, dispersion, rng)
+    return CountTables(tables.model, {s: group.weight * n for s, n in tables.tables.items()})
 
 
 def _observed(

@@ -146,19 +146,32 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
 
     @property
     def knows_variances(self) -> bool:
-        """Whether prior variances have a closed form: where root and steps have one phi. In company they are estimated by draws."""
-        return not self.prior.company
+        """Whether prior variances have a closed form: where root and steps have one phi, and one number is known.
+
+        In company, and where numbers of groups vary, they are estimated by draws.
+        """
+        return not self.prior.company and self.prior.law.numbers is None
 
     @cached_property
     def prior_variance(self) -> Array:
         """N μ (1 − μ) of all entries and seen moves; in company times phi of the last step, which is of the right size."""
         mu = self.prior.expected / self.population
         found = self.population * mu * (1.0 - mu)
-        return found if self.knows_variances else found * self._last_phi
+        if self.knows_variances:
+            return found
+        return found * self._last_phi + self._number_spread * mu**2
 
     @property
-    def _last_phi(self) -> Array:
+    def _number_spread(self) -> float:
+        """What varying numbers of groups add to the variance of a count, per squared share: right where one group has all."""
+        numbers = self.prior.law.numbers
+        return 0.0 if numbers is None else float(numbers.variance.sum())
+
+    @property
+    def _last_phi(self) -> Array | float:
         """phi of those who came to an entry, and of those who make a seen move."""
+        if not self.prior.company:
+            return 1.0
         return np.concatenate([self.prior.psi, self.prior.seen_phi])
 
     def row_variance(self, rows: sparse.csr_array) -> Array:
@@ -169,6 +182,7 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         found = self.population * (most - (rows @ mu) ** 2)
         if not self.knows_variances:
             found = found * (squares @ (mu * self._last_phi)) / np.where(most > 0, most, 1.0)
+            found = found + self._number_spread * (rows @ mu) ** 2
         return np.where(found > NO_VARIANCE * self.population, found, 0.0)
 
     @cached_property
@@ -629,6 +643,12 @@ class MatrixFreeField(Field):
             flat = np.arange(prior.sizes[0]) if v == 0 else prior.flat_index(v)
             origin, dest = np.divmod(flat, prior.sizes[v])
             chances = prior.mu[prior.entries_of(0)] if v == 0 else prior.chances(v).reshape(-1)
+            if v == 0 and prior.law.numbers is not None:
+                spread = np.sqrt(prior.law.numbers.variance)[:, None]
+                nodes.append(spread * rng.standard_normal((prior.sizes[0], size)))
+                if flows is not None:
+                    flows.append(nodes[0])
+                continue
             expected = prior.step(v).expected
             above = np.zeros((1, size)) if v == 0 else nodes[u]
             moved = rng.standard_normal((len(flat), size))

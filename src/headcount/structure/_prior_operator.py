@@ -257,9 +257,21 @@ class PriorOperator:
         """phi_0; 1 without company."""
         return float(self.law.tree.phi[0][0]) if self.company and self.law.tree.phi is not None else 1.0
 
-    def root(self, up: Array, mean: Array) -> Array:
-        """f at the root, given b there and Ē."""
-        return mean + self.root_phi * (up - mean) if self.company else up
+    @cached_property
+    def root_spread(self) -> Array | None:
+        """Variance over mean of the root's counts, as a column, where these are independent numbers of groups; None elsewhere."""
+        numbers = self.law.numbers
+        if numbers is None:
+            return None
+        over = inverse_or_zero(host(self.expected[: self.sizes[0]]))
+        return self.xp.asarray((numbers.variance * over)[:, None])
+
+    def root(self, up: Array) -> tuple[Array, Array]:
+        """f at the root, given b there, and Ē; groups with numbers of their own have K = diag(variance) there and no Ē."""
+        if self.root_spread is not None:
+            return self.root_spread * up, np.zeros_like(up[0])
+        mean = self.mu[: self.sizes[0]] @ up
+        return (mean + self.root_phi * (up - mean) if self.company else up), mean
 
     def passes(self, values: Array) -> Passes:
         """One pass up and one down, for columns (size, columns); nothing is overwritten."""
@@ -276,8 +288,7 @@ class PriorOperator:
             seen = (*self.seen[:4], held)
             where, scales = (self.parents, self.node, self.side_at), (self.rows, self.columns)
             pass_up(*where, self._moves[:4], *scales, seen, work, side, scratch)
-            mean = self.mu[root] @ work[root]
-            first, up = self.root(work[root], mean), work
+            (first, mean), up = self.root(work[root]), work
             if self.company:
                 side *= self.phi[:, None]
                 seen = (*seen[:3], self.seen_phi * self.seen.chance, held)
@@ -310,11 +321,11 @@ class PriorOperator:
         a = self.rows[:, None] * np.concatenate(found)
         up = self._with_children(start, a)
         a = a if from_seen is None else a + from_seen
-        mean = self.mu[own[0]] @ up[own[0]]
+        first, mean = self.root(up[own[0]])
         total = self.psi[:, None] * up if self.company else up.copy()
         total = total if onto_seen is None else total + onto_seen
         a = self.phi[:, None] * a if self.company else a
-        total[own[0]] = self.root(up[own[0]], mean)
+        total[own[0]] = first
         gamma = from_above * (total[self._above] - a)
         moved = [np.zeros_like(beta[0])] * count
         for v in range(1, count):

@@ -249,6 +249,13 @@ class TreeStructure(Structure, kind="tree"):
             ]
 
     @cached_property
+    def root_factor(self) -> Array:
+        """R of the root: that of its step, or of independent numbers of groups."""
+        if self.tree.numbers is None:
+            return self.steps[0].edge.noise.root
+        return namespace(self.tree.initial).asarray(fortran(np.diag(np.sqrt(self.tree.numbers.variance))))
+
+    @cached_property
     def means(self) -> list[Array]:
         """Expected counts of every node."""
         return [table.sum(axis=0) for table, _ in self._tables]
@@ -298,14 +305,18 @@ class TreeStructure(Structure, kind="tree"):
             nodes: list[Node] = []
             for v, u in enumerate(self.tree.parents):
                 cells = slice(None) if u < 0 or nodes[u].size == sizes[u] else slice(0, sizes[u])
-                nodes.append(_node(u, self.steps[v].edge, cells, layout.sums[v], layout.table_sums[v]))
+                edge = self.steps[v].edge
+                factor = self.root_factor if u < 0 else edge.noise.root
+                nodes.append(_node(u, factor, edge, cells, layout.sums[v], layout.table_sums[v]))
             return layout.sites.settle(nodes, scale=self.population)
 
     @cached_property
     def _compiled_cells(self) -> np.ndarray | None:
         """Positions of all sites' entries in a (T, L) array, if the compiled solver can solve this problem; None otherwise."""
         sizes = self.tree.sizes
-        if sizes[0] > LARGEST_COMPILED or self.tree.packed is None or self.known.exact or self.known.readings:
+        if sizes[0] > LARGEST_COMPILED or self.tree.packed is None or self.tree.numbers is not None:
+            return None
+        if self.known.exact or self.known.readings:
             return None
         if any(len(s.scope) != 1 or s.weights is not None for s in self.sites):
             return None
@@ -411,7 +422,7 @@ class TreeStructure(Structure, kind="tree"):
         found: list[Array] = []
         with threads_for(max(self.tree.sizes)):
             for u, step in zip(self.tree.parents, self.steps, strict=True):
-                own = gram(step.edge.noise.root)
+                own = gram(self.root_factor if u < 0 else step.edge.noise.root)
                 found.append(own if u < 0 else sandwich(fortran(step.edge.gain.T), found[u], onto=own))
         places = (self.tree.place(site.scope).node for site in self.sites)
         return tuple(np.diagonal(found[v])[site.index] for v, site in zip(places, self.sites, strict=True))
@@ -437,7 +448,8 @@ class TreeStructure(Structure, kind="tree"):
         """The same posterior in NumPy's arrays."""
         home = self.tree.home
         assert home is not None
-        law = home.with_law(host(self.tree.initial), [None, *(host(m) for m in self.tree.transitions[1:])])
+        steps = [None, *(host(m) for m in self.tree.transitions[1:])]
+        law = home.with_law(host(self.tree.initial), steps, self.tree.numbers)
         return TreeStructure(law, self.population, self.sites, self.known).field(tau, nu)
 
     def _view(self, v: int, step: Step) -> CliqueView:
@@ -459,10 +471,15 @@ def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array
 
 
 def _node(
-    parent: int, edge: EdgeConditional, cells: slice, sums: Sequence[Array], table_sums: Sequence[Array]
+    parent: int,
+    factor: Array,
+    edge: EdgeConditional,
+    cells: slice,
+    sums: Sequence[Array],
+    table_sums: Sequence[Array],
 ) -> Node:
-    """One node: its cells, then sums of cells, then sums of the edge's entries."""
-    factor, gain = edge.noise.root, edge.gain
+    """One node: its cells, then sums of cells, then sums of the edge's entries; ``factor`` is R of the cells."""
+    gain = edge.gain
     if sums:
         w = np.vstack(sums)
         factor = np.vstack([factor, w @ factor])

@@ -551,7 +551,11 @@ def _sums(prior: PriorOperator, v: int) -> tuple[Any, Any]:
 
 
 def step_draws(prior: PriorOperator, v: int, key: np.uint64, above: Array, below: Array) -> None:
-    """One step of prior draws, added to ``below`` (L_v, draws): Pᵀ δ_u + Σ_i ε_i."""
+    """One step of prior draws, added to ``below`` (L_v, draws): Pᵀ δ_u + Σ_i ε_i; at the root, numbers of groups vary by themselves."""
+    if v == 0 and prior.law.numbers is not None:
+        size = prior.xp.asarray(np.sqrt(prior.law.numbers.variance))
+        below += noise(key, prior.xp.arange(len(size), dtype=np.uint64), size, below.shape[1]).T
+        return
     if on_host(above):
         kernels.step_draws(tuple(prior.step(v)), key, above, below)
         return

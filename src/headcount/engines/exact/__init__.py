@@ -10,7 +10,7 @@ import numpy as np
 
 from headcount.engines._engine import DirectEngine, Rule, whole
 from headcount.engines.exact._count_states import count_state_beliefs, count_states_fit
-from headcount.engines.exact._enumerate import ExactBeliefs, enumerated
+from headcount.engines.exact._enumerate import ExactBeliefs, enumerated, enumerated_cloud
 from headcount.engines.exact._few_individuals import few_individuals_beliefs, few_individuals_fit
 from headcount.observe import ProblemError
 
@@ -36,13 +36,13 @@ class Enumerate(DirectEngine):
     most: int = 60_000_000
 
     name: ClassVar[str] = "Enumerate"
-    takes_sizes: ClassVar = "all"
-    moves_units: ClassVar[bool] = True
+    takes_numbers: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:
         """List all populations, or run an exact recursion where the list is too long."""
-        del rng
+        if problem.numbers is not None:
+            return enumerated_cloud(problem, self.most, rng)
         if self.entries(problem) <= self.most:
             return enumerated(problem)
         misfit = self.misfit(problem)

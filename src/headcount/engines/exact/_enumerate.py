@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from scipy.special import gammaln, xlogy
 from headcount.observe import ProblemError
 from headcount.population import compositions
 from headcount.posterior import Beliefs, Promises
+from headcount.posterior._beliefs import Sizes
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
@@ -150,6 +152,12 @@ class EnumeratedBeliefs(ExactBeliefs):
         """The populations in the order of each count."""
         return law_of_counts(self.table(scope), self.weights)
 
+    def law_of_sum(self, scope: Scope, weights: Array) -> Sizes:
+        """By the populations' probabilities."""
+        sums = self.table(scope).reshape(len(self.weights), -1) @ weights
+        values, which = np.unique(sums, return_inverse=True)
+        return Sizes(values.astype(float), np.asarray(np.bincount(which, self.weights), dtype=float))
+
     def draw_states(self, size: int, rng: np.random.Generator) -> Index:
         """Populations."""
         return rng.choice(len(self.weights), size=size, p=self.weights)
@@ -181,3 +189,87 @@ def enumerated(problem: Problem) -> EnumeratedBeliefs:
     weights = np.exp(log_weight - log_evidence)
     found = {"populations": len(split), "configurations": len(possible)}
     return replace(beliefs, weights=weights / weights.sum(), log_evidence=log_evidence, diagnostics=found)
+
+
+MOST_LEFT_OUT = 1e-9
+"""Posterior probability of the largest sizes listed above which more are listed."""
+MORE = 1.5
+"""Factor by which sizes are then raised."""
+
+
+def enumerated_cloud(problem: Problem, most: int, rng: np.random.Generator) -> EnumeratedBeliefs:
+    """List every population of groups whose sizes have laws, up to sizes beyond which nothing is left, and weigh it.
+
+    With N_g individuals of group g, of whom n(x) have the configuration x, P(n) = Π_g p_g(N_g) N_g! Π_x p_g(x)^n(x) / n(x)!.
+    """
+    numbers = problem.numbers
+    assert numbers is not None
+    sizes = _first_sizes(problem, rng)
+    while True:
+        found, reached = _listed(problem, sizes, most)
+        if not any(reached):
+            return found
+        sizes = [int(MORE * n) + 1 if more else n for n, more in zip(sizes, reached, strict=True)]
+        sizes = [min(n, int(law.most)) for n, law in zip(sizes, numbers.laws, strict=True)]
+
+
+def _first_sizes(problem: Problem, rng: np.random.Generator) -> list[int]:
+    """Sizes up to which populations are listed at first: about nine standard deviations above the means, by tilted EP."""
+    from headcount.engines._reduce import likely_sizes  # which runs engines
+
+    numbers = problem.numbers
+    assert numbers is not None
+    if numbers.known:
+        return [int(law.most) for law in numbers.laws]
+    return likely_sizes(problem, rng)[0]
+
+
+def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBeliefs, list[bool]]:
+    """All populations up to some sizes, and at which of these the posterior is not yet negligible."""
+    numbers, model = problem.numbers, problem.model
+    assert numbers is not None
+    joint = np.asarray(model.marginal(model.variables))
+    groups = len(numbers.laws)
+    of_group = [np.ravel(joint) > 0] if groups == 1 else [
+        np.ravel((np.arange(groups) == g).reshape(-1, *[1] * (joint.ndim - 1)) * joint) > 0 for g in range(groups)
+    ]
+    lists, logs = [], []
+    total = 1.0
+    for law, size, mine in zip(numbers.laws, sizes, of_group, strict=True):
+        possible = np.flatnonzero(mine)
+        total *= sum(comb(n + len(possible) - 1, len(possible) - 1) for n in range(int(law.least), size + 1))
+        if total * joint.size > most:
+            raise ProblemError(
+                f"Enumerate would list {total * joint.size:.3g} table entries and lists at most {most:.3g} (sizes up to {sizes}): use "
+                "PathGibbs for a reference answer"
+            )
+        share = np.ravel(joint)[possible].sum()
+        split = np.concatenate([compositions(n, len(possible)) for n in range(int(law.least), size + 1)])
+        people = split.sum(axis=1)
+        log_p = law.log_pmf(people) + gammaln(people + 1.0) + log_row(split, np.ravel(joint)[possible] / share)
+        counts = np.zeros((len(split), joint.size), dtype=split.dtype)
+        counts[:, possible] = split
+        kept = log_p > -np.inf
+        lists.append(counts[kept])
+        logs.append(log_p[kept])
+    counts, log_weight = lists[0], logs[0]
+    for more, log_p in zip(lists[1:], logs[1:], strict=True):
+        counts = (counts[:, None] + more[None]).reshape(-1, joint.size)
+        log_weight = (log_weight[:, None] + log_p[None]).ravel()
+    beliefs = EnumeratedBeliefs(model, int(sum(sizes)), counts.reshape(-1, *joint.shape), np.zeros(len(counts)))
+    for site in problem.sites:
+        table = beliefs.table(site.scope).reshape(len(counts), -1)
+        log_weight = log_weight + log_likelihood(site, table)
+    log_evidence = log_sum(log_weight)
+    if log_evidence == -np.inf:
+        raise ProblemError(
+            "no population agrees with the data: every one of them has probability zero; check the exact counts and zeros"
+        )
+    weights = np.exp(log_weight - log_evidence)
+    found = {"populations": len(counts), "configurations": int(np.count_nonzero(joint))}
+    made = replace(beliefs, weights=weights / weights.sum(), log_evidence=log_evidence, diagnostics=found)
+    reached = [
+        law.variance > 0 and size < law.most and weights[counts @ mine >= size].sum() > MOST_LEFT_OUT
+        for law, size, mine in zip(numbers.laws, sizes, np.array(of_group, dtype=float), strict=True)
+    ]
+    return made, reached

@@ -140,7 +140,7 @@ class PathGibbs(Sampler):
 
     name: ClassVar[str] = "PathGibbs"
     draws_rows: ClassVar[bool] = True
-    takes_sizes: ClassVar = "candidates"
+    takes_candidates: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {
         **Sampler.rules,
         "sweeps": whole(),

@@ -20,6 +20,7 @@ from headcount.engines.sampling._arrays import SamplingArrays, Sums, sampling_ar
 from headcount.engines.sampling._statistics import BatchMoments, effective_size, expected_l1, merged, r_hat
 from headcount.observe import ProblemError
 from headcount.posterior import Beliefs, Promises, Status
+from headcount.posterior._beliefs import Sizes
 
 if TYPE_CHECKING:
     from headcount._types import Array, Scope
@@ -146,7 +147,6 @@ class Sampler(IterativeEngine):
     workers: int = 2
     burn_in: int
     random: ClassVar[bool] = True
-    moves_units: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {
         "chains": whole(),
         "burn_in": whole(least=0),
@@ -408,6 +408,15 @@ class SampleBeliefs(Beliefs):
         """Sample covariance: over all kept sweeps for two nodes, over the whole configurations kept when flows take part."""
         first, second = self._draws(a, b)
         return np.asarray((first - first.mean(axis=0)).T @ (second - second.mean(axis=0)) / (len(first) - 1))
+
+    def law_of_sum(self, scope: Scope, weights: Array) -> Sizes | None:
+        """Of a node's entries: how often each sum was visited."""
+        place = self.arrays.rooted.place(scope)
+        if place.edge:
+            return None
+        drawn = self.node_draws[..., self.arrays.node(place.node)].reshape(-1, len(weights)) @ weights
+        values, counts = np.unique(drawn, return_counts=True)
+        return Sizes(values.astype(float), counts / counts.sum())
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
         """Configurations that the chains visited, picked at random; with replacement when more are asked for than were kept."""

@@ -11,7 +11,7 @@ minimise :math:`N\,[A(\theta+g) - A(\theta)] - \sum_{k\,\mathrm{exact}} g_k y_k`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import numpy as np
 from headcount.engines._engine import iterate
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
 from headcount.engines._tilting import Tilts, kind_on_device
+from headcount.individual import FactoredTree, RootedTree
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Mask
-    from headcount.individual import FactoredTree, Model, RootedTree
+    from headcount.individual import Model
     from headcount.observe import Observation
+    from headcount.population import Numbers
 
 
 CLOSE_MARGIN = 1e-9
@@ -55,7 +57,7 @@ MOST_AT_ONCE = 2**17
 WITH_MATRICES = Solver()
 
 
-def sharp(noise: Observation, population: int) -> Mask:
+def sharp(noise: Observation, population: float) -> Mask:
     """At which entries it tells whole numbers apart. Correlated errors are always taken on the line."""
     v = noise.gaussian_variance
     if v is not None and v.ndim == 1 and population <= MOST_WHOLE:
@@ -74,6 +76,8 @@ class Roles:
     gaussian: Mask
     solver: Solver = WITH_MATRICES
     """How the Gaussian's moments are found."""
+    sizes: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
+    """Entries that are sizes of groups (`_size_sites`): active, too."""
 
     @classmethod
     def of(cls, tilts: Tilts, *, whole: bool = False, solver: Solver | None = None) -> Roles:
@@ -87,9 +91,10 @@ class Roles:
         exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
         if whole:
-            gaussian &= ~np.concatenate([sharp(s.noise, tilts.problem.population) for s in sites])
-        linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian
-        return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian, solver)
+            gaussian &= ~np.concatenate([sharp(s.noise, tilts.problem.scale) for s in sites])
+        sizes = np.concatenate([np.full(len(s), s.noise.of_size) for s in sites])
+        linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian & ~sizes
+        return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian, solver, np.flatnonzero(sizes))
 
     @cached_property
     def matrix_free(self) -> bool:
@@ -120,6 +125,7 @@ class Roles:
         return [
             (index[part], noise.take(part))
             for index, noise in self.tilts.problem.noises
+            if not noise.of_size
             for pick in [np.flatnonzero(self.active[index])]
             for part in np.split(pick, range(MOST_AT_ONCE, len(pick), MOST_AT_ONCE))
             if len(part)
@@ -134,6 +140,8 @@ class Centre:
     g: Array
     gain: float
     """N (A(θ+g) − A(θ))."""
+    population: float
+    """Expected number of all individuals: N, where it is known."""
     expected: Array
     """N μ(θ+g) at the observed entries."""
     law: RootedTree | FactoredTree | Model
@@ -152,14 +160,13 @@ class Centre:
         """Tilt by g (not at all where it is None), and build the structure there."""
         tilts = roles.tilts
         g = np.zeros(int(tilts.offsets[-1])) if g is None else g
-        n = float(tilts.problem.population)
-        law, gain = tilts.law(g, in_factors=roles.matrix_free)
-        expected = n * tilts.margins(law)
+        law, gain, population = tilts.law(g, in_factors=roles.matrix_free)
+        expected = population * tilts.margins(law)
         if not np.isfinite(expected).all():
             raise FloatingPointError("the tilts have no law")
         known, tau, nu, constant = _closed_form_terms(roles, g, expected)
-        structure = _structure(roles, law, known)
-        return cls(roles, g, n * gain, expected, law, structure, tau, nu, known.readings, constant)
+        structure = _structure(roles, law, population, known)
+        return cls(roles, g, gain, population, expected, law, structure, tau, nu, known.readings, constant)
 
     def solve(self, tau: Array, nu: Array) -> tuple[Array, Array, float]:
         """Mean deviations and variances of all observed entries under sites, flat, and log Z."""
@@ -171,7 +178,7 @@ class Centre:
 
     def structure_given(self, known: Known) -> Structure:
         """The Gaussian law at the centre, with something else known in it."""
-        return _structure(self.roles, self.law, known, again=False)
+        return _structure(self.roles, self.law, self.population, known, again=False)
 
     def correlated_pull(self, deviation: Array) -> Array:
         """What readings with correlated errors pull at this deviation, :math:`V^{-1}(y - n) - g`; zero at all other entries."""
@@ -182,15 +189,23 @@ class Centre:
             pull[where] = steep - precision @ deviation[where]
         return pull
 
+    @property
+    def numbers(self) -> Numbers | None:
+        """The sizes of groups at the centre, where one known number is not all."""
+        known = self.roles.tilts.problem.numbers
+        if known is None or isinstance(self.law, (RootedTree, FactoredTree)):
+            return None if known is None else self.law.numbers  # type: ignore[union-attr]
+        return known.tilted(np.array([self.roles.tilts.model(self.g)[1]]))
+
     @cached_property
     def dispersion(self) -> Array:
         """Variance of every observed entry's count under the tilted law, as a multiple of the binomial's."""
-        tilts, n = self.roles.tilts, float(self.roles.tilts.problem.population)
+        tilts, n = self.roles.tilts, float(self.roles.tilts.problem.most)
         if tilts.flock is not None:
             return np.full(len(self.g), tilts.flock)
         variance = self.structure_given(Known.nothing()).unseen_variance()
         binomial = self.expected * (1.0 - self.expected / n)
-        spread = binomial > LEAST_SPREAD * n
+        spread = binomial > LEAST_SPREAD * tilts.problem.scale
         ratio = np.concatenate(variance) / np.where(spread, binomial, 1.0)
         return np.where(spread & (ratio > 0), ratio, 1.0)
 
@@ -201,7 +216,12 @@ class Centre:
 
 
 def _structure(
-    roles: Roles, law: RootedTree | FactoredTree | Model, known: Known, *, again: bool = True
+    roles: Roles,
+    law: RootedTree | FactoredTree | Model,
+    population: float,
+    known: Known,
+    *,
+    again: bool = True,
 ) -> Structure:
     """The Gaussian law; ``again`` where it is one of a run's sweeps, which start from one another."""
     problem = roles.tilts.problem
@@ -209,7 +229,7 @@ def _structure(
     solver = roles.solver if again else roles.solver._replace(recall=None)
     return structure_for(
         law,
-        float(problem.population),
+        population,
         problem.sites,
         known,
         solver=solver,

@@ -78,7 +78,7 @@ class GaussianEngine(Engine):
     }
     """Fewer than 8 draws leave no error estimate; more than an eighth is what 32 draws, the fewest at the end, always have."""
     takes_dispersion: ClassVar[bool] = True
-    takes_sizes: ClassVar = "evidence"
+    takes_numbers: ClassVar[bool] = True
     structure: Literal["auto", "tree", "matrix-free"] = "auto"
     draws: int | None = None
     final_draws: int | None = None
@@ -140,6 +140,7 @@ def gaussian_beliefs(
     return GaussianBeliefs(
         centre.model(),
         tilts.problem,
+        centre.population,
         # partial, not lambda: a posterior can be pickled
         partial(structure.field, *sites) if drawn is None else partial(itself, drawn),
         settled=settled or not tilts.problem.sites,
@@ -218,7 +219,7 @@ def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
     lower, order = np.tril(factor[:, :rank]), pivots - 1
     white = solve_triangular(lower[:rank], gap[order[:rank]], lower=True)
     left = gap[order[rank:]] - lower[rank:] @ white
-    if np.abs(left).max(initial=0.0) > MISFIT * np.sqrt(tilts.problem.population):
+    if np.abs(left).max(initial=0.0) > MISFIT * np.sqrt(centre.population):
         return None
     wide = PRECISION * np.diagonal(lower) ** 2
     return float(-0.5 * (np.log1p(wide) + white**2 * wide / (1 + wide)).sum())
