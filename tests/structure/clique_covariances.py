@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headcount.tables import Domain, Scope
 
 
-class JunctionStructure(Structure, kind="junction tree"):
+class CliqueCovariances(Structure):
     """The Gaussian law of a (tilted) discrete model's counts on its junction tree.
 
     Parameters
@@ -77,7 +77,7 @@ class JunctionStructure(Structure, kind="junction tree"):
         self.gaussian = self.placed.settle(nodes, scale=self.population)
 
     @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> JunctionStructure:
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> CliqueCovariances:
         """See :class:`Structure`."""
         return cls(law, *known, flock=flock)
 

@@ -56,6 +56,8 @@ class Possible:
     tree: JunctionTree
     entries: tuple[Index | None, ...]
     """By clique: flat positions, ascending; None where all entries are possible."""
+    costs: dict[Any, Any] = field(default_factory=dict)
+    """What passes over these entries take, by what is observed: asked several times before a run."""
     _margins: dict[tuple[int, Scope], Margin] = field(default_factory=dict)
     _pairs: dict[tuple[int, Scope, Scope], Pair] = field(default_factory=dict)
 

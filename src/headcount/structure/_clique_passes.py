@@ -20,9 +20,11 @@ passed by few columns, however many counts are seen in small ones behind them.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
     from headcount.observe import Site
     from headcount.tables import Scope
 
+DENSE_SHARE = 0.1
+"""Share of pairs of states that are possible, above which a product with them runs on a dense matrix: BLAS does ten times as many."""
+KEPT_BYTES = 10**9
+"""Of columns on the way down that are kept from one question to the next."""
 CHUNK = 8_000_000
 """Numbers of a covariance between a table and all counts that are held at once: 64 MB."""
 
@@ -63,6 +69,11 @@ class Columns:
     def width(self, states: int) -> int:
         """Columns of the basis."""
         return states if self.basis is None else self.basis.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        """Of both matrices."""
+        return sum(0 if part is None else part.nbytes for part in (self.basis, self.factor))
 
     def values(self) -> Array:
         """basis · factor."""
@@ -99,6 +110,8 @@ class CliquePasses:
         self.sites = tuple(sites)
         self.own: dict[int, list[Columns]] = {c: [] for c in self.order}
         self.mean = np.zeros(sum(len(site) for site in sites))
+        self._kept = 0
+        self._met_at: tuple[int, list[Columns]] = (-1, [])
         self._place(sites)
 
     def _place(self, sites: Sequence[Site]) -> None:
@@ -125,6 +138,18 @@ class CliquePasses:
         if found is None:
             raise ModelError(f"{scope} does not lie inside one clique of the model; observe smaller margins")
         return found
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        found, waiting = [], [0]
+        while waiting:
+            found.append(waiting.pop())
+            waiting.extend(self.below[found[-1]])
+        return {c: k for k, c in enumerate(found)}
+
+    def place(self, clique: int) -> int:
+        """The position of a clique when every subtree is walked through before the next."""
+        return self._places[clique]
 
     @cached_property
     def values(self) -> list[Array]:
@@ -160,9 +185,11 @@ class CliquePasses:
         return {}
 
     def covariance(self) -> Array:
-        """The covariance of all sites' counts."""
+        """The covariance of all sites' counts. Columns are not kept: most laws are asked for nothing else."""
         found = np.zeros((len(self.mean), len(self.mean)))
         self.collect(found)
+        self.up.clear()
+        self._joints.clear()
         found -= np.outer(self.mean, self.mean)
         found *= self.individuals
         return found
@@ -230,35 +257,62 @@ class CliquePasses:
         """All these columns given the states of one part of the clique."""
         if not groups:
             return None
-        over = inverse_or_zero(self.margin(clique, onto))
-        parts = []
-        for columns in groups:
-            if columns.scope == onto:
-                basis = columns.basis
-            else:
-                joint = self.joint(clique, onto, columns.scope)
-                basis = joint.toarray() if columns.basis is None else joint @ columns.basis
-                basis *= over[:, None]
-            parts.append(Columns(onto, columns.where, basis, columns.factor))
-        return _together(onto, parts, len(over))
+        over = inverse_or_zero(self.margin(clique, onto))[:, None]
+        if len(groups) == 1 and groups[0].scope == onto:
+            return Columns(onto, groups[0].where, groups[0].basis, groups[0].factor)
+        states = [len(self.margin(clique, columns.scope)) for columns in groups]
+        widths = [columns.width(n) for columns, n in zip(groups, states, strict=True)]
+        indicators = sum(widths) >= len(over)
+        filled = [len(columns.where) for columns in groups] if indicators else widths
+        made = np.empty((len(over), sum(filled)))
+        ends = np.cumsum([0, *filled])
+        for columns, start, stop in zip(groups, ends[:-1], ends[1:], strict=True):
+            made[:, start:stop] = self._through(clique, onto, columns, whole=indicators)
+            if columns.scope != onto:
+                made[:, start:stop] *= over
+        where = np.concatenate([columns.where for columns in groups])
+        if indicators:
+            return Columns(onto, where, None, made)
+        return Columns(onto, where, made, _side_by_side(groups))
+
+    def _through(self, clique: int, onto: Scope, columns: Columns, *, whole: bool) -> Array:
+        """P(onto, scope) · basis, and · factor if ``whole``; of the same scope the columns themselves."""
+        if columns.scope == onto:
+            return columns.values() if whole else _or_identity(columns.basis, len(self.margin(clique, onto)))
+        joint = self.joint(clique, onto, columns.scope)
+        return _times(joint, columns, whole=whole)
 
     # Down: columns of everything else, given a clique's separator.
 
     @cached_property
-    def _down(self) -> dict[int, Columns | None]:
-        return {}
+    def _down(self) -> OrderedDict[int, Columns | None]:
+        return OrderedDict()
 
     def down(self, clique: int) -> Columns | None:
-        """The columns of all counts outside a clique's subtree, given its separator."""
+        """The columns of all counts outside a clique's subtree, given its separator; the last ones are kept."""
         way = []
         while clique in self.above and clique not in self._down:
             way.append(clique)
             clique = self.above[clique][0]
+        last = self._down.get(clique)
+        if clique in self._down:
+            self._down.move_to_end(clique)
         for c in reversed(way):
             parent, separator = self.above[c]
-            others = [k for k in self._around(parent) if k is not self.up[c]]
-            self._down[c] = self._carried(parent, self._groups(parent, others), separator)
-        return self._down.get(way[0] if way else clique)
+            others = [k for k in self._under(parent) if k is not self.up[c]]
+            if last is not None:
+                others.append(last)
+            last = self._carried(parent, self._groups(parent, others), separator)
+            self._keep(c, last)
+        return last
+
+    def _keep(self, clique: int, columns: Columns | None) -> None:
+        """Keep columns for the next question, within `KEPT_BYTES`."""
+        self._down[clique] = columns
+        self._kept += 0 if columns is None else columns.bytes
+        while self._kept > KEPT_BYTES and len(self._down) > 1:
+            _, old = self._down.popitem(last=False)
+            self._kept -= 0 if old is None else old.bytes
 
     def _around(self, clique: int) -> list[Columns]:
         """Columns of all counts at a clique: its own, its children's, and what comes from above."""
@@ -266,19 +320,23 @@ class CliquePasses:
         return [*self._under(clique), *([] if above is None else [above])]
 
     def cross_rows(self, clique: int, scope: Scope, rows: slice) -> Array:
-        """Covariance of some possible states of a part of a clique with all counts, (states, counts); after `collect`."""
+        """Covariance of some possible states of a part of a clique with all counts, (states, counts)."""
         margin = self.margin(clique, scope)[rows]
         found = np.zeros((len(margin), len(self.mean)))
-        for columns in self._groups(clique, self._around(clique)):
-            joint = self.joint(clique, scope, columns.scope)[rows]
-            values = joint.toarray() if columns.basis is None else joint @ columns.basis
-            found[:, columns.where] = values if columns.factor is None else values @ columns.factor
+        if not self.up:
+            self.collect()
+        if self._met_at[0] != clique:
+            self._met_at = (clique, self._groups(clique, self._around(clique)))
+        for columns in self._met_at[1]:
+            found[:, columns.where] = _times(
+                self.joint(clique, scope, columns.scope)[rows], columns, whole=True
+            )
         found -= margin[:, None] * self.mean
         found *= self.individuals
         return found
 
     def given(self, scope: Scope) -> Iterator[tuple[Index, Array, Array]]:
-        """Parts of a scope's possible states: flat positions, probabilities, and E[F_j | x_A] of all counts; after `collect`."""
+        """Parts of a scope's possible states: flat positions, probabilities, and E[F_j | x_A] of all counts."""
         home = self.home(scope)
         codes, mu = self.possible.margin(home, scope).codes, self.margin(home, scope)
         step = max(CHUNK // max(len(self.mean), 1), 1)
@@ -371,17 +429,167 @@ def _adder(margin: object) -> csr_array:
     )
 
 
+def _or_identity(matrix: Array | None, size: int) -> Array:
+    return np.eye(size) if matrix is None else matrix
+
+
+def _times(joint: Any, columns: Columns, *, whole: bool) -> Array:
+    """A sparse matrix times the basis, and times the factor if ``whole``."""
+    basis, factor = columns.basis, columns.factor if whole else None
+    if basis is not None:
+        found = joint @ basis
+        return np.asarray(found if factor is None else found @ factor)
+    if factor is None:
+        return np.asarray(joint.toarray())
+    dense = joint.nnz > DENSE_SHARE * joint.shape[0] * joint.shape[1]
+    return np.asarray((joint.toarray() if dense else joint) @ factor)
+
+
+def _side_by_side(members: Sequence[Columns]) -> Array | None:
+    """The factors of several columns as one."""
+    if all(columns.factor is None and columns.basis is not None for columns in members):
+        return None
+    return np.asarray(block_diag(*(_or_identity(k.factor, len(k.where)) for k in members)))
+
+
 def _together(scope: Scope, members: Sequence[Columns], states: int) -> Columns:
     """Columns of one scope side by side; indicators of its states in their place where these are fewer."""
+    if len(members) == 1 and (members[0].basis is None or members[0].width(states) < states):
+        return members[0]
     where = np.concatenate([columns.where for columns in members])
     if sum(columns.width(states) for columns in members) >= states:
-        if len(members) == 1 and members[0].basis is None:
-            return members[0]
         return Columns(scope, where, None, np.hstack([columns.values() for columns in members]))
-    if len(members) == 1:
-        return members[0]
     basis = np.hstack([columns.basis for columns in members])
-    if all(columns.factor is None for columns in members):
-        return Columns(scope, where, basis, None)
-    parts = [np.eye(len(k.where)) if k.factor is None else k.factor for k in members]
-    return Columns(scope, where, basis, block_diag(*parts))
+    return Columns(scope, where, basis, _side_by_side(members))
+
+
+class PassesCost(NamedTuple):
+    """What passes take, in units that a machine has speeds for."""
+
+    entries: int
+    """Possible entries of all cliques."""
+    listed: int
+    """Possible entries, once for every margin and every pair of parts of a clique that a joint margin is summed for."""
+    sparse: float
+    """Products of a possible pair of states with one column."""
+    dense: float
+    """Products of dense matrices."""
+    steps: int
+    """Products in all, however small."""
+    numbers: float
+    """Numbers held in columns."""
+
+    def __add__(self, other: object) -> PassesCost:
+        assert isinstance(other, PassesCost)
+        return PassesCost(self.entries, *(a + b for a, b in zip(self[1:], other[1:], strict=True)))
+
+
+def passes_cost(possible: Possible, sites: tuple[tuple[Scope, int], ...]) -> tuple[PassesCost, PassesCost]:
+    """The cost of `CliquePasses.covariance`, and of `cross_rows` for all variables, for sites given by scope and number of counts.
+
+    It follows the widths of the columns through the tree as the passes do; only the lists of possible entries are made.
+    """
+    if sites not in possible.costs:
+        possible.costs[sites] = _Reckoning(possible, sites).cost()
+    return possible.costs[sites]
+
+
+class _Width(NamedTuple):
+    """Of columns: their scope, width, counts, and whether they are indicators of states."""
+
+    scope: Scope
+    width: int
+    counts: int
+    indicators: bool
+
+
+class _Reckoning:
+    """The widths of all columns, as `CliquePasses` makes them."""
+
+    def __init__(self, possible: Possible, sites: Sequence[tuple[Scope, int]]) -> None:
+        self.possible, self.tree = possible, possible.tree
+        self.own: dict[int, list[_Width]] = {}
+        for scope, counts in sites:
+            home = self.tree.covering(scope)
+            assert home is not None
+            width = min(counts, self._states(home, scope))
+            self.own.setdefault(home, []).append(_Width(scope, width, counts, width < counts))
+
+    def _states(self, clique: int, scope: Scope) -> int:
+        return len(self.possible.margin(clique, scope).codes)
+
+    def _pairs(self, clique: int, a: Scope, b: Scope) -> int:
+        """Possible pairs of states of two parts, at most."""
+        if a == b:
+            return self._states(clique, a)
+        union = prod(self.tree.sizes[v] for v in {*a, *b})
+        return min(self.possible.counts[clique], union, self._states(clique, a) * self._states(clique, b))
+
+    def _grouped(self, clique: int, members: Iterable[_Width]) -> list[_Width]:
+        found: dict[Scope, list[_Width]] = {}
+        for one in members:
+            found.setdefault(one.scope, []).append(one)
+        made = []
+        for scope, same in found.items():
+            width, states = sum(one.width for one in same), self._states(clique, scope)
+            few = width >= states or all(one.indicators for one in same)
+            made.append(_Width(scope, min(width, states), sum(one.counts for one in same), few))
+        return made
+
+    def _carried(self, clique: int, groups: list[_Width], onto: Scope) -> tuple[_Width | None, PassesCost]:
+        """The width of columns carried to a part of a clique, and what that costs."""
+        entries, steps = self.possible.counts[clique], len(groups)
+        if not groups:
+            return None, PassesCost(0, 0, 0.0, 0.0, 0, 0.0)
+        states, width = self._states(clique, onto), sum(one.width for one in groups)
+        counts = sum(one.counts for one in groups)
+        few = width >= states
+        sparse = sum(self._pairs(clique, onto, one.scope) * one.width for one in groups)
+        dense = sum(states * one.width * one.counts for one in groups) if few else 0
+        made = _Width(onto, min(width, states), counts, few)
+        held = states * (counts if few else width) + (0 if few else width * counts)
+        return made, PassesCost(0, entries * steps, float(sparse), float(dense), steps, float(held))
+
+    def cost(self) -> tuple[PassesCost, PassesCost]:
+        """Of the way up with all meetings, and of the way down with the tables of single variables."""
+        up: dict[int, _Width | None] = {}
+        below: dict[int, list[int]] = {}
+        for a, b, _ in self.tree.edges:
+            below.setdefault(a, []).append(b)
+        separators = {b: (a, s) for a, b, s in self.tree.edges}
+        order = [0, *separators]
+        counts = sum(one.counts for members in self.own.values() for one in members)
+        collected = distributed = PassesCost(sum(self.possible.counts), 0, 0.0, 0.0, 0, 0.0)
+
+        def around(c: int, without: int = -1) -> list[_Width]:
+            found = (up[k] for k in below.get(c, ()) if k != without)
+            return [*self.own.get(c, ()), *(one for one in found if one is not None)]
+
+        for c in reversed(order):
+            groups = self._grouped(c, around(c))
+            for i, a in enumerate(groups):
+                for b in groups[i + 1 :]:
+                    pairs = self._pairs(c, a.scope, b.scope)
+                    met = min(self._states(c, a.scope) * a.width * b.width, self._states(c, b.scope) * a.width * b.width)
+                    met += a.counts * a.width * b.width + a.counts * b.width * b.counts
+                    collected += PassesCost(
+                        0, self.possible.counts[c], float(pairs * min(a.width, b.width)), float(met), 1, 0.0
+                    )
+            if c in separators:
+                up[c], more = self._carried(c, groups, separators[c][1])
+                collected += more
+        down: dict[int, _Width | None] = {0: None}
+        for c, (parent, separator) in separators.items():
+            above = down[parent]
+            groups = self._grouped(parent, [*around(parent, c), *([] if above is None else [above])])
+            down[c], more = self._carried(parent, groups, separator)
+            distributed += more
+        for v in self.tree.sizes:
+            home = self.tree.covering((v,))
+            assert home is not None
+            above = down[home]
+            groups = self._grouped(home, [*around(home), *([] if above is None else [above])])
+            _, more = self._carried(home, groups, (v,))
+            distributed += more._replace(numbers=0.0)
+            distributed += PassesCost(0, 0, 0.0, 2.0 * self._states(home, (v,)) * counts**2, 1, 0.0)
+        return collected, distributed

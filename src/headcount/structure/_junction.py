@@ -125,10 +125,17 @@ class JunctionField(Field):
         """L, lower triangular: L Lᵀ is the covariance of the counts that all others follow from."""
         return self.structure.root[self.structure.free]
 
+    def _weights(self, gap: Array) -> Array:
+        """K⁺ gap, (counts, columns)."""
+        free, found = self.structure.free, np.zeros_like(gap)
+        half = solve_triangular(self._lower, gap[free], lower=True)
+        found[free] = solve_triangular(self._lower, half, lower=True, trans="T")
+        return found
+
     @cached_property
-    def _white_mean(self) -> Array:
-        """L⁻¹ E[f | y]."""
-        return solve_triangular(self._lower, self.f_mean[self.structure.free], lower=True)
+    def _means(self) -> list[Array]:
+        """Mean deviations of the possible entries of all cliques, by one pass."""
+        return [found[:, 0] for found in self.structure.passes.clique_values(self._weights(self.f_mean[:, None]))]
 
     @cached_property
     def _known(self) -> Array:
@@ -167,7 +174,6 @@ class JunctionField(Field):
             only[state] = 0.0
             given, _ = model.tilt({(first,): only})
             inside = CliquePasses(given.clique_law, model.possible, here.individuals, here.sites)
-            inside.collect()
             for codes, mu, pulled in inside.given(rest):
                 joint = chance * mu
                 cross = here.individuals * joint[:, None] * (pulled - here.passes.mean)
@@ -175,13 +181,29 @@ class JunctionField(Field):
 
     def mean(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        found = np.zeros(self.structure.model.domain(scope).size)
-        for codes, _, white in self._by_chunks(scope):
-            found[codes] = white @ self._white_mean
-        return found.reshape(self.structure.model.size(scope))
+        passes, domain = self.structure.passes, self.structure.model.domain(scope)
+        home = passes.tree.covering(scope)
+        found = np.zeros(domain.size)
+        if home is None:
+            pulls = solve_triangular(self._lower, self.f_mean[self.structure.free], lower=True)
+            for codes, _, white in self._by_chunks(scope):
+                found[codes] = white @ pulls
+        else:
+            np.add.at(found, passes.possible.codes(home, scope), self._means[home])
+        return found.reshape(domain.shape)
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
+        return self._node_variances[scope] if len(scope) == 1 else self._variance(scope)
+
+    @cached_property
+    def _node_variances(self) -> dict[Scope, Array]:
+        """Of all variables at once, clique after clique: neighbours share most of the way."""
+        passes = self.structure.passes
+        scopes = [(v,) for v in self.structure.model.variables]
+        return {scope: self._variance(scope) for scope in sorted(scopes, key=lambda s: passes.place(passes.home(s)))}
+
+    def _variance(self, scope: Scope) -> Array:
         found = np.zeros(self.structure.model.domain(scope).size)
         for codes, mu, white in self._by_chunks(scope):
             prior = self.structure.individuals * mu * (1.0 - mu)
@@ -213,7 +235,7 @@ class JunctionField(Field):
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
         """See :class:`Field`; a draw of the prior, moved onto a draw of the observed counts."""
-        here, passes = self.structure, self.structure.passes
+        passes = self.structure.passes
         memory.require(
             3 * 8 * size * sum(passes.tree.table_sizes),
             f"{size} draws of all tables",
@@ -223,11 +245,7 @@ class JunctionField(Field):
         centre = up.x @ (up.x.T @ up.potential) + (0.0 if node.offset is None else node.offset)
         wanted = centre[:, None] + up.x @ rng.standard_normal((up.x.shape[1], size))
         drawn = passes.draw(size, rng)
-        gap = (wanted - passes.counts(drawn))[here.free]
-        weights = np.zeros((len(passes.mean), size))
-        half = solve_triangular(self._lower, gap, lower=True)
-        weights[here.free] = solve_triangular(self._lower, half, lower=True, trans="T")
-        moved = passes.clique_values(weights)
+        moved = passes.clique_values(self._weights(wanted - passes.counts(drawn)))
         tables = {}
         for c, domain in enumerate(passes.tree.domains):
             table = np.zeros((size, domain.size))
