@@ -28,7 +28,7 @@ from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
 from headcount.observe import Poisson
 from headcount.structure import kind_of
-from headcount.structure._clique_passes import KEPT_BYTES, PassesCost, passes_cost
+from headcount.structure._clique_passes import DOWN_BYTES, PassesCost, passes_cost
 from headcount.structure._variance_draws import NOISE_AT_ONCE, WIDEST, block_width
 
 if TYPE_CHECKING:
@@ -144,7 +144,11 @@ def sizes(problem: Problem) -> Sizes:
     """The sizes of a problem's tables; nothing large is allocated."""
     tree, model = problem.model.rooted(), problem.model
     if tree is None:
-        found = sum(model.possible.counts) if _listable(problem) else sum(model.junction_tree.table_sizes), 0, 0
+        found = (
+            sum(model.possible.counts) if _listable(problem) else sum(model.junction_tree.table_sizes),
+            0,
+            0,
+        )
     elif steps := [m for m in tree.transitions if m is not None]:
         found = (
             sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps),
@@ -228,7 +232,7 @@ def _held_with_matrices(problem: Problem, run: Any, size: Sizes) -> float:
         if passes is None:
             return BYTES * (LAW_COPIES * size.tables + counts)
         up, down = passes
-        kept = 1.5 * min(BYTES * down.numbers, KEPT_BYTES)
+        kept = 1.5 * min(BYTES * down.numbers, DOWN_BYTES)
         return BYTES * (up.numbers + LAW_COPIES * up.entries + counts) + kept + MAP_BYTES * down.listed
     if run.name in SWEEPS:
         return BYTES * (HELD_MATRICES[run.name] * size.squares + GRID.get(run.name, 0) * size.seen)

@@ -265,7 +265,7 @@ def _best_cliques(graph: list[set[int]], weight: list[float]) -> list[tuple[int,
     least = entries(best)
     if least <= SMALL_TABLES:
         return best
-    rng = random.Random(TRY_SEED)  # noqa: S311
+    rng = random.Random(TRY_SEED)
     tries = min(max(math.ceil(least / ENTRIES_PER_TRY), FEWEST_TRIES), MOST_TRIES)
     for weighted in (False, True):
         for noise in (0.0, *[NOISE] * tries):
@@ -385,7 +385,8 @@ class CliqueLaw:
         if self.listed is None or self.listed.entries[clique] is None:
             return np.asarray(domain.project(self.table(clique), scope))
         part, codes = domain.part(scope), self.listed.codes(clique, scope)
-        return np.bincount(codes, self.cliques[clique], minlength=part.size).reshape(part.shape)
+        summed = np.bincount(codes, self.cliques[clique], minlength=part.size)
+        return np.asarray(summed, dtype=float).reshape(part.shape)
 
     def marginal(self, scope: Scope, *, memory_limit: int | None) -> Array:
         """mu_A for any scope A, in one clique or not.

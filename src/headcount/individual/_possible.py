@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headcount._compile import bare_sums
 from headcount._types import Array, Index, Scope
@@ -35,15 +36,15 @@ class Margin(NamedTuple):
 
     codes: Index
     """Flat positions of the possible states in the table of these variables, ascending."""
-    state: Index
+    state: NDArray[np.int32]
     """By possible entry of the clique: which of these states it has."""
 
 
 class Pair(NamedTuple):
     """The possible pairs of states of two parts of a clique, as a sparse matrix without values."""
 
-    ends: Index
-    columns: Index
+    ends: NDArray[np.int32]
+    columns: NDArray[np.int32]
     found: Margin
     """By possible entry of the clique: which of these pairs it has."""
     shape: tuple[int, int]

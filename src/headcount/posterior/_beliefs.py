@@ -173,6 +173,12 @@ class Beliefs(ABC):
     diagnostics: Mapping[str, Any]
     has_spread: ClassVar[bool] = True
     """Whether there are variances, covariances and (unless `has_draws` says no) draws."""
+
+    @property
+    def any_table(self) -> bool:
+        """Whether tables of variables that lie in no common clique can be asked for too."""
+        return False
+
     sizes: Sizes | None = None
     """The posterior of the number of individuals, where that was not known."""
     group_sizes: Mapping[int, Sizes] = MappingProxyType({})
@@ -226,6 +232,11 @@ class PointBeliefs(Beliefs):
     sizes: Sizes | None = None
     group_sizes: Mapping[int, Sizes] = field(default_factory=dict)
     has_spread: ClassVar[bool] = False
+
+    @property
+    def any_table(self) -> bool:
+        """All: a law has every marginal."""
+        return True
 
     def mean(self, scope: Scope) -> Array:
         """N μ."""
@@ -339,6 +350,11 @@ class GaussianBeliefs(Beliefs):
     def population(self) -> int:
         """N."""
         return self.problem.population
+
+    @property
+    def any_table(self) -> bool:
+        """On graphs that are no tree, whose passes give conditional expectations given any variables."""
+        return self.model.rooted() is None
 
     @cached_property
     def field(self) -> Field:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
     from headcount._linalg import Array
     from headcount._types import Index
     from headcount.individual._junction_tree import CliqueLaw
-    from headcount.individual._possible import Possible
+    from headcount.individual._possible import Margin, Possible
     from headcount.observe import Site
     from headcount.tables import Scope
 
 DENSE_SHARE = 0.1
 """Share of pairs of states that are possible, above which a product with them runs on a dense matrix: BLAS does ten times as many."""
-KEPT_BYTES = 10**9
+DOWN_BYTES = 10**9
 """Of columns on the way down that are kept from one question to the next."""
 CHUNK = 8_000_000
 """Numbers of a covariance between a table and all counts that are held at once: 64 MB."""
@@ -198,8 +199,8 @@ class CliquePasses:
         """Find `up`; put E[F_i F_j] of all counts into ``found``."""
         for c in reversed(self.order):
             groups = self._groups(c, self._under(c), found)
-            for i, a in enumerate(groups):
-                for b in () if found is None else groups[i + 1 :]:
+            if found is not None:
+                for a, b in combinations(groups, 2):
                     block = self._met(c, a, b)
                     found[np.ix_(a.where, b.where)] = block
                     found[np.ix_(b.where, a.where)] = block.T
@@ -307,10 +308,10 @@ class CliquePasses:
         return last
 
     def _keep(self, clique: int, columns: Columns | None) -> None:
-        """Keep columns for the next question, within `KEPT_BYTES`."""
+        """Keep columns for the next question, within `DOWN_BYTES`."""
         self._down[clique] = columns
         self._kept += 0 if columns is None else columns.bytes
-        while self._kept > KEPT_BYTES and len(self._down) > 1:
+        while self._kept > DOWN_BYTES and len(self._down) > 1:
             _, old = self._down.popitem(last=False)
             self._kept -= 0 if old is None else old.bytes
 
@@ -409,24 +410,21 @@ class CliquePasses:
         return found
 
 
-def _summed(values: Array, margin: object) -> Array:
-    """Values of a clique's possible entries summed by state: compiled where there are many."""
-    if len(values) > COMPILED_FROM:
-        return summed(values, margin)  # type: ignore[arg-type]
-    return np.bincount(margin.state, values, minlength=len(margin.codes))  # type: ignore[attr-defined]
-
-
 COMPILED_FROM = 20_000
 """Entries from which sums run compiled; below, NumPy takes under 0.1 ms."""
 
 
-def _adder(margin: object) -> csr_array:
+def _summed(values: Array, margin: Margin) -> Array:
+    """Values of a clique's possible entries summed by state: compiled where there are many."""
+    if len(values) > COMPILED_FROM:
+        return summed(values, margin)
+    return np.asarray(np.bincount(margin.state, values, minlength=len(margin.codes)), dtype=float)
+
+
+def _adder(margin: Margin) -> csr_array:
     """The matrix that sums a clique's possible entries by state."""
-    count = len(margin.state)  # type: ignore[attr-defined]
-    return csr_array(
-        (np.ones(count), (margin.state, np.arange(count))),  # type: ignore[attr-defined]
-        shape=(len(margin.codes), count),  # type: ignore[attr-defined]
-    )
+    count = len(margin.state)
+    return csr_array((np.ones(count), (margin.state, np.arange(count))), shape=(len(margin.codes), count))
 
 
 def _or_identity(matrix: Array | None, size: int) -> Array:
@@ -459,7 +457,7 @@ def _together(scope: Scope, members: Sequence[Columns], states: int) -> Columns:
     where = np.concatenate([columns.where for columns in members])
     if sum(columns.width(states) for columns in members) >= states:
         return Columns(scope, where, None, np.hstack([columns.values() for columns in members]))
-    basis = np.hstack([columns.basis for columns in members])
+    basis = np.hstack([columns.basis for columns in members if columns.basis is not None])
     return Columns(scope, where, basis, _side_by_side(members))
 
 
@@ -481,7 +479,14 @@ class PassesCost(NamedTuple):
 
     def __add__(self, other: object) -> PassesCost:
         assert isinstance(other, PassesCost)
-        return PassesCost(self.entries, *(a + b for a, b in zip(self[1:], other[1:], strict=True)))
+        return PassesCost(
+            self.entries,
+            self.listed + other.listed,
+            self.sparse + other.sparse,
+            self.dense + other.dense,
+            self.steps + other.steps,
+            self.numbers + other.numbers,
+        )
 
 
 def passes_cost(possible: Possible, sites: tuple[tuple[Scope, int], ...]) -> tuple[PassesCost, PassesCost]:
@@ -554,8 +559,8 @@ class _Reckoning:
         """Of the way up with all meetings, and of the way down with the tables of single variables."""
         up: dict[int, _Width | None] = {}
         below: dict[int, list[int]] = {}
-        for a, b, _ in self.tree.edges:
-            below.setdefault(a, []).append(b)
+        for parent, child, _ in self.tree.edges:
+            below.setdefault(parent, []).append(child)
         separators = {b: (a, s) for a, b, s in self.tree.edges}
         order = [0, *separators]
         counts = sum(one.counts for members in self.own.values() for one in members)
@@ -567,14 +572,12 @@ class _Reckoning:
 
         for c in reversed(order):
             groups = self._grouped(c, around(c))
-            for i, a in enumerate(groups):
-                for b in groups[i + 1 :]:
-                    pairs = self._pairs(c, a.scope, b.scope)
-                    met = min(self._states(c, a.scope) * a.width * b.width, self._states(c, b.scope) * a.width * b.width)
-                    met += a.counts * a.width * b.width + a.counts * b.width * b.counts
-                    collected += PassesCost(
-                        0, self.possible.counts[c], float(pairs * min(a.width, b.width)), float(met), 1, 0.0
-                    )
+            for a, b in combinations(groups, 2):
+                pairs = self._pairs(c, a.scope, b.scope)
+                met = min(self._states(c, a.scope), self._states(c, b.scope)) * a.width * b.width
+                met += a.counts * a.width * b.width + a.counts * b.width * b.counts
+                sparse = float(pairs * min(a.width, b.width))
+                collected += PassesCost(0, self.possible.counts[c], sparse, float(met), 1, 0.0)
             if c in separators:
                 up[c], more = self._carried(c, groups, separators[c][1])
                 collected += more

@@ -14,6 +14,7 @@ A table that lies in no clique is cut by the states of its first variables, each
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class JunctionStructure(Structure, kind="junction tree"):
         with threads_for(max(len(self.passes.mean), 1)):
             self.root, self.free = _root(self.passes.covariance())
         ends = np.cumsum([0, *(len(site) for site in self.sites)])
-        places = (Placement(0, np.arange(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        places = (Placement(0, np.arange(a, b)) for a, b in pairwise(ends.tolist()))
         self.placed = PlacedSites(tuple(places), self.known)
         self.gaussian = self.placed.settle([Node(-1, self.root)], scale=self.population)
 
@@ -135,7 +136,9 @@ class JunctionField(Field):
     @cached_property
     def _means(self) -> list[Array]:
         """Mean deviations of the possible entries of all cliques, by one pass."""
-        return [found[:, 0] for found in self.structure.passes.clique_values(self._weights(self.f_mean[:, None]))]
+        return [
+            found[:, 0] for found in self.structure.passes.clique_values(self._weights(self.f_mean[:, None]))
+        ]
 
     @cached_property
     def _known(self) -> Array:
@@ -201,7 +204,10 @@ class JunctionField(Field):
         """Of all variables at once, clique after clique: neighbours share most of the way."""
         passes = self.structure.passes
         scopes = [(v,) for v in self.structure.model.variables]
-        return {scope: self._variance(scope) for scope in sorted(scopes, key=lambda s: passes.place(passes.home(s)))}
+        return {
+            scope: self._variance(scope)
+            for scope in sorted(scopes, key=lambda s: passes.place(passes.home(s)))
+        }
 
     def _variance(self, scope: Scope) -> Array:
         found = np.zeros(self.structure.model.domain(scope).size)
@@ -216,7 +222,9 @@ class JunctionField(Field):
         here = self.structure
         rows, columns = here.model.domain(a), here.model.domain(b)
         memory.require(
-            16 * rows.size * columns.size, f"the covariance of {a!r} and {b!r}", remedy="ask for smaller tables"
+            16 * rows.size * columns.size,
+            f"the covariance of {a!r} and {b!r}",
+            remedy="ask for smaller tables",
         )
         joint = here.model.joint_marginal(a, b)
         prior = here.individuals * (joint - np.outer(joint.sum(axis=1), joint.sum(axis=0)))
