@@ -22,10 +22,19 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from headcount import memory
-from headcount._linalg import fortran, threads_for
+from headcount._linalg import (
+    add_to_diagonal,
+    apply,
+    cholesky,
+    divide_right,
+    fortran,
+    product,
+    row_dots,
+    threads_for,
+)
 from headcount.checks import instance
 from headcount.individual import Model
-from headcount.structure._base import Field, Known, Moments, Structure, by_site
+from headcount.structure._base import Field, Known, Moments, NotPositiveDefinite, Structure, by_site
 from headcount.structure._clique_passes import CHUNK, CliquePasses
 from headcount.structure._gaussian_tree import Node, PlacedSites, Placement
 
@@ -88,10 +97,26 @@ class JunctionStructure(Structure, kind="junction tree"):
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
-        found = self._solution(tau, nu, keep=False)
-        return Moments(
-            by_site(found.mean[0], self.sites), by_site(found.variance[0], self.sites), found.log_z
-        )
+        if self.known.exact or self.known.readings:
+            found = self._solution(tau, nu, keep=False)
+            mean, variance, log_z = found.mean[0], found.variance[0], found.log_z
+        else:
+            mean, variance, log_z = self._diagonal(
+                *(np.concatenate([np.zeros(0), *values]) for values in (tau, nu))
+            )
+        return Moments(by_site(mean, self.sites), by_site(variance, self.sites), log_z)
+
+    def _diagonal(self, tau: Array, nu: Array) -> tuple[Array, Array, float]:
+        """Moments where all that is known are sites: variances alone take a quarter of the products of a whole covariance."""
+        with threads_for(max(len(tau), 1)):
+            b = product(self.root, fortran(tau[:, None] * self.root), left=True)
+            add_to_diagonal(b, 1.0)
+            lower = cholesky(b)
+            if lower is None:
+                raise NotPositiveDefinite
+            x = divide_right(self.root.copy(order="F"), lower)
+            w = apply(x, nu, transpose=True)
+        return apply(x, w), row_dots(x, x), 0.5 * float(w @ w) - float(np.log(np.diagonal(lower)).sum())
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> JunctionField:
         """See :class:`Structure`."""
