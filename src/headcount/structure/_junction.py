@@ -13,6 +13,7 @@ A table that lies in no clique is cut by the states of its first variables, each
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -137,6 +138,18 @@ def _root(covariance: Array) -> tuple[Array, np.ndarray]:
     return fortran(scale[:, None] * root), order[:rank]
 
 
+@dataclass(frozen=True)
+class WholeTable:
+    """A table of which every entry is looked at, in the place of a site."""
+
+    scope: Scope
+    index: np.ndarray
+    weights: None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
 class JunctionField(Field):
     """Every table by its regression on the observed counts."""
 
@@ -251,8 +264,13 @@ class JunctionField(Field):
             f"the covariance of {a!r} and {b!r}",
             remedy="ask for smaller tables",
         )
-        joint = here.model.joint_marginal(a, b)
-        prior = here.individuals * (joint - np.outer(joint.sum(axis=1), joint.sum(axis=0)))
+        if None in (here.passes.tree.covering(a), here.passes.tree.covering(b)):
+            joint = here.model.joint_marginal(a, b)
+            prior = here.individuals * (joint - np.outer(joint.sum(axis=1), joint.sum(axis=0)))
+        else:
+            both: Any = [WholeTable(a, np.arange(rows.size)), WholeTable(b, np.arange(columns.size))]
+            between = CliquePasses(here.passes.law, here.passes.possible, here.individuals, both)
+            prior = between.covariance()[: rows.size, rows.size :]
         left, right = (self._all_white(scope, size) for scope, size in ((a, rows.size), (b, columns.size)))
         return np.asarray(prior - left @ self._known @ right.T)
 
