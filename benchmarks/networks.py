@@ -56,7 +56,7 @@ NAMES = (
 SMALL = NAMES[:8]
 POPULATION, SD, EVERY = 2000, 5.0, 3
 SEEDS = (1, 2, 3)
-MOST_PAIRS, MOST_ENTRIES = 80, 500
+MOST_PAIRS, MOST_ENTRIES = 30, 500
 """Adjacent pairs per network whose tables are looked at, and entries of such a table at most."""
 BY_PGMPY = 50_000
 """Table entries up to which pgmpy is asked: beyond, its variable elimination takes minutes."""
