@@ -144,22 +144,8 @@ class Sizes(NamedTuple):
 
 def sizes(problem: Problem) -> Sizes:
     """The sizes of a problem's tables; nothing large is allocated."""
-    tree, model = problem.model.rooted(), problem.model
-    if tree is None:
-        found = (
-            sum(model.possible.counts) if _listable(problem) else sum(model.junction_tree.table_sizes),
-            0,
-            0,
-        )
-    elif steps := [m for m in tree.transitions if m is not None]:
-        found = (
-            sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps),
-            sum(max(m.shape) ** 2 for m in steps),
-            sum(prod(m.shape) * max(m.shape) for m in steps),
-        )
-    else:
-        width = len(tree.initial)
-        found = width, width**2, width**3
+    model = problem.model
+    found = _table_sizes(problem)
     return Sizes(
         *found,
         cells=sum(len(states) for states in model.states.values()),
@@ -167,6 +153,23 @@ def sizes(problem: Problem) -> Sizes:
         edges=max(len(model.junction_tree.cliques), 1),
         sparse=is_sparse(problem),
         people=problem.typical_population,
+    )
+
+
+def _table_sizes(problem: Problem) -> tuple[int, int, int]:
+    """The first three of `Sizes`."""
+    tree, model = problem.model.rooted(), problem.model
+    if tree is None:
+        entries = model.possible.counts if _listable(problem) else model.junction_tree.table_sizes
+        return sum(entries), 0, 0
+    steps = [m for m in tree.transitions if m is not None]
+    if not steps:
+        width = len(tree.initial)
+        return width, width**2, width**3
+    return (
+        sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps),
+        sum(max(m.shape) ** 2 for m in steps),
+        sum(prod(m.shape) * max(m.shape) for m in steps),
     )
 
 
@@ -224,18 +227,23 @@ def memory_of(problem: Problem, engine: Engine) -> int:
     if without_matrices(problem, engine):
         width = min(block_width(size.cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
         return BYTES * (COLUMNS * size.cells * width + MOVES_HELD * size.tables + counts)
+    if run.name in CENTRES and problem.model.rooted() is None:
+        return int(_held_on_cliques(problem, run, size))
     return int(_held_with_matrices(problem, run, size))
+
+
+def _held_on_cliques(problem: Problem, run: Any, size: Sizes) -> float:
+    """Bytes of columns between cliques, laws, joint margins and matrices of counts."""
+    passes, counts = passes_of(problem), COUNT_MATRICES * size.seen**2 + GRID.get(run.name, 0) * size.seen
+    if passes is None:
+        return BYTES * (LAW_COPIES * size.tables + counts)
+    up, down = passes
+    kept = 1.5 * min(BYTES * down.numbers, DOWN_BYTES)
+    return BYTES * (up.numbers + LAW_COPIES * up.entries + counts) + kept + MAP_BYTES * down.listed
 
 
 def _held_with_matrices(problem: Problem, run: Any, size: Sizes) -> float:
     """Bytes of an engine's arrays."""
-    if run.name in CENTRES and problem.model.rooted() is None:
-        passes, counts = passes_of(problem), COUNT_MATRICES * size.seen**2 + GRID.get(run.name, 0) * size.seen
-        if passes is None:
-            return BYTES * (LAW_COPIES * size.tables + counts)
-        up, down = passes
-        kept = 1.5 * min(BYTES * down.numbers, DOWN_BYTES)
-        return BYTES * (up.numbers + LAW_COPIES * up.entries + counts) + kept + MAP_BYTES * down.listed
     if run.name in SWEEPS:
         return BYTES * (HELD_MATRICES[run.name] * size.squares + GRID.get(run.name, 0) * size.seen)
     if run.name in ITERATIONS:
@@ -280,7 +288,7 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     run, size = _as_any(engine), sizes(problem)
     if without_matrices(problem, engine):
         return _seconds_without_matrices(run, size)
-    if problem.model.rooted() is None and (run.name in CENTRES or run.name == "MAP"):
+    if problem.model.rooted() is None and run.name in {*CENTRES, "MAP"}:
         return _seconds_on_cliques(problem, run.name, size, speed)
     if run.name in SWEEPS:
         operations = PRODUCTS * (size.cubes + PASSES * size.squares)

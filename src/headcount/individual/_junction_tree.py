@@ -401,6 +401,10 @@ class CliqueLaw:
         _require_table(tree.domain(scope), memory_limit)
         return self._spanning(scope, memory_limit)
 
+    def _found(self, tables: dict[int, Array], clique: int) -> Array:
+        """A clique's table as far as it was multiplied out already; its marginal otherwise."""
+        return tables.pop(clique) if clique in tables else self.table(clique)
+
     def _spanning(self, scope: Scope, memory_limit: int | None) -> Array:
         """mu_A of a scope that no clique holds, from the leaves up until one table has all of it."""
         tree, wanted = self.tree, set(scope)
@@ -413,14 +417,12 @@ class CliqueLaw:
                 continue
             below[a] |= below[b]
             parent = over[b].expand(self.project(b, separator), separator)
-            own = table.pop(b) if b in table else self.table(b)
-            conditional = own / np.where(parent > 0, parent, 1.0)
+            conditional = self._found(table, b) / np.where(parent > 0, parent, 1.0)
             keep = tuple(v for v in over[b].scope if v in separator or v in carried)
             kept = over[b].project(conditional, keep)
             union = tree.domain((*over[a].scope, *(v for v in keep if v not in over[a].scope)))
             _require_table(union, memory_limit)
-            own = table.pop(a) if a in table else self.table(a)
-            table[a] = union.expand(own, over[a].scope) * union.expand(kept, keep)
+            table[a] = union.expand(self._found(table, a), over[a].scope) * union.expand(kept, keep)
             over[a] = union
             if wanted <= below[a]:
                 return np.ascontiguousarray(union.project(table[a], scope))

@@ -65,20 +65,12 @@ class Possible:
     @classmethod
     def of(cls, tree: JunctionTree, allowed: Sequence[tuple[Scope, Any]]) -> Possible:
         """Of tables of truth values over scopes that lie in cliques; one byte per entry of all cliques is held meanwhile."""
-        tables = [np.ones((1,) * len(d.scope), dtype=bool) for d in tree.domains]
-        for scope, table in allowed:
-            home = tree.covering(scope)
-            if home is None:
-                raise ModelError(f"no clique of the junction tree holds the factor over {scope!r}")
-            if not table.all():
-                tables[home] = tables[home] & tree.domains[home].expand(table, scope)
+        tables = _allowed_by_clique(tree, allowed)
         if all(table.all() for table in tables):
             return cls(tree, (None,) * len(tables))
         tables = [np.array(np.broadcast_to(t, d.shape)) for t, d in zip(tables, tree.domains, strict=True)]
-        for a, b, separator in reversed(tree.edges):
-            message = tree.domains[b].project(tables[b], separator, total=np.any)
-            tables[a] &= tree.domains[a].expand(message, separator)
-        for a, b, separator in tree.edges:
+        up = [(b, a, separator) for a, b, separator in reversed(tree.edges)]
+        for a, b, separator in (*up, *tree.edges):
             message = tree.domains[a].project(tables[a], separator, total=np.any)
             tables[b] &= tree.domains[b].expand(message, separator)
         if not tables[0].any():
@@ -145,6 +137,18 @@ class Possible:
         table = np.zeros(domain.size)
         table[found] = values
         return table.reshape(domain.shape)
+
+
+def _allowed_by_clique(tree: JunctionTree, allowed: Sequence[tuple[Scope, Any]]) -> list[NDArray[np.bool_]]:
+    """All tables of truth values in the cliques that hold them; axes that none depends on have length one."""
+    tables = [np.ones((1,) * len(d.scope), dtype=bool) for d in tree.domains]
+    for scope, table in allowed:
+        home = tree.covering(scope)
+        if home is None:
+            raise ModelError(f"no clique of the junction tree holds the factor over {scope!r}")
+        if not table.all():
+            tables[home] = tables[home] & tree.domains[home].expand(table, scope)
+    return tables
 
 
 def grouped(codes: Index, most: int) -> Margin:

@@ -240,16 +240,12 @@ class CliquePasses:
     def _met(self, clique: int, a: Columns, b: Columns) -> Array:
         """E[F_i F_j] of counts that come to a clique from two sides: aᵀ P(A, B) b."""
         joint = self.joint(clique, a.scope, b.scope)
-        if a.basis is None or b.basis is None:
-            middle = joint.toarray() if a.basis is None and b.basis is None else None
-            if middle is None and a.basis is None:
-                middle = joint @ b.basis
-            elif middle is None:
-                middle = (joint.T @ a.basis).T
-        elif b.basis.shape[1] * (joint.nnz + a.basis.size) <= a.basis.shape[1] * (joint.nnz + b.basis.size):
-            middle = a.basis.T @ (joint @ b.basis)
+        if a.basis is None or (b.basis is not None and _work(joint, b, a) <= _work(joint, a, b)):
+            middle = _times(joint, b, whole=False)
+            middle = middle if a.basis is None else a.basis.T @ middle
         else:
-            middle = (joint.T @ a.basis).T @ b.basis
+            middle = (joint.T @ a.basis).T
+            middle = middle if b.basis is None else middle @ b.basis
         if a.factor is not None:
             middle = a.factor.T @ middle
         return np.asarray(middle if b.factor is None else middle @ b.factor)
@@ -261,20 +257,25 @@ class CliquePasses:
         over = inverse_or_zero(self.margin(clique, onto))[:, None]
         if len(groups) == 1 and groups[0].scope == onto:
             return Columns(onto, groups[0].where, groups[0].basis, groups[0].factor)
-        states = [len(self.margin(clique, columns.scope)) for columns in groups]
-        widths = [columns.width(n) for columns, n in zip(groups, states, strict=True)]
+        widths = [columns.width(len(self.margin(clique, columns.scope))) for columns in groups]
         indicators = sum(widths) >= len(over)
-        filled = [len(columns.where) for columns in groups] if indicators else widths
-        made = np.empty((len(over), sum(filled)))
-        ends = np.cumsum([0, *filled])
-        for columns, start, stop in zip(groups, ends[:-1], ends[1:], strict=True):
-            made[:, start:stop] = self._through(clique, onto, columns, whole=indicators)
-            if columns.scope != onto:
-                made[:, start:stop] *= over
+        made = self._filled(clique, groups, onto, over, whole=indicators)
         where = np.concatenate([columns.where for columns in groups])
         if indicators:
             return Columns(onto, where, None, made)
         return Columns(onto, where, made, _side_by_side(groups))
+
+    def _filled(
+        self, clique: int, groups: Sequence[Columns], onto: Scope, over: Array, *, whole: bool
+    ) -> Array:
+        """E[· | x_onto] of the bases of all groups side by side; of the counts themselves if ``whole``."""
+        parts = []
+        for columns in groups:
+            part = self._through(clique, onto, columns, whole=whole)
+            if columns.scope != onto:
+                part *= over
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def _through(self, clique: int, onto: Scope, columns: Columns, *, whole: bool) -> Array:
         """P(onto, scope) · basis, and · factor if ``whole``; of the same scope the columns themselves."""
@@ -443,6 +444,13 @@ def _times(joint: Any, columns: Columns, *, whole: bool) -> Array:
     return np.asarray((joint.toarray() if dense else joint) @ factor)
 
 
+def _work(joint: Any, first: Columns, second: Columns) -> int:
+    """Products of joint · first · second, both with a basis."""
+    assert first.basis is not None
+    assert second.basis is not None
+    return int(first.basis.shape[1] * (joint.nnz + second.basis.size))
+
+
 def _side_by_side(members: Sequence[Columns]) -> Array | None:
     """The factors of several columns as one."""
     if all(columns.factor is None and columns.basis is not None for columns in members):
@@ -495,7 +503,8 @@ def passes_cost(possible: Possible, sites: tuple[tuple[Scope, int], ...]) -> tup
     It follows the widths of the columns through the tree as the passes do; only the lists of possible entries are made.
     """
     if sites not in possible.costs:
-        possible.costs[sites] = _Reckoning(possible, sites).cost()
+        reckoning = _Reckoning(possible, sites)
+        possible.costs[sites] = reckoning.collected(), reckoning.distributed()
     return possible.costs[sites]
 
 
@@ -513,6 +522,11 @@ class _Reckoning:
 
     def __init__(self, possible: Possible, sites: Sequence[tuple[Scope, int]]) -> None:
         self.possible, self.tree = possible, possible.tree
+        self.up: dict[int, _Width | None] = {}
+        self.below: dict[int, list[int]] = {}
+        for parent, child, _ in self.tree.edges:
+            self.below.setdefault(parent, []).append(child)
+        self.separators = {b: (a, s) for a, b, s in self.tree.edges}
         self.own: dict[int, list[_Width]] = {}
         for scope, counts in sites:
             home = self.tree.covering(scope)
@@ -555,44 +569,44 @@ class _Reckoning:
         held = states * (counts if few else width) + (0 if few else width * counts)
         return made, PassesCost(0, entries * steps, float(sparse), float(dense), steps, float(held))
 
-    def cost(self) -> tuple[PassesCost, PassesCost]:
-        """Of the way up with all meetings, and of the way down with the tables of single variables."""
-        up: dict[int, _Width | None] = {}
-        below: dict[int, list[int]] = {}
-        for parent, child, _ in self.tree.edges:
-            below.setdefault(parent, []).append(child)
-        separators = {b: (a, s) for a, b, s in self.tree.edges}
-        order = [0, *separators]
-        counts = sum(one.counts for members in self.own.values() for one in members)
-        collected = distributed = PassesCost(sum(self.possible.counts), 0, 0.0, 0.0, 0, 0.0)
+    def _at(self, clique: int, without: int = -1) -> list[_Width]:
+        """Columns of a clique's own sites and of its children but one."""
+        found = (self.up[k] for k in self.below.get(clique, ()) if k != without)
+        return [*self.own.get(clique, ()), *(one for one in found if one is not None)]
 
-        def around(c: int, without: int = -1) -> list[_Width]:
-            found = (up[k] for k in below.get(c, ()) if k != without)
-            return [*self.own.get(c, ()), *(one for one in found if one is not None)]
+    def _met(self, clique: int, a: _Width, b: _Width) -> PassesCost:
+        """Of second moments of two groups of columns."""
+        states = min(self._states(clique, a.scope), self._states(clique, b.scope))
+        dense = a.width * b.width * (states + a.counts) + a.counts * b.width * b.counts
+        sparse = self._pairs(clique, a.scope, b.scope) * min(a.width, b.width)
+        return PassesCost(0, self.possible.counts[clique], float(sparse), float(dense), 1, 0.0)
 
-        for c in reversed(order):
-            groups = self._grouped(c, around(c))
+    def collected(self) -> PassesCost:
+        """Of the way up, with all meetings."""
+        total = PassesCost(sum(self.possible.counts), 0, 0.0, 0.0, 0, 0.0)
+        for c in (*reversed(self.separators), 0):
+            groups = self._grouped(c, self._at(c))
             for a, b in combinations(groups, 2):
-                pairs = self._pairs(c, a.scope, b.scope)
-                met = min(self._states(c, a.scope), self._states(c, b.scope)) * a.width * b.width
-                met += a.counts * a.width * b.width + a.counts * b.width * b.counts
-                sparse = float(pairs * min(a.width, b.width))
-                collected += PassesCost(0, self.possible.counts[c], sparse, float(met), 1, 0.0)
-            if c in separators:
-                up[c], more = self._carried(c, groups, separators[c][1])
-                collected += more
-        down: dict[int, _Width | None] = {0: None}
-        for c, (parent, separator) in separators.items():
-            above = down[parent]
-            groups = self._grouped(parent, [*around(parent, c), *([] if above is None else [above])])
-            down[c], more = self._carried(parent, groups, separator)
-            distributed += more
+                total += self._met(c, a, b)
+            if c in self.separators:
+                self.up[c], more = self._carried(c, groups, self.separators[c][1])
+                total += more
+        return total
+
+    def distributed(self) -> PassesCost:
+        """Of the way down, after the way up, with the tables of single variables."""
+        total = PassesCost(sum(self.possible.counts), 0, 0.0, 0.0, 0, 0.0)
+        counts = sum(one.counts for members in self.own.values() for one in members)
+        down: dict[int, list[_Width]] = {0: []}
+        for c, (parent, separator) in self.separators.items():
+            groups = self._grouped(parent, [*self._at(parent, c), *down[parent]])
+            found, more = self._carried(parent, groups, separator)
+            down[c] = [] if found is None else [found]
+            total += more
         for v in self.tree.sizes:
             home = self.tree.covering((v,))
             assert home is not None
-            above = down[home]
-            groups = self._grouped(home, [*around(home), *([] if above is None else [above])])
-            _, more = self._carried(home, groups, (v,))
-            distributed += more._replace(numbers=0.0)
-            distributed += PassesCost(0, 0, 0.0, 2.0 * self._states(home, (v,)) * counts**2, 1, 0.0)
-        return collected, distributed
+            _, more = self._carried(home, self._grouped(home, [*self._at(home), *down[home]]), (v,))
+            total += more._replace(numbers=0.0)
+            total += PassesCost(0, 0, 0.0, 2.0 * self._states(home, (v,)) * counts**2, 1, 0.0)
+        return total
