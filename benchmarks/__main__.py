@@ -37,6 +37,7 @@ CLAIMS = {
     "flights": "benchmarks.flights",
     "docks": "benchmarks.docks",
     "health": "benchmarks.health",
+    "networks": "benchmarks.networks",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

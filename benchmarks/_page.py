@@ -33,6 +33,7 @@ TITLES = {
     "flights": "Flights: from totals to routes",
     "docks": "Docks: an open population beside the standard model",
     "health": "Health: noisy tables beside mbi",
+    "networks": "Networks that are no trees",
 }
 
 AFTER = {

@@ -3,8 +3,9 @@ r"""Memory and time of each engine, from the sizes of a problem's tables; nothin
 With one table of :math:`L_u \times L_v` entries per edge, :math:`W = \max(L_u, L_v)`, N individuals and V variables:
 
 * Gaussian engines hold a number of :math:`W \times W` matrices per edge, and a grid of likelihoods per observed count; a sweep takes
-  about :math:`16 (L_u L_v W + 150 W^2)` operations per edge: products, and passes over matrices. On a junction tree the same holds of
-  every clique's features, and of the map from the clique's table to them.
+  about :math:`16 (L_u L_v W + 150 W^2)` operations per edge: products, and passes over matrices. On other graphs they hold the columns
+  of conditional expectations that pass between cliques, whose widths are followed through the junction tree
+  (`structure._clique_passes.passes_cost`), and matrices as wide as the observed counts are many.
 * MAP passes over every possible move a few times per iteration.
 * The path sampler holds N·V states per chain and per kept configuration, weighs L states to draw one, and keeps about fourteen sums per
   flow; the table sampler walks about :math:`\bar n / (\sqrt{\bar n} + 3)` hops per move, :math:`\bar n` the mean flow.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headcount import memory
 from headcount.engines._table_bp import largest_count, table_work
 from headcount.engines._tilting import kind_on_device
 from headcount.engines.sampling._path_gibbs import exact_paths, pairs_at_once
@@ -26,6 +28,7 @@ from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
 from headcount.observe import Poisson
 from headcount.structure import kind_of
+from headcount.structure._clique_passes import DOWN_BYTES, PassesCost, passes_cost
 from headcount.structure._variance_draws import NOISE_AT_ONCE, WIDEST, block_width
 
 if TYPE_CHECKING:
@@ -55,6 +58,22 @@ GRID = {"TiltedEP": 350}
 """Numbers per observed count in all grids together. Measured: 160 to 400."""
 PRODUCTS, PASSES = 16, 150
 """Operations per edge and sweep: PRODUCTS (L³ + PASSES L²). Fitted at L = 36, 100, 196, 324 to 25 %."""
+CENTRES = {"TiltedEP": 6, "Laplace": 1, "ClosedForm": 1}
+GAUSSIAN_CENTRES, GAUSSIAN_ITERATIONS, COUNTS_PER_ITERATION, OTHER_ITERATIONS = 3, 50, 10, 15
+"""On other graphs than trees: laws whose covariances are formed (of TiltedEP, with Gaussian noise alone, fewer), and iterations of MAP with
+Gaussian noise (these, and one per ten counts) and with any other; before TiltedEP half as many. Measured on 7 networks with 6 to 1 770
+counts: 2 to 3, 5 to 8 (28 once), 48 to 216, 11 to 18."""
+LISTED_FIRST, LISTED, POSSIBLE_PAIR, PASS_STEP = 8e-8, 8e-9, 1.7e-9, 1.5e-4
+"""Seconds of passes between cliques: per possible entry and joint margin, for the first law and for each; per possible pair of states and
+column; per product. Fitted to 19 networks, 34 to 17 million entries: ratios .5 to 1.3."""
+DENSE_OPERATIONS, COUNT_CUBES = 3, 4
+"""Operations per entry of a product of dense matrices, as it runs, and products of matrices as wide as the observed counts per law."""
+ENTRY_PASSED, CLIQUE_PASSED = 3.5e-8, 6e-5
+"""Seconds of belief propagation per possible entry and per clique."""
+VARIABLE_ASKED = 1.5e-3
+"""Seconds per variable for the quantiles of its counts."""
+LAW_COPIES, MAP_BYTES, COUNT_MATRICES = 3, 12, 8
+"""Laws held at once, bytes per possible entry of one joint margin (its values and where entries belong), matrices of counts."""
 SWEEP_OVERHEAD, ITERATION_OVERHEAD = 8e-5, 2e-5
 """Seconds per edge and sweep (Gaussian) or iteration (MAP) that small tables cost all the same."""
 ITERATIONS = {"MAP": 20, "NLBP": 120}
@@ -107,11 +126,11 @@ class Sizes(NamedTuple):
     """What a problem's tables add up to."""
 
     tables: int
-    """Entries of all clique tables (possible moves, where sparse)."""
+    """Entries of all clique tables (possible ones of a network, possible moves of a sparse chain)."""
     squares: int
-    """Entries of one Gaussian matrix per clique."""
+    """Entries of one Gaussian matrix per edge of a tree; 0 of other graphs."""
     cubes: int
-    """Operations of one Gaussian elimination per clique."""
+    """Operations of one Gaussian elimination per edge of a tree; 0 of other graphs."""
     cells: int
     """States of all variables."""
     seen: int
@@ -125,18 +144,8 @@ class Sizes(NamedTuple):
 
 def sizes(problem: Problem) -> Sizes:
     """The sizes of a problem's tables; nothing large is allocated."""
-    tree, model = problem.model.rooted(), problem.model
-    if tree is None:
-        found = _junction_sizes(problem)
-    elif steps := [m for m in tree.transitions if m is not None]:
-        found = (
-            sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps),
-            sum(max(m.shape) ** 2 for m in steps),
-            sum(prod(m.shape) * max(m.shape) for m in steps),
-        )
-    else:
-        width = len(tree.initial)
-        found = width, width**2, width**3
+    model = problem.model
+    found = _table_sizes(problem)
     return Sizes(
         *found,
         cells=sum(len(states) for states in model.states.values()),
@@ -147,19 +156,33 @@ def sizes(problem: Problem) -> Sizes:
     )
 
 
-def _junction_sizes(problem: Problem) -> tuple[int, int, int]:
-    """A clique's features are the margins that matter: its separators, and what is seen of it."""
-    model, junction = problem.model, problem.model.junction_tree
-    tables = squares = cubes = 0
-    for k, clique in enumerate(junction.cliques):
-        size = prod(model.size(tuple(clique)))
-        separators = [tuple(s) for a, b, s in junction.edges if k in (a, b)]
-        seen = [site.scope for site in problem.sites if set(site.scope) <= set(clique)]
-        width = sum(prod(model.size(scope)) for scope in {*separators, *seen})
-        tables += size
-        squares += width**2 + width * size // 4
-        cubes += width**3 + width**2 * size
-    return tables, squares, cubes
+def _table_sizes(problem: Problem) -> tuple[int, int, int]:
+    """The first three of `Sizes`."""
+    tree, model = problem.model.rooted(), problem.model
+    if tree is None:
+        entries = model.possible.counts if _listable(problem) else model.junction_tree.table_sizes
+        return sum(entries), 0, 0
+    steps = [m for m in tree.transitions if m is not None]
+    if not steps:
+        width = len(tree.initial)
+        return width, width**2, width**3
+    return (
+        sum(int(getattr(m, "nnz", prod(m.shape))) for m in steps),
+        sum(max(m.shape) ** 2 for m in steps),
+        sum(prod(m.shape) * max(m.shape) for m in steps),
+    )
+
+
+def _listable(problem: Problem) -> bool:
+    """Whether the clique tables of a network fit into memory, so that its possible entries can be listed."""
+    return problem.model.junction_tree.total_bytes <= memory.limit()
+
+
+def passes_of(problem: Problem) -> tuple[PassesCost, PassesCost] | None:
+    """Cost of passes between the cliques of a model that is no tree: up, and down. None of trees, and of tables that do not fit."""
+    if problem.model.rooted() is not None or not _listable(problem):
+        return None
+    return passes_cost(problem.model.possible, tuple((site.scope, len(site)) for site in problem.sites))
 
 
 def is_sparse(problem: Problem) -> bool:
@@ -204,7 +227,19 @@ def memory_of(problem: Problem, engine: Engine) -> int:
     if without_matrices(problem, engine):
         width = min(block_width(size.cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
         return BYTES * (COLUMNS * size.cells * width + MOVES_HELD * size.tables + counts)
+    if run.name in CENTRES and problem.model.rooted() is None:
+        return int(_held_on_cliques(problem, run, size))
     return int(_held_with_matrices(problem, run, size))
+
+
+def _held_on_cliques(problem: Problem, run: Any, size: Sizes) -> float:
+    """Bytes of columns between cliques, laws, joint margins and matrices of counts."""
+    passes, counts = passes_of(problem), COUNT_MATRICES * size.seen**2 + GRID.get(run.name, 0) * size.seen
+    if passes is None:
+        return BYTES * (LAW_COPIES * size.tables + counts)
+    up, down = passes
+    kept = 1.5 * min(BYTES * down.numbers, DOWN_BYTES)
+    return BYTES * (up.numbers + LAW_COPIES * up.entries + counts) + kept + MAP_BYTES * down.listed
 
 
 def _held_with_matrices(problem: Problem, run: Any, size: Sizes) -> float:
@@ -253,6 +288,8 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     run, size = _as_any(engine), sizes(problem)
     if without_matrices(problem, engine):
         return _seconds_without_matrices(run, size)
+    if problem.model.rooted() is None and run.name in {*CENTRES, "MAP"}:
+        return _seconds_on_cliques(problem, run.name, size, speed)
     if run.name in SWEEPS:
         operations = PRODUCTS * (size.cubes + PASSES * size.squares)
         return float(SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * size.edges))
@@ -269,6 +306,32 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
         each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
         return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
     return float("nan")
+
+
+def _seconds_on_cliques(problem: Problem, name: str, size: Sizes, speed: float) -> float:
+    """Belief propagation for the centre, covariances of the observed counts at every law, and at the end those of every variable."""
+    gaussian = problem.traits.all_gaussian
+    once = ENTRY_PASSED * size.tables + CLIQUE_PASSED * size.edges
+    iterations = GAUSSIAN_ITERATIONS + size.seen // COUNTS_PER_ITERATION if gaussian else OTHER_ITERATIONS
+    if name == "MAP":
+        return float(iterations * once)
+    passes = passes_of(problem)
+    if passes is None:
+        return float("nan")
+    up, down = passes
+    laws = GAUSSIAN_CENTRES if gaussian and name == "TiltedEP" else CENTRES[name]
+
+    def seconds(cost: PassesCost) -> float:
+        dense = DENSE_OPERATIONS * (cost.dense + COUNT_CUBES * size.seen**3) / speed
+        return LISTED * cost.listed + POSSIBLE_PAIR * cost.sparse + PASS_STEP * cost.steps + dense
+
+    found = (
+        VARIABLE_ASKED * len(problem.model.variables)
+        + LISTED_FIRST * up.listed
+        + (laws + 1) * (seconds(up) + once)
+        + seconds(down)
+    )
+    return float(found + (0.5 * iterations * once if name == "TiltedEP" else 0.0))
 
 
 def _path_seconds(problem: Problem, run: Any, size: Sizes) -> float:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import Model
     from headcount.individual._junction_tree import Plan
+    from headcount.individual._possible import ListedPlan
     from headcount.observe import Problem, Site
     from headcount.population import Numbers
 
@@ -160,7 +161,7 @@ class Tilts:
         return one.gain, float(one.mean[0])
 
     @cached_property
-    def _passes(self) -> tuple[Plan, list[Array], float] | None:
+    def _passes(self) -> tuple[Plan | ListedPlan, list[Array], float] | None:
         """Belief propagation on the cliques of a model that is no tree: its plan, the model's own potentials, and A(θ)."""
         found = self.problem.model.passes([site.scope for site in self.problem.sites])
         return None if found is None else (*found, found[0].beliefs(found[1]).log_partition)

@@ -32,6 +32,7 @@ from headcount.individual._model import (
     log_tables,
     sample_size,
 )
+from headcount.individual._possible import ListedPlan, Possible, plan_of
 from headcount.individual._rooted_tree import RootedTree
 from headcount.labels import label_tuple
 from headcount.tables import dense
@@ -118,7 +119,7 @@ class DiscreteModel(_FactorModel):
     64
     """
 
-    _OF_THE_FACTORS: ClassVar = ("_law", "_rooted")
+    _OF_THE_FACTORS: ClassVar = ("clique_law", "_rooted")
     """What is kept once it was computed from the factors; names of variables and the junction tree do not depend on their values."""
 
     def __init__(
@@ -143,11 +144,11 @@ class DiscreteModel(_FactorModel):
     @property
     def log_partition(self) -> float:
         """A(theta)."""
-        return self._law.log_partition
+        return self.clique_law.log_partition
 
     def marginal(self, scope: Sequence[Variable]) -> Array:
         """P(x_A) for any scope A, in one clique or not."""
-        return self._law.marginal(self.scope(scope), memory_limit=self._memory_limit)
+        return self.clique_law.marginal(self.scope(scope), memory_limit=self._memory_limit)
 
     def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[DiscreteModel, float]:
         """p'(x) ∝ p(x) exp(sum g); the junction tree is kept when every scope lies in one of its cliques."""
@@ -161,18 +162,26 @@ class DiscreteModel(_FactorModel):
                 model.__dict__.pop(name, None)
         return model, model.log_partition - self.log_partition
 
-    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan, list[Array]] | None:
+    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan | ListedPlan, list[Array]] | None:
         """See :class:`Model`."""
-        tree = self.junction_tree
-        if any(tree.covering(s) is None for s in scopes):
+        if any(self.junction_tree.covering(s) is None for s in scopes):
             return None
-        return Plan.of(tree, tuple(scopes)), self._own_plan.spread([table for _, table in self._factors])
+        return plan_of(self.possible, tuple(scopes)), self._own_potentials
+
+    @cached_property
+    def possible(self) -> Possible:
+        """See :class:`Model`; found from the factors of the model that this one is a tilt of."""
+        self.junction_tree.require_memory(self._memory_limit)
+        return Possible.of(self.junction_tree, [(scope, table > -np.inf) for scope, table in self._factors])
 
     @property
-    def _own_plan(self) -> Plan:
-        """Where the factors enter the junction tree."""
-        self.junction_tree.require_memory(self._memory_limit)
-        return Plan.of(self.junction_tree, tuple(scope for scope, _ in self._factors))
+    def _own_potentials(self) -> list[Array]:
+        """The factors, added up clique by clique."""
+        tables = [table for _, table in self._factors]
+        plan = plan_of(self.possible, tuple(scope for scope, _ in self._factors))
+        if isinstance(plan, ListedPlan):
+            return plan.spread(tables, keep=False)
+        return plan.spread(tables)
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw individuals clique by clique down the junction tree, each given its separator."""
@@ -193,7 +202,7 @@ class DiscreteModel(_FactorModel):
         domain = self.junction_tree.domains[clique]
         above = domain.part(separator)
         rest = domain.part([v for v in domain.scope if v not in separator])
-        laws, _ = domain.by_rows(self._law.cliques[clique], separator)
+        laws, _ = domain.by_rows(self.clique_law.table(clique), separator)
         given = np.zeros(size, dtype=np.intp)
         if separator:
             given = np.ravel_multi_index([drawn[v] for v in separator], above.shape)
@@ -216,9 +225,9 @@ class DiscreteModel(_FactorModel):
         return tree_from_pairs(self)
 
     @cached_property
-    def _law(self) -> CliqueLaw:
-        plan = self._own_plan
-        return plan.beliefs(plan.spread([table for _, table in self._factors]))
+    def clique_law(self) -> CliqueLaw:
+        """See :class:`Model`."""
+        return plan_of(self.possible, ()).beliefs(self._own_potentials)
 
     @classmethod
     def from_model(cls, model: Model, *, memory_limit: int | None = None) -> DiscreteModel:

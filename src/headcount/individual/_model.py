@@ -14,10 +14,13 @@ from headcount._device import row_of_entries
 from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import attempt, brief, instance, label, numbers, whole_number
 from headcount.errors import ModelError, named, raise_all, repeated, shown
-from headcount.tables import Domain
+from headcount.individual._junction_tree import CliqueLaw
+from headcount.individual._possible import Possible
+from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     from headcount.individual._junction_tree import JunctionTree, Plan
+    from headcount.individual._possible import ListedPlan
     from headcount.individual._rooted_tree import RootedTree
 
 
@@ -98,7 +101,21 @@ class Model(ABC):
     def rooted(self) -> RootedTree | None:
         """Initial law and transitions, when the model is (or can be) a chain or a tree; None otherwise."""
 
-    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan, list[Array]] | None:
+    @property
+    def clique_law(self) -> CliqueLaw:
+        """The marginals of all cliques at once."""
+        tree = self.junction_tree
+        tables = tuple(dense(self.marginal(clique)) for clique in tree.cliques)
+        return CliqueLaw(tree, self.log_partition, tables)
+
+    @property
+    def possible(self) -> Possible:
+        """Which entries of the clique tables are possible."""
+        law = self.clique_law
+        pairs = zip(law.tree.cliques, law.cliques, strict=True)
+        return Possible.of(law.tree, [(clique, table > 0) for clique, table in pairs])
+
+    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan | ListedPlan, list[Array]] | None:
         """The plan of belief propagation for further potentials on these scopes, and the model's own potentials clique by clique.
 
         None where there is none: of models whose passes are those of `rooted`, or where some scope lies in no clique.

@@ -146,6 +146,12 @@ class Beliefs(ABC):
     diagnostics: Mapping[str, Any]
     has_spread: ClassVar[bool] = True
     """Whether there are variances, covariances and (unless `has_draws` says no) draws."""
+
+    @property
+    def any_table(self) -> bool:
+        """Whether tables of variables that lie in no common clique can be asked for too."""
+        return False
+
     sizes: Sizes | None = None
     """The posterior of the number of individuals, where that was not known."""
 
@@ -200,6 +206,11 @@ class PointBeliefs(Beliefs):
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     has_spread: ClassVar[bool] = False
+
+    @property
+    def any_table(self) -> bool:
+        """All: a law has every marginal."""
+        return True
 
     def mean(self, scope: Scope) -> Array:
         """N μ."""
@@ -310,6 +321,11 @@ class GaussianBeliefs(Beliefs):
     settled: bool
     log_evidence: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def any_table(self) -> bool:
+        """On graphs that are no tree, whose passes give conditional expectations given any variables."""
+        return self.model.rooted() is None
 
     @cached_property
     def field(self) -> Field:

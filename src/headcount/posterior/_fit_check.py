@@ -37,6 +37,7 @@ from headcount.population import CGM, Company, Flocks, ToEstimate, step_moments
 from headcount.population._cgm import company_moves, multinomial
 from headcount.posterior._result import is_plain_chain
 from headcount.structure import TreeStructure
+from headcount.structure._clique_passes import CliquePasses
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -727,7 +728,12 @@ def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array
 
 
 def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
-    """The same for any model and tables, from the covariance of every two tables."""
+    """The same for any model and tables: by passes between cliques, or on a tree from the covariance of every two tables."""
+    model = problem.model
+    if model.rooted() is None and all(model.junction_tree.covering(site.scope) is not None for site in sites):
+        individuals = problem.root_phi * problem.population
+        passes = CliquePasses(model.clique_law, model.possible, individuals, sites)
+        return problem.population * passes.mean, passes.covariance()
     covariance = _covariances(problem)
     people = _people(problem)
     means = [site.margin(people * problem.model.marginal(site.scope).ravel()) for site in sites]

@@ -493,10 +493,10 @@ class Posterior(Answers):
         return Posterior(problem, self.settings, replace(self.outcome, beliefs=beliefs))
 
     def scope_of(self, *variables: Hashable) -> Scope:
-        """The variables of a table inside one clique, in the order given."""
+        """The variables of a table, in the order given: inside one clique, or any where the beliefs reach further."""
         model = self.problem.model
         scope = model.scope([meant(v, model.variables) for v in variables])
-        if model.junction_tree.covering(scope) is None:
+        if model.junction_tree.covering(scope) is None and not self.beliefs.any_table:
             message = (
                 f"{shown(variables)} do not lie inside one clique of the model; their joint counts are not part of the "
                 "posterior. For a covariance between two parts use post.node(a).covariance(post.node(b))"

@@ -1,43 +1,57 @@
-r"""Any junction tree, in margin space.
+r"""Any junction tree: the covariance of what is observed, and of every table with it.
 
-Per clique only the margins that matter are kept: its separators and what is observed in it. Given the counts of the parent's
-separator S, the rest of a clique is multinomial, so with features :math:`f = F z_C`
+With f the m observed counts and K their prior covariance (`_clique_passes`), everything else is algebra on m numbers: under sites, f has
+the posterior of one node of a Gaussian tree with the factor :math:`K = RR^\top`, and a table A follows by regression,
 
-.. math:: f \mid z_S \sim N\Bigl(\sum_s z_S(s)\,P(f \mid s),\; \sum_s N\mu_S(s)\,\mathrm{cov}(f \mid s)\Bigr),
+.. math:: E[z_A \mid y] = C_A K^+ E[f \mid y], \qquad
+          \mathrm{var}[z_A \mid y] = \mathrm{var}\,z_A - \mathrm{diag}\;C_A K^+ (K - V) K^+ C_A^\top,
 
-the same step as on a tree. Its noise is factored from the table's own explicit root,
-:math:`\mathrm{diag}(m) - mm^\top/m_s = \bigl(\mathrm{diag}\sqrt m\,(I - ww^\top)\bigr)(\cdot)^\top`,
-compressed by a QR: exact, whatever its rank.
+with :math:`C_A = \mathrm{cov}(z_A, f)` and V the posterior covariance of f. Counts that follow from others (all cells of a variable
+sum to N) are left out of :math:`K^+` by a pivoted Cholesky factor, scaled so that the count of a rare cell keeps its digits.
+A table that lies in no clique is cut by the states of its first variables, each a law given that state.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
 
-from headcount._linalg import fortran
-from headcount.checks import instance
-from headcount.individual import Model, ModelError
-from headcount.population._laplacian import inverse_or_zero
-from headcount.structure._base import (
-    Known,
-    Moments,
-    Structure,
-    itself,
-    margin_rows,
-    site_rows,
+from headcount import memory
+from headcount._linalg import (
+    add_to_diagonal,
+    apply,
+    cholesky,
+    divide_right,
+    fortran,
+    product,
+    row_dots,
+    threads_for,
 )
-from headcount.structure._gaussian_tree import CliqueView, Node, PlacedSites, Placement, TreeField
+from headcount.checks import instance
+from headcount.individual import Model
+from headcount.structure._base import Field, Known, Moments, NotPositiveDefinite, Structure, by_site
+from headcount.structure._clique_passes import CHUNK, CliquePasses
+from headcount.structure._gaussian_tree import Node, PlacedSites, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
     from headcount.observe import Site
-    from headcount.structure._base import Field, Solver
-    from headcount.tables import Domain, Scope
+    from headcount.structure._base import Solver
+    from headcount.structure._gaussian_tree import Solution
+    from headcount.tables import Scope
+
+FOLLOWS = 1e-13
+"""Squared pivot of the correlation matrix below which a count follows from those before it: rounding of sums of about 100 terms."""
+NO_FREEDOM = 1e-11
+"""A variance below this share of the prior's is rounding of the difference of two equal terms."""
 
 
 class JunctionStructure(Structure, kind="junction tree"):
@@ -65,79 +79,228 @@ class JunctionStructure(Structure, kind="junction tree"):
         instance(model, Model, "model", expected="a Model")
         self.model, self.flock = model, flock
         super().__init__(population, sites, known)
-        self.order, self.parent, self.separator = zip(*model.junction_tree.steps, strict=True)
-        self.views: list[CliqueView] = []
-        placements: dict[int, Placement] = {}
-        nodes: list[Node] = []
-        blocks: dict[int, slice] = {}
-        """By clique: the features of its parent that are its separator."""
-        for v in range(len(self.order)):
-            nodes.append(self._add(v, placements, blocks))
-        self.placed = PlacedSites(tuple(placements[k] for k in range(len(self.sites))), self.known)
-        self.gaussian = self.placed.settle(nodes, scale=self.population)
+        self.individuals = flock * self.population
+        self.passes = CliquePasses(model.clique_law, model.possible, self.individuals, self.sites)
+        with threads_for(max(len(self.passes.mean), 1)):
+            self.root, self.free = _root(self.passes.covariance())
+        ends = np.cumsum([0, *(len(site) for site in self.sites)])
+        places = (Placement(0, np.arange(a, b)) for a, b in pairwise(ends.tolist()))
+        self.placed = PlacedSites(tuple(places), self.known)
+        self.gaussian = self.placed.settle([Node(-1, self.root)], scale=self.population)
 
     @classmethod
     def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> JunctionStructure:
         """See :class:`Structure`."""
         return cls(law, *known, flock=flock)
 
-    def _add(self, v: int, placements: dict[int, Placement], blocks: dict[int, slice]) -> Node:
-        """The node of one clique, and its view; fills in where its sites and its children's separators are."""
-        domain = self.model.domain(self.model.junction_tree.cliques[self.order[v]])
-        # Given its separator a table has the covariance of one with independent entries of these variances.
-        table = self.flock * self.population * self.model.marginal(domain.scope).reshape(-1)
-        f = self._features(v, domain, placements, blocks)
-        if self.parent[v] < 0:
-            _, factor = _conditional(table, f, np.ones((1, table.size)))
-            self.views.append(CliqueView(domain, table, v, partial(itself, f)))
-            return Node(-1, factor)
-        above = margin_rows(domain, self.separator[v])
-        gain, factor = _conditional(table, f, above)
-        self.views.append(CliqueView(domain, table, v, partial(np.vstack, [above, f])))
-        return Node(self.parent[v], factor, gain=gain, block=blocks[v])
-
-    def _features(
-        self, v: int, domain: Domain, placements: dict[int, Placement], blocks: dict[int, slice]
-    ) -> Array:
-        """F: the clique's total at the root, its children's separators, then its sites, as rows on its flat table."""
-        # The root's total is known, and ties its entries together when little else is asked of them.
-        rows = [np.ones((1 if self.parent[v] < 0 else 0, domain.size))]
-        used = len(rows[0])
-        for child in (w for w, u in enumerate(self.parent) if u == v):
-            rows.append(margin_rows(domain, self.separator[child]))
-            blocks[child] = slice(used, used + len(rows[-1]))
-            used += len(rows[-1])
-        for k, site in enumerate(self.sites):
-            if self._home(site.scope) == v:
-                rows.append(site_rows(site, domain))
-                placements[k] = Placement(v, np.arange(used, used + len(rows[-1])))
-                used += len(rows[-1])
-        return np.vstack(rows)
-
-    def _home(self, scope: Scope) -> int:
-        """The position of the smallest clique that contains a scope."""
-        found = self.model.junction_tree.covering(scope)
-        if found is None:
-            raise ModelError(f"{scope} does not lie inside one clique of the model; observe smaller margins")
-        return self.order.index(found)
+    def _solution(self, tau: Sequence[Array], nu: Sequence[Array], *, keep: bool) -> Solution:
+        return self.gaussian.solve(*self.placed.by_node(self.gaussian, tau, nu), keep=keep)
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`."""
-        solution = self.gaussian.solve(*self.placed.by_node(self.gaussian, tau, nu))
-        return Moments(*self.placed.read(solution, {}), solution.log_z)
+        if self.known.exact or self.known.readings:
+            found = self._solution(tau, nu, keep=False)
+            mean, variance, log_z = found.mean[0], found.variance[0], found.log_z
+        else:
+            mean, variance, log_z = self._diagonal(
+                *(np.concatenate([np.zeros(0), *values]) for values in (tau, nu))
+            )
+        return Moments(by_site(mean, self.sites), by_site(variance, self.sites), log_z)
 
-    def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
+    def _diagonal(self, tau: Array, nu: Array) -> tuple[Array, Array, float]:
+        """Moments where all that is known are sites: variances alone take a quarter of the products of a whole covariance."""
+        with threads_for(max(len(tau), 1)):
+            b = product(self.root, fortran(tau[:, None] * self.root), left=True)
+            add_to_diagonal(b, 1.0)
+            lower = cholesky(b)
+            if lower is None:
+                raise NotPositiveDefinite
+            x = divide_right(self.root.copy(order="F"), lower)
+            w = apply(x, nu, transpose=True)
+        return apply(x, w), row_dots(x, x), 0.5 * float(w @ w) - float(np.log(np.diagonal(lower)).sum())
+
+    def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> JunctionField:
         """See :class:`Structure`."""
-        return TreeField(
-            self.gaussian.solve(*self.placed.by_node(self.gaussian, tau, nu), keep=True), self.views
+        return JunctionField(self, self._solution(tau, nu, keep=True))
+
+
+def _root(covariance: Array) -> tuple[Array, np.ndarray]:
+    """R with R Rᵀ the covariance, its rows' scale kept to rounding, and the rows that the others follow from."""
+    scale = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    live = scale > 0
+    over = np.where(live, 1.0 / np.where(live, scale, 1.0), 0.0)
+    if not live.any():
+        return np.zeros((len(scale), 0), order="F"), np.zeros(0, np.intp)
+    factor, pivots, rank, _ = dpstrf(over[:, None] * covariance * over, tol=FOLLOWS, lower=1)
+    order = pivots - 1
+    root = np.zeros((len(scale), rank), order="F")
+    root[order] = np.tril(factor)[:, :rank]
+    return fortran(scale[:, None] * root), order[:rank]
+
+
+@dataclass(frozen=True)
+class WholeTable:
+    """A table of which every entry is looked at, in the place of a site."""
+
+    scope: Scope
+    index: np.ndarray
+    weights: None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+class JunctionField(Field):
+    """Every table by its regression on the observed counts."""
+
+    def __init__(self, structure: JunctionStructure, solution: Solution) -> None:
+        self.structure, self.solution = structure, solution
+        self.f_mean = solution.mean[0]
+        assert solution.covariance is not None
+        self.f_covariance = solution.covariance[0]
+
+    @cached_property
+    def _lower(self) -> Array:
+        """L, lower triangular: L Lᵀ is the covariance of the counts that all others follow from."""
+        return self.structure.root[self.structure.free]
+
+    def _weights(self, gap: Array) -> Array:
+        """K⁺ gap, (counts, columns)."""
+        free, found = self.structure.free, np.zeros_like(gap)
+        half = solve_triangular(self._lower, gap[free], lower=True)
+        found[free] = solve_triangular(self._lower, half, lower=True, trans="T")
+        return found
+
+    @cached_property
+    def _means(self) -> list[Array]:
+        """Mean deviations of the possible entries of all cliques, by one pass."""
+        return [
+            found[:, 0] for found in self.structure.passes.clique_values(self._weights(self.f_mean[:, None]))
+        ]
+
+    @cached_property
+    def _known(self) -> Array:
+        """I − L⁻¹ V L⁻ᵀ: how much of every direction the data have taken away."""
+        free = self.structure.free
+        half = solve_triangular(self._lower, self.f_covariance[np.ix_(free, free)], lower=True)
+        return np.eye(len(free)) - solve_triangular(self._lower, half.T, lower=True)
+
+    def _white(self, cross: Array) -> Array:
+        """C K⁺ L: a covariance with all counts, (states, counts), with the directions of L in their place."""
+        return np.asarray(solve_triangular(self._lower, cross[:, self.structure.free].T, lower=True).T)
+
+    def _by_chunks(self, scope: Scope) -> Any:
+        """Parts of a table's possible states: their flat positions, probabilities, and `_white` of their covariance."""
+        passes, known = self.structure.passes, self._at_state
+        if passes.tree.covering(scope) is None:
+            yield from known(scope)
+            return
+        home = passes.home(scope)
+        codes, mu = passes.possible.margin(home, scope).codes, passes.margin(home, scope)
+        step = max(CHUNK // max(len(passes.mean), 1), 1)
+        with threads_for(max(len(passes.mean), 1)):
+            for start in range(0, len(codes), step):
+                rows = slice(start, start + step)
+                yield codes[rows], mu[rows], self._white(passes.cross_rows(home, scope, rows))
+
+    def _at_state(self, scope: Scope) -> Any:
+        """The same of a table in no clique: given a state of its first variable, the law of all others, in which its rest is asked for."""
+        here = self.structure
+        first, rest = scope[0], scope[1:]
+        size, model = here.model.domain(rest).size, here.model
+        for state, chance in enumerate(model.marginal((first,))):
+            if chance == 0:
+                continue
+            only = np.full(len(model.states[first]), -np.inf)
+            only[state] = 0.0
+            given, _ = model.tilt({(first,): only})
+            inside = CliquePasses(given.clique_law, model.possible, here.individuals, here.sites)
+            for codes, mu, pulled in inside.given(rest):
+                joint = chance * mu
+                cross = here.individuals * joint[:, None] * (pulled - here.passes.mean)
+                yield state * size + codes, joint, self._white(cross)
+
+    def mean(self, scope: Scope) -> Array:
+        """See :class:`Field`."""
+        passes, domain = self.structure.passes, self.structure.model.domain(scope)
+        home = passes.tree.covering(scope)
+        found = np.zeros(domain.size)
+        if home is None:
+            pulls = solve_triangular(self._lower, self.f_mean[self.structure.free], lower=True)
+            for codes, _, white in self._by_chunks(scope):
+                found[codes] = white @ pulls
+        else:
+            np.add.at(found, passes.possible.codes(home, scope), self._means[home])
+        return found.reshape(domain.shape)
+
+    def variance(self, scope: Scope) -> Array:
+        """See :class:`Field`."""
+        return self._node_variances[scope] if len(scope) == 1 else self._variance(scope)
+
+    @cached_property
+    def _node_variances(self) -> dict[Scope, Array]:
+        """Of all variables at once, clique after clique: neighbours share most of the way."""
+        passes = self.structure.passes
+        scopes = [(v,) for v in self.structure.model.variables]
+        return {
+            scope: self._variance(scope)
+            for scope in sorted(scopes, key=lambda s: passes.place(passes.home(s)))
+        }
+
+    def _variance(self, scope: Scope) -> Array:
+        found = np.zeros(self.structure.model.domain(scope).size)
+        for codes, mu, white in self._by_chunks(scope):
+            prior = self.structure.individuals * mu * (1.0 - mu)
+            left = prior - np.einsum("ij,ij->i", white @ self._known, white)
+            found[codes] = np.where(left > NO_FREEDOM * prior, left, 0.0)
+        return found.reshape(self.structure.model.size(scope))
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """See :class:`Field`."""
+        here = self.structure
+        rows, columns = here.model.domain(a), here.model.domain(b)
+        memory.require(
+            16 * rows.size * columns.size,
+            f"the covariance of {a!r} and {b!r}",
+            remedy="ask for smaller tables",
         )
+        if None in (here.passes.tree.covering(a), here.passes.tree.covering(b)):
+            joint = here.model.joint_marginal(a, b)
+            prior = here.individuals * (joint - np.outer(joint.sum(axis=1), joint.sum(axis=0)))
+        else:
+            both: Any = [WholeTable(a, np.arange(rows.size)), WholeTable(b, np.arange(columns.size))]
+            between = CliquePasses(here.passes.law, here.passes.possible, here.individuals, both)
+            prior = between.covariance()[: rows.size, rows.size :]
+        left, right = (self._all_white(scope, size) for scope, size in ((a, rows.size), (b, columns.size)))
+        return np.asarray(prior - left @ self._known @ right.T)
 
+    def _all_white(self, scope: Scope, size: int) -> Array:
+        found = np.zeros((size, len(self.structure.free)))
+        for codes, _, white in self._by_chunks(scope):
+            found[codes] = white
+        return found
 
-def _conditional(m: Array, f: Array, to_s: Array) -> tuple[Array, Array]:
-    """Gain P(f | s), ``(separator, features)``, and a square factor of the noise of f given z_S."""
-    gain = inverse_or_zero(to_s @ m)[:, None] * ((to_s * m) @ f.T)
-    # Each entry's own row of diag(√m)(I − w wᵀ), w = √m/√m_s, mapped by F.
-    centred = (f - gain.T @ to_s) * np.sqrt(m)
-    if centred.size == 0:
-        return fortran(gain), np.zeros((f.shape[0], 0), order="F")
-    return fortran(gain), fortran(np.asarray(np.linalg.qr(centred.T, mode="r")).T)
+    def site_covariance(self, rows: np.ndarray) -> Array:
+        """See :class:`Field`."""
+        return np.asarray(self.f_covariance[np.ix_(rows, rows)])
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
+        """See :class:`Field`; a draw of the prior, moved onto a draw of the observed counts."""
+        passes = self.structure.passes
+        memory.require(
+            3 * 8 * size * sum(passes.tree.table_sizes),
+            f"{size} draws of all tables",
+            remedy="ask for fewer draws",
+        )
+        node, up = self.solution.tree.nodes[0], self.solution.upward[0]
+        centre = up.x @ (up.x.T @ up.potential) + (0.0 if node.offset is None else node.offset)
+        wanted = centre[:, None] + up.x @ rng.standard_normal((up.x.shape[1], size))
+        drawn = passes.draw(size, rng)
+        moved = passes.clique_values(self._weights(wanted - passes.counts(drawn)))
+        tables = {}
+        for c, domain in enumerate(passes.tree.domains):
+            table = np.zeros((size, domain.size))
+            found = passes.possible.entries[c]
+            table[:, slice(None) if found is None else found] = (drawn[c] + moved[c]).T
+            tables[domain.scope] = table.reshape(size, *domain.shape)
+        return tables
