@@ -17,8 +17,9 @@ by convolution, a column's the same with rows and columns exchanged, and an entr
 whose derivative by log p is exactly the expected count at the fixed point, so that learning climbs what it is told.
 
 Loops are what belief propagation leaves out: of two moves that may be crossed over it prefers the more probable pairing altogether. So
-its laws are then replaced by those of exchanges: two individuals exchange destinations, accepted by Metropolis' rule, which leaves both
-margins and the exact law as they are. One sweep's worth of the propagated law is kept, so that rare flows do not vanish.
+its laws are then replaced by those of worms (``sampling/_worms.py``): cycles of individuals who exchange destinations, which leave both
+margins and the exact law as they are and connect all tables. One sweep's worth of the propagated law is kept, so that rare flows do not
+vanish. Entries that are the same in all tables are found beforehand and taken out: what is known exactly is answered exactly.
 
 A Gaussian (or the most probable table) is far off where flows are below one: of n = (1, 1) before and after, two who stay are (1 − p)²/p²
 times as probable as two who change places, and the raked table has p moves each way.
@@ -38,7 +39,14 @@ from headcount._compile import kernel
 from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines._reduce import answer
 from headcount.engines.sampling._arrays import row_correlations
-from headcount.engines.sampling._primitives import below, uniform
+from headcount.engines.sampling._statistics import effective_size, r_hat
+from headcount.engines.sampling._worms import (
+    TableWorms,
+    free_entries,
+    missed_neighbour,
+    possible_table,
+    raked_tilts,
+)
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.observe import ProblemError
 from headcount.population import Company
@@ -46,21 +54,32 @@ from headcount.posterior import Beliefs, Promises
 from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from headcount._types import Array, Counts, Scope
     from headcount.individual import Model, RootedTree
     from headcount.observe import Problem
 
-RAKINGS = 30
-"""Rounds of proportional fitting for the tilts: they only centre the weights, and what is left the messages make up."""
 DAMPED_FROM, DAMPING = 300, 0.5
 """Sweep from which messages are averaged (geometrically) with the last ones, and the share of the last. Damping is for tables of three
 cells and few individuals, where messages can alternate; elsewhere it only slows (of the bikes' 168 hours, 161 took 20 sweeps, one 300)."""
-SWEEPS_BEFORE, SWEEPS_BETWEEN = 100, 10
-"""Sweeps of exchanges before the first table that counts, and between two draws."""
-TRIES = 4
-"""Exchanges tried per individual in a sweep."""
+SWEEPS_BEFORE, SWEEPS_BETWEEN = 25, 10
+"""Sweeps of worms before the first table that counts, and between two draws. Of the bikes' busiest hours 2000 sweeps are worth 500 to 1300
+independent tables for the slowest entry."""
+CHAINS = 4
+"""Independent chains of worms per table, whose agreement is what "mixed" means."""
+MIXED = 0.05
+"""Largest R-hat − 1 of a flow that counts as mixed, as of the samplers."""
+RARE = 0.01
+"""Variance of a flow below which R-hat is not asked: a finite run sees such a flow now and then."""
+MISSED, VISITS = 0.04, 20
+"""A free flow that never moved is not mixed where a table in which it differs is, from where every chain stands, at least this probable, or
+would have been visited so many times in the mean."""
+MOST_KEPT = 1000
+"""Tables kept per chain, evenly spaced, for R-hat and effective sizes."""
+CHEAP_STEPS, MOST_MORE = 20_000_000, 100
+"""Steps of worms, over all tables, that small problems get beyond the sweeps asked for (half a second), and how many times as many sweeps
+at most: what costs nothing need not have a Monte-Carlo error that can be seen."""
+MOST_ROUNDS = 6
+"""Rounds of worms, each twice as long as the one before, in which a table has to mix."""
 SCALINGS = 50
 """Rounds in which the entries' precisions are scaled to the variances that were found."""
 ROUNDING = 1e-12
@@ -89,6 +108,12 @@ class StepTable(NamedTuple):
     mean: Array
     constant: float
     """log P(columns | rows) less Bethe's log Z of the tilted weights."""
+    tilt: Array
+    """Of the columns, such that p has both margins."""
+    start: Counts
+    """A table with these margins; whole numbers."""
+    fixed: Counts
+    """What entries hold in all tables where that is one number, which rows, columns and p are without; 0 at the free ones."""
 
 
 class MessageState(NamedTuple):
@@ -101,6 +126,23 @@ class MessageState(NamedTuple):
     root: float
     """log probability of the first counts."""
     sweeps: int = 0
+    drawn: tuple[DrawnTable, ...] = ()
+    """What worms found, table by table, once messages have settled."""
+    rounds: int = 0
+
+
+class DrawnTable(NamedTuple):
+    """What one round of worms found about a table."""
+
+    law: Array
+    error: Array
+    """Monte-Carlo standard errors of the means."""
+    residual: float
+    """Largest R-hat − 1 of a flow; infinite where a free flow should have moved and never did."""
+    effective: float
+    """Smallest effective number of tables of a flow."""
+    ends: tuple[Counts, ...]
+    """Where the chains stand."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +156,8 @@ class TableBP(IterativeEngine):
     tolerance
         On the change of an expected count between sweeps, in individuals.
     exchanges
-        Sweeps of exchanges per table from which laws are read; 0: belief propagation's own, as learning uses them.
+        Sweeps of exchanges along cycles (worms) per table from which laws are read, more where four chains of them do not agree yet; 0:
+        belief propagation's own, as learning uses them.
     seed
         Of the exchanges: the same problem gets the same answer.
 
@@ -184,7 +227,9 @@ class TableBP(IterativeEngine):
         return state
 
     def step(self, state: MessageState) -> MessageState:
-        """One sweep over the tables that have not settled."""
+        """One sweep over the tables that have not settled; where all have, one round of worms through those that are not mixed."""
+        if self.exchanges and self._settled(state):
+            return self._drawn(state)
         changes, log_sums = state.changes.copy(), state.log_sums.copy()
         damping = DAMPING if state.sweeps >= DAMPED_FROM else 0.0
         for k, table in enumerate(state.tables):
@@ -192,9 +237,42 @@ class TableBP(IterativeEngine):
                 changes[k], log_sums[k] = _swept(table, damping)
         return state._replace(changes=changes, log_sums=log_sums, sweeps=state.sweeps + 1)
 
+    def _settled(self, state: MessageState) -> bool:
+        return float(state.changes.max(initial=0.0)) <= self.tolerance
+
+    def _drawn(self, state: MessageState) -> MessageState:
+        """One round of worms more, twice as long as the last."""
+        rng, people = (
+            np.random.default_rng([self.seed, state.rounds]),
+            state.problem.population * len(state.tables),
+        )
+        more = min(max(CHEAP_STEPS // (self.exchanges * max(people, 1)), 1), MOST_MORE)
+        sweeps = (more * self.exchanges) << state.rounds
+        drawn = tuple(
+            before
+            if before is not None and before.residual <= MIXED
+            else _worm_round(table, sweeps, rng, None if before is None else before.ends)
+            for table, before in zip(state.tables, state.drawn or (None,) * len(state.tables), strict=True)
+        )
+        return state._replace(drawn=drawn, rounds=state.rounds + 1)
+
     def residual(self, state: MessageState) -> float:
-        """Largest change of an expected count."""
+        """Largest change of an expected count; after that, of worms, the largest R-hat − 1 of a flow."""
+        if state.drawn:
+            return max(table.residual for table in state.drawn)
         return float(state.changes.max(initial=0.0))
+
+    def target(self, state: MessageState) -> float:
+        """The tolerance for messages, `MIXED` for worms."""
+        return MIXED if state.drawn else self.tolerance
+
+    def done(self, state: MessageState) -> bool:
+        """Whether messages have settled, and then whether worms have mixed."""
+        return (bool(state.drawn) or not self.exchanges) and self.residual(state) <= self.target(state)
+
+    def stuck(self, state: MessageState) -> bool:
+        """Whether worms had all the rounds that they get."""
+        return state.rounds >= MOST_ROUNDS
 
     def finish(self, state: MessageState) -> TableBeliefs:
         """Laws of all entries."""
@@ -208,10 +286,17 @@ class TableBP(IterativeEngine):
             other = answer(TiltedEP(), state.problem, rng=rng, progress=False)
             if other.status.good and other.beliefs.log_evidence is not None:
                 evidence = max(evidence, other.beliefs.log_evidence)
-            tables = tuple(_exchanged(table, self.exchanges, rng) for table in tables)
+        found: dict[str, Any] = {"messages": messages}
+        if state.drawn:
+            tables = tuple(t._replace(law=d.law) for t, d in zip(tables, state.drawn, strict=True))
+            found |= {
+                "r_hat": 1.0 + max(d.residual for d in state.drawn),
+                "ess_min": min(d.effective for d in state.drawn),
+            }
         model = state.problem.model
         tree = cast("RootedTree", model.rooted())  # `init` has checked that it is one
-        return TableBeliefs(model, tree, tables, evidence, {"messages": messages})
+        errors = tuple(d.error for d in state.drawn)
+        return TableBeliefs(model, tree, tuple(map(_with_fixed, tables)), errors, evidence, found)
 
 
 _NONE_AGREES = "no population agrees with the counts: some of them cannot have come about by possible moves"
@@ -282,26 +367,43 @@ def _kappa(rho: Array, rows: int) -> Array:
 
 
 def step_table(p: Any, kappa: Array, rows: Counts, columns: Counts) -> StepTable:
-    """A table with even messages."""
+    """A table with even messages, without the entries that are the same in all tables.
+
+    Raises
+    ------
+    ProblemError
+        When no table has these margins.
+    """
     p = np.ascontiguousarray(p, dtype=float)
-    a, b = np.ones(len(rows)), np.ones(len(columns))
-    for _ in range(RAKINGS):
-        a = _quotient(rows, p @ b)
-        b = _quotient(columns, a @ p)
-    shape = (*p.shape, 1 + int(np.minimum(rows[:, None], columns).max(initial=0)))
-    weight, largest = np.zeros(shape), np.zeros(p.shape, dtype=np.int64)
-    norm = fill_weights(p, kappa, a, b, rows, columns, weight, largest)
+    start = possible_table(p > 0, rows, columns)
+    if start is None:
+        raise ProblemError(_NONE_AGREES)
+    free = free_entries(start, p > 0)
+    fixed = np.where(free, 0, start)
+    known = sum(
+        _log_weight(int(n), p[i, j], kappa[i]) for (i, j), n in np.ndenumerate(fixed) if n > 0
+    )  # in the units of `fill_weights`
+    widest = 1 + int(np.minimum(rows[:, None], columns).max(initial=0))
     varies = kappa > 0
     k, r = kappa[varies], rows[varies].astype(float)
-    constant = norm + float(gammaln(rows + 1.0).sum()) - _times_log(rows, a) - _times_log(columns, b)
+    constant = known + float(gammaln(rows + 1.0).sum())
     constant += float((gammaln(k) - gammaln(r + k) + r * np.log(k)).sum())
-    return StepTable(
-        p, kappa, rows, columns, weight, largest, np.ones(shape), np.zeros(shape), np.zeros(p.shape), constant
+    p, rows, columns = np.where(free, p, 0.0), rows - fixed.sum(axis=1), columns - fixed.sum(axis=0)
+    a, b = raked_tilts(p, rows, columns)
+    shape = (*p.shape, widest)
+    weight, largest = np.zeros(shape), np.zeros(p.shape, dtype=np.int64)
+    norm = fill_weights(p, kappa, a, b, rows, columns, weight, largest)
+    constant += norm - _times_log(rows, a) - _times_log(columns, b)
+    even = (weight, largest, np.ones(shape), np.zeros(shape), np.zeros(p.shape))
+    return StepTable(p, kappa, rows, columns, *even, constant, b, start - fixed, fixed)
+
+
+def _log_weight(n: int, p: float, kappa: float) -> float:
+    """log Γ(n + κp)/(κ^n Γ(κp) n!), and log p^n/n! where κ = 0."""
+    rising = (
+        n * math.log(p) if kappa == 0.0 else gammaln(n + kappa * p) - gammaln(kappa * p) - n * math.log(kappa)
     )
-
-
-def _quotient(wanted: Counts, have: Array) -> Array:
-    return np.where(have > 0, wanted / np.where(have > 0, have, 1.0), 0.0)
+    return float(rising - gammaln(n + 1.0))
 
 
 def _times_log(counts: Counts, tilt: Array) -> float:
@@ -335,6 +437,8 @@ class TableBeliefs(Beliefs):
     tree: RootedTree
     tables: tuple[StepTable, ...]
     """One per edge, in the tree's order."""
+    errors: tuple[Array, ...]
+    """Monte-Carlo standard errors of the means, one table per edge; none without exchanges."""
     log_evidence: float
     diagnostics: Mapping[str, Any]
 
@@ -358,6 +462,13 @@ class TableBeliefs(Beliefs):
         if not place.edge:
             return np.zeros(place.shape)
         return np.asarray(place.turn(_variance(self.tables[place.node - 1])))
+
+    def error(self, scope: Scope) -> Array:
+        """Monte-Carlo standard error of the mean; 0 of a count, and of belief propagation's own means."""
+        place = self.tree.place(scope)
+        if not place.edge or not self.errors:
+            return np.zeros(place.shape)
+        return np.asarray(place.turn(self.errors[place.node - 1]))
 
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Between entries of one table, those of the Gaussian with known margins that has the entries' variances; zero elsewhere."""
@@ -412,63 +523,63 @@ def _margin_matrix(d: Array) -> Array:
     return np.block([[np.diag(d.sum(axis=1)), d], [d.T, np.diag(d.sum(axis=0))]])
 
 
-class Exchanges:
-    """A table of individuals who exchange destinations, started near the expected table."""
-
-    def __init__(self, table: StepTable, rng: np.random.Generator) -> None:
-        self.counts = _first_table(table)
-        places = np.divmod(np.arange(self.counts.size), self.counts.shape[1])
-        self.origin, self.dest = (np.repeat(place, self.counts.ravel()) for place in places)
-        # The first table may hold moves that cannot be: these are left as soon as an exchange removes them.
-        self.p, self.kappa, self.possible = np.where(table.p > 0, table.p, 1e-200), table.kappa, table.p > 0
-        self.random = rng.integers(2**64, size=4, dtype=np.uint64)
-        self.sweep(SWEEPS_BEFORE, np.zeros((0, 0, 0)))
-        if self.counts[~self.possible].any():
-            raise ProblemError(
-                "no table with possible moves only was found by exchanges: check the counts and zeros, or use TableBP(exchanges=0)"
-            )
-
-    def sweep(self, sweeps: int, seen: Array) -> None:
-        """So many sweeps; counts what entries were in ``seen``."""
-        tries = TRIES * len(self.origin)
-        exchange(self.p, self.kappa, self.origin, self.dest, self.counts, sweeps, tries, self.random, seen)
+def _with_fixed(table: StepTable) -> StepTable:
+    """The table as it is asked about: with the entries that are the same in all tables, and its whole margins."""
+    law, fixed = table.law.copy(), table.fixed
+    at = np.nonzero(fixed)
+    law[(*at, np.zeros_like(at[0]))] = 0.0
+    law[(*at, fixed[at])] = 1.0
+    mean = law @ np.arange(float(law.shape[2]))
+    rows, columns = table.rows + fixed.sum(axis=1), table.columns + fixed.sum(axis=0)
+    return table._replace(law=law, mean=mean, rows=rows, columns=columns)
 
 
-def _exchanged(table: StepTable, sweeps: int, rng: np.random.Generator) -> StepTable:
-    """The same table with the laws that exchanges find, and one sweep's worth of those that it has."""
-    seen = table.law.copy()
-    Exchanges(table, rng).sweep(sweeps, seen)
-    law = seen / (sweeps + 1)
-    return table._replace(law=law, mean=law @ np.arange(float(law.shape[2])))
+def _worms(table: StepTable, start: Counts, rng: np.random.Generator) -> TableWorms:
+    """Worms through the free part of a table."""
+    return TableWorms(table.p, table.kappa, start, table.tilt, rng.integers(2**64, size=4, dtype=np.uint64))
+
+
+def _worm_round(
+    table: StepTable, sweeps: int, rng: np.random.Generator, starts: tuple[Counts, ...] | None
+) -> DrawnTable:
+    """The laws that chains of worms find, with one sweep's worth of those that the table has, and whether they agree.
+
+    Without ``starts`` the chains begin near belief propagation's means and at a table in a corner of all those possible.
+    """
+    seen, free = table.law.copy(), table.p > 0
+    each = -(-sweeps // CHAINS)
+    draws = np.zeros((CHAINS, min(each, MOST_KEPT), *table.p.shape))
+    if starts is None:
+        near = possible_table(free, table.rows, table.columns, table.mean)
+        starts = tuple(table.start if chain % 2 or near is None else near for chain in range(CHAINS))
+    runs = [_worms(table, start, rng) for start in starts]
+    for run, kept in zip(runs, draws, strict=True):
+        run.burn(SWEEPS_BEFORE)
+        run.sweep(each, seen, kept)
+    law = seen / (CHAINS * each + 1)
+    ends, flows = tuple(run.counts for run in runs), draws.reshape(CHAINS, draws.shape[1], -1)
+    variance = flows.reshape(-1, flows.shape[2]).var(axis=0)
+    asked = variance > RARE
+    residual, size = 0.0, np.full(variance.shape, np.nan)
+    if asked.any():
+        size[asked] = effective_size(flows[:, :, asked])
+        residual = float(np.nan_to_num(r_hat(flows[:, :, asked], ranks=False), nan=np.inf).max()) - 1
+    never = free & (variance == 0).reshape(free.shape)
+    if min(missed_neighbour(table.p, table.kappa, end, never) for end in ends) > MISSED + VISITS / sweeps:
+        residual = np.inf
+    # A flow too rare to be asked has as many independent tables as the slowest of the others.
+    effective = float(np.nanmin(size, initial=flows.shape[0] * flows.shape[1]))
+    error = np.sqrt(variance / np.where(np.isfinite(size), size, effective)).reshape(free.shape)
+    return DrawnTable(law, error, residual, effective, ends)
 
 
 def drawn_tables(table: StepTable, size: int, rng: np.random.Generator) -> Array:
-    """Tables with these margins, (size, rows, columns), from one long run of exchanges."""
-    run, made = Exchanges(table, rng), np.empty((size, *table.p.shape))
+    """Tables with these margins, (size, rows, columns), from one long run of worms."""
+    run, made = _worms(table, table.start, rng), np.empty((size, *table.p.shape))
+    run.burn(SWEEPS_BEFORE)
     for k in range(size):
-        run.sweep(SWEEPS_BETWEEN, np.zeros((0, 0, 0)))
-        made[k] = run.counts
-    return made
-
-
-def _first_table(table: StepTable) -> NDArray[np.int64]:
-    """A whole-number table with these margins, near the expected one: its whole parts, and the rest from corner to corner."""
-    made = np.floor(table.mean + 0.5 * ROUNDING).astype(np.int64)
-    rows, columns = table.rows - made.sum(axis=1), table.columns - made.sum(axis=0)
-    over = (rows < 0).any() or (columns < 0).any()
-    if over:
-        made[:] = 0
-        rows, columns = table.rows.copy(), table.columns.copy()
-    i = j = 0
-    while i < len(rows) and j < len(columns):
-        both = min(rows[i], columns[j])
-        made[i, j] += both
-        rows[i] -= both
-        columns[j] -= both
-        if rows[i] == 0:
-            i += 1
-        else:
-            j += 1
+        run.sweep(SWEEPS_BETWEEN)
+        made[k] = run.counts + table.fixed
     return made
 
 
@@ -599,37 +710,3 @@ def pass_columns(
             change = max(change, abs(first / both - mean[i, j]))
             mean[i, j] = first / both
     return change, log_sum
-
-
-@kernel
-def exchange(p, kappa, origin, dest, table, sweeps, tries, random, seen):
-    """Pairs of individuals exchange destinations, accepted by Metropolis' rule: both margins stay, and the table's law is left as it is.
-
-    ``table`` counts origins by destinations and is kept up to date; after every sweep of so many tries ``seen[i, j, n]`` counts that the
-    entry was n, where ``seen`` is wide enough. ``random`` is the generator's state.
-    """
-    people = origin.shape[0]
-    for _ in range(sweeps):
-        for _ in range(tries):
-            a, b = below(random, people), below(random, people)
-            i, j, u, w = origin[a], origin[b], dest[a], dest[b]
-            if i == j or u == w:
-                continue
-            if kappa[i] == 0.0:
-                there, here = p[i, w], p[i, u]
-            else:
-                there, here = table[i, w] + kappa[i] * p[i, w], table[i, u] - 1 + kappa[i] * p[i, u]
-            if kappa[j] == 0.0:
-                there, here = there * p[j, u], here * p[j, w]
-            else:
-                there *= table[j, u] + kappa[j] * p[j, u]
-                here *= table[j, w] - 1 + kappa[j] * p[j, w]
-            if uniform(random) * here < there:
-                dest[a], dest[b] = w, u
-                table[i, u] -= 1
-                table[i, w] += 1
-                table[j, w] -= 1
-                table[j, u] += 1
-        for i in range(seen.shape[0]):
-            for j in range(seen.shape[1]):
-                seen[i, j, table[i, j]] += 1.0
