@@ -43,7 +43,7 @@ from headcount.engines.sampling._statistics import effective_size, r_hat
 from headcount.engines.sampling._worms import (
     TableWorms,
     free_entries,
-    missed_neighbour,
+    never_moved,
     possible_table,
     raked_tilts,
 )
@@ -68,12 +68,12 @@ CHAINS = 4
 """Independent chains of worms per table, whose agreement is what "mixed" means."""
 MIXED = 0.05
 """Largest R-hat − 1 of a flow that counts as mixed, as of the samplers."""
-RARE = 0.01
-"""Variance of a flow below which R-hat is not asked: a finite run sees such a flow now and then."""
-MISSED, VISITS = 0.04, 20
-"""A free flow that never moved is not mixed where a table in which it differs is, from where every chain stands, at least this probable, or
-would have been visited so many times in the mean."""
-MOST_KEPT = 1000
+RARE = 0.05
+"""Variance of a flow below which R-hat is not asked: what happens less than once in twenty times no 90 % interval shows."""
+VISITS = 20
+"""Independent draws in which a flow that can change should have done so, in the mean, for it to count as stuck where it never did:
+e⁻²⁰ of mixed ones would."""
+MOST_KEPT = 500
 """Tables kept per chain, evenly spaced, for R-hat and effective sizes."""
 CHEAP_STEPS, MOST_MORE = 20_000_000, 100
 """Steps of worms, over all tables, that small problems get beyond the sweeps asked for (half a second), and how many times as many sweeps
@@ -564,11 +564,10 @@ def _worm_round(
     if asked.any():
         size[asked] = effective_size(flows[:, :, asked])
         residual = float(np.nan_to_num(r_hat(flows[:, :, asked], ranks=False), nan=np.inf).max()) - 1
-    never = free & (variance == 0).reshape(free.shape)
-    if min(missed_neighbour(table.p, table.kappa, end, never) for end in ends) > MISSED + VISITS / sweeps:
-        residual = np.inf
     # A flow too rare to be asked has as many independent tables as the slowest of the others.
     effective = float(np.nanmin(size, initial=flows.shape[0] * flows.shape[1]))
+    if never_moved(table.p, table.kappa, draws.reshape(-1, *free.shape)) > VISITS / effective:
+        residual = np.inf
     error = np.sqrt(variance / np.where(np.isfinite(size), size, effective)).reshape(free.shape)
     return DrawnTable(law, error, residual, effective, ends)
 

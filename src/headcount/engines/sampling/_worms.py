@@ -17,11 +17,12 @@ A worm that grows beyond `LONGEST` times that is taken back, which keeps the bal
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, maximum_flow
+from scipy.sparse.csgraph import connected_components, dijkstra, maximum_flow
 
 from headcount._compile import bare, kernel
 from headcount.engines.sampling._primitives import below, uniform
@@ -38,8 +39,8 @@ RAKINGS = 30
 ROUNDING = 1e-9
 """What whole numbers and sums of logs may miss by rounding."""
 _NOT_SEEN = np.zeros((0, 0, 0))
-LARGEST_LOOK = 400
-"""Cells before and after a step up to which shortest cycles are looked for: time grows with the third power, .3 s at 400."""
+MOST_LOOKS = 5
+"""Flows that never moved whose cycles are looked at, per table: a millisecond."""
 
 
 class Turnstile(NamedTuple):
@@ -128,43 +129,56 @@ def free_entries(table: Counts, support: NDArray[np.bool_]) -> NDArray[np.bool_]
     return np.asarray(entries & ~bridge)
 
 
-def missed_neighbour(p: Array, kappa: Array, table: Counts, asked: NDArray[np.bool_]) -> float:
-    """How probable the most probable table is that differs by one cycle through an entry asked about, relative to this one; at most 1.
+def never_moved(p: Array, kappa: Array, draws: NDArray[Any]) -> float:
+    r"""A lower bound of how probable it is that a free flow differs from the one number that it was in all ``draws``; the largest such.
 
-    Log weights of cycles add up along arcs: (i, j) gains, log w(n + 1)/w(n), (i, j) loses, log w(n − 1)/w(n). The best is a shortest path.
-    Entries between more than `LARGEST_LOOK` cells are not looked at, which gives 0.
+    For any one cycle C through the entry, :math:`P(n' − C \text{ is a table}) = E[w(n + C)/w(n)]`, and E min(1, ·) is less still. So in
+    draws that have the right law this is small, 1/(their effective number) or so. The cycle is the shortest by the entries' expected
+    counts m, with lengths log(1 + 1/m); of at most `MOST_LOOKS` flows, those with the largest m.
     """
-    height, width = p.shape
-    size = height + width
-    if not asked.any() or size > LARGEST_LOOK:
+    free = free_entries(draws[0].astype(np.int64), p > 0)
+    asked = free & (draws == draws[0]).all(axis=0)
+    if not asked.any():
         return 0.0
-    k = np.where(kappa > 0, kappa, np.inf)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gains = -np.log((p + np.where(p > 0, table / k, 0.0)) / (table + 1.0))
-        loses = np.log((p + (table - 1.0) / k) / table)
-    cost = np.full((size, size), np.inf)
-    cost[:height, height:] = gains
-    cost[height:, :height] = np.where(table > 0, loses, np.inf).T
-    path, best = cost.copy(), np.inf
-    for k in range(size):
-        path = np.minimum(path, path[:, k, None] + path[k])
-        if np.diag(path).min() < -ROUNDING:
-            return 1.0  # some cycle leads to a more probable table
-    empty = asked & (table == 0)
-    if empty.any():
-        best = float((gains + path[height:, :height].T)[empty].min())
-    for i, j in np.argwhere(asked & (table > 0)):
-        # One fewer in (i, j): from j back to i, and on to j again by any way but this entry's own.
-        others = cost[i].copy()
-        others[height + j] = np.inf
-        reach, before = others, None
-        while before is None or (reach < before).any():
-            before = reach
-            arcs = cost.copy()
-            arcs[i, height + j] = arcs[height + j, i] = np.inf
-            reach = np.minimum(before, (before[:, None] + arcs).min(axis=0))
-        best = min(best, float(reach[height + j] + loses[i, j]))
-    return float(np.exp(-max(best, 0.0)))
+    rows, columns = draws[0].sum(axis=1), draws[0].sum(axis=0)
+    a, b = raked_tilts(np.where(free, p, 0.0), rows, columns)
+    expected = a[:, None] * np.where(free, p, 0.0) * b
+    height = len(p)
+    with np.errstate(divide="ignore"):
+        length = np.where(expected > 0, np.log1p(1.0 / expected), 0.0)
+    graph = np.zeros((sum(p.shape), sum(p.shape)))
+    graph[:height, height:], graph[height:, :height] = length, length.T
+    places = np.argwhere(asked)
+    largest = np.argsort(-expected[asked], kind="stable")[:MOST_LOOKS]
+    return max(_cycle_weight(p, kappa, draws, graph, int(i), int(j)) for i, j in places[largest])
+
+
+def _cycle_weight(p: Array, kappa: Array, draws: NDArray[Any], graph: Array, i: int, j: int) -> float:
+    """E min(1, w(n ± C)/w(n)) over draws, C the shortest cycle through (i, j), in the better of both directions."""
+    height = len(p)
+    others = graph.copy()
+    others[i, height + j] = others[height + j, i] = 0.0  # no link
+    before = dijkstra(csr_array(others), indices=i, return_predecessors=True)[1]
+    path = [height + j]
+    while path[-1] != i:
+        if before[path[-1]] < 0:
+            return 0.0
+        path.append(int(before[path[-1]]))
+    # From j back to i, by turns one fewer and one more; (i, j) itself closes the cycle with one more.
+    ends = [(min(x, y), max(x, y) - height) for x, y in itertools.pairwise(path)]
+    cycle = [(i, j), *ends]
+    best = 0.0
+    for first in (1, -1):
+        log_weight = np.zeros(len(draws))
+        for k, (row, column) in enumerate(cycle):
+            n, slope = draws[:, row, column], 1.0 / kappa[row] if kappa[row] > 0 else 0.0
+            with np.errstate(divide="ignore", invalid="ignore"):
+                if first * (-1) ** k > 0:
+                    log_weight += np.log((p[row, column] + n * slope) / (n + 1.0))
+                else:
+                    log_weight += np.where(n > 0, np.log(n / (p[row, column] + (n - 1.0) * slope)), -np.inf)
+        best = max(best, float(np.exp(np.minimum(log_weight, 0.0)).mean()))
+    return best
 
 
 @kernel
