@@ -25,12 +25,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra, maximum_flow
 
 from headcount._compile import bare, kernel
-from headcount.engines.sampling._primitives import below, uniform
+from headcount.engines.sampling._primitives import alias_tables, below, uniform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Counts
+    from headcount.engines.sampling._arrays import SamplingArrays
 
 LONGEST = 50
 """Steps after which a worm is taken back, in numbers of cells: with tilts that fit the margins e⁻⁵⁰ of all worms are that long."""
@@ -44,33 +45,36 @@ MOST_LOOKS = 5
 
 
 class Turnstile(NamedTuple):
-    """A step between two margins: how an individual in hand finds its next cell."""
+    """Steps between known margins, flat, one after the other: how an individual in hand finds its next cell."""
 
     p: Any
-    """(rows, columns)."""
+    """(entries,) by row."""
     kappa: Any
-    """(rows,) 1/rho − 1; 0 where the row does not vary."""
+    """(rows of all steps,) 1/rho − 1; 0 where the row does not vary."""
     tilt: Any
-    """(columns,) b."""
+    """(cells,) b of the columns' cells."""
     accept: Any
-    """(rows · columns,) Walker's alias tables of b p, by row."""
+    """(entries,) Walker's alias tables of b p, by row."""
     alias: Any
-    start: Any
-    """(columns + 1,) the first place of every cell."""
 
 
-def turnstile(p: Array, kappa: Array, columns: Counts, tilt: Array) -> Turnstile:
-    """The step from tilts and the counts of the columns."""
-    # Local: compiled moves import this module's neighbours, and Python's import order decides who is first.
-    from headcount.engines.sampling._path_moves import alias_tables
+class Where(NamedTuple):
+    """One of the steps: where its entries, rows and columns begin in the flat arrays, and how many columns it has."""
 
+    entry: int
+    row: int
+    column: int
+    width: int
+
+
+def alias_of(p: Array, tilt: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Alias tables of b p, row by row."""
     weight = p * tilt
     total = weight.sum(axis=1, keepdims=True)
     q = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
     accept, alias = np.empty(p.size), np.zeros(p.size, dtype=np.int64)
     alias_tables(np.ascontiguousarray(q).ravel(), p.shape[1], accept, alias)
-    start = np.concatenate(([0], np.cumsum(columns))).astype(np.int64)
-    return Turnstile(np.ascontiguousarray(p), kappa.astype(float), tilt, accept, alias, start)
+    return accept, alias
 
 
 def raked_tilts(p: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
@@ -221,6 +225,212 @@ def find_bridges(edge, bridge):
                         bridge[u, v - height] = True
 
 
+# ---- between the exactly counted nodes of a tree
+
+
+class PathWorms(NamedTuple):
+    """Where worms go through paths, between nodes that are counted exactly and completely."""
+
+    step: Turnstile
+    """Over all entries and cells; tilts of exactly counted nodes, p and alias tables of steps between two of them."""
+    near: bool
+    """Whether any node has worms that only exchange futures."""
+    worms: Any
+    """(V,) such worms per sweep: at exactly counted nodes below another one, about N steps."""
+    depth: Any
+    """(V,)."""
+    row_start: Any
+    """(V,) where the rows of the step to each node begin."""
+    exact: Any
+    """(V,) whether a node is counted exactly and completely."""
+    kind: Any
+    """(cells,) within a node, cells that count in the same exact totals; every cell of its own where a node is counted completely."""
+    exact_slot: Any
+    """(slots,) whether a total is exact."""
+    far: Any
+    """Exactly counted nodes below one that is not, and nodes of which only some totals are exact."""
+    every: Any
+    """Sweeps per worm at each of these: a worm costs as much as a sweep at most."""
+    inside_start: Any
+    inside: Any
+    """The nodes that are not counted completely and hang together with the one above each of ``far``, or with itself, in preorder."""
+    longest: int
+    """Steps of a worm at most, in numbers of cells."""
+
+
+class WormSpace(NamedTuple):
+    """One chain's working arrays."""
+
+    owner: Any
+    holder: Any
+    column: Any
+    fresh: Any
+    first: Any
+    touched: Any
+    carry: Any
+    table: Any
+    before: Any
+    beta: Any
+    message: Any
+    weights: Any
+
+
+def path_worms(arrays: SamplingArrays) -> PathWorms:
+    """The worms of a problem; none where no two nodes are counted exactly and completely, or flows are observed between them."""
+    tree, exact = arrays.tree, exact_nodes_of(arrays)
+    parents, sizes, nodes = arrays.rooted.parents, tree.sizes, len(tree.sizes)
+    observed = arrays.slots.edge_mode != 0
+    counts = [arrays.node_counts(v) if exact[v] else np.zeros(int(sizes[v])) for v in range(nodes)]
+    row_start = np.cumsum([0, 0, *(sizes[u] for u in parents[1:])])[:-1].astype(np.int64)
+    kappa, tilt = np.zeros(int(row_start[-1]) + int(sizes.max())), np.zeros(arrays.cells)
+    worms, depth = np.zeros((2, nodes), dtype=np.int64)
+    entries = arrays.entries if (exact[1:] & exact[np.array(parents[1:], dtype=int)]).any() else 0
+    p, accept, alias = np.zeros(entries), np.zeros(entries), np.zeros(entries, np.int64)
+    kind, exact_slot = _kinds(arrays, exact)
+    far, every, inside = [], [], []
+    for v in range(1, nodes):
+        u = parents[v]
+        depth[v] = depth[u] + 1
+        if exact[v] and exact[u] and not observed[v]:
+            law = arrays.transition(v)
+            tilt[arrays.node(v)] = raked_tilts(law, counts[u], counts[v])[1]
+            p[arrays.edge(v)] = law.ravel()
+            accept[arrays.edge(v)], alias[arrays.edge(v)] = alias_of(law, tilt[arrays.node(v)])
+            worms[v] = -(-arrays.population // int(sizes[v]))
+            if arrays.rho is not None:
+                rho = np.broadcast_to(arrays.rho[v], (int(sizes[u]),))
+                varies = rho > 0
+                spread = np.where(varies, 1.0 / np.where(varies, rho, 1.0) - 1.0, 0.0)
+                kappa[row_start[v] : row_start[v] + len(rho)] = spread
+    for v in range(nodes):
+        here = arrays.node(v)
+        if exact[v] and (v == 0 or exact[parents[v]]):
+            continue
+        if not exact[v] and kind[here].max() == 0:
+            continue
+        within, top = _hidden_around(parents, exact, parents[v] if exact[v] else v)
+        beside = [c for c in range(1, nodes) if parents[c] in within or c in within]
+        if observed[beside].any():
+            continue
+        if exact[v]:
+            law = np.linalg.multi_dot(
+                [np.eye(int(sizes[top]) if top >= 0 else 1), *_way(arrays, v, top), np.eye(int(sizes[v]))]
+            )
+            rows = counts[top] if top >= 0 else np.array([float(arrays.population)])
+            tilt[here] = raked_tilts(law, rows, counts[v])[1]
+        else:
+            tilt[here] = _class_tilts(arrays, v, kind[here])
+        far.append(v)
+        inside.append(within)
+        cost = int(sizes[v]) * sum(int(sizes[parents[c]]) * int(sizes[c]) for c in beside)
+        every.append(max(1, round(cost / (arrays.population * int(sizes.sum())))))
+    step = Turnstile(p, kappa, tilt, accept, alias)
+    ends = np.cumsum([0, *(len(w) for w in inside)]).astype(np.int64)
+    flat = np.array([w for part in inside for w in part], dtype=np.int64)
+    return PathWorms(
+        step,
+        near=bool(worms.any()),
+        worms=worms,
+        depth=depth,
+        row_start=row_start,
+        exact=exact,
+        kind=kind,
+        exact_slot=exact_slot,
+        far=np.array(far, dtype=np.int64),
+        every=np.array(every, dtype=np.int64),
+        inside_start=ends,
+        inside=flat,
+        longest=LONGEST,
+    )
+
+
+def _kinds(arrays: SamplingArrays, exact: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Kinds of the cells of every node by the exact totals that they count in, and which totals are exact."""
+    slots = arrays.slots
+    exact_slot = np.concatenate(
+        [np.zeros(0, bool), *(np.full(len(s), bool(s.noise.exact)) for s in arrays.sites)]
+    )
+    kind = np.zeros(arrays.cells, dtype=np.int64)
+    for v in range(len(exact)):
+        cells, found = range(*arrays.node(v).indices(arrays.cells)), {}
+        for x, cell in enumerate(cells):
+            fed = slots.node_slot[slots.node_first[cell] : slots.node_first[cell + 1]]
+            mark = x if exact[v] else tuple(fed[exact_slot[fed]])
+            kind[cell] = found.setdefault(mark, len(found))
+    return kind, exact_slot
+
+
+def _way_marginal(arrays: SamplingArrays, v: int) -> Array:
+    """The model's law of node v."""
+    law = arrays.tree.initial[None]
+    for step in _way(arrays, v, -1)[1:]:
+        law = law @ step
+    return np.asarray(law[0])
+
+
+def _class_tilts(arrays: SamplingArrays, v: int, kind: NDArray[np.int64]) -> Array:
+    """Tilts by which classes of cells get as many individuals as exact totals say, or an even share of the rest."""
+    wanted, found = np.full(int(kind.max()) + 1, np.nan), np.bincount(kind, _way_marginal(arrays, v))
+    for site in arrays.sites:
+        if len(site.scope) == 1 and site.noise.exact and arrays.rooted.place(site.scope).node == v:
+            for seen, count in zip(site.margin(np.eye(len(kind))).T, site.noise.counts, strict=True):
+                inside = np.unique(kind[seen > 0])
+                if len(inside) == 1:
+                    wanted[inside[0]] = count / arrays.population
+    free = np.isnan(wanted)
+    wanted[free] = max(1.0 - float(np.nansum(wanted)), 0.0) / max(int(free.sum()), 1)
+    made = np.where(found > 0, wanted / np.where(found > 0, found, 1.0), 0.0)
+    return np.asarray(made[kind])
+
+
+def exact_nodes_of(arrays: SamplingArrays) -> NDArray[np.bool_]:
+    """Nodes of which every cell, or every cell but one, is counted exactly."""
+    left = np.array(arrays.tree.sizes)
+    for site in arrays.sites:
+        if len(site.scope) == 1 and site.noise.exact and site.index is not None:
+            left[arrays.rooted.place(site.scope).node] -= len(np.unique(site.index))
+    return left <= 1
+
+
+def _hidden_around(parents: tuple[int, ...], exact: NDArray[np.bool_], start: int) -> tuple[list[int], int]:
+    """The nodes that are not counted exactly and are connected with ``start``, in preorder; the exact one above them, or −1."""
+    top = start
+    while parents[top] >= 0 and not exact[parents[top]]:
+        top = parents[top]
+    found = [top]
+    found += [w for w in range(top + 1, len(parents)) if not exact[w] and parents[w] in found]
+    return found, parents[top]
+
+
+def _way(arrays: SamplingArrays, v: int, top: int) -> list[Array]:
+    """Transitions from the exact node ``top`` (or the initial law, where it is −1) down to v."""
+    laws = []
+    while v != top:
+        laws.append(arrays.transition(v) if v > 0 else arrays.tree.initial[None])
+        v = arrays.rooted.parents[v] if v > 0 else -1
+    return laws[::-1]
+
+
+def worm_space(arrays: SamplingArrays, worms: PathWorms) -> WormSpace:
+    """Working arrays; empty where there are no worms."""
+    used = worms.near or len(worms.far) > 0
+    people, widest = arrays.population if used else 0, int(arrays.tree.sizes.max())
+    places = np.zeros((4, people), dtype=np.int64)
+    longest = worms.longest * widest if used else 0
+    widest_inside = int(np.diff(worms.inside_start).max(initial=0))
+    return WormSpace(
+        *places,
+        first=np.zeros(widest + 1, dtype=np.int64),
+        touched=np.zeros(longest, dtype=np.int64),
+        carry=np.zeros((int(worms.depth.max()) + 1 if worms.near else 0, people), dtype=np.int32),
+        table=np.zeros(arrays.entries if worms.near else 0, dtype=np.int64),
+        before=np.zeros((longest + 1 if len(worms.far) else 0, widest_inside), dtype=np.int16),
+        beta=np.zeros(arrays.cells if len(worms.far) else 0),
+        message=np.zeros((1, widest)),
+        weights=np.zeros(widest),
+    )
+
+
 # ---- the moves
 
 
@@ -235,7 +445,9 @@ class TableWorms:
         by_column = np.argsort(dest, kind="stable")
         self.row, self.column = origin[by_column], dest[by_column]
         self.owner, self.random = np.arange(len(origin)), random
-        self.step = turnstile(p, kappa, start.sum(axis=0), tilt)
+        self.step = Turnstile(np.ascontiguousarray(p).ravel(), kappa.astype(float), tilt, *alias_of(p, tilt))
+        self.where = Where(0, 0, 0, start.shape[1])
+        self.first = np.concatenate(([0], np.cumsum(start.sum(axis=0)))).astype(np.int64)
         self.touched = np.zeros(LONGEST * start.shape[1], dtype=np.int64)
         self.worms = 1
         """Worms per sweep. A fixed number: a sweep that ended after so many steps would end with a long worm too often."""
@@ -253,91 +465,97 @@ class TableWorms:
             self._sweep(sweeps, seen, draws)
 
     def _sweep(self, sweeps: int, seen: Array, draws: NDArray[Any]) -> int:
-        places = (self.row, self.column, self.owner, self.counts, self.touched)
-        return int(sweep_worms(self.random, self.step, *places, sweeps, self.worms, seen, draws))
+        places = (self.row, self.column, self.owner, self.first, self.counts.ravel(), self.touched)
+        return int(sweep_worms(self.random, self.step, self.where, *places, sweeps, self.worms, seen, draws))
 
 
 @bare
-def destination(random, i, p, kappa, tilt, accept, alias, table):
+def destination(random, i, where, p, kappa, tilt, accept, alias, table):
     """The next cell of one from row i who is in hand; ``table`` counts those in place."""
-    size = tilt.size
-    if kappa[i] == 0.0:
-        where = uniform(random) * size
-        j = int(where)
-        return j if where - j < accept[i * size + j] else alias[i * size + j]
+    size, column = where.width, where.column
+    at, slope = where.entry + i * size, kappa[where.row + i]
+    if slope == 0.0:
+        mark = uniform(random) * size
+        j = int(mark)
+        return j if mark - j < accept[at + j] else alias[at + j]
     total = 0.0
     for j in range(size):
-        if p[i, j] > 0.0:
-            total += tilt[j] * (table[i, j] + kappa[i] * p[i, j])
+        if p[at + j] > 0.0:
+            total += tilt[column + j] * (table[at + j] + slope * p[at + j])
     left, last = uniform(random) * total, 0
     for j in range(size):
-        if p[i, j] > 0.0 and tilt[j] > 0.0:
+        if p[at + j] > 0.0 and tilt[column + j] > 0.0:
             last = j
-            left -= tilt[j] * (table[i, j] + kappa[i] * p[i, j])
+            left -= tilt[column + j] * (table[at + j] + slope * p[at + j])
             if left < 0.0:
                 break
     return last
 
 
 @bare
-def worm(random, step, row, column, owner, table, touched):
-    """One worm; ``owner[k]`` is the individual in place k, ``table`` follows. Returns the steps made, −1 where it was taken back."""
-    p, kappa, tilt, accept, alias, start = (
-        step.p, step.kappa, step.tilt, step.accept, step.alias, step.start)  # fmt: skip
-    first = below(random, owner.size)
-    hole, hand, length = column[first], owner[first], 0
-    table[row[hand], hole] -= 1
+def worm(random, step, where, row, column, owner, first, table, touched):
+    """One worm; ``owner[k]`` is the individual in place k, ``table`` follows. Returns the steps made, −1 where it was taken back.
+
+    ``row`` and ``column`` are the cells of individuals and of places, ``first`` the first place of every cell.
+    """
+    p, kappa, tilt, accept, alias = step.p, step.kappa, step.tilt, step.accept, step.alias
+    entry, width = where.entry, where.width
+    opened = below(random, owner.size)
+    hole, hand, length = column[opened], owner[opened], 0
+    table[entry + row[hand] * width + hole] -= 1
     while True:
         i = row[hand]
-        j = destination(random, i, p, kappa, tilt, accept, alias, table)
+        j = destination(random, i, where, p, kappa, tilt, accept, alias, table)
         if j == hole:
             break
-        if length == touched.size:
-            hand = _take_back(row, column, owner, table, touched, hand)
+        if (
+            length == touched.size or first[j + 1] == first[j]
+        ):  # too long, or a cell without places (in a chain's burn-in)
+            hand = _take_back(entry, width, row, column, owner, table, touched, length, hand)
             length = -1
             break
-        k = start[j] + below(random, start[j + 1] - start[j])
+        k = first[j] + below(random, first[j + 1] - first[j])
         other = owner[k]
         owner[k] = hand
-        table[i, j] += 1
-        table[row[other], j] -= 1
+        table[entry + i * width + j] += 1
+        table[entry + row[other] * width + j] -= 1
         touched[length] = k
         length += 1
         hand = other
-    owner[first] = hand
-    table[row[hand], hole] += 1
+    owner[opened] = hand
+    table[entry + row[hand] * width + hole] += 1
     return length
 
 
 @bare
-def _take_back(row, column, owner, table, touched, hand):
+def _take_back(entry, width, row, column, owner, table, touched, length, hand):
     """Undo all steps of a worm, last first; returns who was in hand at first."""
-    for back in range(touched.size - 1, -1, -1):
+    for back in range(length - 1, -1, -1):
         k = touched[back]
         other = owner[k]
         owner[k] = hand
-        table[row[hand], column[k]] += 1
-        table[row[other], column[k]] -= 1
+        table[entry + row[hand] * width + column[k]] += 1
+        table[entry + row[other] * width + column[k]] -= 1
         hand = other
     return hand
 
 
 @kernel
-def sweep_worms(random, step, row, column, owner, table, touched, sweeps, worms, seen, draws):
+def sweep_worms(random, step, where, row, column, owner, first, table, touched, sweeps, worms, seen, draws):
     """Sweeps of so many worms; returns the steps they made.
 
     After every sweep ``seen[i, j, n]`` counts that the entry was n, where it is wide enough; ``draws`` gets evenly spaced tables.
     """
-    steps, kept = 0, draws.shape[0]
+    steps, kept, width = 0, draws.shape[0], where.width
     thin = sweeps // max(kept, 1)
     for sweep in range(sweeps):
         for _ in range(worms):
-            steps += 1 + abs(worm(random, step, row, column, owner, table, touched))
+            steps += 1 + abs(worm(random, step, where, row, column, owner, first, table, touched))
         for i in range(seen.shape[0]):
             for j in range(seen.shape[1]):
-                seen[i, j, table[i, j]] += 1.0
+                seen[i, j, table[i * width + j]] += 1.0
         if kept > 0 and (sweep + 1) % thin == 0 and (sweep + 1) // thin <= kept:
-            for i in range(table.shape[0]):
-                for j in range(table.shape[1]):
-                    draws[(sweep + 1) // thin - 1, i, j] = table[i, j]
+            for i in range(draws.shape[1]):
+                for j in range(draws.shape[2]):
+                    draws[(sweep + 1) // thin - 1, i, j] = table[i * width + j]
     return steps
