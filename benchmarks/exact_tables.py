@@ -2,9 +2,9 @@
 
 500 small problems with exact counts: one-way rings, random sparse maps, neighbours on a grid, dense maps, and trees of variables, of 3 to 9
 cells, up to 30 individuals and 2 to 4 times; in a third of the chains the counts of some times in the middle are hidden. The truth is the
-sum over all tables (`tests/engines/sums_over_tables.py`: coefficients of a product of polynomials), which shares no code with the engines.
-sum over all tables (`tests/engines/sums_over_tables.py`: coefficients of products of polynomials), which shares no code with the engines.
-is .1 or more (rarer ones are seen too seldom by any finite run). Before worms, exchanges of two destinations were all the moves there were.
+sum over all tables (`tests/engines/sums_over_tables.py`: coefficients of products of polynomials), without a line of the engines' code.
+A mean is right if it is within .2 sds, or within four of the Monte-Carlo errors that the engine states; an sd within 10 %, of flows whose
+sd is .1 or more (rarer ones are seen too seldom by any finite run). Before worms, two individuals exchanged destinations, and that was all.
 """
 
 from __future__ import annotations

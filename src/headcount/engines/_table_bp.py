@@ -39,6 +39,7 @@ from headcount._compile import kernel
 from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines._reduce import answer
 from headcount.engines.sampling._arrays import row_correlations
+from headcount.engines.sampling._sampler import SELDOM, VISITS
 from headcount.engines.sampling._statistics import effective_size, r_hat
 from headcount.engines.sampling._worms import (
     TableWorms,
@@ -68,11 +69,6 @@ CHAINS = 4
 """Independent chains of worms per table, whose agreement is what "mixed" means."""
 MIXED = 0.05
 """Largest R-hat − 1 of a flow that counts as mixed, as of the samplers."""
-RARE = 0.05
-"""Variance of a flow below which R-hat is not asked: what happens less than once in twenty times no 90 % interval shows."""
-VISITS = 20
-"""Independent draws in which a flow that can change should have done so, in the mean, for it to count as stuck where it never did:
-e⁻²⁰ of mixed ones would."""
 MOST_KEPT = 500
 """Tables kept per chain, evenly spaced, for R-hat and effective sizes."""
 CHEAP_STEPS, MOST_MORE = 20_000_000, 100
@@ -381,12 +377,12 @@ def step_table(p: Any, kappa: Array, rows: Counts, columns: Counts) -> StepTable
     free = free_entries(start, p > 0)
     fixed = np.where(free, 0, start)
     known = sum(
-        _log_weight(int(n), p[i, j], kappa[i]) for (i, j), n in np.ndenumerate(fixed) if n > 0
-    )  # in the units of `fill_weights`
+        _log_weight(int(fixed[i, j]), float(p[i, j]), float(kappa[i])) for i, j in np.argwhere(fixed > 0)
+    )
     widest = 1 + int(np.minimum(rows[:, None], columns).max(initial=0))
     varies = kappa > 0
     k, r = kappa[varies], rows[varies].astype(float)
-    constant = known + float(gammaln(rows + 1.0).sum())
+    constant = float(known) + float(gammaln(rows + 1.0).sum())
     constant += float((gammaln(k) - gammaln(r + k) + r * np.log(k)).sum())
     p, rows, columns = np.where(free, p, 0.0), rows - fixed.sum(axis=1), columns - fixed.sum(axis=0)
     a, b = raked_tilts(p, rows, columns)
@@ -559,7 +555,7 @@ def _worm_round(
     law = seen / (CHAINS * each + 1)
     ends, flows = tuple(run.counts for run in runs), draws.reshape(CHAINS, draws.shape[1], -1)
     variance = flows.reshape(-1, flows.shape[2]).var(axis=0)
-    asked = variance > RARE
+    asked = variance > SELDOM
     residual, size = 0.0, np.full(variance.shape, np.nan)
     if asked.any():
         size[asked] = effective_size(flows[:, :, asked])

@@ -261,6 +261,10 @@ class PathGibbs(Sampler):
         """All paths."""
         return np.array(state.path)
 
+    def tables(self, arrays: SamplingArrays, snapshot: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Counted from all paths."""
+        return _tables(arrays, snapshot)
+
     def burn(self, run: Run, length: int) -> Run:
         """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle. Steps 4–6 weigh counting against smoothing."""
         run = replace(run, learned=replace(run.learned, proposing=self._proposes(run)))
@@ -306,7 +310,7 @@ class PathGibbs(Sampler):
         return state.beliefs(
             (node_mean, edge_mean),
             (nodes.standard_error(learned.counting), edges.standard_error(1.0)),
-            partial(_tables, arrays),
+            partial(self.tables, arrays),
             {
                 "accepted": learned.accepted,
                 "whole_path_proposals": learned.proposing,

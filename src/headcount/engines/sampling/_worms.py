@@ -77,7 +77,7 @@ def alias_of(p: Array, tilt: Array) -> tuple[Array, NDArray[np.int64]]:
     return accept, alias
 
 
-def raked_tilts(p: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
+def raked_tilts(p: Array, rows: Array | Counts, columns: Array | Counts) -> tuple[Array, Array]:
     """a and b such that a_i p_ij b_j has these margins, nearly."""
     a, b = np.ones(len(rows)), np.ones(len(columns))
     for _ in range(RAKINGS):
@@ -86,7 +86,7 @@ def raked_tilts(p: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
     return a, b
 
 
-def _quotient(wanted: Array, have: Array) -> Array:
+def _quotient(wanted: Array | Counts, have: Array) -> Array:
     return np.where(have > 0, wanted / np.where(have > 0, have, 1.0), 0.0)
 
 
@@ -133,7 +133,7 @@ def free_entries(table: Counts, support: NDArray[np.bool_]) -> NDArray[np.bool_]
     return np.asarray(entries & ~bridge)
 
 
-def never_moved(p: Array, kappa: Array, draws: NDArray[Any]) -> float:
+def never_moved(p: Array, kappa: Array, draws: NDArray[Any], moved: NDArray[np.bool_] | None = None) -> float:
     r"""A lower bound of how probable it is that a free flow differs from the one number that it was in all ``draws``; the largest such.
 
     For any one cycle C through the entry, :math:`P(n' − C \text{ is a table}) = E[w(n + C)/w(n)]`, and E min(1, ·) is less still. So in
@@ -142,6 +142,8 @@ def never_moved(p: Array, kappa: Array, draws: NDArray[Any]) -> float:
     """
     free = free_entries(draws[0].astype(np.int64), p > 0)
     asked = free & (draws == draws[0]).all(axis=0)
+    if moved is not None:  # between the draws
+        asked &= ~moved
     if not asked.any():
         return 0.0
     rows, columns = draws[0].sum(axis=1), draws[0].sum(axis=0)
@@ -352,7 +354,8 @@ def _kinds(arrays: SamplingArrays, exact: NDArray[np.bool_]) -> tuple[NDArray[np
     )
     kind = np.zeros(arrays.cells, dtype=np.int64)
     for v in range(len(exact)):
-        cells, found = range(*arrays.node(v).indices(arrays.cells)), {}
+        cells = range(*arrays.node(v).indices(arrays.cells))
+        found: dict[Any, int] = {}
         for x, cell in enumerate(cells):
             fed = slots.node_slot[slots.node_first[cell] : slots.node_first[cell + 1]]
             mark = x if exact[v] else tuple(fed[exact_slot[fed]])
@@ -419,7 +422,10 @@ def worm_space(arrays: SamplingArrays, worms: PathWorms) -> WormSpace:
     longest = worms.longest * widest if used else 0
     widest_inside = int(np.diff(worms.inside_start).max(initial=0))
     return WormSpace(
-        *places,
+        owner=places[0],
+        holder=places[1],
+        column=places[2],
+        fresh=places[3],
         first=np.zeros(widest + 1, dtype=np.int64),
         touched=np.zeros(longest, dtype=np.int64),
         carry=np.zeros((int(worms.depth.max()) + 1 if worms.near else 0, people), dtype=np.int32),
