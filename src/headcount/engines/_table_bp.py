@@ -74,6 +74,10 @@ MOST_KEPT = 500
 CHEAP_STEPS, MOST_MORE = 20_000_000, 100
 """Steps of worms, over all tables, that small problems get beyond the sweeps asked for (half a second), and how many times as many sweeps
 at most: what costs nothing need not have a Monte-Carlo error that can be seen."""
+LAST_SWEEP = 400
+"""Sweep after which worms begin, whether messages have settled or not: they only start from what these found."""
+MOST_REMOVED, REMOVAL_SWEEPS = 40, 4000
+"""Individuals up to which the evidence is that of taking them out one by one, and sweeps of worms for each: .1 s and .1 nats per table."""
 MOST_ROUNDS = 6
 """Rounds of worms, each twice as long as the one before, in which a table has to mix."""
 SCALINGS = 50
@@ -110,6 +114,8 @@ class StepTable(NamedTuple):
     """A table with these margins; whole numbers."""
     fixed: Counts
     """What entries hold in all tables where that is one number, which rows, columns and p are without; 0 at the free ones."""
+    outside: float
+    """log P(columns | rows) less log Σ Π w of the free part's own weights."""
 
 
 class MessageState(NamedTuple):
@@ -164,12 +170,14 @@ class TableBP(IterativeEngine):
 
     Notes
     -----
-    Bethe's evidence is too small, and so is tilted EP's: by 0 to 2 nats per step and .03 to 1.2 in 80 tables of 4 or 5 cells with up to
-    40 individuals, the one where most stay, the other where most move. An inference gives the larger of the two, off by .56 at most
+    The evidence of at most 40 individuals is found by taking them out one by one, to a Monte-Carlo error that the diagnostics state,
+    about .1 nats per step. Of more, Bethe's evidence is too small, and so is tilted EP's: by 0 to 2 nats per step and .03 to 1.2 in 80
+    tables of 4 or 5 cells with up to 40 individuals, the one where most stay, the other where most move. An inference gives the larger
+    of the two, off by .56 at most
     (with rho .1 and .3 tilted EP's was too large by 1 to 2.3 nats in 3 of 108). Learning, without exchanges, takes Bethe's, whose
-    derivative it knows: compare that with its own kind only. Its expected total of moves was 1 to 7 % too low in random tables of 6 to
-    20 cells with ten or more moves, and up to 25 % with one or two (tilted EP's: 1 to 70 % too high, and up to twice). Laws of flows,
-    and draws, are those of exchanges, with a Monte-Carlo error of about √(variance/exchanges). A log-odds of staying learned from
+    derivative it knows, whatever N: compare that with its own kind only. Its expected total of moves was 1 to 7 % too low in random
+    tables of 6 to 20 cells with ten or more moves, and up to 25 % with one or two (tilted EP's: 1 to 70 % too high, and up to twice).
+    Laws of flows, and draws, are those of exchanges, with a Monte-Carlo error that ``error`` gives. A log-odds of staying learned from
     counts alone was .2 too high with 8 cells and .05 with 20, against the maximum of the exact likelihood (tilted EP's: 1.3 and 1.7 too
     low; true values 4 and 5).
     """
@@ -224,7 +232,7 @@ class TableBP(IterativeEngine):
 
     def step(self, state: MessageState) -> MessageState:
         """One sweep over the tables that have not settled; where all have, one round of worms through those that are not mixed."""
-        if self.exchanges and self._settled(state):
+        if self.exchanges and (self._settled(state) or state.sweeps >= LAST_SWEEP):
             return self._drawn(state)
         changes, log_sums = state.changes.copy(), state.log_sums.copy()
         damping = DAMPING if state.sweeps >= DAMPED_FROM else 0.0
@@ -274,15 +282,22 @@ class TableBP(IterativeEngine):
         """Laws of all entries."""
         if np.isneginf(state.log_sums).any():
             raise ProblemError(_NONE_AGREES)
-        evidence = state.root + sum(t.constant for t in state.tables) + float(state.log_sums.sum())
+        bethe = state.root + sum(t.constant for t in state.tables) + float(state.log_sums.sum())
+        evidence: float | None = bethe
         messages = np.concatenate([t.message.ravel() for t in state.tables]).astype(np.float32)
         rng = np.random.default_rng(self.seed)
         tables = state.tables
-        if self.exchanges:
-            other = answer(TiltedEP(), state.problem, rng=rng, progress=False)
-            if other.status.good and other.beliefs.log_evidence is not None:
-                evidence = max(evidence, other.beliefs.log_evidence)
         found: dict[str, Any] = {"messages": messages}
+        if self.exchanges and state.problem.population <= MOST_REMOVED:
+            sums = [_log_sum(table, rng) for table in tables]
+            evidence = state.root + sum(t.outside + value for t, (value, _) in zip(tables, sums, strict=True))
+            found["log_evidence_mc_error"] = math.sqrt(sum(error**2 for _, error in sums))
+        elif self.exchanges:
+            other = answer(TiltedEP(), state.problem, rng=rng, progress=False)
+            both: list[float] = [bethe] if self._settled(state) else []
+            if other.status.good and other.beliefs.log_evidence is not None:
+                both.append(other.beliefs.log_evidence)
+            evidence = max(both, default=None)
         if state.drawn:
             tables = tuple(t._replace(law=d.law) for t, d in zip(tables, state.drawn, strict=True))
             found |= {
@@ -384,6 +399,7 @@ def step_table(p: Any, kappa: Array, rows: Counts, columns: Counts) -> StepTable
     k, r = kappa[varies], rows[varies].astype(float)
     constant = float(known) + float(gammaln(rows + 1.0).sum())
     constant += float((gammaln(k) - gammaln(r + k) + r * np.log(k)).sum())
+    outside = constant
     p, rows, columns = np.where(free, p, 0.0), rows - fixed.sum(axis=1), columns - fixed.sum(axis=0)
     a, b = raked_tilts(p, rows, columns)
     shape = (*p.shape, widest)
@@ -391,7 +407,7 @@ def step_table(p: Any, kappa: Array, rows: Counts, columns: Counts) -> StepTable
     norm = fill_weights(p, kappa, a, b, rows, columns, weight, largest)
     constant += norm - _times_log(rows, a) - _times_log(columns, b)
     even = (weight, largest, np.ones(shape), np.zeros(shape), np.zeros(p.shape))
-    return StepTable(p, kappa, rows, columns, *even, constant, b, start - fixed, fixed)
+    return StepTable(p, kappa, rows, columns, *even, constant, b, start - fixed, fixed, outside)
 
 
 def _log_weight(n: int, p: float, kappa: float) -> float:
@@ -435,7 +451,7 @@ class TableBeliefs(Beliefs):
     """One per edge, in the tree's order."""
     errors: tuple[Array, ...]
     """Monte-Carlo standard errors of the means, one table per edge; none without exchanges."""
-    log_evidence: float
+    log_evidence: float | None
     diagnostics: Mapping[str, Any]
 
     @property
@@ -566,6 +582,49 @@ def _worm_round(
         residual = np.inf
     error = np.sqrt(variance / np.where(np.isfinite(size), size, effective)).reshape(free.shape)
     return DrawnTable(law, error, residual, effective, ends)
+
+
+def _log_sum(table: StepTable, rng: np.random.Generator) -> tuple[float, float]:
+    r"""log Σ Π w over all tables of the free part, and its Monte-Carlo error, by taking out one individual after the other.
+
+    With w(n) n = u(n − 1) w(n − 1), u(n) = p + n/κ (p where rows do not vary), for any entry :math:`Z\,E[n_{ij}] = Z' E'[u(n_{ij})]`,
+    Z' and E' of the tables with one individual fewer in row i and column j. The entry is the one with the largest mean; at the end there is
+    one table only.
+    """
+    counts, value, variance = table.start, 0.0, 0.0
+    above: tuple[int, int] | None = None
+    while True:
+        free = free_entries(counts, table.p > 0).any()
+        draws = counts[None].astype(float)
+        if free:
+            tilt = raked_tilts(table.p, counts.sum(axis=1), counts.sum(axis=0))[1]
+            run = TableWorms(table.p, table.kappa, counts, tilt, rng.integers(2**64, size=4, dtype=np.uint64))
+            run.burn(SWEEPS_BEFORE)
+            run.sweep(REMOVAL_SWEEPS, draws=(draws := np.zeros((REMOVAL_SWEEPS, *counts.shape))))
+        if above is not None:
+            kappa = table.kappa[above[0]]
+            u = table.p[above] + (draws[:, *above] / kappa if kappa > 0 else 0.0)
+            value, variance = value + math.log(u.mean()), variance + _relative_variance(u)
+        if not free:
+            known = (
+                _log_weight(int(counts[i, j]), table.p[i, j], table.kappa[i])
+                for i, j in np.argwhere(counts > 0)
+            )
+            return value + sum(known), math.sqrt(variance)
+        means = draws.mean(axis=0)
+        i, j = np.unravel_index(int(means.argmax()), means.shape)
+        value, variance = value - math.log(means[i, j]), variance + _relative_variance(draws[:, i, j])
+        counts = draws[np.flatnonzero(draws[:, i, j])[-1]].astype(np.int64)
+        counts[i, j] -= 1
+        above = (int(i), int(j))
+
+
+def _relative_variance(values: Array) -> float:
+    """Var(mean)/mean² of one chain's values."""
+    if np.ptp(values) == 0:
+        return 0.0
+    size = float(effective_size(values[None, :, None])[0])
+    return float(values.var() / size / values.mean() ** 2)
 
 
 def drawn_tables(table: StepTable, size: int, rng: np.random.Generator) -> Array:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from headcount._types import Array, Mask
+    from headcount._types import Array, Mask, Scope
     from headcount.individual import FactoredTree, Model, RootedTree
-    from headcount.observe import Observation
+    from headcount.observe import Observation, Problem
 
 
 CLOSE_MARGIN = 1e-9
@@ -63,6 +63,30 @@ def sharp(noise: Observation, population: int) -> Mask:
     return np.zeros(noise.counts.shape, dtype=bool)
 
 
+def _read_twice(problem: Problem) -> Array:
+    """Of every observed entry that is not exact itself, the number that exact counts of the same table's entries give it; NaN elsewhere.
+
+    A table of which all entries but one are exact is known completely. Correlated readings are left as they are.
+    """
+    tables: dict[Scope, Array] = {}
+    for site in problem.sites:
+        if site.noise.exact and site.index is not None:
+            table = tables.setdefault(tuple(site.scope), np.full(site.size, np.nan))
+            table[np.asarray(site.index)] = site.noise.counts
+    for table in tables.values():
+        if np.isnan(table).sum() == 1:
+            table[np.isnan(table)] = problem.population - np.nansum(table)
+    found = []
+    for site in problem.sites:
+        value = np.full(len(site), np.nan)
+        if tuple(site.scope) in tables and not site.noise.exact and not site.noise.correlated:
+            table = tables[tuple(site.scope)]
+            missing = site.margin(np.isnan(table).astype(float)) > 0
+            value = np.where(missing, np.nan, site.margin(np.nan_to_num(table)))
+        found.append(value)
+    return np.concatenate(found)
+
+
 @dataclass(frozen=True)
 class Roles:
     """What each observed entry (flat) is to a Gaussian engine. Depends on the problem only."""
@@ -72,6 +96,10 @@ class Roles:
     linear: Mask
     exact: Mask
     gaussian: Mask
+    known: Mask
+    """Readings of what exact counts say already: a constant factor."""
+    values: Array
+    """What is read there; 0 elsewhere."""
     solver: Solver = WITH_MATRICES
     """How the Gaussian's moments are found."""
 
@@ -83,13 +111,17 @@ class Roles:
             solver = solver._replace(structure=kind_on_device(tilts.problem, solver.structure))
         if not sites:
             nothing = np.zeros(0, bool)
-            return cls(tilts, nothing, nothing, nothing, nothing, solver)
+            return cls(tilts, nothing, nothing, nothing, nothing, nothing, np.zeros(0), solver)
         exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
         if whole:
             gaussian &= ~np.concatenate([sharp(s.noise, tilts.problem.population) for s in sites])
-        linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian
-        return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian, solver)
+        values = _read_twice(tilts.problem)
+        known = ~np.isnan(values)
+        gaussian &= ~known
+        linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian & ~known
+        active = ~(exact | gaussian | linear | known)
+        return cls(tilts, active, linear, exact, gaussian, known, np.where(known, values, 0.0), solver)
 
     @cached_property
     def matrix_free(self) -> bool:
@@ -243,6 +275,12 @@ def _closed_form_terms(roles: Roles, g: Array, expected: Array) -> tuple[Known, 
             else:
                 tau[where], nu[where] = -noise.curvature(m) * mine, steep * mine
             constant += float((noise.log_prob(m) - tilt * m)[mine].sum())
+    for k, site in enumerate(tilts.problem.sites):
+        where = slice(tilts.offsets[k], tilts.offsets[k] + len(site))
+        if roles.known[where].any():
+            value = roles.values[where]
+            given = site.noise.log_prob(value) - np.where(value > 0, g[where], 0.0) * value
+            constant += float(given[roles.known[where]].sum())
     return Known(exact, readings), tau, nu, constant
 
 
