@@ -38,6 +38,7 @@ from scipy.special import gammaln
 from headcount._compile import kernel
 from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines._reduce import answer
+from headcount.engines._tilting import read_twice
 from headcount.engines.sampling._arrays import row_correlations
 from headcount.engines.sampling._sampler import SELDOM, VISITS
 from headcount.engines.sampling._statistics import effective_size, r_hat
@@ -126,7 +127,7 @@ class MessageState(NamedTuple):
     changes: Array
     log_sums: Array
     root: float
-    """log probability of the first counts."""
+    """log probability of the first counts, and of readings of what is known."""
     sweeps: int = 0
     drawn: tuple[DrawnTable, ...] = ()
     """What worms found, table by table, once messages have settled."""
@@ -209,7 +210,15 @@ class TableBP(IterativeEngine):
         correlations = row_correlations(problem.dispersion, tree)
         rho = [np.zeros(1)] * len(tree.variables) if correlations is None else list(correlations)
         counts = [seen[v] for v in tree.variables]
-        root = log_row(counts[0], np.asarray(tree.initial, dtype=float), float(_kappa(rho[0], 1)[0]))
+        values, start = read_twice(problem), 0
+        readings = 0.0
+        for site in problem.sites:
+            if not site.noise.exact:  # of a count that is known: a constant factor
+                readings += float(site.noise.log_prob(values[start : start + len(site)]).sum())
+            start += len(site)
+        root = readings + log_row(
+            counts[0], np.asarray(tree.initial, dtype=float), float(_kappa(rho[0], 1)[0])
+        )
         tables = tuple(
             step_table(dense(tree.transitions[v]), _kappa(rho[v], len(counts[u])), counts[u], counts[v])
             for v, u in enumerate(tree.parents)
@@ -329,8 +338,11 @@ def table_bp_misfit(problem: Problem) -> str | None:
         return "is for chains and trees of at least two variables"
     if any(v not in seen for v in tree.variables):
         return "needs exact counts of all states of every variable"
-    if len(problem.sites) != len(tree.variables):
-        return "takes one exact count per state and nothing besides"
+    counted = [s.noise.exact and len(s.scope) == 1 for s in problem.sites]
+    ends = np.cumsum([len(s) for s in problem.sites])
+    known = [not np.isnan(part).any() for part in np.split(read_twice(problem), ends[:-1])]
+    if sum(counted) != len(tree.variables) or not all(np.logical_or(counted, known)):
+        return "takes one exact count per state, and besides only readings of the same counts"
     together = problem.dispersion
     if problem.disperses and not (isinstance(together, Company) and together.rho is not None):
         return f"takes independent individuals or Company(rho=…), and dispersion is {together}"

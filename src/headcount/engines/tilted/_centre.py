@@ -19,7 +19,7 @@ import numpy as np
 
 from headcount.engines._engine import iterate
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
-from headcount.engines._tilting import Tilts, kind_on_device
+from headcount.engines._tilting import Tilts, kind_on_device, read_twice
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from headcount._types import Array, Mask, Scope
+    from headcount._types import Array, Mask
     from headcount.individual import FactoredTree, Model, RootedTree
-    from headcount.observe import Observation, Problem
+    from headcount.observe import Observation
 
 
 CLOSE_MARGIN = 1e-9
@@ -63,30 +63,6 @@ def sharp(noise: Observation, population: int) -> Mask:
     return np.zeros(noise.counts.shape, dtype=bool)
 
 
-def _read_twice(problem: Problem) -> Array:
-    """Of every observed entry that is not exact itself, the number that exact counts of the same table's entries give it; NaN elsewhere.
-
-    A table of which all entries but one are exact is known completely. Correlated readings are left as they are.
-    """
-    tables: dict[Scope, Array] = {}
-    for site in problem.sites:
-        if site.noise.exact and site.index is not None:
-            table = tables.setdefault(tuple(site.scope), np.full(site.size, np.nan))
-            table[np.asarray(site.index)] = site.noise.counts
-    for table in tables.values():
-        if np.isnan(table).sum() == 1:
-            table[np.isnan(table)] = problem.population - np.nansum(table)
-    found = []
-    for site in problem.sites:
-        value = np.full(len(site), np.nan)
-        if tuple(site.scope) in tables and not site.noise.exact and not site.noise.correlated:
-            table = tables[tuple(site.scope)]
-            missing = site.margin(np.isnan(table).astype(float)) > 0
-            value = np.where(missing, np.nan, site.margin(np.nan_to_num(table)))
-        found.append(value)
-    return np.concatenate(found)
-
-
 @dataclass(frozen=True)
 class Roles:
     """What each observed entry (flat) is to a Gaussian engine. Depends on the problem only."""
@@ -116,7 +92,7 @@ class Roles:
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
         if whole:
             gaussian &= ~np.concatenate([sharp(s.noise, tilts.problem.population) for s in sites])
-        values = _read_twice(tilts.problem)
+        values = read_twice(tilts.problem)
         known = ~np.isnan(values)
         gaussian &= ~known
         linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian & ~known
