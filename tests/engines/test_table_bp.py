@@ -161,6 +161,17 @@ def test_covariances_know_the_margins():
     )
 
 
+def test_totals_over_steps_need_no_covariances_between_them():
+    """The variance of a sum over several tables is that of all covariances, whichever end a table names first."""
+    beliefs = hc.infer(world(5, 30, 0.7, times=4), TableBP(exchanges=200)).beliefs
+    rng = np.random.default_rng(1)
+    parts = [(scope, rng.normal(size=25)) for scope in ((0, 1), (1, 2), (2, 1), (2, 3))] + [
+        ((1,), np.ones(5))
+    ]
+    pairs = sum(float(w @ beliefs.covariance(a, b) @ x) for a, w in parts for b, x in parts)
+    assert beliefs.sum_variance(parts) == pytest.approx(pairs, rel=1e-6)
+
+
 def test_the_default_picks_it_where_it_is_better():
     """Exact counts of four and more cells, or few individuals, get whole-number tables; hidden counts and large ones do not."""
     assert select(world(6, 40, 0.9)).engine.name == "TableBP"

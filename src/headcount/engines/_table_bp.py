@@ -28,7 +28,7 @@ times as probable as two who change places, and the raked table has p moves each
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
@@ -81,8 +81,8 @@ MOST_REMOVED, REMOVAL_SWEEPS = 40, 4000
 """Individuals up to which the evidence is that of taking them out one by one, and sweeps of worms for each: .1 s and .1 nats per table."""
 MOST_ROUNDS = 6
 """Rounds of worms, each twice as long as the one before, in which a table has to mix."""
-SCALINGS = 50
-"""Rounds in which the entries' precisions are scaled to the variances that were found."""
+SCALINGS, SCALED = 50, 1e-3
+"""Rounds at most in which the entries' precisions are scaled to the variances that were found, and the relative error at which they end."""
 ROUNDING = 1e-12
 """What cumulative probabilities may miss by rounding."""
 BOOST = math.log(4.0)
@@ -502,6 +502,16 @@ class TableBeliefs(Beliefs):
         joint = _with_known_margins(_variance(self.tables[first.node - 1]))
         return first.to_scope(second.to_scope(joint).T).T
 
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Of Σ w·n: step by step, since flows of different steps are independent and counts are known."""
+        by_step: dict[int, Array] = {}
+        for scope, weights in parts:
+            place = self.tree.place(scope)
+            if place.edge:
+                table = weights.reshape(place.shape[::-1] if place.turned else place.shape)
+                by_step[place.node] = by_step.get(place.node, 0.0) + place.turn(table)
+        return sum(_weighed_variance(_variance(self.tables[v - 1]), w) for v, w in by_step.items())
+
     def quantile(self, scope: Scope, level: float) -> Array | None:
         """Of every entry's law: the smallest count with at least `level` of the probability at or below it."""
         place = self.tree.place(scope)
@@ -528,19 +538,34 @@ def _variance(table: StepTable) -> Array:
 def _with_known_margins(variance: Array) -> Array:
     r"""Covariance (entries, entries) of D − D Aᵀ (A D Aᵀ)⁺ A D, A the margins, D diagonal and such that the diagonal is ``variance``."""
     height, width = variance.shape
+    d, inverse = _scaled_to(variance)
+    origin, dest = np.divmod(np.arange(height * width), width)
+    margins = np.zeros((height + width, height * width))
+    margins[origin, np.arange(height * width)] = margins[height + dest, np.arange(height * width)] = d.ravel()
+    return np.asarray(np.diag(d.ravel()) - margins.T @ inverse @ margins)
+
+
+def _weighed_variance(variance: Array, weights: Array) -> float:
+    """wᵀ C w of that covariance, without making it."""
+    d, inverse = _scaled_to(variance)
+    summed = np.concatenate([(d * weights).sum(axis=1), (d * weights).sum(axis=0)])
+    return float((d * weights**2).sum() - summed @ inverse @ summed)
+
+
+def _scaled_to(variance: Array) -> tuple[Array, Array]:
+    """D and (A D Aᵀ)⁺ such that the diagonal of the covariance is ``variance``, nearly."""
+    height = len(variance)
     d = variance.copy()
+    inverse = np.linalg.pinv(_margin_matrix(d), hermitian=True)
     for _ in range(SCALINGS):
-        inverse = np.linalg.pinv(_margin_matrix(d), hermitian=True)
         held = np.diag(inverse)[:height, None] + np.diag(inverse)[height:] + 2 * inverse[:height, height:]
         found = d - d**2 * held
         ratio = np.divide(variance, found, out=np.ones_like(d), where=(found > 1e-12) & (variance > 0))
         d *= np.clip(ratio, 0.25, 4.0)
-    origin, dest = np.divmod(np.arange(height * width), width)
-    margins = np.zeros((height + width, height * width))
-    margins[origin, np.arange(height * width)] = margins[height + dest, np.arange(height * width)] = d.ravel()
-    return np.asarray(
-        np.diag(d.ravel()) - margins.T @ np.linalg.pinv(_margin_matrix(d), hermitian=True) @ margins
-    )
+        inverse = np.linalg.pinv(_margin_matrix(d), hermitian=True)
+        if np.abs(ratio - 1.0).max() <= SCALED:
+            break
+    return d, np.asarray(inverse, dtype=float)
 
 
 def _margin_matrix(d: Array) -> Array:

@@ -506,6 +506,11 @@ class SampleBeliefs(Beliefs):
         first, second = self._draws(a, b)
         return np.asarray((first - first.mean(axis=0)).T @ (second - second.mean(axis=0)) / (len(first) - 1))
 
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Of Σ w·n: the sample variance over the same draws that covariances are from."""
+        widest = max((scope for scope, _ in parts), key=len)
+        return float(sum(self._draws(scope, widest)[0] @ w for scope, w in parts).var(ddof=1))  # type: ignore[union-attr]
+
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
         """Configurations that the chains visited, picked at random; with replacement when more are asked for than were kept."""
         del integer  # counts are integers already
