@@ -10,6 +10,9 @@ sd is .1 or more (rarer ones are seen too seldom by any finite run). Before worm
 from __future__ import annotations
 
 import itertools
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -111,16 +114,22 @@ def answered(asked: hc.Problem, engine: Any, seed: int, truth: dict[Any, Answer]
     return {**judge(post, truth), "good": float(post.status.good)}
 
 
+def one(number: int) -> tuple[str, dict[str, dict[str, float]]]:
+    """One problem's kind, and its answers by engine."""
+    kind, asked, truth = problem(number)
+    engines: list[Any] = [PathGibbs(sweeps=SWEEPS, burn_in=1000, draws=20, workers=1)]
+    if "hidden" not in kind:
+        engines.append(TableBP())
+    return kind, {engine.name: answered(asked, engine, number, truth) for engine in engines}
+
+
 def run(*, quick: bool) -> Report:
-    """All problems by both engines."""
+    """All problems by both engines, on all cores."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for number in range(QUICK if quick else PROBLEMS):
-        kind, asked, truth = problem(number)
-        engines: list[Any] = [PathGibbs(sweeps=SWEEPS, burn_in=1000, draws=20, workers=1)]
-        if "hidden" not in kind:
-            engines.append(TableBP())
-        for engine in engines:
-            found.setdefault((engine.name, kind), []).append(answered(asked, engine, number, truth))
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
+        for kind, by_engine in pool.map(one, range(QUICK if quick else PROBLEMS)):
+            for name, judged in by_engine.items():
+                found.setdefault((name, kind), []).append(judged)
     rows, checks = [], []
     for (name, kind), all_of in sorted(found.items()):
         worst = {k: max(a[k] for a in all_of) for k in ("off", "beyond", "wide")}
