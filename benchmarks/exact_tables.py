@@ -26,8 +26,8 @@ PROBLEMS, QUICK = 500, 25
 KINDS = ("ring", "sparse", "grid", "dense", "tree")
 MOST_STATES = 300_000
 """Coefficients of the oracle's polynomials at most: a few seconds."""
-SWEEPS = 20_000
-"""Of the path sampler: the sd of a flow seen once in a hundred is then known to 3 %."""
+SWEEPS = 8_000
+"""Of the path sampler, four chains each: the sd of a flow seen once in a hundred is then known to 5 %."""
 
 
 def step(kind: str, rng: np.random.Generator) -> np.ndarray:

@@ -121,9 +121,11 @@ class PathGibbs(Sampler):
 
     Notes
     -----
-    Moves change one individual, or exchange two individuals' subtrees; of at most five individuals, pairs are redrawn as well.
-    Data that allow a change only to three or more individuals at once (exact counts of flows, many structural zeros) can leave
-    states that are never reached; R-hat need not see it. The seed fixes every bit, whatever the number of workers.
+    Moves change one individual, exchange two individuals' subtrees, or go round cycles of individuals at nodes with exact counts (worms);
+    of at most five individuals, pairs are redrawn as well. Worms connect all tables between nodes that are counted exactly, whatever moves
+    are possible, and cross nodes between them that are not. Where flows are observed beside exact counts there are none: data that allow a
+    change only to three or more individuals at once can then leave states that are never reached, which R-hat need not see. The seed fixes
+    every bit, whatever the number of workers.
 
     Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Company(rho=…)``, exactly
     Dirichlet–multinomial here) are drawn in turn with the paths; sweeps then move counts by a share 1/φ of their variance, so give about φ
