@@ -28,6 +28,7 @@ CLAIMS = {
     "dispersion": "benchmarks.dispersion",
     "groups": "benchmarks.groups",
     "accuracy": "benchmarks.accuracy",
+    "exact_tables": "benchmarks.exact_tables",
     "learning": "benchmarks.learning",
     "starts": "benchmarks.starts",
     "fit_check": "benchmarks.fit_check",

@@ -14,6 +14,7 @@ TITLES = {
     "speed": "Speed and memory",
     "coldstart": "The first inference on a fresh machine",
     "accuracy": "Accuracy",
+    "exact_tables": "Exact counts on sparse maps",
     "coverage": "Coverage of intervals",
     "dispersion": "Individuals that move together",
     "groups": "Kinds and tracks",

@@ -12,7 +12,7 @@ from headcount import memory
 from headcount.engines._cost import is_sparse, memory_of, without_matrices
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
-from headcount.engines._table_bp import TableBP, table_bp_misfit, table_work
+from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
 from headcount.engines.exact import Enumerate
 from headcount.engines.exact._count_states import count_states_fit
 from headcount.engines.exact._few_individuals import QUICK, few_individuals_fit
@@ -40,9 +40,9 @@ FEW = 5
 SAMPLED_WORK = 3_000_000
 """Pairs of states of neighbouring variables up to which so few individuals are sampled: PathGibbs takes about 20 µs per pair, a minute."""
 FEWEST_CELLS = 4
-"""States of every variable from which whole-number tables are the default between exact counts: belief propagation leaves out what goes
-round short loops. Expected moves of 80 kinds of random tables were nearer to exact sampling than tilted EP's in all but two kinds of 4 to
-20 cells, and in 9 of 16 of 3 cells."""
+"""States of every variable from which whole-number tables are the default between exact counts of more than a few individuals: belief
+propagation leaves out what goes round short loops. Expected moves of 80 kinds of random tables were nearer to exact sampling than tilted
+EP's in all but two kinds of 4 to 20 cells, and in 9 of 16 of 3 cells."""
 MOST_PER_ENTRY = 5.0
 """Individuals per table entry up to which they are. Tilted EP's total of moves is off by 1 % there where half of them move, and by 18 %
 where one in twenty does (6 cells); with more individuals it is nearer, and many times as fast."""
@@ -171,20 +171,21 @@ def _tables(problem: Problem, *, sampling: bool) -> Choice | None:
         table_bp_misfit(problem) is not None
         or is_sparse(problem)
         or learns_rows
-        or not _few_per_entry(problem)
+        or not _few_per_entry(problem, sampling=sampling)
     ):
         return None
     return Choice(
         TableBP() if sampling else TableBP(exchanges=0),
         "exact counts of every variable: the table of every step on its own, in whole numbers, by belief propagation"
-        + (" and exchanges of destinations" if sampling else ""),
+        + (" and exchanges of destinations along cycles" if sampling else ""),
     )
 
 
-def _few_per_entry(problem: Problem) -> bool:
-    """Whether exact counts are small enough for whole-number tables, and tables large enough."""
+def _few_per_entry(problem: Problem, *, sampling: bool) -> bool:
+    """Whether exact counts are small enough for whole-number tables, and for belief propagation alone tables large enough."""
     fewest = min(len(states) for states in problem.model.states.values())
     few = fewest >= FEWEST_CELLS and problem.population <= MOST_PER_ENTRY * fewest**2
+    few |= sampling and problem.population <= MOST_REMOVED
     return few and table_work(problem) <= MOST_TABLE_WORK
 
 

@@ -20,7 +20,14 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount import memory
-from headcount.engines._table_bp import largest_count, table_work
+from headcount.engines._table_bp import (
+    CHEAP_STEPS,
+    MOST_MORE,
+    MOST_REMOVED,
+    REMOVAL_SWEEPS,
+    largest_count,
+    table_work,
+)
 from headcount.engines._tilting import kind_on_device
 from headcount.engines.sampling._path_gibbs import exact_paths, pairs_at_once
 from headcount.engines.tilted._centre import MOST_AT_ONCE
@@ -92,7 +99,7 @@ PAIR_REDRAWN, PAIR_WEIGHED, STRETCHES = 6e-4, 5e-8, 65
 L = 30 and 60."""
 MOVE_PICKED, MOVE_HOP = 2.1e-7, 9.5e-7
 """Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at mean flows of 0.8 and 390."""
-SUMS_PER_FLOW, SUMS_PER_CELL = 14, 20
+SUMS_PER_FLOW, SUMS_PER_CELL = 24, 20
 """Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
 SAMPLER_BYTES = 20_000_000
 """What R-hat and effective size take beside that: about twelve arrays of 200 000 numbers (``sampling/_statistics.py``)."""
@@ -297,8 +304,11 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
         each = SPARSE_MOVE if size.sparse else DENSE_MOVE
         return float(ITERATIONS[run.name] * (each * size.tables + ITERATION_OVERHEAD * size.edges))
     if run.name == "TableBP":
-        exchanged = TABLE_EXCHANGE * run.exchanges * size.people * size.edges
-        return float(TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + exchanged)
+        steps = run.exchanges * size.people * size.edges
+        steps = max(steps, min(MOST_MORE * steps, CHEAP_STEPS))
+        if run.exchanges and size.people <= MOST_REMOVED:
+            steps += REMOVAL_SWEEPS * size.people**2 * size.edges / 2
+        return float(TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + TABLE_EXCHANGE * steps)
     if run.name == "PathGibbs":
         return _path_seconds(problem, run, size)
     if run.name == "Gibbs":

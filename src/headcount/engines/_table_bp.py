@@ -17,8 +17,9 @@ by convolution, a column's the same with rows and columns exchanged, and an entr
 whose derivative by log p is exactly the expected count at the fixed point, so that learning climbs what it is told.
 
 Loops are what belief propagation leaves out: of two moves that may be crossed over it prefers the more probable pairing altogether. So
-its laws are then replaced by those of exchanges: two individuals exchange destinations, accepted by Metropolis' rule, which leaves both
-margins and the exact law as they are. One sweep's worth of the propagated law is kept, so that rare flows do not vanish.
+its laws are then replaced by those of worms (``sampling/_worms.py``): cycles of individuals who exchange destinations, which leave both
+margins and the exact law as they are and connect all tables. One sweep's worth of the propagated law is kept, so that rare flows do not
+vanish. Entries that are the same in all tables are found beforehand and taken out: what is known exactly is answered exactly.
 
 A Gaussian (or the most probable table) is far off where flows are below one: of n = (1, 1) before and after, two who stay are (1 − p)²/p²
 times as probable as two who change places, and the raked table has p moves each way.
@@ -27,7 +28,7 @@ times as probable as two who change places, and the raked table has p moves each
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
@@ -37,8 +38,17 @@ from scipy.special import gammaln
 from headcount._compile import kernel
 from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines._reduce import answer
+from headcount.engines._tilting import read_twice
 from headcount.engines.sampling._arrays import row_correlations
-from headcount.engines.sampling._primitives import below, uniform
+from headcount.engines.sampling._sampler import SELDOM, VISITS
+from headcount.engines.sampling._statistics import effective_size, r_hat
+from headcount.engines.sampling._worms import (
+    TableWorms,
+    free_entries,
+    never_moved,
+    possible_table,
+    raked_tilts,
+)
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.observe import ProblemError
 from headcount.population import Company
@@ -46,23 +56,33 @@ from headcount.posterior import Beliefs, Promises
 from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from headcount._types import Array, Counts, Scope
     from headcount.individual import Model, RootedTree
     from headcount.observe import Problem
 
-RAKINGS = 30
-"""Rounds of proportional fitting for the tilts: they only centre the weights, and what is left the messages make up."""
 DAMPED_FROM, DAMPING = 300, 0.5
 """Sweep from which messages are averaged (geometrically) with the last ones, and the share of the last. Damping is for tables of three
 cells and few individuals, where messages can alternate; elsewhere it only slows (of the bikes' 168 hours, 161 took 20 sweeps, one 300)."""
-SWEEPS_BEFORE, SWEEPS_BETWEEN = 100, 10
-"""Sweeps of exchanges before the first table that counts, and between two draws."""
-TRIES = 4
-"""Exchanges tried per individual in a sweep."""
-SCALINGS = 50
-"""Rounds in which the entries' precisions are scaled to the variances that were found."""
+SWEEPS_BEFORE, SWEEPS_BETWEEN = 25, 10
+"""Sweeps of worms before the first table that counts, and between two draws. Of the bikes' busiest hours 2000 sweeps are worth 500 to 1300
+independent tables for the slowest entry."""
+CHAINS = 4
+"""Independent chains of worms per table, whose agreement is what "mixed" means."""
+MIXED = 0.05
+"""Largest R-hat − 1 of a flow that counts as mixed, as of the samplers."""
+MOST_KEPT = 500
+"""Tables kept per chain, evenly spaced, for R-hat and effective sizes."""
+CHEAP_STEPS, MOST_MORE = 20_000_000, 100
+"""Steps of worms, over all tables, that small problems get beyond the sweeps asked for (half a second), and how many times as many sweeps
+at most: what costs nothing need not have a Monte-Carlo error that can be seen."""
+LAST_SWEEP = 400
+"""Sweep after which worms begin, whether messages have settled or not: they only start from what these found."""
+MOST_REMOVED, REMOVAL_SWEEPS = 40, 4000
+"""Individuals up to which the evidence is that of taking them out one by one, and sweeps of worms for each: .1 s and .1 nats per table."""
+MOST_ROUNDS = 6
+"""Rounds of worms, each twice as long as the one before, in which a table has to mix."""
+SCALINGS, SCALED = 50, 1e-3
+"""Rounds at most in which the entries' precisions are scaled to the variances that were found, and the relative error at which they end."""
 ROUNDING = 1e-12
 """What cumulative probabilities may miss by rounding."""
 BOOST = math.log(4.0)
@@ -89,6 +109,14 @@ class StepTable(NamedTuple):
     mean: Array
     constant: float
     """log P(columns | rows) less Bethe's log Z of the tilted weights."""
+    tilt: Array
+    """Of the columns, such that p has both margins."""
+    start: Counts
+    """A table with these margins; whole numbers."""
+    fixed: Counts
+    """What entries hold in all tables where that is one number, which rows, columns and p are without; 0 at the free ones."""
+    outside: float
+    """log P(columns | rows) less log Σ Π w of the free part's own weights."""
 
 
 class MessageState(NamedTuple):
@@ -99,8 +127,25 @@ class MessageState(NamedTuple):
     changes: Array
     log_sums: Array
     root: float
-    """log probability of the first counts."""
+    """log probability of the first counts, and of readings of what is known."""
     sweeps: int = 0
+    drawn: tuple[DrawnTable, ...] = ()
+    """What worms found, table by table, once messages have settled."""
+    rounds: int = 0
+
+
+class DrawnTable(NamedTuple):
+    """What one round of worms found about a table."""
+
+    law: Array
+    error: Array
+    """Monte-Carlo standard errors of the means."""
+    residual: float
+    """Largest R-hat − 1 of a flow; infinite where a free flow should have moved and never did."""
+    effective: float
+    """Smallest effective number of tables of a flow."""
+    ends: tuple[Counts, ...]
+    """Where the chains stand."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +159,8 @@ class TableBP(IterativeEngine):
     tolerance
         On the change of an expected count between sweeps, in individuals.
     exchanges
-        Sweeps of exchanges per table from which laws are read; 0: belief propagation's own, as learning uses them.
+        Sweeps of exchanges along cycles (worms) per table from which laws are read, more where four chains of them do not agree yet; 0:
+        belief propagation's own, as learning uses them.
     seed
         Of the exchanges: the same problem gets the same answer.
 
@@ -125,12 +171,14 @@ class TableBP(IterativeEngine):
 
     Notes
     -----
-    Bethe's evidence is too small, and so is tilted EP's: by 0 to 2 nats per step and .03 to 1.2 in 80 tables of 4 or 5 cells with up to
-    40 individuals, the one where most stay, the other where most move. An inference gives the larger of the two, off by .56 at most
+    The evidence of at most 40 individuals is found by taking them out one by one, to a Monte-Carlo error that the diagnostics state,
+    about .1 nats per step. Of more, Bethe's evidence is too small, and so is tilted EP's: by 0 to 2 nats per step and .03 to 1.2 in 80
+    tables of 4 or 5 cells with up to 40 individuals, the one where most stay, the other where most move. An inference gives the larger
+    of the two, off by .56 at most
     (with rho .1 and .3 tilted EP's was too large by 1 to 2.3 nats in 3 of 108). Learning, without exchanges, takes Bethe's, whose
-    derivative it knows: compare that with its own kind only. Its expected total of moves was 1 to 7 % too low in random tables of 6 to
-    20 cells with ten or more moves, and up to 25 % with one or two (tilted EP's: 1 to 70 % too high, and up to twice). Laws of flows,
-    and draws, are those of exchanges, with a Monte-Carlo error of about √(variance/exchanges). A log-odds of staying learned from
+    derivative it knows, whatever N: compare that with its own kind only. Its expected total of moves was 1 to 7 % too low in random
+    tables of 6 to 20 cells with ten or more moves, and up to 25 % with one or two (tilted EP's: 1 to 70 % too high, and up to twice).
+    Laws of flows, and draws, are those of exchanges, with a Monte-Carlo error that ``error`` gives. A log-odds of staying learned from
     counts alone was .2 too high with 8 cells and .05 with 20, against the maximum of the exact likelihood (tilted EP's: 1.3 and 1.7 too
     low; true values 4 and 5).
     """
@@ -162,7 +210,15 @@ class TableBP(IterativeEngine):
         correlations = row_correlations(problem.dispersion, tree)
         rho = [np.zeros(1)] * len(tree.variables) if correlations is None else list(correlations)
         counts = [seen[v] for v in tree.variables]
-        root = log_row(counts[0], np.asarray(tree.initial, dtype=float), float(_kappa(rho[0], 1)[0]))
+        values, start = read_twice(problem), 0
+        readings = 0.0
+        for site in problem.sites:
+            if not site.noise.exact:  # of a count that is known: a constant factor
+                readings += float(site.noise.log_prob(values[start : start + len(site)]).sum())
+            start += len(site)
+        root = readings + log_row(
+            counts[0], np.asarray(tree.initial, dtype=float), float(_kappa(rho[0], 1)[0])
+        )
         tables = tuple(
             step_table(dense(tree.transitions[v]), _kappa(rho[v], len(counts[u])), counts[u], counts[v])
             for v, u in enumerate(tree.parents)
@@ -184,7 +240,9 @@ class TableBP(IterativeEngine):
         return state
 
     def step(self, state: MessageState) -> MessageState:
-        """One sweep over the tables that have not settled."""
+        """One sweep over the tables that have not settled; where all have, one round of worms through those that are not mixed."""
+        if self.exchanges and (self._settled(state) or state.sweeps >= LAST_SWEEP):
+            return self._drawn(state)
         changes, log_sums = state.changes.copy(), state.log_sums.copy()
         damping = DAMPING if state.sweeps >= DAMPED_FROM else 0.0
         for k, table in enumerate(state.tables):
@@ -192,26 +250,73 @@ class TableBP(IterativeEngine):
                 changes[k], log_sums[k] = _swept(table, damping)
         return state._replace(changes=changes, log_sums=log_sums, sweeps=state.sweeps + 1)
 
+    def _settled(self, state: MessageState) -> bool:
+        return float(state.changes.max(initial=0.0)) <= self.tolerance
+
+    def _drawn(self, state: MessageState) -> MessageState:
+        """One round of worms more, twice as long as the last."""
+        rng, people = (
+            np.random.default_rng([self.seed, state.rounds]),
+            state.problem.population * len(state.tables),
+        )
+        more = min(max(CHEAP_STEPS // (self.exchanges * max(people, 1)), 1), MOST_MORE)
+        sweeps = (more * self.exchanges) << state.rounds
+        drawn = tuple(
+            before
+            if before is not None and before.residual <= MIXED
+            else _worm_round(table, sweeps, rng, None if before is None else before.ends)
+            for table, before in zip(state.tables, state.drawn or (None,) * len(state.tables), strict=True)
+        )
+        return state._replace(drawn=drawn, rounds=state.rounds + 1)
+
     def residual(self, state: MessageState) -> float:
-        """Largest change of an expected count."""
+        """Largest change of an expected count; after that, of worms, the largest R-hat − 1 of a flow."""
+        if state.drawn:
+            return max(table.residual for table in state.drawn)
         return float(state.changes.max(initial=0.0))
+
+    def target(self, state: MessageState) -> float:
+        """The tolerance for messages, `MIXED` for worms."""
+        return MIXED if state.drawn else self.tolerance
+
+    def done(self, state: MessageState) -> bool:
+        """Whether messages have settled, and then whether worms have mixed."""
+        return (bool(state.drawn) or not self.exchanges) and self.residual(state) <= self.target(state)
+
+    def stuck(self, state: MessageState) -> bool:
+        """Whether worms had all the rounds that they get."""
+        return state.rounds >= MOST_ROUNDS
 
     def finish(self, state: MessageState) -> TableBeliefs:
         """Laws of all entries."""
         if np.isneginf(state.log_sums).any():
             raise ProblemError(_NONE_AGREES)
-        evidence = state.root + sum(t.constant for t in state.tables) + float(state.log_sums.sum())
+        bethe = state.root + sum(t.constant for t in state.tables) + float(state.log_sums.sum())
+        evidence: float | None = bethe
         messages = np.concatenate([t.message.ravel() for t in state.tables]).astype(np.float32)
         rng = np.random.default_rng(self.seed)
         tables = state.tables
-        if self.exchanges:
+        found: dict[str, Any] = {"messages": messages}
+        if self.exchanges and state.problem.population <= MOST_REMOVED:
+            sums = [_log_sum(table, rng) for table in tables]
+            evidence = state.root + sum(t.outside + value for t, (value, _) in zip(tables, sums, strict=True))
+            found["log_evidence_mc_error"] = math.sqrt(sum(error**2 for _, error in sums))
+        elif self.exchanges:
             other = answer(TiltedEP(), state.problem, rng=rng, progress=False)
+            both: list[float] = [bethe] if self._settled(state) else []
             if other.status.good and other.beliefs.log_evidence is not None:
-                evidence = max(evidence, other.beliefs.log_evidence)
-            tables = tuple(_exchanged(table, self.exchanges, rng) for table in tables)
+                both.append(other.beliefs.log_evidence)
+            evidence = max(both, default=None)
+        if state.drawn:
+            tables = tuple(t._replace(law=d.law) for t, d in zip(tables, state.drawn, strict=True))
+            found |= {
+                "r_hat": 1.0 + max(d.residual for d in state.drawn),
+                "ess_min": min(d.effective for d in state.drawn),
+            }
         model = state.problem.model
         tree = cast("RootedTree", model.rooted())  # `init` has checked that it is one
-        return TableBeliefs(model, tree, tables, evidence, {"messages": messages})
+        errors = tuple(d.error for d in state.drawn)
+        return TableBeliefs(model, tree, tuple(map(_with_fixed, tables)), errors, evidence, found)
 
 
 _NONE_AGREES = "no population agrees with the counts: some of them cannot have come about by possible moves"
@@ -233,8 +338,11 @@ def table_bp_misfit(problem: Problem) -> str | None:
         return "is for chains and trees of at least two variables"
     if any(v not in seen for v in tree.variables):
         return "needs exact counts of all states of every variable"
-    if len(problem.sites) != len(tree.variables):
-        return "takes one exact count per state and nothing besides"
+    counted = [s.noise.exact and len(s.scope) == 1 for s in problem.sites]
+    ends = np.cumsum([len(s) for s in problem.sites])
+    known = [not np.isnan(part).any() for part in np.split(read_twice(problem), ends[:-1])]
+    if sum(counted) != len(tree.variables) or not all(np.logical_or(counted, known)):
+        return "takes one exact count per state, and besides only readings of the same counts"
     together = problem.dispersion
     if problem.disperses and not (isinstance(together, Company) and together.rho is not None):
         return f"takes independent individuals or Company(rho=…), and dispersion is {together}"
@@ -282,26 +390,44 @@ def _kappa(rho: Array, rows: int) -> Array:
 
 
 def step_table(p: Any, kappa: Array, rows: Counts, columns: Counts) -> StepTable:
-    """A table with even messages."""
+    """A table with even messages, without the entries that are the same in all tables.
+
+    Raises
+    ------
+    ProblemError
+        When no table has these margins.
+    """
     p = np.ascontiguousarray(p, dtype=float)
-    a, b = np.ones(len(rows)), np.ones(len(columns))
-    for _ in range(RAKINGS):
-        a = _quotient(rows, p @ b)
-        b = _quotient(columns, a @ p)
-    shape = (*p.shape, 1 + int(np.minimum(rows[:, None], columns).max(initial=0)))
-    weight, largest = np.zeros(shape), np.zeros(p.shape, dtype=np.int64)
-    norm = fill_weights(p, kappa, a, b, rows, columns, weight, largest)
+    start = possible_table(p > 0, rows, columns)
+    if start is None:
+        raise ProblemError(_NONE_AGREES)
+    free = free_entries(start, p > 0)
+    fixed = np.where(free, 0, start)
+    known = sum(
+        _log_weight(int(fixed[i, j]), float(p[i, j]), float(kappa[i])) for i, j in np.argwhere(fixed > 0)
+    )
+    widest = 1 + int(np.minimum(rows[:, None], columns).max(initial=0))
     varies = kappa > 0
     k, r = kappa[varies], rows[varies].astype(float)
-    constant = norm + float(gammaln(rows + 1.0).sum()) - _times_log(rows, a) - _times_log(columns, b)
+    constant = float(known) + float(gammaln(rows + 1.0).sum())
     constant += float((gammaln(k) - gammaln(r + k) + r * np.log(k)).sum())
-    return StepTable(
-        p, kappa, rows, columns, weight, largest, np.ones(shape), np.zeros(shape), np.zeros(p.shape), constant
+    outside = constant
+    p, rows, columns = np.where(free, p, 0.0), rows - fixed.sum(axis=1), columns - fixed.sum(axis=0)
+    a, b = raked_tilts(p, rows, columns)
+    shape = (*p.shape, widest)
+    weight, largest = np.zeros(shape), np.zeros(p.shape, dtype=np.int64)
+    norm = fill_weights(p, kappa, a, b, rows, columns, weight, largest)
+    constant += norm - _times_log(rows, a) - _times_log(columns, b)
+    even = (weight, largest, np.ones(shape), np.zeros(shape), np.zeros(p.shape))
+    return StepTable(p, kappa, rows, columns, *even, constant, b, start - fixed, fixed, outside)
+
+
+def _log_weight(n: int, p: float, kappa: float) -> float:
+    """log Γ(n + κp)/(κ^n Γ(κp) n!), and log p^n/n! where κ = 0."""
+    rising = (
+        n * math.log(p) if kappa == 0.0 else gammaln(n + kappa * p) - gammaln(kappa * p) - n * math.log(kappa)
     )
-
-
-def _quotient(wanted: Counts, have: Array) -> Array:
-    return np.where(have > 0, wanted / np.where(have > 0, have, 1.0), 0.0)
+    return float(rising - gammaln(n + 1.0))
 
 
 def _times_log(counts: Counts, tilt: Array) -> float:
@@ -335,7 +461,9 @@ class TableBeliefs(Beliefs):
     tree: RootedTree
     tables: tuple[StepTable, ...]
     """One per edge, in the tree's order."""
-    log_evidence: float
+    errors: tuple[Array, ...]
+    """Monte-Carlo standard errors of the means, one table per edge; none without exchanges."""
+    log_evidence: float | None
     diagnostics: Mapping[str, Any]
 
     @property
@@ -359,6 +487,13 @@ class TableBeliefs(Beliefs):
             return np.zeros(place.shape)
         return np.asarray(place.turn(_variance(self.tables[place.node - 1])))
 
+    def error(self, scope: Scope) -> Array:
+        """Monte-Carlo standard error of the mean; 0 of a count, and of belief propagation's own means."""
+        place = self.tree.place(scope)
+        if not place.edge or not self.errors:
+            return np.zeros(place.shape)
+        return np.asarray(place.turn(self.errors[place.node - 1]))
+
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Between entries of one table, those of the Gaussian with known margins that has the entries' variances; zero elsewhere."""
         first, second = self.tree.place(a), self.tree.place(b)
@@ -366,6 +501,16 @@ class TableBeliefs(Beliefs):
             return np.zeros((int(np.prod(first.shape)), int(np.prod(second.shape))))
         joint = _with_known_margins(_variance(self.tables[first.node - 1]))
         return first.to_scope(second.to_scope(joint).T).T
+
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Of Σ w·n: step by step, since flows of different steps are independent and counts are known."""
+        by_step: dict[int, Array] = {}
+        for scope, weights in parts:
+            place = self.tree.place(scope)
+            if place.edge:
+                table = weights.reshape(place.shape[::-1] if place.turned else place.shape)
+                by_step[place.node] = by_step.get(place.node, 0.0) + place.turn(table)
+        return sum(_weighed_variance(_variance(self.tables[v - 1]), w) for v, w in by_step.items())
 
     def quantile(self, scope: Scope, level: float) -> Array | None:
         """Of every entry's law: the smallest count with at least `level` of the probability at or below it."""
@@ -393,82 +538,139 @@ def _variance(table: StepTable) -> Array:
 def _with_known_margins(variance: Array) -> Array:
     r"""Covariance (entries, entries) of D − D Aᵀ (A D Aᵀ)⁺ A D, A the margins, D diagonal and such that the diagonal is ``variance``."""
     height, width = variance.shape
+    d, inverse = _scaled_to(variance)
+    origin, dest = np.divmod(np.arange(height * width), width)
+    margins = np.zeros((height + width, height * width))
+    margins[origin, np.arange(height * width)] = margins[height + dest, np.arange(height * width)] = d.ravel()
+    return np.asarray(np.diag(d.ravel()) - margins.T @ inverse @ margins)
+
+
+def _weighed_variance(variance: Array, weights: Array) -> float:
+    """wᵀ C w of that covariance, without making it."""
+    d, inverse = _scaled_to(variance)
+    summed = np.concatenate([(d * weights).sum(axis=1), (d * weights).sum(axis=0)])
+    return float((d * weights**2).sum() - summed @ inverse @ summed)
+
+
+def _scaled_to(variance: Array) -> tuple[Array, Array]:
+    """D and (A D Aᵀ)⁺ such that the diagonal of the covariance is ``variance``, nearly."""
+    height = len(variance)
     d = variance.copy()
+    inverse = np.linalg.pinv(_margin_matrix(d), hermitian=True)
     for _ in range(SCALINGS):
-        inverse = np.linalg.pinv(_margin_matrix(d), hermitian=True)
         held = np.diag(inverse)[:height, None] + np.diag(inverse)[height:] + 2 * inverse[:height, height:]
         found = d - d**2 * held
         ratio = np.divide(variance, found, out=np.ones_like(d), where=(found > 1e-12) & (variance > 0))
         d *= np.clip(ratio, 0.25, 4.0)
-    origin, dest = np.divmod(np.arange(height * width), width)
-    margins = np.zeros((height + width, height * width))
-    margins[origin, np.arange(height * width)] = margins[height + dest, np.arange(height * width)] = d.ravel()
-    return np.asarray(
-        np.diag(d.ravel()) - margins.T @ np.linalg.pinv(_margin_matrix(d), hermitian=True) @ margins
-    )
+        inverse = np.linalg.pinv(_margin_matrix(d), hermitian=True)
+        if np.abs(ratio - 1.0).max() <= SCALED:
+            break
+    return d, np.asarray(inverse, dtype=float)
 
 
 def _margin_matrix(d: Array) -> Array:
     return np.block([[np.diag(d.sum(axis=1)), d], [d.T, np.diag(d.sum(axis=0))]])
 
 
-class Exchanges:
-    """A table of individuals who exchange destinations, started near the expected table."""
+def _with_fixed(table: StepTable) -> StepTable:
+    """The table as it is asked about: with the entries that are the same in all tables, and its whole margins."""
+    law, fixed = table.law.copy(), table.fixed
+    at = np.nonzero(fixed)
+    law[(*at, np.zeros_like(at[0]))] = 0.0
+    law[(*at, fixed[at])] = 1.0
+    mean = law @ np.arange(float(law.shape[2]))
+    rows, columns = table.rows + fixed.sum(axis=1), table.columns + fixed.sum(axis=0)
+    return table._replace(law=law, mean=mean, rows=rows, columns=columns)
 
-    def __init__(self, table: StepTable, rng: np.random.Generator) -> None:
-        self.counts = _first_table(table)
-        places = np.divmod(np.arange(self.counts.size), self.counts.shape[1])
-        self.origin, self.dest = (np.repeat(place, self.counts.ravel()) for place in places)
-        # The first table may hold moves that cannot be: these are left as soon as an exchange removes them.
-        self.p, self.kappa, self.possible = np.where(table.p > 0, table.p, 1e-200), table.kappa, table.p > 0
-        self.random = rng.integers(2**64, size=4, dtype=np.uint64)
-        self.sweep(SWEEPS_BEFORE, np.zeros((0, 0, 0)))
-        if self.counts[~self.possible].any():
-            raise ProblemError(
-                "no table with possible moves only was found by exchanges: check the counts and zeros, or use TableBP(exchanges=0)"
+
+def _worms(table: StepTable, start: Counts, rng: np.random.Generator) -> TableWorms:
+    """Worms through the free part of a table."""
+    return TableWorms(table.p, table.kappa, start, table.tilt, rng.integers(2**64, size=4, dtype=np.uint64))
+
+
+def _worm_round(
+    table: StepTable, sweeps: int, rng: np.random.Generator, starts: tuple[Counts, ...] | None
+) -> DrawnTable:
+    """The laws that chains of worms find, with one sweep's worth of those that the table has, and whether they agree.
+
+    Without ``starts`` the chains begin near belief propagation's means and at a table in a corner of all those possible.
+    """
+    seen, free = table.law.copy(), table.p > 0
+    each = -(-sweeps // CHAINS)
+    draws = np.zeros((CHAINS, min(each, MOST_KEPT), *table.p.shape))
+    if starts is None:
+        near = possible_table(free, table.rows, table.columns, table.mean)
+        starts = tuple(table.start if chain % 2 or near is None else near for chain in range(CHAINS))
+    runs = [_worms(table, start, rng) for start in starts]
+    for run, kept in zip(runs, draws, strict=True):
+        run.burn(SWEEPS_BEFORE)
+        run.sweep(each, seen, kept)
+    law = seen / (CHAINS * each + 1)
+    ends, flows = tuple(run.counts for run in runs), draws.reshape(CHAINS, draws.shape[1], -1)
+    variance = flows.reshape(-1, flows.shape[2]).var(axis=0)
+    asked = variance > SELDOM
+    residual, size = 0.0, np.full(variance.shape, np.nan)
+    if asked.any():
+        size[asked] = effective_size(flows[:, :, asked])
+        residual = float(np.nan_to_num(r_hat(flows[:, :, asked], ranks=False), nan=np.inf).max()) - 1
+    # A flow too rare to be asked has as many independent tables as the slowest of the others.
+    effective = float(np.nanmin(size, initial=flows.shape[0] * flows.shape[1]))
+    if never_moved(table.p, table.kappa, draws.reshape(-1, *free.shape)) > VISITS / effective:
+        residual = np.inf
+    error = np.sqrt(variance / np.where(np.isfinite(size), size, effective)).reshape(free.shape)
+    return DrawnTable(law, error, residual, effective, ends)
+
+
+def _log_sum(table: StepTable, rng: np.random.Generator) -> tuple[float, float]:
+    r"""log Σ Π w over all tables of the free part, and its Monte-Carlo error, by taking out one individual after the other.
+
+    With w(n) n = u(n − 1) w(n − 1), u(n) = p + n/κ (p where rows do not vary), for any entry :math:`Z\,E[n_{ij}] = Z' E'[u(n_{ij})]`,
+    Z' and E' of the tables with one individual fewer in row i and column j. The entry is the one with the largest mean; at the end there is
+    one table only.
+    """
+    counts, value, variance = table.start, 0.0, 0.0
+    above: tuple[int, int] | None = None
+    while True:
+        free = free_entries(counts, table.p > 0).any()
+        draws = counts[None].astype(float)
+        if free:
+            tilt = raked_tilts(table.p, counts.sum(axis=1), counts.sum(axis=0))[1]
+            run = TableWorms(table.p, table.kappa, counts, tilt, rng.integers(2**64, size=4, dtype=np.uint64))
+            run.burn(SWEEPS_BEFORE)
+            run.sweep(REMOVAL_SWEEPS, draws=(draws := np.zeros((REMOVAL_SWEEPS, *counts.shape))))
+        if above is not None:
+            kappa = table.kappa[above[0]]
+            u = table.p[above] + (draws[:, *above] / kappa if kappa > 0 else 0.0)
+            value, variance = value + math.log(u.mean()), variance + _relative_variance(u)
+        if not free:
+            known = (
+                _log_weight(int(counts[i, j]), table.p[i, j], table.kappa[i])
+                for i, j in np.argwhere(counts > 0)
             )
+            return value + sum(known), math.sqrt(variance)
+        means = draws.mean(axis=0)
+        i, j = np.unravel_index(int(means.argmax()), means.shape)
+        value, variance = value - math.log(means[i, j]), variance + _relative_variance(draws[:, i, j])
+        counts = draws[np.flatnonzero(draws[:, i, j])[-1]].astype(np.int64)
+        counts[i, j] -= 1
+        above = (int(i), int(j))
 
-    def sweep(self, sweeps: int, seen: Array) -> None:
-        """So many sweeps; counts what entries were in ``seen``."""
-        tries = TRIES * len(self.origin)
-        exchange(self.p, self.kappa, self.origin, self.dest, self.counts, sweeps, tries, self.random, seen)
 
-
-def _exchanged(table: StepTable, sweeps: int, rng: np.random.Generator) -> StepTable:
-    """The same table with the laws that exchanges find, and one sweep's worth of those that it has."""
-    seen = table.law.copy()
-    Exchanges(table, rng).sweep(sweeps, seen)
-    law = seen / (sweeps + 1)
-    return table._replace(law=law, mean=law @ np.arange(float(law.shape[2])))
+def _relative_variance(values: Array) -> float:
+    """Var(mean)/mean² of one chain's values."""
+    if np.ptp(values) == 0:
+        return 0.0
+    size = float(effective_size(values[None, :, None])[0])
+    return float(values.var() / size / values.mean() ** 2)
 
 
 def drawn_tables(table: StepTable, size: int, rng: np.random.Generator) -> Array:
-    """Tables with these margins, (size, rows, columns), from one long run of exchanges."""
-    run, made = Exchanges(table, rng), np.empty((size, *table.p.shape))
+    """Tables with these margins, (size, rows, columns), from one long run of worms."""
+    run, made = _worms(table, table.start, rng), np.empty((size, *table.p.shape))
+    run.burn(SWEEPS_BEFORE)
     for k in range(size):
-        run.sweep(SWEEPS_BETWEEN, np.zeros((0, 0, 0)))
-        made[k] = run.counts
-    return made
-
-
-def _first_table(table: StepTable) -> NDArray[np.int64]:
-    """A whole-number table with these margins, near the expected one: its whole parts, and the rest from corner to corner."""
-    made = np.floor(table.mean + 0.5 * ROUNDING).astype(np.int64)
-    rows, columns = table.rows - made.sum(axis=1), table.columns - made.sum(axis=0)
-    over = (rows < 0).any() or (columns < 0).any()
-    if over:
-        made[:] = 0
-        rows, columns = table.rows.copy(), table.columns.copy()
-    i = j = 0
-    while i < len(rows) and j < len(columns):
-        both = min(rows[i], columns[j])
-        made[i, j] += both
-        rows[i] -= both
-        columns[j] -= both
-        if rows[i] == 0:
-            i += 1
-        else:
-            j += 1
+        run.sweep(SWEEPS_BETWEEN)
+        made[k] = run.counts + table.fixed
     return made
 
 
@@ -599,37 +801,3 @@ def pass_columns(
             change = max(change, abs(first / both - mean[i, j]))
             mean[i, j] = first / both
     return change, log_sum
-
-
-@kernel
-def exchange(p, kappa, origin, dest, table, sweeps, tries, random, seen):
-    """Pairs of individuals exchange destinations, accepted by Metropolis' rule: both margins stay, and the table's law is left as it is.
-
-    ``table`` counts origins by destinations and is kept up to date; after every sweep of so many tries ``seen[i, j, n]`` counts that the
-    entry was n, where ``seen`` is wide enough. ``random`` is the generator's state.
-    """
-    people = origin.shape[0]
-    for _ in range(sweeps):
-        for _ in range(tries):
-            a, b = below(random, people), below(random, people)
-            i, j, u, w = origin[a], origin[b], dest[a], dest[b]
-            if i == j or u == w:
-                continue
-            if kappa[i] == 0.0:
-                there, here = p[i, w], p[i, u]
-            else:
-                there, here = table[i, w] + kappa[i] * p[i, w], table[i, u] - 1 + kappa[i] * p[i, u]
-            if kappa[j] == 0.0:
-                there, here = there * p[j, u], here * p[j, w]
-            else:
-                there *= table[j, u] + kappa[j] * p[j, u]
-                here *= table[j, w] - 1 + kappa[j] * p[j, w]
-            if uniform(random) * here < there:
-                dest[a], dest[b] = w, u
-                table[i, u] -= 1
-                table[i, w] += 1
-                table[j, w] -= 1
-                table[j, u] += 1
-        for i in range(seen.shape[0]):
-            for j in range(seen.shape[1]):
-                seen[i, j, table[i, j]] += 1.0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from headcount._types import Array
+    from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.individual._junction_tree import Plan
     from headcount.individual._possible import ListedPlan
@@ -275,3 +275,27 @@ def _table(tree: RootedTree, beliefs: Sequence[Array], site: Site) -> Array:
         return beliefs[place.node]
     above = beliefs[tree.parents[place.node]]
     return place.turn(above[:, None] * dense(tree.transitions[place.node]))
+
+
+def read_twice(problem: Problem) -> Array:
+    """Of every observed entry that is not exact itself, the number that exact counts of the same table's entries give it; NaN elsewhere.
+
+    A table of which all entries but one are exact is known completely. Correlated readings are left as they are.
+    """
+    tables: dict[Scope, Array] = {}
+    for site in problem.sites:
+        if site.noise.exact and site.index is not None:
+            table = tables.setdefault(tuple(site.scope), np.full(site.size, np.nan))
+            table[np.asarray(site.index)] = site.noise.counts
+    for table in tables.values():
+        if np.isnan(table).sum() == 1 and problem.numbers is None:
+            table[np.isnan(table)] = problem.population - np.nansum(table)
+    found = []
+    for site in problem.sites:
+        value = np.full(len(site), np.nan)
+        if tuple(site.scope) in tables and not site.noise.exact and not site.noise.correlated:
+            table = tables[tuple(site.scope)]
+            missing = site.margin(np.isnan(table).astype(float)) > 0
+            value = np.where(missing, np.nan, site.margin(np.nan_to_num(table)))
+        found.append(value)
+    return np.concatenate([np.zeros(0), *found])

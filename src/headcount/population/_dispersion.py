@@ -73,6 +73,10 @@ class Flocks:
         """phi of the first counts."""
         return self.size
 
+    def spacing(self, counts: Array) -> float:
+        """How far apart counts can be, where these are some that are possible: a whole flock, if they are all made of whole flocks."""
+        return self.size if not (counts % self.size).any() else 1.0
+
     def party(self, node: Hashable, counts: Array) -> Array:
         """How many move together from each state into ``node``, when ``counts`` are there (E n²/E n where they vary)."""
         return np.full(len(counts), self.size)
@@ -175,6 +179,11 @@ class Company:
         name, given, _ = self._given
         kept: dict[str, Any] = {name: {node: value for node, value in given.items() if node in nodes}}
         return Company(**kept, initial=self.initial)
+
+    def spacing(self, counts: Array) -> float:
+        """One individual: who moves together is decided anew at every step."""
+        del counts
+        return 1.0
 
     def root_phi(self, population: float) -> float:
         """phi of the first counts."""

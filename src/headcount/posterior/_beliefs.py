@@ -172,6 +172,10 @@ class Beliefs(ABC):
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Posterior covariance between two tables, flattened."""
 
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Variance of Σ w·n over several tables, each with its flat weights; beliefs that know which tables are independent skip those."""
+        return sum(float(w @ self.covariance(a, b) @ x) for a, w in parts for b, x in parts)
+
     @abstractmethod
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Joint draws of all clique tables, ``(size, *table)``."""

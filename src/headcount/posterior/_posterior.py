@@ -511,7 +511,7 @@ class Posterior(Answers):
 
     def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Σ w cov(n_s, n_t) x over all pairs of tables."""
-        return sum(float(w @ self.beliefs.covariance(s, t) @ x) for s, w in parts for t, x in parts)
+        return self.beliefs.sum_variance(parts)
 
     def sample(
         self, size: int, *, rng: np.random.Generator | int, integer: bool = False

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.engines import Enumerate, NotConvergedError, PathGibbs
+from headcount.engines import Enumerate, PathGibbs
 from headcount.engines.sampling._path_gibbs import rake
 from headcount.errors import ProblemError
 
@@ -19,7 +19,7 @@ NAN = np.nan
 @pytest.mark.parametrize("people", [2, 3, 5])
 @pytest.mark.parametrize("sums", [False, True], ids=["cells", "sums"])
 def test_one_leaves_where_another_arrives(people: int, sums: bool) -> None:
-    """Exactly one is in X at the middle time, which one is open: sampled means are the exact ones, and without pairs they are not."""
+    """Exactly one is in X at the middle time, which one is open: sampled means are the exact ones, also without pairs."""
     chain = hc.MarkovChain([0.5, 0.5, 0.0], STEP, length=3)
     ends = [1.0, people - 1.0, 0.0]
     seen = [hc.Exact([ends, [NAN] * 3, ends])]
@@ -33,8 +33,8 @@ def test_one_leaves_where_another_arrives(people: int, sums: bool) -> None:
     post = hc.infer(problem, PathGibbs(sweeps=400), rng=1)
     np.testing.assert_allclose(post.node(1).mean, exact.node(1).mean, atol=0.1)
     np.testing.assert_allclose(post.node(1).sd, exact.node(1).sd, atol=0.1)
-    with pytest.raises((NotConvergedError, ProblemError), match=r"R-hat|tolerance|converge|found no state"):
-        hc.infer(problem, PathGibbs(sweeps=400, pairs=0), rng=1)
+    alone = hc.infer(problem, PathGibbs(sweeps=400, pairs=0), rng=1)
+    np.testing.assert_allclose(alone.node(1).mean, exact.node(1).mean, atol=0.1)
 
 
 def test_pairs_leave_the_posterior_as_it_is() -> None:

@@ -168,6 +168,15 @@ class SamplingArrays:
         """P(x_v | x_parent) of the node v, dense."""
         return np.asarray(dense(self.rooted.transitions[v]), dtype=float)
 
+    def node_counts(self, v: int) -> NDArray[np.float64]:
+        """What exact observations say of node v: every cell's count, what is left to N in the one cell that was not seen."""
+        counts = np.full(int(self.tree.sizes[v]), np.nan)
+        for site in self.sites:
+            exact = len(site.scope) == 1 and site.noise.exact and site.index is not None
+            if exact and self.rooted.place(site.scope).node == v:
+                counts[site.index] = site.noise.counts
+        return np.where(np.isnan(counts), max(self.population - float(np.nansum(counts)), 0.0), counts)
+
     def impossible(self, slot_count: NDArray[np.int64]) -> list[str]:
         """The names of observed totals that have probability zero at these counts."""
         bad: list[str] = []

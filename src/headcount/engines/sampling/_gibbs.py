@@ -163,6 +163,11 @@ class Gibbs(Sampler):
         kind = count_type(LARGEST)
         return state.node.astype(kind), state.edge.astype(kind)
 
+    def tables(self, arrays: SamplingArrays, snapshot: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A snapshot is the two tables."""
+        del arrays
+        return snapshot[0], snapshot[1]
+
     def burn(self, run: Run, length: int) -> Run:
         """Only move on."""
         self.batch(run, length, 0)

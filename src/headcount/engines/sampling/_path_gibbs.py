@@ -36,15 +36,16 @@ from headcount.engines._engine import Rule, flag, or_none, whole
 from headcount.engines.exact._few_individuals import push
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
 from headcount.engines.sampling._path_moves import (
-    alias_tables,
     draw_paths,
     edge_counts,
+    exchange_futures,
     shift_individual,
     sweep_paths,
 )
-from headcount.engines.sampling._primitives import below, ratio, uniform
+from headcount.engines.sampling._primitives import alias_tables, below, ratio, uniform
 from headcount.engines.sampling._sampler import FEWEST_DRAWS, Batch, Chain, Run, SampleBeliefs, Sampler, share
 from headcount.engines.sampling._statistics import BatchMoments
+from headcount.engines.sampling._worms import PathWorms, path_worms, worm_space
 from headcount.individual import Model
 from headcount.observe import ProblemError
 
@@ -120,9 +121,11 @@ class PathGibbs(Sampler):
 
     Notes
     -----
-    Moves change one individual, or exchange two individuals' subtrees; of at most five individuals, pairs are redrawn as well.
-    Data that allow a change only to three or more individuals at once (exact counts of flows, many structural zeros) can leave
-    states that are never reached; R-hat need not see it. The seed fixes every bit, whatever the number of workers.
+    Moves change one individual, exchange two individuals' subtrees, or go round cycles of individuals at nodes with exact counts (worms);
+    of at most five individuals, pairs are redrawn as well. Worms connect all tables between nodes that are counted exactly, whatever moves
+    are possible, and cross nodes between them that are not. Where flows are observed beside exact counts there are none: data that allow a
+    change only to three or more individuals at once can then leave states that are never reached, which R-hat need not see. The seed fixes
+    every bit, whatever the number of workers.
 
     Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Company(rho=…)``, exactly
     Dirichlet–multinomial here) are drawn in turn with the paths; sweeps then move counts by a share 1/φ of their variance, so give about φ
@@ -181,8 +184,11 @@ class PathGibbs(Sampler):
             exact=self.exact or exact_paths(arrays.population),
             pairs=_pairs_of(arrays, self.pairs),
             trusted=self.start is not None,
+            worms=path_worms(arrays),
             tuning=BatchMoments.empty(arrays.cells),
             counting=np.full(arrays.cells, 0.5),
+            flow_tuning=BatchMoments.empty(arrays.entries),
+            flow_counting=np.full(arrays.entries, COUNTED),
         )
 
     def storage(self, arrays: SamplingArrays) -> tuple[int, int]:
@@ -213,8 +219,10 @@ class PathGibbs(Sampler):
     ) -> None:
         """Sweeps; where rows of transitions vary, each sweep is followed by a draw of the rows given the paths."""
         arrays, learned = run.arrays, run.learned
+        worms, space = learned.worms, worm_space(arrays, learned.worms)
         if arrays.rho is not None:
-            moves = (1, 1, False, learned.exact)
+            # Futures are exchanged by weights in which the rows are integrated out, so the rows are drawn at once after that.
+            moves, given_rows = (1, 1, False, learned.exact), worms._replace(near=False)
             for sweep in range(before, before + count):
                 rows = draws[sweep // run.thin - before // run.thin :]
                 sweep_paths(
@@ -227,19 +235,37 @@ class PathGibbs(Sampler):
                     rows,
                     run.thin,
                     sweep,
+                    given_rows,
+                    space,
                 )
+                if worms.near:
+                    exchange_futures(arrays.tree, chain.state, worms, space)
                 _redraw_rows(arrays, chain)
             return
         for _ in range(learned.pairs if count else 0):
             redraw_pair(arrays, chain.state)
         moves = (count, SINGLE_SITE_EVERY if learned.proposing else 1, learned.proposing, learned.exact)
         sweep_paths(
-            arrays.tree, arrays.slots, chain.state, learned.proposal, moves, sums, draws, run.thin, before
+            arrays.tree,
+            arrays.slots,
+            chain.state,
+            learned.proposal,
+            moves,
+            sums,
+            draws,
+            run.thin,
+            before,
+            worms,
+            space,
         )
 
     def snapshot(self, state: PathState) -> NDArray[np.int16]:
         """All paths."""
         return np.array(state.path)
+
+    def tables(self, arrays: SamplingArrays, snapshot: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Counted from all paths."""
+        return _tables(arrays, snapshot)
 
     def burn(self, run: Run, length: int) -> Run:
         """Steps 1–3: find a possible state, 4: learn the proposals, 5: try them, 6: settle. Steps 4–6 weigh counting against smoothing."""
@@ -286,7 +312,7 @@ class PathGibbs(Sampler):
         return state.beliefs(
             (node_mean, edge_mean),
             (nodes.standard_error(learned.counting), edges.standard_error(1.0)),
-            partial(_tables, arrays),
+            partial(self.tables, arrays),
             {
                 "accepted": learned.accepted,
                 "whole_path_proposals": learned.proposing,
@@ -307,12 +333,19 @@ class Learned:
     """Paths redrawn exactly per sweep."""
     pairs: int
     """Pairs redrawn together before every stretch of sweeps."""
+    worms: PathWorms
+    """Where cycles of individuals exchange futures."""
     trusted: bool
     """Whether the proposal is the caller's, near the data: then it is used from the start."""
     tuning: BatchMoments
     """Node means of the last burn-in steps, which fix `counting`."""
     counting: Array
     """The share of counting in each node mean; the rest is smoothing."""
+    flow_tuning: BatchMoments
+    """The same of flows, counted and smoothed."""
+    flow_counting: Array
+    """The share of counting in each flow before raking: 1 in steps where it is the better one, between exact counts above all, where one
+    individual given all the others has no choice."""
     accepted: float = float("nan")
     proposing: bool = False
 
@@ -344,25 +377,41 @@ def _posterior_rows(p: Array, counts: NDArray[np.int64], rho: Array, rng: np.ran
 
 
 def _averages(run: Run, batch: Batch) -> tuple[Array, Array, Array]:
-    """A batch's node means by counting and by smoothing, and its flows (smoothed, with a little counting)."""
+    """A batch's node means by counting and by smoothing, and its flows, blended of both."""
+    node, node_smooth, flows, smooth = _both(run, batch)
+    share = run.learned.flow_counting
+    return node, node_smooth, share * flows + (1 - share) * smooth
+
+
+def _both(run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
+    """Node means and flows, each by counting and by smoothing (by counting where no path was redrawn)."""
     sums, people, exact = batch.sums, run.arrays.population, int(batch.sums.tally[0])
     node, flows = sums.node / max(batch.length, 1), sums.edge / max(batch.length, 1)
     if exact == 0:
-        return node, node, flows
-    smooth = people * sums.edge_smooth / exact
-    return node, people * sums.node_smooth / exact, COUNTED * flows + (1 - COUNTED) * smooth
+        return node, node, flows, flows
+    return node, people * sums.node_smooth / exact, flows, people * sums.edge_smooth / exact
 
 
 def _tuned(run: Run, batches: list[Batch]) -> Learned:
     """The shares of counting and smoothing, with what these burn-in batches say about both."""
     learned: Learned = run.learned
-    tuning = learned.tuning
+    tuning, flows = learned.tuning, learned.flow_tuning
     for batch in batches:
         if batch.sums.tally[0] > 0:
-            tuning = tuning.add(*_averages(run, batch)[:2])
+            both = _both(run, batch)
+            tuning, flows = tuning.add(*both[:2]), flows.add(*both[2:])
     if tuning.batches == 0:
         return learned
-    return replace(learned, tuning=tuning, counting=tuning.best_shares(run.arrays.tree.node_start))
+    starts = run.arrays.tree.edge_start
+    summed = np.add.reduceat(np.stack([flows.raw_raw, flows.smooth_smooth]), starts[1:-1], axis=1)
+    share = np.repeat(np.where(summed[0] < summed[1], 1.0, COUNTED), np.diff(starts)[1:])
+    return replace(
+        learned,
+        tuning=tuning,
+        counting=tuning.best_shares(run.arrays.tree.node_start),
+        flow_tuning=flows,
+        flow_counting=share,
+    )
 
 
 def _tables(arrays: SamplingArrays, path: NDArray[np.int16]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -17,6 +17,12 @@ A whole path is proposed from a fixed Markov tree q near one individual's poster
 
 which costs one alias draw per node, against O(L) for single-site Gibbs.
 
+A worm (`_worms.py`) exchanges futures along cycles of individuals: all that they do from an exactly counted node on, whose counts stay as
+they are. Between such nodes with others in between, an individual in hand draws its way from the one to the other from its exact law given
+all the others, with b at the end, and then takes the place of somebody there: the same balance, with g the weight of the whole way. Where
+only some cells or sums of a node are exact, the one in hand draws its way through that node, free to be in any class of cells that count
+in the same exact totals, and somebody of that class is taken in hand next.
+
 A whole path is also redrawn from one individual's exact law given all the others, by sum-product on its tree:
 
     beta_v(j) = r_v(j) Π_children c M_c(j),    M_v(i) = Σ_j P_v(i, j) r_uv(i, j) beta_v(j)
@@ -45,6 +51,7 @@ from headcount.engines.sampling._primitives import (
     rescale,
     uniform,
 )
+from headcount.engines.sampling._worms import Where, worm
 
 # ---- single-site Gibbs
 
@@ -248,6 +255,190 @@ def _cross(tree, slots, state):
                       feed, slot, noise, table, slot_count, slot_ratio)  # fmt: skip
 
 
+# ---- worms between exactly counted nodes
+
+
+@bare
+def _fill_places(here, kind, work):
+    """Everybody's place at a node: places of one kind of cell lie side by side, and everybody is in their own."""
+    first, owner, holder, column = work.first, work.owner, work.holder, work.column
+    for j in range(kind.size + 1):
+        first[j] = 0
+    for m in range(here.size):
+        first[kind[here[m]] + 1] += 1
+    for j in range(kind.size):
+        first[j + 1] += first[j]
+    for m in range(here.size):
+        j = kind[here[m]]
+        place = first[j]
+        first[j] += 1
+        owner[place] = holder[place] = m
+        column[place] = j
+    for j in range(kind.size, 0, -1):
+        first[j] = first[j - 1]
+    first[0] = 0
+
+
+@bare
+def exchange_futures(tree, state, worms, work):
+    """Worms at every exactly counted node below another one.
+
+    ``carry[d, m]`` is whose path individual m has from the node at depth d on: paths are put in order once, from the root down.
+    """
+    path, random, step, carry = state.path, state.random, worms.step, work.carry
+    nodes, people = path.shape
+    owner, holder, column, first, table, fresh = (
+        work.owner, work.holder, work.column, work.first, work.table, work.fresh)  # fmt: skip
+    for m in range(people):
+        carry[0, m] = m
+    for v in range(1, nodes):
+        if state.stop[0] != 0:
+            return
+        u, size, depth = tree.parent[v], tree.sizes[v], worms.depth[v]
+        for m in range(people):
+            fresh[m] = path[v, carry[depth - 1, m]]
+        if worms.worms[v] == 0:
+            for m in range(people):
+                path[v, m], carry[depth, m] = fresh[m], carry[depth - 1, m]
+            continue
+        _fill_places(fresh, worms.kind[tree.node_start[v] : tree.node_start[v + 1]], work)
+        where = Where(tree.edge_start[v], worms.row_start[v], tree.node_start[v], size)
+        above = path[u]
+        for k in range(tree.edge_start[v], tree.edge_start[v + 1]):
+            table[k] = 0
+        for m in range(people):
+            table[tree.edge_start[v] + above[m] * size + fresh[m]] += 1
+        touched = work.touched[: worms.longest * size]
+        for _ in range(worms.worms[v]):
+            worm(random, step, where, above, column, owner, first, table, touched)
+        for place in range(people):
+            path[v, owner[place]], carry[depth, owner[place]] = column[place], carry[depth - 1, holder[place]]
+
+
+@bare
+def _shift_inside(tree, slots, state, inside, m, step):
+    """Take individual m out of the counts of the nodes ``inside`` (`step` = −1) or put it back (+1)."""
+    feed, slot, noise, table = slots.node_first, slots.node_slot, slots.law, slots.table
+    for w in inside:
+        cell, mode = tree.node_start[w] + state.path[w, m], slots.node_mode[w]
+        move_node(mode, cell, step, state.node_count, state.node_ratio, feed, slot, noise, table,
+                  state.slot_count, state.slot_ratio)  # fmt: skip
+        if mode == 2:
+            refresh(
+                tree.node_start[w], tree.node_start[w + 1], state.node_ratio, feed, slot, state.slot_ratio
+            )
+
+
+@bare
+def _draw_way(tree, slots, state, worms, v, inside, m, work):
+    """A new way of individual m through the nodes ``inside`` to node v, or through it where it is one of them.
+
+    Returns the kind of its cell there, −1 where no way is possible. Exactly counted nodes below these, other than v, stay where they are
+    for this individual.
+    """
+    path, law, start, tilt = state.path, tree.law, tree.node_start, worms.step.tilt
+    beta, message, weights = work.beta, work.message, work.weights
+    through = not worms.exact[v]
+    for back in range(inside.size - 1, -1, -1):
+        w = inside[back]
+        here = beta[start[w] : start[w + 1]]
+        for x in range(here.size):
+            here[x] = state.node_ratio[start[w] + x]
+            if through and w == v:  # exact totals are open here
+                here[x] = tilt[start[v] + x]
+                for a in range(slots.node_first[start[v] + x], slots.node_first[start[v] + x + 1]):
+                    if not worms.exact_slot[slots.node_slot[a]]:
+                        here[x] *= state.slot_ratio[slots.node_slot[a]]
+        for a in range(tree.child_start[w], tree.child_start[w + 1]):
+            c = tree.children[a]
+            if worms.exact[c] and c != v:
+                column = tree.law_start[c] + path[c, m] * here.size
+                for x in range(here.size):
+                    here[x] *= tree.law_turned[column + x]
+            else:
+                up = message[0, : here.size]
+                given = tilt[start[c] : start[c + 1]] if worms.exact[c] else beta[start[c] : start[c + 1]]
+                _pass_up(law[tree.law_start[c] :], given, up)
+                for x in range(here.size):
+                    here[x] *= up[x]
+            if not rescale(here):
+                return -1
+        if not rescale(here):
+            return -1
+    for w in inside:
+        size, row, rows = tree.sizes[w], 0, tree.initial
+        if w > 0:
+            rows, row = law, tree.law_start[w] + path[tree.parent[w], m] * size
+        for x in range(size):
+            weights[x] = rows[row + x] * beta[start[w] + x]
+        x = draw(state.random, weights, size)
+        if x < 0:
+            return -1
+        path[w, m] = x
+    if through:
+        return worms.kind[start[v] + path[v, m]]
+    row = tree.law_start[v] + path[tree.parent[v], m] * tree.sizes[v]
+    for j in range(tree.sizes[v]):
+        weights[j] = law[row + j] * tilt[start[v] + j]
+    return draw(state.random, weights, tree.sizes[v])
+
+
+@bare
+def _restore(tree, slots, state, inside, m, before):
+    """Put individual m, who is out of the counts, back on the way it had."""
+    for k in range(inside.size):
+        state.path[inside[k], m] = before[k]
+    _shift_inside(tree, slots, state, inside, m, 1)
+
+
+@bare
+def far_worm(tree, slots, state, worms, far, work):
+    """One worm at an exactly counted node with other nodes between it and the next one above, or at a node with some exact totals."""
+    path, random, v = state.path, state.random, worms.far[far]
+    inside = worms.inside[worms.inside_start[far] : worms.inside_start[far + 1]]
+    _fill_places(path[v], worms.kind[tree.node_start[v] : tree.node_start[v + 1]], work)
+    owner, holder, column, first, touched, before = (
+        work.owner, work.holder, work.column, work.first, work.touched, work.before)  # fmt: skip
+    opened = below(random, owner.size)
+    hole, hand, length = column[opened], owner[opened], 0
+    longest = min(worms.longest * tree.sizes[v], touched.size)
+    while True:
+        for k in range(inside.size):
+            before[length, k] = path[inside[k], hand]
+        _shift_inside(tree, slots, state, inside, hand, -1)
+        j = _draw_way(tree, slots, state, worms, v, inside, hand, work)
+        if j < 0 or (j != hole and (length == longest or first[j + 1] == first[j])):
+            _restore(tree, slots, state, inside, hand, before[length])
+            for back in range(length - 1, -1, -1):
+                other = owner[touched[back]]
+                owner[touched[back]] = hand
+                hand = other
+                _shift_inside(tree, slots, state, inside, hand, -1)
+                _restore(tree, slots, state, inside, hand, before[back])
+            owner[opened] = hand
+            return
+        _shift_inside(tree, slots, state, inside, hand, 1)
+        if j == hole:
+            owner[opened] = hand
+            break
+        k = first[j] + below(random, first[j + 1] - first[j])
+        other = owner[k]
+        owner[k] = hand
+        touched[length] = k
+        length += 1
+        hand = other
+    if not worms.exact[v]:
+        return
+    fresh = work.fresh
+    for w in range(v, tree.end[v]):
+        for k in range(owner.size):
+            if owner[k] != holder[k]:
+                fresh[k] = path[w, holder[k]]
+        for k in range(owner.size):
+            if owner[k] != holder[k]:
+                path[w, owner[k]] = fresh[k]
+
+
 # ---- whole paths
 
 
@@ -406,37 +597,6 @@ def redraw_paths(tree, slots, state, times, sums, work):
 # ---- whole-path proposals
 
 
-@kernel
-def alias_tables(q, size, accept, alias):
-    """Walker's alias tables of consecutive rows of length `size` (Vose's linear-time construction)."""
-    small, large = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-    for start in range(0, q.size, size):
-        few = many = 0
-        for j in range(size):
-            accept[start + j] = q[start + j] * size
-            alias[start + j] = j
-            if accept[start + j] < 1.0:
-                small[few] = j
-                few += 1
-            else:
-                large[many] = j
-                many += 1
-        while few > 0 and many > 0:
-            few -= 1
-            low, high = small[few], large[many - 1]
-            alias[start + low] = high
-            accept[start + high] -= 1.0 - accept[start + low]
-            if accept[start + high] < 1.0:
-                many -= 1
-                small[few] = high
-                few += 1
-        # What rounding left over keeps its own place.
-        for a in range(few):
-            accept[start + small[a]] = 1.0
-        for a in range(many):
-            accept[start + large[a]] = 1.0
-
-
 @bare
 def _propose(nodes, parent, sizes, start, accept, alias, random, fresh):
     """A path drawn from q."""
@@ -570,7 +730,7 @@ def _record(tree, state, sums, table):
 
 
 @kernel
-def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before):
+def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before, worms, space):
     """Run sweeps; `moves` = (sweeps, single-site every so many, whether to propose paths, whole paths redrawn exactly).
 
     `before` is the number of the chain's sweeps so far; the node counts of every `thin`-th go to the next row of `draws`.
@@ -594,6 +754,11 @@ def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before):
             _sweep_single_sites(tree, slots, state, work[3])
         _cross(tree, slots, state)
         redraw_paths(tree, slots, state, exact, sums, work)
+        if worms.near:
+            exchange_futures(tree, state, worms, space)
+        for far in range(worms.far.size):
+            if sweep % worms.every[far] == 0:
+                far_worm(tree, slots, state, worms, far, space)
         if state.stop[0] != 0:
             return
         _record(tree, state, sums, table)

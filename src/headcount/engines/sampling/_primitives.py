@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from headcount._compile import bare
+from headcount._compile import bare, kernel
 from headcount.engines.sampling._arrays import LIMIT
 
 
@@ -135,3 +135,34 @@ def move_edge(slots, state, entry, step):
     """Add `step` (±1) individuals to the slots that an edge's entry feeds."""
     first, slot, law, table = slots.edge_first, slots.edge_slot, slots.law, slots.table
     move(entry, step, first, slot, law, table, state.slot_count, state.slot_ratio)
+
+
+@kernel
+def alias_tables(q, size, accept, alias):
+    """Walker's alias tables of consecutive rows of length `size` (Vose's linear-time construction)."""
+    small, large = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    for start in range(0, q.size, size):
+        few = many = 0
+        for j in range(size):
+            accept[start + j] = q[start + j] * size
+            alias[start + j] = j
+            if accept[start + j] < 1.0:
+                small[few] = j
+                few += 1
+            else:
+                large[many] = j
+                many += 1
+        while few > 0 and many > 0:
+            few -= 1
+            low, high = small[few], large[many - 1]
+            alias[start + low] = high
+            accept[start + high] -= 1.0 - accept[start + low]
+            if accept[start + high] < 1.0:
+                many -= 1
+                small[few] = high
+                few += 1
+        # What rounding left over keeps its own place.
+        for a in range(few):
+            accept[start + small[a]] = 1.0
+        for a in range(many):
+            accept[start + large[a]] = 1.0

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines.sampling._arrays import SamplingArrays, Sums, sampling_arrays
 from headcount.engines.sampling._statistics import BatchMoments, effective_size, expected_l1, merged, r_hat
+from headcount.engines.sampling._worms import exact_nodes_of, never_moved
 from headcount.observe import ProblemError
 from headcount.posterior import Beliefs, Promises, Status
 from headcount.posterior._beliefs import Sizes
@@ -42,6 +43,20 @@ RARE = 0.1
 individuals on 16 cells: the sds of flows are off by 8.7 % (rms) at 0, 5.2 % at .03, 4.3 % at .1, 3.7 % at .3 and 3.8 % at 1."""
 
 
+SELDOM = 0.05
+"""Variance of a flow below which R-hat is not asked: what happens less than once in twenty times no 90 % interval shows."""
+FLOW_SHARE = 0.25
+"""Share of a flow's R-hat − 1 that counts: the largest of 10⁴ flows, each worth twenty independent draws in half a chain, is 1.13 by
+chance, and a chain that is stuck has 1.5 and more."""
+VISITS = 20
+"""Independent draws in which a flow that can change should have done so, in the mean, for it to count as stuck where it never did:
+e⁻²⁰ of mixed ones would."""
+EQUAL = 1e-12
+"""Relative variance below which sums of squares say that a flow was always the same: rounding."""
+LOOKED_AT = 10
+"""Configurations per chain in which the weights of cycles through flows that never moved are averaged."""
+
+
 @dataclass(frozen=True, eq=False)
 class Chain:
     """One chain: where it stands (changed in place) and what it has gathered."""
@@ -52,6 +67,10 @@ class Chain:
     edges: BatchMoments
     totals: Array
     """Sums over sweeps or moves of n² of nodes, n² of flows, n of flows."""
+    halves: Array
+    """(2, 3, flows) sums over the first and second half of the batches of n, n² and the length."""
+    batch_squares: Array
+    """(flows,) sum over batches of the squared mean."""
     tally: int = 0
     """Paths redrawn exactly, or moves that had a choice."""
     length: int = 0
@@ -85,6 +104,39 @@ class Run:
         """Nodes and flows over the batches of all chains."""
         return merged([c.nodes for c in self.chains]), merged([c.edges for c in self.chains])
 
+    def flow_diagnostics(self) -> dict[str, float]:
+        """The worst R-hat and the smallest effective number of draws of a flow."""
+        ratio, size = self.flow_mixing()
+        known = np.isfinite(size)
+        return {
+            "r_hat_flows": float(ratio.max(initial=1.0)),
+            "ess_flows_min": float(size[known].min()) if known.any() else float("nan"),
+        }
+
+    def flow_mixing(self) -> tuple[Array, Array]:
+        """Split R-hat and effective number of draws of every flow, from sums over half-chains and batches.
+
+        R-hat is 1, and the number NaN, of flows with a variance below `SELDOM`; infinite where chains stand in different places.
+        """
+        halves = np.concatenate([c.halves for c in self.chains])
+        length = halves[:, 2]
+        ratio, size = np.ones(self.arrays.entries), np.full(self.arrays.entries, np.nan)
+        if not self.arrays.entries or length.min() < 2:
+            return ratio, size
+        means = halves[:, 0] / length
+        within = np.mean((halves[:, 1] / length - means**2) * length / (length - 1), axis=0)
+        between = means.var(axis=0, ddof=1)
+        asked = within + between > SELDOM
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread = np.sqrt((length[0] - 1) / length[0] + between / within)
+        ratio[asked] = np.where(within[asked] > 0, spread[asked], np.inf)
+        batches = sum(c.edges.batches for c in self.chains)
+        mean = means.mean(axis=0)
+        of_batches = np.sum([c.batch_squares for c in self.chains], axis=0) / batches - mean**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            size[asked] = ((within + between) * batches / np.maximum(of_batches, 0.0))[asked]
+        return ratio, np.where(np.isfinite(size), np.minimum(size, length.sum(axis=0)), np.nan)
+
     def beliefs(
         self,
         means: tuple[Array, Array],
@@ -111,7 +163,12 @@ class Run:
             node_draws=draws,
             snapshots=tuple(s for c in self.chains for s in c.snapshots),
             tables=tables,
-            diagnostics={**mixing(draws), "floor": {"node": node_floor, "edge": edge_floor}, **found},
+            diagnostics={
+                **mixing(draws),
+                **self.flow_diagnostics(),
+                "floor": {"node": node_floor, "edge": edge_floor},
+                **found,
+            },
         )
 
 
@@ -136,7 +193,8 @@ class Sampler(IterativeEngine):
     batches
         Batches per chain for Monte-Carlo errors; also the steps of the progress bar.
     tolerance
-        Largest R-hat − 1 over node counts that still counts as mixed.
+        Largest R-hat − 1 over node counts that still counts as mixed; over flows, four times that. A flow between exact counts that can
+        change, by a cycle that is probable enough, and never did is not mixed, whatever R-hat says.
     workers
         Threads.
     """
@@ -193,6 +251,10 @@ class Sampler(IterativeEngine):
         """A copy of the whole configuration."""
 
     @abstractmethod
+    def tables(self, arrays: SamplingArrays, snapshot: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Flat node and edge tables of a configuration."""
+
+    @abstractmethod
     def burn(self, run: Run, length: int) -> Run:
         """One step of burn-in, of `length` sweeps or moves."""
 
@@ -229,6 +291,8 @@ class Sampler(IterativeEngine):
                 BatchMoments.empty(arrays.cells),
                 BatchMoments.empty(arrays.entries),
                 np.zeros(arrays.cells + 2 * arrays.entries),
+                halves=np.zeros((2, 3, arrays.entries)),
+                batch_squares=np.zeros(arrays.entries),
                 tree=None
                 if arrays.rho is None
                 else own._replace(
@@ -254,11 +318,40 @@ class Sampler(IterativeEngine):
         )
 
     def residual(self, state: Run) -> float:
-        """The largest R-hat − 1 of a node count; infinite while it is not known (burn-in, fewer than four draws)."""
+        """The largest R-hat − 1 of a node count, or a `FLOW_SHARE` of that of a flow.
+
+        Infinite while it is not known (burn-in, fewer than four draws), and at the end where a flow that is free never moved.
+        """
         if state.steps <= self.burn_steps:
             return np.inf
-        worst = float(r_hat(state.node_draws(), ranks=False).max())
-        return np.inf if np.isnan(worst) else worst - 1
+        worst = float(r_hat(state.node_draws(), ranks=False).max()) - 1
+        worst = max(worst, FLOW_SHARE * (float(state.flow_mixing()[0].max(initial=1.0)) - 1))
+        if state.steps >= self.max_iterations and self._stuck_flow(state):
+            return np.inf
+        return np.inf if np.isnan(worst) else worst
+
+    def _stuck_flow(self, run: Run) -> bool:
+        """Whether some flow between two exactly counted nodes is free, should have moved, and never did."""
+        arrays, exact = run.arrays, exact_nodes_of(run.arrays)
+        steps = [v for v, u in enumerate(arrays.rooted.parents) if u >= 0 and exact[v] and exact[u]]
+        if not steps:
+            return False
+        sums = np.sum([c.halves.sum(axis=0) for c in run.chains], axis=0)
+        moved = sums[1] * sums[2] > sums[0] ** 2 * (1 + EQUAL)
+        kept = [s for c in run.chains for s in (*c.snapshots[-LOOKED_AT:], self.snapshot(c.state))]
+        flows = np.array([self.tables(arrays, snapshot)[1] for snapshot in kept])
+        size = run.flow_mixing()[1]
+        effective = float(np.nanmedian(size)) if np.isfinite(size).any() else float(sums[2].max()) / len(kept)
+        for v in steps:
+            law = arrays.transition(v)
+            kappa = np.zeros(len(law))
+            if arrays.rho is not None:
+                rho = np.broadcast_to(arrays.rho[v], kappa.shape)
+                kappa = np.where(rho > 0, 1.0 / np.where(rho > 0, rho, 1.0) - 1.0, 0.0)
+            here = flows[:, arrays.edge(v)].reshape(len(kept), *law.shape)
+            if never_moved(law, kappa, here, moved[arrays.edge(v)].reshape(law.shape)) > VISITS / effective:
+                return True
+        return False
 
     def done(self, state: Run) -> bool:
         """Whether all batches have run and the chains agree."""
@@ -291,9 +384,13 @@ class Sampler(IterativeEngine):
     def _add(self, run: Run, chain: Chain, batch: Batch) -> Chain:
         """A chain with one batch more."""
         node, node_smooth, edge, edge_smooth = self.estimates(run, batch)
-        sums = batch.sums
+        sums, halves = batch.sums, chain.halves.copy()
+        half = 0 if 2 * (run.steps - self.burn_steps) <= self.batches else 1
+        halves[half] += np.stack([sums.edge, sums.edge_square, np.full(sums.edge.shape, float(batch.length))])
         return replace(
             chain,
+            halves=halves,
+            batch_squares=chain.batch_squares + (sums.edge / max(batch.length, 1)) ** 2,
             nodes=chain.nodes.add(node, node_smooth),
             edges=chain.edges.add(edge, edge_smooth),
             totals=chain.totals + np.concatenate([sums.node_square, sums.edge_square, sums.edge]),
@@ -417,6 +514,11 @@ class SampleBeliefs(Beliefs):
         drawn = self.node_draws[..., self.arrays.node(place.node)].reshape(-1, len(weights)) @ weights
         values, counts = np.unique(drawn, return_counts=True)
         return Sizes(values.astype(float), counts / counts.sum())
+
+    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Of Σ w·n: the sample variance over the same draws that covariances are from."""
+        widest = max((scope for scope, _ in parts), key=len)
+        return float(sum(self._draws(scope, widest)[0] @ w for scope, w in parts).var(ddof=1))  # type: ignore[union-attr]
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool = True) -> dict[Scope, Array]:
         """Configurations that the chains visited, picked at random; with replacement when more are asked for than were kept."""

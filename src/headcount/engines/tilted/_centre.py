@@ -19,7 +19,7 @@ import numpy as np
 
 from headcount.engines._engine import iterate
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
-from headcount.engines._tilting import Tilts, kind_on_device
+from headcount.engines._tilting import Tilts, kind_on_device, read_twice
 from headcount.individual import FactoredTree, RootedTree
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
@@ -76,6 +76,10 @@ class Roles:
     linear: Mask
     exact: Mask
     gaussian: Mask
+    known: Mask
+    """Readings of what exact counts say already: a constant factor."""
+    values: Array
+    """What is read there; 0 elsewhere."""
     solver: Solver = WITH_MATRICES
     """How the Gaussian's moments are found."""
     sizes: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
@@ -89,14 +93,20 @@ class Roles:
             solver = solver._replace(structure=kind_on_device(tilts.problem, solver.structure))
         if not sites:
             nothing = np.zeros(0, bool)
-            return cls(tilts, nothing, nothing, nothing, nothing, solver)
+            return cls(tilts, nothing, nothing, nothing, nothing, nothing, np.zeros(0), solver)
         exact = np.concatenate([np.full(len(s), s.noise.exact) for s in sites])
         gaussian = np.concatenate([np.full(len(s), s.noise.gaussian and not s.noise.exact) for s in sites])
         if whole:
             gaussian &= ~np.concatenate([sharp(s.noise, tilts.problem.scale) for s in sites])
+        values = read_twice(tilts.problem)
+        known = ~np.isnan(values)
         sizes = np.concatenate([np.full(len(s), s.noise.of_size) for s in sites])
-        linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian & ~sizes
-        return cls(tilts, ~(exact | gaussian | linear), linear, exact, gaussian, solver, np.flatnonzero(sizes))
+        known &= ~sizes
+        gaussian &= ~known
+        linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian & ~known & ~sizes
+        active = ~(exact | gaussian | linear | known)
+        read = np.where(known, values, 0.0)
+        return cls(tilts, active, linear, exact, gaussian, known, read, solver, np.flatnonzero(sizes))
 
     @cached_property
     def matrix_free(self) -> bool:
@@ -266,6 +276,12 @@ def _closed_form_terms(roles: Roles, g: Array, expected: Array) -> tuple[Known, 
             else:
                 tau[where], nu[where] = -noise.curvature(m) * mine, steep * mine
             constant += float((noise.log_prob(m) - tilt * m)[mine].sum())
+    for k, site in enumerate(tilts.problem.sites):
+        where = slice(tilts.offsets[k], tilts.offsets[k] + len(site))
+        if roles.known[where].any():
+            value = roles.values[where]
+            given = site.noise.log_prob(value) - np.where(value > 0, g[where], 0.0) * value
+            constant += float(given[roles.known[where]].sum())
     return Known(exact, readings), tau, nu, constant
 
 

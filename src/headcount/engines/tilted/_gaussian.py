@@ -167,7 +167,7 @@ def _probability(
 
 
 PRECISION = 2 * np.pi
-"""Of the Gaussian with integral one and height one."""
+"""Of the Gaussian with integral one and height one; over c² it is that with integral c, for counts that are c apart."""
 MOST_ROWS = 1500
 """Exact counts whose covariance is formed; also the largest exact table of flows. 18 MB, and about a second to factor."""
 CERTAIN = 1e-9
@@ -221,8 +221,17 @@ def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
     left = gap[order[rank:]] - lower[rank:] @ white
     if np.abs(left).max(initial=0.0) > MISFIT * np.sqrt(centre.population):
         return None
-    wide = PRECISION * np.diagonal(lower) ** 2
+    wide = PRECISION / _spacing(tilts.problem) ** 2 * np.diagonal(lower) ** 2
     return float(-0.5 * (np.log1p(wide) + white**2 * wide / (1 + wide)).sum())
+
+
+def _spacing(problem: Problem) -> float:
+    """How far apart exact counts can be: one individual, or one whole flock."""
+    counts = [np.asarray(site.noise.counts, dtype=float) for site in problem.sites if site.noise.exact]
+    if problem.dispersion is None or not problem.disperses:
+        return 1.0
+    seen = np.concatenate([[float(problem.population)], *counts])
+    return problem.dispersion.spacing(seen)  # type: ignore[union-attr]  # engines are not asked about one that is to be estimated
 
 
 def _by_tables(sites: Sequence[Site], field: Field) -> Array:
@@ -252,7 +261,8 @@ def _all_at_once(centre: Centre, exact: list[int], tau: Array, nu: Array) -> tup
         picked[places] = True
         if len(places) == tilts.problem.model.domain(scope).size:  # type: ignore[arg-type]
             picked[places[np.argmax(centre.expected[places])]] = False
-    tau, nu = np.where(picked, PRECISION, tau), np.where(picked, 0.0, nu)
+    precision = PRECISION / _spacing(tilts.problem) ** 2
+    tau, nu = np.where(picked, precision, tau), np.where(picked, 0.0, nu)
     structure = centre.structure_given(Known({}, centre.readings))
     return _of(structure, tilts.split(tau), tilts.split(nu))
 

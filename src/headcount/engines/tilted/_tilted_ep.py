@@ -264,7 +264,9 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         mean, variance, log_z = centre.solve(sites.tau + centre.fixed_tau, sites.nu + centre.fixed_nu)
         if not np.isfinite(mean).all() or (variance < -ROUNDING * population).any():
             raise FloatingPointError
-        variance = np.where(roles.exact | (variance < 0), 0.0, variance)  # what is known has none
+        variance = np.where(
+            roles.exact | roles.known | (variance < 0), 0.0, variance
+        )  # what is known has none
         spread = centre.dispersion
         if len(roles.sizes):
             spread = np.maximum(spread, SIZE_DISPERSION * variance / np.maximum(centre.expected, 1.0))
@@ -345,10 +347,10 @@ class TiltedEP(GaussianEngine, IterativeEngine):
 
 def _away(roles: Roles, mean: Array, variance: Array) -> float:
     """How far the mean is from the centre, in standard deviations; rounding, and what exact margins are met to, does not count."""
-    if roles.exact.all():
+    if (roles.exact | roles.known).all():
         return 0.0
     off = np.abs(mean) / np.sqrt(np.maximum(variance, LEAST_SD**2))
-    floor = 10 * np.where(roles.exact, CLOSE_MARGIN, ROUNDING) * roles.tilts.problem.scale
+    floor = 10 * np.where(roles.exact | roles.known, CLOSE_MARGIN, ROUNDING) * roles.tilts.problem.scale
     return float(np.where(np.abs(mean) > floor, off, 0.0).max(initial=0.0))
 
 

@@ -1,0 +1,78 @@
+"""The evidence beside exact counts: readings of what is known are constant factors, flocks come whole, few individuals are summed over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.exact_tables import problem
+from scipy.special import gammaln
+
+import headcount as hc
+from headcount.engines import TableBP, TiltedEP
+
+STEP = np.array([[0.7, 0.2, 0.1], [0.3, 0.5, 0.2], [0.2, 0.2, 0.6]])
+CHAIN = hc.MarkovChain([0.4, 0.3, 0.3], STEP, length=3)
+COUNTS = np.array([[9.0, 7, 4], [8, 6, 6], [7, 7, 6]])
+NAN = np.nan
+READINGS = {
+    "Poisson": lambda **where: hc.Poisson([5.0, NAN, 7.0], rate=0.8, **where),
+    "Poisson, none seen": lambda **where: hc.Poisson([0.0, NAN, 0.0], rate=0.1, **where),
+    "Gaussian": lambda **where: hc.Gaussian([7.2, 6.5, NAN], sd=2.0, **where),
+    "Gaussian, sharp": lambda **where: hc.Gaussian([8.2, NAN, NAN], sd=0.2, **where),
+    "binomial": lambda **where: hc.Binomial([4.0, 3.0, 2.0], detection=0.6, **where),
+    "negative binomial": lambda **where: hc.NegativeBinomial([4.0, NAN, 2.0], dispersion=3.0, **where),
+    "Laplace": lambda **where: hc.LaplaceNoise([9.0, 3.0, NAN], scale=1.5, **where),
+}
+
+
+@pytest.mark.parametrize("times", [(0, 1, 2), (1,)], ids=["all times", "one time"])
+@pytest.mark.parametrize("cells", [3, 2], ids=["all cells", "all but one"])
+@pytest.mark.parametrize("name", READINGS)
+def test_a_reading_of_an_exact_count_is_a_constant_factor(name, cells, times):
+    """log p(y, z) − log p(y) = log l(z | y) to rounding, and means stay as they are, whatever the noise says."""
+    seen = np.full_like(COUNTS, NAN)
+    seen[list(times), :cells] = COUNTS[list(times), :cells]
+    reading = READINGS[name](on=1)
+    alone, both = (
+        hc.infer(hc.Problem(CHAIN, 20, [hc.Exact(seen), *more]), TiltedEP()) for more in ((), (reading,))
+    )
+    site = both.problem.sites[-1]
+    given = float(site.noise.log_prob(site.margin(COUNTS[1])).sum())
+    assert both.log_evidence - alone.log_evidence == pytest.approx(given, abs=1e-4)
+    for t in range(3):
+        np.testing.assert_allclose(both.beliefs.mean((t,)), alone.beliefs.mean((t,)), atol=1e-3)
+
+
+def test_exact_counts_of_flocks_are_on_the_flocks_lattice():
+    """Exact counts of whole flocks have the evidence of as many independent units."""
+    counts = np.array([[4.0, 3, 1], [3.0, 3, 2], [2.0, 4, 2]])
+    units = hc.infer(hc.Problem(CHAIN, 8, hc.Exact(counts)), TiltedEP()).log_evidence
+    flocks = hc.Problem(CHAIN, 40, hc.Exact(5 * counts), dispersion=hc.Flocks(5))
+    assert hc.infer(flocks, TiltedEP()).log_evidence == pytest.approx(units, abs=1e-6)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 7, 8, 14, 16])
+def test_the_evidence_of_few_individuals_is_the_sum_over_tables(number):
+    """Exact counts at all times: within .5 nats of the sum, and within five of the errors that are stated."""
+    kind, asked, truth = problem(number)
+    assert "hidden" not in kind
+    tree = asked.model.rooted()
+    first = next(s.noise.counts for s in asked.sites if s.scope[0] == tree.variables[0])
+    exact = gammaln(first.sum() + 1) - gammaln(first + 1).sum() + sum(a.log_sum for a in truth.values())
+    exact += float((first * np.log(np.where(first > 0, tree.initial, 1.0))).sum())
+    post = hc.infer(asked, TableBP())
+    error = post.diagnostics["log_evidence_mc_error"]
+    assert post.log_evidence == pytest.approx(exact, abs=min(0.5, max(5 * error, 1e-8)))
+
+
+def test_whole_number_tables_take_readings_of_what_they_know():
+    """Exact counts at all times and a reading beside them: the same tables, and the reading's constant in the evidence."""
+    exact = hc.Exact(COUNTS)
+    alone, both = (
+        hc.infer(hc.Problem(CHAIN, 20, [exact, *more])) for more in ((), (hc.Poisson([5.0, NAN, 7.0], on=1),))
+    )
+    assert alone.engine == both.engine == "TableBP"
+    site = both.problem.sites[-1]
+    given = float(site.noise.log_prob(site.margin(COUNTS[1])).sum())
+    assert both.log_evidence - alone.log_evidence == pytest.approx(given, abs=1e-9)
+    np.testing.assert_array_equal(both.beliefs.mean((0, 1)), alone.beliefs.mean((0, 1)))

@@ -1,0 +1,140 @@
+"""Exact counts on sparse maps: flows have the law of the sum over all tables, and a sampler that cannot reach it says so."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from benchmarks.exact_tables import judge, problem
+from tests.engines.sums_over_tables import table_moments, varying_rows
+
+import headcount as hc
+from headcount.engines import PathGibbs, TableBP
+from headcount.engines.sampling import _path_gibbs, _worms
+from headcount.engines.sampling._worms import free_entries, never_moved, possible_table
+
+QUICK = PathGibbs(sweeps=4000, burn_in=300, draws=10, workers=1)
+
+
+def ring(cells: int, each: int, stay: float, **more: object) -> hc.Problem:
+    """Everybody stays or goes on to the next cell; before and after each cell has the same count."""
+    step = stay * np.eye(cells) + (1 - stay) * np.roll(np.eye(cells), 1, axis=1)
+    chain = hc.MarkovChain(np.ones(cells) / cells, step[None])
+    return hc.Problem(chain, cells * each, hc.Exact(np.full((2, cells), float(each))), **more)
+
+
+def ring_law(cells: int, each: int, stay: float) -> tuple[float, float]:
+    """The same number k moves on from every cell, with weight (each choose k)^cells."""
+    k = np.arange(each + 1)
+    choose = np.array([np.prod([(each - a) / (a + 1) for a in range(n)]) for n in k])
+    w = (choose * (1 - stay) ** k * stay ** (each - k)) ** cells
+    w /= w.sum()
+    mean = float(w @ k)
+    return mean, float(np.sqrt(w @ (k - mean) ** 2))
+
+
+@pytest.mark.parametrize("engine", [TableBP(), QUICK], ids=["TableBP", "PathGibbs"])
+@pytest.mark.parametrize(("cells", "each", "stay"), [(4, 2, 0.5), (6, 10, 0.8), (8, 5, 0.7)])
+def test_a_one_way_ring_turns(cells, each, stay, engine):
+    """The only free direction turns the whole ring: the number of movers has its exact mean and sd."""
+    post = hc.infer(ring(cells, each, stay), engine, rng=1)
+    mean, sd = ring_law(cells, each, stay)
+    assert post.beliefs.mean((0, 1))[0, 1] == pytest.approx(mean, abs=0.1 * sd)
+    assert np.sqrt(post.beliefs.variance((0, 1))[0, 1]) == pytest.approx(sd, rel=0.1)
+
+
+@pytest.mark.parametrize("number", range(1, 31, 2))
+def test_flows_have_the_law_of_the_sum_over_all_tables(number):
+    """Rings, sparse maps, grids, dense maps and trees, counted at all or some times: means within .2 sds, sds within 10 %."""
+    kind, asked, truth = problem(number)
+    for engine in (QUICK,) if "hidden" in kind else (QUICK, TableBP()):
+        post = hc.infer(asked, engine, rng=number)
+        found = judge(post, truth)
+        assert found["beyond"] < 1, engine.name
+        assert found["wide"] < (0.1 if engine.name == "TableBP" else 0.15)
+
+
+@pytest.mark.parametrize(
+    "engine", [TableBP(), PathGibbs(sweeps=5000, burn_in=500)], ids=["TableBP", "PathGibbs"]
+)
+def test_rows_that_vary_have_their_law_on_a_ring(engine):
+    """With rho the weights are Dirichlet–multinomial: the same moves have that law."""
+    asked = ring(4, 3, 0.6, dispersion=hc.Company(rho=0.2))
+    post = hc.infer(asked, engine, rng=2)
+    step = np.asarray(asked.model.rooted().transitions[1])
+    exact = varying_rows(step, 4.0, np.full(4, 3), np.full(4, 3))
+    np.testing.assert_allclose(post.beliefs.mean((0, 1)), exact.mean, atol=0.05)
+    np.testing.assert_allclose(post.beliefs.variance((0, 1)), exact.variance, atol=0.08)
+
+
+@pytest.mark.parametrize(("cells", "each", "stay"), [(4, 2, 0.5), (6, 10, 0.8), (8, 5, 0.7)])
+def test_what_is_free_and_never_moves_is_not_mixed(cells, each, stay, monkeypatch):
+    """Without worms all chains may stand at one table, with R-hat 1 and sd 0: the status is not good."""
+    made = _path_gibbs.path_worms
+
+    def none(arrays):
+        return made(arrays)._replace(near=False, far=np.zeros(0, np.int64))
+
+    monkeypatch.setattr(_path_gibbs, "path_worms", none)
+    assert not hc.infer(ring(cells, each, stay), QUICK, rng=1, strict=False).status.good
+    monkeypatch.setattr(_worms.TableWorms, "_sweep", _still)
+    assert not hc.infer(ring(cells, each, stay), TableBP(), strict=False).status.good
+
+
+def _still(self, sweeps, seen, draws):
+    """A sweep that moves nothing."""
+    if len(seen):
+        for (i, j), n in np.ndenumerate(self.counts):
+            seen[i, j, n] += sweeps
+    if len(draws):
+        draws[:] = self.counts
+    return sweeps
+
+
+def test_a_rare_flow_that_never_moved_is_no_alarm():
+    """Of two who stay with probability .999 a swap has weight 1e-6: never seen, and rightly so."""
+    step = np.array([[0.999, 0.001], [0.001, 0.999]])
+    draws = np.tile(np.eye(2, dtype=np.int64), (100, 1, 1))
+    assert never_moved(step, np.zeros(2), draws) < 1e-5
+    even = np.full((2, 2), 0.5)
+    assert never_moved(even, np.zeros(2), draws) > 0.5
+
+
+def test_free_entries_are_those_that_differ_between_tables():
+    """Strong components and bridges find exactly the entries that take two values among all tables listed; a table is found if any is."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        support = rng.random(tuple(rng.integers(2, 5, 2))) < 0.6
+        made = np.where(support, rng.poisson(0.7, support.shape), 0)
+        rows, columns = made.sum(axis=1), rng.permutation(made.sum(axis=0))
+        listed = [
+            np.array(t)
+            for t in itertools.product(
+                *(list(_rows(int(r), s, columns)) for r, s in zip(rows, support, strict=True))
+            )
+            if (np.sum(t, axis=0) == columns).all()
+        ]
+        table = possible_table(support, rows, columns)
+        assert (table is None) == (not listed)
+        if table is not None:
+            assert (table.sum(axis=1) == rows).all()
+            assert (table.sum(axis=0) == columns).all()
+            np.testing.assert_array_equal(free_entries(table, support), np.ptp(listed, axis=0) > 0)
+
+
+def _rows(total, support, most):
+    ranges = [range(min(total, int(m)) + 1) if s else range(1) for s, m in zip(support, most, strict=True)]
+    return (n for n in itertools.product(*ranges) if sum(n) == total)
+
+
+def test_what_is_certain_is_answered_exactly():
+    """Flows that are the same in all tables have sd 0 and whole means; the others have theirs."""
+    step = np.array([[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.4, 0.6], [0.0, 0.0, 0.5, 0.5]])
+    rows, columns = np.array([2, 2, 3, 3]), np.array([1, 1, 5, 3])
+    chain = hc.MarkovChain(rows / 10, step[None])
+    post = hc.infer(hc.Problem(chain, 10, hc.Exact(np.array([rows, columns], dtype=float))), TableBP())
+    exact = table_moments(step, rows, columns)
+    np.testing.assert_allclose(post.beliefs.mean((0, 1))[:2], exact.mean[:2], atol=1e-9)
+    assert not post.beliefs.variance((0, 1))[:2].any()
+    np.testing.assert_allclose(post.beliefs.mean((0, 1)), exact.mean, atol=0.05)
