@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, issparse
 from headcount.posterior._draws import whole_draws
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 

@@ -105,8 +105,9 @@ def _totals(beliefs: GaussianBeliefs, real: Array, rng: np.random.Generator) -> 
         return np.full(len(real), float(problem.population))
     drawn = np.maximum(real.reshape(len(real), -1).sum(axis=1), 0.0)
     down = np.floor(drawn)
-    ends = (problem.population.least, problem.population.most)
-    return np.clip(down + (rng.random(len(real)) < drawn - down), *map(float, ends))
+    law = problem.population
+    whole = down + (rng.random(len(real)) < drawn - down)
+    return np.asarray(np.clip(whole, float(law.least), float(law.most)))
 
 
 def _groups(beliefs: GaussianBeliefs) -> Scope:
