@@ -188,7 +188,8 @@ def test_potentials_that_underflow_are_passed_in_logs(device):
     for passes in (node_beliefs, tilted):
         mine, theirs = passes(tree, g), passes(tree.on(device), g)
         assert theirs[0] == pytest.approx(mine[0], abs=1e-12)
-        for a, b in zip(mine[-1][1:], theirs[-1][1:], strict=True):
+        laws = [found[1] if passes is node_beliefs else found[1].transitions for found in (mine, theirs)]
+        for a, b in zip(*(law[1:] for law in laws), strict=True):
             np.testing.assert_allclose(_device.host(b), a, atol=1e-14)
 
 
@@ -241,7 +242,7 @@ def test_problems_that_no_device_solves(device):
     del device
     asked = problem("dense")
     together = hc.Problem(
-        asked.model, 300, hc.Poisson(asked.sites[1].noise.counts, on=1), dispersion=hc.Flocks(3.0)
+        asked.model, 300, hc.Poisson(asked.sites[1].noise.counts, on=1), dispersion=hc.Company(phi=3.0)
     )
     with pytest.raises(hc.ModelError, match="chains and trees of independent individuals"):
         hc.infer(together, TiltedEP(device="cuda"))

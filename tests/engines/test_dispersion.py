@@ -206,7 +206,7 @@ def test_whole_number_draws_scatter_as_flocks_do():
 @pytest.mark.parametrize("engine", [EdgeEP(), NLBP()], ids=lambda engine: engine.name)
 def test_engines_of_independent_individuals_say_so(engine):
     """Refused with the name of the engine and of one that takes it."""
-    asked = problem("chain", "poisson", 4).with_dispersion(hc.Flocks(2))
+    asked = problem("chain", "poisson", 4).with_dispersion(hc.Company(phi=2))
     with pytest.raises(ValueError, match=rf"{engine.name} takes independent.*TiltedEP"):
         hc.infer(asked, engine, rng=1)
     with pytest.raises(ValueError, match=rf"{engine.name} takes independent"):

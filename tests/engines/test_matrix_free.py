@@ -416,7 +416,7 @@ def test_draws_spread_over_a_cluster_are_the_same():
 def test_a_structure_that_travels_is_the_same():
     """A structure that was pickled, as on its way to a worker, has the same variances; the factor of flocks is not applied twice."""
     problem = world("small map")
-    for moving in (problem, problem.with_dispersion(hc.Flocks(3))):
+    for moving in (problem, problem.with_dispersion(hc.Flocks(2.5))):
         field = hc.infer(moving, TiltedEP(structure="matrix-free", final_draws=32)).beliefs.field
         made = pickle.loads(pickle.dumps(field.structure))
         assert made.population == field.structure.population

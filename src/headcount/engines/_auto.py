@@ -80,8 +80,18 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
     TooLargeError
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
-    problem = problem.core
+    units = problem.flock_units
+    found = _selected(problem.core, sampling=sampling)
+    return found if units == 1 else Choice(found.engine, f"{found.reason}; whole flocks are counted")
+
+
+def _selected(problem: Problem, *, sampling: bool) -> Choice:
+    """The same of a problem as engines take it."""
     if problem.numbers is not None:
+        if not problem.disperses and not problem.traits.correlated and _listed_groups(problem) <= SHORTEST_LIST:
+            return Choice(
+                Enumerate(), "so few individuals and configurations that every population can be listed: exact"
+            )
         too_large = _too_large(problem)
         engine, reason = _gaussian(problem)
         return too_large or Choice(engine, f"{reason}; the sizes of groups with their own laws")
@@ -207,6 +217,21 @@ def _gaussian(problem: Problem) -> tuple[Engine, str]:
     if without_matrices(problem, TiltedEP()):
         reason += f"; matrices of this size would take minutes: {WITHOUT_MATRICES}"
     return TiltedEP(), reason
+
+
+def _listed_groups(problem: Problem) -> float:
+    """How many table entries an enumeration of groups would list, at most."""
+    numbers, model = problem.numbers, problem.model
+    assert numbers is not None
+    if math.prod(len(s) for s in model.states.values()) > 4096 or any(law.most > 64 for law in numbers.laws):
+        return math.inf
+    joint = np.asarray(model.marginal(model.variables))
+    by_group = [joint] if len(numbers.laws) == 1 else list(joint)
+    total = float(joint.size)
+    for law, part in zip(numbers.laws, by_group, strict=True):
+        paths = max(int(np.count_nonzero(part)), 1)
+        total *= sum(math.comb(n + paths - 1, paths - 1) for n in range(int(law.least), int(law.most) + 1))
+    return total
 
 
 def _listed(problem: Problem) -> int:

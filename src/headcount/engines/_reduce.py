@@ -17,7 +17,7 @@ from headcount.engines._engine import Engine, independent_only
 from headcount.engines._map import MAP
 from headcount.observe import ProblemError
 from headcount.observe._cloud import SIZES, Candidates
-from headcount.population import Company, Exactly, ToEstimate, Unknown
+from headcount.population import Company, Exactly, Flocks, ToEstimate, Unknown
 from headcount.posterior._beliefs import Nobody, Outcome, Sizes, Status
 from headcount.posterior._derived import SummedBeliefs, ViewBeliefs
 
@@ -228,8 +228,24 @@ def require_dispersion(engine: Engine, problem: Problem) -> None:
     together = problem.dispersion
     taken = engine.takes_dispersion
     taken |= engine.draws_rows and isinstance(together, Company) and together.rho is not None
+    if problem.disperses and not taken and isinstance(together, Flocks):
+        raise ProblemError(_not_whole(problem, together.size))
     if problem.disperses and not taken:
         raise independent_only(engine, problem)
+
+
+def _not_whole(problem: Problem, size: float) -> list[str]:
+    """Why flocks cannot be counted as units."""
+    found = [
+        f"{site.names[int(k)]}: the exact count {site.noise.counts[k]:g} is no multiple of the flocks' size {size:g}"
+        for site in problem.sites
+        if site.noise.exact
+        for k in np.flatnonzero(np.asarray(site.noise.counts) % size)
+    ]
+    return found or [
+        f"{problem.population} individuals in flocks of {size:g} are no whole number of flocks: give a size that divides the "
+        "population, or use TiltedEP, which takes any size"
+    ]
 
 
 def _phi_settled(

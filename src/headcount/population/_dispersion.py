@@ -206,7 +206,7 @@ class Company:
         """The same company on other states: per variable that a move leads to, which of its old states each new one is, −1 alone."""
         name, _, alone = self._given
         made = {
-            node: tuple(np.where(old >= 0, self.rows(node, sizes[node])[old], alone).tolist())
+            node: tuple(np.where(old >= 0, self.rows(node, sizes[node])[np.maximum(old, 0)], alone).tolist())
             for node, old in origins.items()
         }
         return _company(name, made)

@@ -678,6 +678,11 @@ class Numbers:
         """Whether every size is a number."""
         return all(law.variance == 0 for law in self.laws)
 
+    @property
+    def unknown(self) -> NDArray[np.intp]:
+        """Which groups have a size that is not known."""
+        return np.flatnonzero([law.variance > 0 for law in self.laws])
+
     def tilted(self, more: Array) -> Numbers:
         """With tilts larger by ``more``."""
         return Numbers(self.laws, self.tilts + more)

@@ -174,7 +174,10 @@ class ViewBeliefs(DerivedBeliefs):
     def mc_error(self, scope: Scope) -> Array | None:
         """Monte-Carlo standard error of every sd, where they come from draws."""
         matrix = self.view.matrix(scope)
-        if matrix.shape[1] <= LARGEST_COVARIANCE or np.diff(matrix.indptr).max(initial=0) <= 1:
+        if np.diff(matrix.indptr).max(initial=0) <= 1:
+            own = self.base.mc_error(scope)
+            return None if own is None else self._seen(scope, np.ravel(dense(own)))
+        if matrix.shape[1] <= LARGEST_COVARIANCE:
             return None
         variance = self.variance(scope)
         return None if variance is None else np.sqrt(np.maximum(variance, 0.0) / (2.0 * CROSS_DRAWS))

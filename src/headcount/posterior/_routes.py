@@ -74,6 +74,8 @@ class Individuals:
     def of(cls, posterior: Posterior) -> Individuals:
         """Of a posterior."""
         grouped, model = posterior.problem.groups is not None, posterior.problem.model
+        if posterior.problem.opens:
+            raise ModelError(_OPEN)
         population = posterior.population.mean
         posterior, view = _unfolded(posterior)
         beliefs = posterior.beliefs
@@ -269,8 +271,6 @@ _NO_TIMES = "routes, tracks and connectivity need times, which a {} has not: giv
 def individual_chain(posterior: Posterior) -> MarkovChain:
     """The chain of the module, with the times and cells of the problem's model."""
     model, beliefs = posterior.problem.model, posterior.beliefs
-    if posterior.problem.opens:
-        raise ModelError(_OPEN)
     if not isinstance(model, MarkovChain):
         raise ModelError(_NO_TIMES.format(type(model).__name__))
     if isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):

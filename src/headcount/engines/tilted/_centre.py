@@ -214,8 +214,8 @@ class Centre:
         """Variance of every observed entry's count under the tilted law, as a multiple of the binomial's."""
         tilts, n = self.roles.tilts, float(self.roles.tilts.problem.most)
         plain = all(s.weights is None or (s.weights.data == 1.0).all() for s in tilts.problem.sites)
-        if tilts.flock is not None and plain:
-            return np.full(len(self.g), tilts.flock)
+        if (tilts.flock is not None and plain) or not len(self.g):
+            return np.full(len(self.g), tilts.flock or 1.0)
         variance = self.structure_given(Known.nothing()).unseen_variance()
         binomial = self.expected * (1.0 - self.expected / n)
         spread = binomial > LEAST_SPREAD * tilts.problem.scale

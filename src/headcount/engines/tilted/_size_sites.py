@@ -65,7 +65,7 @@ def with_size_sites(problem: Problem) -> Problem:
     numbers = problem.numbers
     if numbers is None or numbers.known or any(site.noise.of_size for site in problem.sites):
         return problem
-    free = np.flatnonzero([law.variance > 0 for law in numbers.laws])
+    free = numbers.unknown
     nothing = np.zeros(len(free))
     names = ["size of a group"] * len(free)
     if SIZES in problem.model.states:
@@ -90,7 +90,7 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, numbers: Numbers) -> Sizes:
         """Those of groups whose size is not known."""
-        free = np.flatnonzero([law.variance > 0 for law in numbers.laws])
+        free = numbers.unknown
         return cls(tuple(numbers.laws[k] for k in free), numbers.tilts[free], numbers.cumulants[:, free])
 
 

@@ -51,8 +51,8 @@ MONTE_CARLO_TOLERANCE = 5e-4
 """Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
 means by .002 of an sd in the median, so more sweeps would find nothing."""
 SIZE_DISPERSION = 2.5
-"""Where sizes are not known, the dispersion of the law that stands for a count's cavity is at least this multiple of variance over mean:
-with less, the law of a wide cavity rises in its tail. Measured against exact sums over N (two cells, 1 to 8 times, rates .1 to 1, N about
+"""Where sizes are not known, the dispersion of the law that stands for a count's cavity is at least this multiple of variance over mean,
+up to that of the sizes' own law: with less, the law of a wide cavity rises in its tail. Measured against exact sums over N (two cells, 1 to 8 times, rates .1 to 1, N about
 20 and 60): N is off by .03 of its sd in the median at 2.5, by .06 at 1.5 and by .03, with the evidence off by half as much again, at 4."""
 FAR = 3.0
 """Distance of the mean from the centre, in standard deviations, above which MAP is run on before the first sweep: sweeps follow the
@@ -269,7 +269,10 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         )  # what is known has none
         spread = centre.dispersion
         if len(roles.sizes):
-            spread = np.maximum(spread, SIZE_DISPERSION * variance / np.maximum(centre.expected, 1.0))
+            assert centre.numbers is not None
+            over = centre.numbers.variance / np.maximum(centre.numbers.mean, LEAST_SD**2)
+            wide = np.minimum(SIZE_DISPERSION * variance / np.maximum(centre.expected, 1.0), over.max())
+            spread = np.maximum(spread, wide)
         by_entry = Entries(mean, variance, *sites, centre.expected, centre.g, spread)
         found = self._projected(roles, by_entry, grids)
         tau, nu = (site.copy() for site in sites)
