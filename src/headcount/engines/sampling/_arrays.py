@@ -203,6 +203,15 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
             f"{engine} needs independent errors, and {name} is seen with correlated ones: give their variances only, or use ClosedForm"
             for name in correlated
         )
+    weighted = [
+        site.names[0] for site in problem.sites if site.weights is not None and not np.isin(site.weights.data, (0.0, 1.0)).all()
+    ]
+    if weighted:
+        raise ProblemError(
+            f"{engine} counts every unit once, and {name} counts units that stand for different numbers of individuals: use TiltedEP, "
+            "or Enumerate for few"
+            for name in weighted
+        )
     rooted = _preorder(rooted)
     rho = row_correlations(problem.dispersion, rooted)
     rooted = rooted if rho is None else _with_own_rows(rooted)
