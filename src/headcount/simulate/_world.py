@@ -114,7 +114,7 @@ class World:
 
     def _going(self, what: Literal["arrivals", "departures"]) -> Counts:
         chain: Any = self.model
-        if chain.expected_number is None:
+        if not chain.opens:
             raise ModelError(
                 f"a population without arrivals and departures has no {what}: simulate an OpenChain"
             )
