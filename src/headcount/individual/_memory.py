@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from headcount._types import Array, Index, Variable
+from headcount.checks import numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import as_matrix, law_problems, unit_rows
 from headcount.individual._rooted_models import HiddenStateChain, MarkovChain, small_dense
@@ -33,8 +34,8 @@ class MemoryChain(HiddenStateChain):
     transitions
         The first step, one matrix, shape ``(L, L)``: nobody is remembered to come from anywhere.
     memory
-        All later steps by (previous, current): shape ``(L, L, L)``, or a sparse matrix of shape ``(L², L)`` whose row of a pair is
-        previous · L + current. Rows of pairs that never occur are not read.
+        All later steps by (previous, current): shape ``(L, L, L)``, or a matrix of shape ``(L², L)``, sparse on large maps, whose row of a pair
+        is previous · L + current. Rows of pairs that never occur are not read.
     length, times, cells
         As for `MarkovChain`; cells are the same at all times.
 
@@ -80,10 +81,18 @@ class MemoryChain(HiddenStateChain):
     @property
     def arguments(self) -> dict[str, Any]:
         """See `HiddenStateChain`."""
-        size = len(self.cells)
-        rows = sparse.coo_array(self.memory)
-        whole = sparse.csr_array((rows.data, (self.pairs[rows.row] @ [size, 1], rows.col)), shape=(size**2, size))
-        return {"initial": self.initial, "transitions": self.start, "memory": whole, "times": self.times, "cells": self.cells}
+        return {
+            "initial": self.initial,
+            "transitions": self.start,
+            "memory": self.by_pair(self.memory),
+            "times": self.times,
+            "cells": self.cells,
+        }
+
+    def by_pair(self, rows: Any) -> Any:
+        """Rows of the pairs that occur as rows of all pairs, as ``memory`` takes them, shape (L², L)."""
+        size, found = len(self.cells), sparse.coo_array(rows)
+        return sparse.csr_array((found.data, (self.pairs[found.row] @ [size, 1], found.col)), shape=(size**2, size))
 
     @cached_property
     def full(self) -> MarkovChain:
@@ -120,16 +129,13 @@ def _at(place: Any, before: Index, here: Index) -> Index:
 
 def _as_rows(memory: Any, size: int) -> Any:
     """The law of the next cell by pair as a csr matrix, shape (L², L)."""
-    given = memory if sparse.issparse(memory) else np.asarray(memory, dtype=float)
-    if not sparse.issparse(given):
-        if given.shape != (size, size, size):
-            raise ModelError(
-                f"memory has shape {given.shape}: give [previous, current, next], ({size}, {size}, {size}), or a sparse matrix "
-                f"({size**2}, {size})"
-            )
-        given = given.reshape(size**2, size)
-    if given.shape != (size**2, size):
-        raise ModelError(f"memory has shape {given.shape}: a sparse one has a row per pair previous · L + current, ({size**2}, {size})")
+    given = memory if sparse.issparse(memory) else numbers(memory, "memory", expected="[previous, current, next]")
+    if given.shape not in {(size, size, size), (size**2, size)}:
+        raise ModelError(
+            f"memory has shape {given.shape}: give [previous, current, next], ({size}, {size}, {size}), or one row per pair previous · L + "
+            f"current, ({size**2}, {size})"
+        )
+    given = given if sparse.issparse(given) else given.reshape(size**2, size)
     return sparse.csr_array(as_matrix(sparse.csr_array(given), "memory"))
 
 
