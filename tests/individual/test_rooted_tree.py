@@ -102,8 +102,8 @@ def test_passes_equal_enumeration(tree: RootedTree, scale: float, made, rng: np.
     law, change = oracle(tree, nodes, edges)
     log_partition, beliefs = node_beliefs(made(tree), nodes, edge_potentials=edges)
     assert log_partition == pytest.approx(change, rel=1e-12, abs=1e-10)
-    again, law = tilted(made(tree), nodes, edge_potentials=edges)
-    initial, transitions = law.initial, law.transitions
+    again, found = tilted(made(tree), nodes, edge_potentials=edges)
+    initial, transitions = found.initial, found.transitions
     assert again == pytest.approx(change, rel=1e-12, abs=1e-10)
     np.testing.assert_allclose(initial, beliefs[0], rtol=0, atol=1e-13)
     for k, belief in enumerate(beliefs):

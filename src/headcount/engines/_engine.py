@@ -91,6 +91,8 @@ class Engine(ABC):
     """Whether it draws the rows of transitions that vary with rho."""
     takes_numbers: ClassVar[bool] = False
     """Whether it knows groups of individuals whose sizes have laws (`Problem.numbers`)."""
+    adds_up_sizes: ClassVar[bool] = False
+    """Whether its evidence is exact, so that one size that is not known can be added up: every number by itself."""
     takes_candidates: ClassVar[bool] = False
     """Whether it can be asked about groups of unknown size as candidates, of whom some are absent."""
 

@@ -365,7 +365,9 @@ class Objective:
 
     def miss(self, point: Point) -> float:
         """Σ|Nμ − n*| / N, averaged over the observed tables."""
-        parts: _Parts = point.extra  # type: ignore[assignment]
+        parts: _Parts | None = point.extra  # type: ignore[assignment]
+        if parts is None:
+            return np.inf
         problem = self.tilts.problem
         return parts.missed / problem.scale / max(len(problem.sites), 1)
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
 from headcount.engines._map import MAP
+from headcount.observe import ProblemError
 from headcount.observe._cloud import SIZES, Candidates
-from headcount.population import Company, ToEstimate, Unknown
-from headcount.posterior._beliefs import Outcome, Status
-from headcount.posterior._derived import ViewBeliefs
+from headcount.population import Company, Exactly, ToEstimate, Unknown
+from headcount.posterior._beliefs import Nobody, Outcome, Sizes, Status
+from headcount.posterior._derived import SummedBeliefs, ViewBeliefs
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -58,6 +59,8 @@ def answer(
             "Flocks(5)"
         )
     asked, candidates = problem.core, None
+    if engine.adds_up_sizes and asked.numbers is not None and _one_unknown(problem):
+        return _added_up(engine, problem, run)
     if asked.numbers is not None and not engine.takes_numbers:
         candidates = _candidates(engine, problem)
         asked = problem.of_candidates(candidates)
@@ -69,6 +72,84 @@ def answer(
     return replace(found, beliefs=_seen(problem, found, candidates))
 
 
+ADDED_UP, MOST_SIZES = 32.0, 3000
+"""An exact engine adds up sizes until one is this many nats (1e-14) below the best; and at most this many sizes."""
+
+
+def _one_unknown(problem: Problem) -> bool:
+    """Whether one size is not known, of a member of the cloud, and can be set to any number."""
+    free = [member for member in problem.cloud.members if member.law.variance > 0] if problem.model.larger() else []
+    return len(free) == 1
+
+
+def _added_up(engine: Engine, problem: Problem, run: Run) -> Outcome:
+    """Every size by itself, from the most probable outwards, until what is left is negligible: Σ_N p(N) p(y | N)."""
+    cloud = problem.cloud
+    free = next(k for k, member in enumerate(cloud.members) if member.law.variance > 0)
+    law, others = cloud.members[free].law, sum(m.law.most for k, m in enumerate(cloud.members) if k != free)
+    middle = round(likely_sizes(problem.core, np.random.default_rng(0))[1][free])
+    found: dict[int, tuple[float, Outcome]] = {}
+
+    def at(n: int) -> float:
+        """log p(N = n, y)."""
+        members = tuple(
+            replace(member, law=Exactly(n)) if k == free else member for k, member in enumerate(cloud.members)
+        )
+        known = replace(cloud, members=members)
+        sizes = [member.law.most for member in members]
+        candidates = known.candidates(sizes, sizes)
+        if n + others == 0:
+            beliefs: Any = Nobody(problem.model, _log_likelihood_of_nobody(problem))
+            found[n] = float(law.log_pmf(n)) + beliefs.log_evidence, Outcome(beliefs, Status.EXACT)
+            return found[n][0]
+        try:
+            outcome = run(problem.of_candidates(candidates), None)
+        except ProblemError:
+            return -math.inf
+        evidence = outcome.beliefs.log_evidence
+        assert evidence is not None
+        own = evidence - (candidates.log_sizes if len(members) > 1 else 0.0)
+        seen = ViewBeliefs(outcome.beliefs, known.view(), own, outcome.beliefs.diagnostics, candidates)
+        found[n] = own + float(law.log_pmf(n)), replace(outcome, beliefs=seen)
+        return found[n][0]
+
+    best = -math.inf
+    for step, end in ((1, law.most), (-1, law.least)):
+        n = max(middle, law.least) if step > 0 else max(middle, law.least) - 1
+        while (end - n) * step >= 0:
+            value = at(n)
+            best = max(best, value)
+            if -math.inf < value < best - ADDED_UP or (value == -math.inf and step < 0 and found):
+                break
+            if len(found) > MOST_SIZES:
+                raise ProblemError(
+                    f"more than {MOST_SIZES} sizes of the population would have to be added up: use TiltedEP, or give a number"
+                )
+            n += step
+    if not found or best == -math.inf:
+        raise ProblemError("no number of individuals agrees with the data: check the exact counts and zeros")
+    numbers = np.array(sorted(found))
+    log_p = np.array([found[n][0] for n in numbers.tolist()])
+    kept = log_p > best - ADDED_UP
+    total = best + math.log(np.exp(log_p[kept] - best).sum())
+    weights = np.exp(log_p[kept] - total)
+    parts = [found[n][1] for n in numbers[kept].tolist()]
+    weight = cloud.members[free].weight
+    sizes = Sizes(
+        weight * numbers[kept] + sum(m.weight * m.law.most for k, m in enumerate(cloud.members) if k != free),
+        weights / weights.sum(),
+    )
+    beliefs = SummedBeliefs(
+        [part.beliefs for part in parts], weights / weights.sum(), total, parts[0].beliefs.diagnostics, sizes, free
+    )
+    return Outcome(beliefs, Status.EXACT, seconds=sum(part.seconds for part in parts))
+
+
+def _log_likelihood_of_nobody(problem: Problem) -> float:
+    model = problem.model
+    return problem.log_likelihood(lambda scope: np.zeros(model.size(scope)))
+
+
 def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> Any:
     """Beliefs about what is seen, from those about the cloud."""
     beliefs = found.beliefs
@@ -77,7 +158,8 @@ def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> An
     evidence = beliefs.log_evidence
     if candidates is not None and evidence is not None:
         evidence -= candidates.log_sizes
-    made = ViewBeliefs(beliefs, problem.cloud.view(), evidence, beliefs.diagnostics, candidates)
+    cloud = problem.cloud if candidates is None else candidates.cloud
+    made = ViewBeliefs(beliefs, cloud.view(), evidence, beliefs.diagnostics, candidates)
     note = _size_note(problem, made)
     return replace(made, diagnostics={**beliefs.diagnostics, "size_note": note}) if note else made
 

@@ -335,7 +335,9 @@ def _counted(
     def whole(name: Any, scope: Scope) -> Array:
         """Expected units of one kind on the larger graph that it follows, tagged ones included."""
         cloud = asked.cloud
-        larger = in_larger_graph(cloud.members[cloud.of_group(name)[-1]].model, cloud.states)[0]
+        model = cloud.members[cloud.of_group(name)[-1]].model
+        assert model is not None
+        larger = in_larger_graph(model, cloud.states)[0]
         total = np.zeros([larger.sizes[larger.index[v]] for v in scope])
         for k in cloud.of_group(name):
             own = [cloud.kept_states(k, v) for v in scope]

@@ -109,7 +109,7 @@ def _several_initials(problem: Problem, engine: Engine | str | None, **options: 
     evidence = found.beliefs.log_evidence
     seen = ViewBeliefs(
         found.beliefs,
-        problem.cloud.view(),
+        candidates.cloud.view(),
         None if evidence is None else evidence - candidates.log_sizes,
         found.diagnostics,
         candidates,

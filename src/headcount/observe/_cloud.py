@@ -278,7 +278,7 @@ class Cloud:
             share = min(max(mean / top, SMALLEST_SHARE), 1.0 - SMALLEST_SHARE)
             members.append(member.with_absent(top, share))
             factors.append((k, partial(_log_factor, member.law, top, share)))
-        return Candidates(replace(self, members=tuple(members)), tuple(factors))
+        return Candidates(replace(self, members=tuple(members)), tuple(factors), self)
 
 
 SMALLEST_SHARE = 1e-6
@@ -300,6 +300,8 @@ class Candidates:
 
     cloud: Cloud
     factors: tuple[tuple[int, Callable[[Array], Array]], ...]
+    original: Cloud
+    """Whose candidates these are."""
 
     @cached_property
     def population(self) -> int:

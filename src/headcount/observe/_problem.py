@@ -303,7 +303,9 @@ class Problem:
     @property
     def most(self) -> float:
         """The most individuals that any count may have."""
-        return float(self.population) if self.numbers is None else self.numbers.most(self.scale)
+        if self.numbers is not None:
+            return self.numbers.most(self.scale)
+        return float(self.population.most if isinstance(self.population, SizeLaw) else self.population)
 
     @property
     def disperses(self) -> bool:
@@ -395,7 +397,7 @@ class Problem:
             raise ProblemError(
                 "a problem of several groups has a model per group: make a Problem(groups=...) anew"
             )
-        given = [*self.observations, *self.tracks]
+        given: list[Observation | Tracks] = [*self.observations, *self.tracks]
         same = model.variables == self.model.variables and dict(model.states) == dict(self.model.states)
         if model.expected_number is not None or not same:
             population = None if model.expected_number is not None else self.population
@@ -459,7 +461,7 @@ class Problem:
 
     def with_groups(self, groups: Mapping[Hashable, Group]) -> Problem:
         """The same counts of other groups."""
-        given = [*self.observations, *self.tracks]
+        given: list[Observation | Tracks] = [*self.observations, *self.tracks]
         return Problem(groups=groups, observations=given, dispersion=self.dispersion)
 
     def with_sites(self, sites: tuple[Site, ...], *, model: Model | None = None) -> Problem:
@@ -573,8 +575,10 @@ def _check_tracks(problem: Problem) -> None:
     faults = Faults(ProblemError)
     counted = problem.records[True]
     for name, records in counted.items():
-        size = problem.population if problem.groups is None else problem.groups[name].size
-        most = size.most if isinstance(size, SizeLaw) else size * (1 if name is None else problem.groups[name].weight)
+        group = None if problem.groups is None else problem.groups[name]
+        size = problem.population if group is None else _size_of(group)
+        weight = 1 if group is None else group.weight
+        most = size.most if isinstance(size, SizeLaw) else size * weight
         if len(records) * problem.flock_units > most:
             where = "a population" if name is None else f"the group {name!r}"
             faults.add("observations", f"{len(records)} tracked individuals are counted in {where} of N = {most}")
@@ -639,8 +643,13 @@ def _law_of_units(model: Model, size: Any, units: int) -> SizeLaw:
     """The law of the number of units of one kind."""
     if model.expected_number is not None:
         return PoissonSize(model.expected_number / units)
-    law = size if isinstance(size, SizeLaw) else Exactly(int(size))
+    law = size if isinstance(size, SizeLaw) and size.variance > 0 else Exactly(_number(size))
     return law if units == 1 else law.in_units(units)
+
+
+def _number(size: Any) -> int:
+    """A known number, or that of a law without variance."""
+    return round(size.mean) if isinstance(size, SizeLaw) else int(size)
 
 
 def total_size(groups: Mapping[Hashable, Group]) -> int | SizeLaw:
@@ -699,7 +708,8 @@ def _misfits(dispersion: Any, model: Model, population: int | SizeLaw) -> Iterab
     if isinstance(dispersion, Company) and dispersion.initial is not None and model.expected_number is not None:
         return ["initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"]
     if model.steps_are_directed:
-        return dispersion.faults(model.rooted()) if isinstance(dispersion, Company) else []
+        tree = model.rooted()
+        return dispersion.faults(tree) if isinstance(dispersion, Company) and tree is not None else []
     if isinstance(dispersion, Company) or dispersion.form in {"company", "rho"}:
         return [
             f"Company is a property of steps, which a {type(model).__name__} has in no particular direction: give a "

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, issparse
 from headcount.posterior._draws import whole_draws
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -224,6 +224,37 @@ class PointBeliefs(Beliefs):
     def promises(self) -> Promises:
         """Marginals of one law: always ≥ 0 and consistent."""
         return Promises(non_negative=True, consistent=True)
+
+
+@dataclass(frozen=True)
+class Nobody(Beliefs):
+    """Beliefs where there is no individual at all."""
+
+    model: Model
+    log_evidence: float | None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def promises(self) -> Promises:
+        """Zeros keep them all."""
+        return Promises(non_negative=True, consistent=True)
+
+    def mean(self, scope: Scope) -> Array:
+        """Zero."""
+        return np.zeros(self.model.size(scope))
+
+    def variance(self, scope: Scope) -> Array | None:
+        """Zero."""
+        return np.zeros(self.model.size(scope))
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """Zero."""
+        return np.zeros((self.model.domain(a).size, self.model.domain(b).size))
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Zeros."""
+        del rng, integer
+        return {c: np.zeros((size, *self.model.size(c))) for c in self.model.junction_tree.cliques}
 
 
 def sparse_step(model: Model, scope: Scope) -> csr_array | None:

@@ -22,7 +22,7 @@ import numpy as np
 from headcount._types import Array, Scope
 from headcount.errors import ModelError, shown
 from headcount.observe._cloud import SIZES, Candidates, Seen, View
-from headcount.posterior._beliefs import Beliefs, Promises, Sizes
+from headcount.posterior._beliefs import Beliefs, Nobody, Promises, Sizes
 from headcount.posterior._draws import whole_draws
 from headcount.posterior._interval import law_of_count
 from headcount.tables import dense
@@ -77,7 +77,8 @@ class ViewBeliefs(DerivedBeliefs):
     @cached_property
     def sizes(self) -> Sizes | None:  # type: ignore[override]
         """The law of the number of individuals that are seen; None where it is known."""
-        cloud, mine = self.view.cloud, self.view.members
+        cloud = self.view.cloud if self.candidates is None else self.candidates.original
+        mine = self.view.members
         shown = range(len(cloud.members)) if mine is None else mine
         members = [cloud.members[k] for k in shown]
         if all(member.law.variance == 0 for member in members):
@@ -200,6 +201,11 @@ class IntegratedBeliefs(DerivedBeliefs):
         """The model at the estimate."""
         return self.problem.model
 
+    @cached_property
+    def population(self) -> float:
+        """The expected number of individuals."""
+        return float(np.sum(dense(self.base.mean(self.model.variables[:1]))))
+
     def mean(self, scope: Scope) -> Array:
         """As at the estimate: exact to first order."""
         return self.base.mean(scope)
@@ -218,6 +224,9 @@ class IntegratedBeliefs(DerivedBeliefs):
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Draws at the estimate, moved by draws of the estimate; as integers, rounded so that tables still agree."""
+        if integer and self.problem.has_hidden_states:
+            # Tables of cells alone do not say who came and left, so that only draws at the estimate can be whole and agree.
+            return self.base.sample(size, rng=rng, integer=True)
         if integer:
             like_gaussian: Any = self  # it has all that rounding asks of Gaussian beliefs
             return whole_draws(like_gaussian, size, rng=rng, sweep=False)
@@ -315,6 +324,21 @@ class MixtureBeliefs(Beliefs):
         return self.parts[int(np.argmax(self.weights))].mc_error(scope)
 
 
+@dataclass(frozen=True)
+class SummedBeliefs(MixtureBeliefs):
+    """Exact answers for every size of one group, each right with that size's probability."""
+
+    known_sizes: Sizes | None = None
+    """The law of the number of all individuals."""
+    member: int = 0
+    """Whose size varies, among the members of the cloud."""
+
+    @property
+    def sizes(self) -> Sizes | None:  # type: ignore[override]
+        """As it was added up."""
+        return self.known_sizes
+
+
 # --- parts of a population: one of several groups; those who arrive, leave and stay
 
 
@@ -327,7 +351,7 @@ def seen_beliefs(beliefs: Beliefs) -> list[ViewBeliefs]:
         Where they are about a plain population.
     """
     if isinstance(beliefs, MixtureBeliefs):
-        return [one for part in beliefs.parts for one in seen_beliefs(part)]
+        return [one for part in beliefs.parts if not isinstance(part, Nobody) for one in seen_beliefs(part)]
     if isinstance(beliefs, IntegratedBeliefs):  # at the estimate
         return seen_beliefs(beliefs.base)
     if not isinstance(beliefs, ViewBeliefs):
@@ -337,10 +361,66 @@ def seen_beliefs(beliefs: Beliefs) -> list[ViewBeliefs]:
 
 def seen_otherwise(beliefs: Beliefs, view: Callable[[View], View]) -> Beliefs:
     """Beliefs about the same cloud, at the estimate where parameters were learned, through another view."""
+    if isinstance(beliefs, SummedBeliefs):
+        return _summed_otherwise(beliefs, view)
     if isinstance(beliefs, MixtureBeliefs):
         return replace(beliefs, parts=[seen_otherwise(part, view) for part in beliefs.parts], log_evidence=None)
     (own,) = seen_beliefs(beliefs)
     return replace(own, view=view(own.view), log_evidence=None)
+
+
+def _summed_otherwise(beliefs: SummedBeliefs, view: Callable[[View], View]) -> Beliefs:
+    """The same for every size of one group; nobody is in no view."""
+    own = [part for part in beliefs.parts if not isinstance(part, Nobody)]
+    parts = [seen_otherwise(part, view) for part in own]
+    weights = np.array([w for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)])
+    shown = view(seen_beliefs(own[0])[0].view)
+    if len(own) < len(beliefs.parts):
+        like = parts[0]
+        zeros = [Scaled(like, 0.0)] * (len(beliefs.parts) - len(own))
+        parts, weights = [*zeros, *parts], np.array(beliefs.weights)
+    members = shown.members
+    sizes = beliefs.known_sizes
+    if members is not None and sizes is not None:
+        weight = shown.cloud.members[beliefs.member].weight
+        every = [p.view.cloud.members for p in seen_beliefs(beliefs)]
+        numbers = [0.0] * (len(beliefs.parts) - len(own)) + [
+            sum(m[k].weight * m[k].law.mean for k in members) for m in every
+        ]
+        sizes = Sizes(np.array(numbers), np.array(beliefs.weights)) if beliefs.member in members else None
+        del weight
+    return replace(beliefs, parts=parts, weights=weights, log_evidence=None, known_sizes=sizes)
+
+
+@dataclass(frozen=True)
+class Scaled(DerivedBeliefs):
+    """A multiple of other beliefs; 0 of what is nobody's."""
+
+    base: Beliefs
+    factor: float
+    log_evidence: float | None = None
+
+    @property
+    def diagnostics(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """As the base."""
+        return self.base.diagnostics
+
+    def mean(self, scope: Scope) -> Array:
+        """Times the factor."""
+        return self.factor * self.base.mean(scope)
+
+    def variance(self, scope: Scope) -> Array | None:
+        """Times the factor squared."""
+        known = self.base.variance(scope)
+        return None if known is None else self.factor**2 * known
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """Times the factor squared."""
+        return self.factor**2 * np.asarray(self.base.covariance(a, b))
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Times the factor."""
+        return {s: self.factor * t for s, t in self.base.sample(size, rng=rng, integer=integer).items()}
 
 
 def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Problem, Beliefs]:
@@ -370,15 +450,15 @@ def seen_as(beliefs: Beliefs, what: Seen) -> Beliefs:
 def member_mean(beliefs: Beliefs, member: int, scope: Scope) -> Array:
     """Expected counts of units of one member, on all its own states."""
     if isinstance(beliefs, MixtureBeliefs):
-        parts = zip(beliefs.weights, beliefs.parts, strict=True)
-        return np.asarray(sum(weight * member_mean(part, member, scope) for weight, part in parts))
+        some = [(w, p) for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)]
+        return np.asarray(sum(weight * member_mean(part, member, scope) for weight, part in some))
     (own,) = seen_beliefs(beliefs)
     cloud = own.view.cloud
     table = np.asarray(dense(own.base.mean(scope)))
     ends = [cloud.starts[cloud.index[v]] for v in scope]
-    sizes = [cloud.members[member].tree.sizes[cloud.index[v]] for v in scope]
-    if own.candidates is not None:  # whose members have one more state, absence
-        ends = [own.candidates.cloud.starts[cloud.index[v]] for v in scope]
+    # Candidates have one more state, absence.
+    plain = cloud if own.candidates is None else own.candidates.original
+    sizes = [plain.members[member].tree.sizes[cloud.index[v]] for v in scope]
     return table[tuple(slice(int(e[member]), int(e[member]) + n) for e, n in zip(ends, sizes, strict=True))]
 
 

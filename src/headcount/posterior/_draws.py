@@ -83,7 +83,7 @@ def _rounded(
         clique = tuple(tree.cliques[k])
         real = margin(drawn, clique)
         given: Scope = ()
-        whole = np.full(len(real), float(beliefs.problem.population))
+        whole = _totals(beliefs, real, rng)
         if k in above:
             parent, given = above[k]
             whole = margin({tuple(tree.cliques[parent]): done[tuple(tree.cliques[parent])]}, given)
@@ -96,6 +96,17 @@ def _rounded(
                 given = (*given, variable)
         done[clique] = margin({given: whole}, clique)
     return done
+
+
+def _totals(beliefs: GaussianBeliefs, real: Array, rng: np.random.Generator) -> Array:
+    """The number of all individuals in every draw; drawn, and rounded at random, where it has a law."""
+    problem = beliefs.problem
+    if problem.size_known:
+        return np.full(len(real), float(problem.population))
+    drawn = np.maximum(real.reshape(len(real), -1).sum(axis=1), 0.0)
+    down = np.floor(drawn)
+    ends = (problem.population.least, problem.population.most)
+    return np.clip(down + (rng.random(len(real)) < drawn - down), *map(float, ends))
 
 
 def _groups(beliefs: GaussianBeliefs) -> Scope:

@@ -751,7 +751,8 @@ def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
     tree = model.rooted()
     assert tree is not None
     people = _people(problem)
-    phi = None if dispersion is None else dispersion.phi_of(tree, people, lambda v: people * model.marginal((v,)))
+    known = isinstance(dispersion, (Flocks, Company))
+    phi = dispersion.phi_of(tree, people, lambda v: people * model.marginal((v,))) if known else None  # type: ignore[union-attr]
     law = replace(tree, phi=phi, numbers=problem.numbers)
     return TreeStructure(law, people, ()).field((), ()).covariance
 

@@ -112,6 +112,8 @@ POINTS = 4001
 def law_of_count(mean: float, variance: float, bound: float) -> tuple[Array, Array]:
     """Whole numbers from 0 to a bound, and their probabilities under the law that `whole_quantiles` gives a count with these moments."""
     m, v = min(max(mean, 0.0), bound), max(variance, 0.0)
+    if v == 0.0 or bound == 0.0:
+        return np.array([np.rint(m)]), np.ones(1)
     reach = REACH * np.sqrt(v) + min(POLYA_TAIL * v / max(m, 1e-9), LONGEST_TAIL) + SMALL_TAIL
     low, high = max(np.floor(m - REACH * np.sqrt(v)), 0.0), min(np.ceil(m + reach), bound)
     if v <= LARGE_VARIANCE:

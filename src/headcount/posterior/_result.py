@@ -167,7 +167,7 @@ class Result:
         else:
             flows = largest_flows(posterior, most_flows, level=level)
             cut = {"flows_in_all": possible_flows(posterior.problem.model)}
-        model, places = posterior.problem.model, place_frame(posterior)
+        places = place_frame(posterior)
         degrees = places is not None and places.attrs["names"] == ("lon", "lat")
         found = posterior.population
         going: tuple[Seen, ...] = ("arrivals", "departures") if posterior.problem.opens else ()

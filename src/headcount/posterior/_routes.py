@@ -25,7 +25,7 @@ from headcount.errors import ModelError, named, shown
 from headcount.individual import MarkovChain, Records, record_log_prob
 from headcount.labels import meant, plain
 from headcount.observe import Tracks
-from headcount.observe._cloud import View
+from headcount.observe._cloud import SIZES, View
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
 from headcount.posterior._derived import ViewBeliefs
@@ -276,10 +276,21 @@ def individual_chain(posterior: Posterior) -> MarkovChain:
     if isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
         settled = isinstance(beliefs, PointBeliefs) or beliefs.settled
         if settled and isinstance(beliefs.model, MarkovChain):  # moves as sparse as the problem's
-            return beliefs.model
+            return _without_sizes(beliefs.model)
     means = [dense(beliefs.mean(edge)) for edge in pairwise(model.variables)]
     priors = list(map(dense, model.transitions))
-    return _chain_of(beliefs.mean(model.variables[:1]), means, priors, model.times, model.states)
+    return _without_sizes(
+        _chain_of(beliefs.mean(model.variables[:1]), means, priors, model.times, model.states)
+    )
+
+
+def _without_sizes(chain: MarkovChain) -> MarkovChain:
+    """The chain from the first time on, where it begins with the groups that individuals are of."""
+    if chain.variables[0] != SIZES:
+        return chain
+    states = {t: chain.states[t] for t in chain.times[1:]}
+    first = chain.marginal(chain.variables[1:2])
+    return MarkovChain(first, list(chain.transitions[1:]), times=chain.times[1:], cells=states)
 
 
 def _chain_of(
@@ -296,11 +307,22 @@ def _chain_of(
     return MarkovChain(first / first.sum(), steps, times=times, cells=cells)
 
 
+def _visible(people: Individuals, time: Hashable) -> Sequence[Any]:
+    """What every state of the chain is called: its cell, or (group, cell) where the chain is that of a cloud."""
+    states, view = people.chain.states[time], people.view
+    if view is None:
+        return states
+    members, node = view.cloud.members, view.cloud.index[time]
+    cells = view.cloud.states[time]
+    labels: Any = states
+    return [(members[k].group, cells[members[k].cells[node][i]]) for k, i in labels]
+
+
 def _route_table(people: Individuals, times: Sequence[Hashable], drawn: Index) -> pd.DataFrame:
     """States of the chain at some times, (individuals, times), as a table ``id, time[, group], cell``."""
     import pandas as pd
 
-    labels = [people.chain.states[t] for t in times]
+    labels = [_visible(people, t) for t in times]
     visited = [labels[k][j] for row in drawn.tolist() for k, j in enumerate(row)]
     columns: dict[str, Any] = {
         "id": np.repeat(np.arange(len(drawn)), len(times)),

@@ -37,6 +37,7 @@ class Enumerate(DirectEngine):
 
     name: ClassVar[str] = "Enumerate"
     takes_numbers: ClassVar[bool] = True
+    adds_up_sizes: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:

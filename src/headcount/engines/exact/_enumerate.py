@@ -237,6 +237,10 @@ def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBe
     total = 1.0
     for law, size, mine in zip(numbers.laws, sizes, of_group, strict=True):
         possible = np.flatnonzero(mine)
+        if not len(possible):  # a group without individuals
+            lists.append(np.zeros((1, joint.size), dtype=np.int64))
+            logs.append(law.log_pmf(np.zeros(1)))
+            continue
         total *= sum(comb(n + len(possible) - 1, len(possible) - 1) for n in range(int(law.least), size + 1))
         if total * joint.size > most:
             raise ProblemError(
