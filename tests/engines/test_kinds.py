@@ -76,6 +76,10 @@ CHAINS = {
     "stays": (hc.SemiMarkovChain(LAW, HAZARD, MOVES, length=3), stays),
     "memory": (hc.MemoryChain(LAW, FIRST, MEMORY, length=3), remembered),
 }
+CLOSED = {
+    "stays": hc.SemiMarkovChain(LAW, HAZARD[:, :2], [[0, 1], [1, 0]], length=3),
+    "memory": CHAINS["memory"][0],
+}
 
 
 @pytest.mark.parametrize("kind", CHAINS)
@@ -144,8 +148,7 @@ def test_without_a_past_both_are_markov_chains(sparse: bool) -> None:
 
 def combined(kind: str, what: str) -> hc.Problem:
     """A tiny problem in which the kind meets another."""
-    closed = hc.SemiMarkovChain(LAW, HAZARD[:, :2], [[0, 1], [1, 0]], length=3)
-    chain, y = {"stays": closed, "memory": CHAINS["memory"][0]}[kind], hc.Poisson(SEEN)
+    chain, y = CLOSED[kind], hc.Poisson(SEEN)
     other = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.4, 0.6]], length=3)
     tracks = hc.Tracks({"id": ["a", "a", "b"], "time": [0, 2, 1], "cell": [0, 1, 1]})
     made = {
@@ -174,7 +177,7 @@ def test_what_it_meets_is_answered_as_enumeration_does(kind: str, what: str) -> 
 @pytest.mark.parametrize("together", [hc.Company(rho=0.05), hc.Flocks(3), None])
 def test_without_data_counts_are_those_of_simulated_worlds(kind: str, together: object) -> None:
     """Means and sds of the last counts, with company and without."""
-    chain = CHAINS[kind][0]
+    chain = CLOSED[kind]
     found = hc.infer(hc.Problem(chain, 90, dispersion=together))
     worlds = [hc.simulate.population(chain, 90, dispersion=together, rng=k) for k in range(500)]
     counts = np.array([world.counts[-1] for world in worlds])

@@ -454,8 +454,8 @@ class HiddenStateChain(MarkovChain):
         """Refused: one matrix per step does not say how the individuals move."""
         del initial, transitions
         raise ModelError(
-            f"a {type(self).__name__} has no initial distribution and transitions of cells alone that could be learned or replaced: "
-            "change its own arguments, with chain.changed(...)"
+            f"a {type(self).__name__} is more than an initial distribution and transitions of cells, which are learned or replaced here: "
+            "learn what it is made of (LearnHazard, LearnMemory, LearnArrivals), or change its arguments with chain.changed(...)"
         )
 
     def larger(self) -> Larger:

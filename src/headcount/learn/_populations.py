@@ -600,8 +600,8 @@ class LearnHazard(Also):
     by
         ``"cell"``: hazards of every cell by itself. None: one for all.
     ages
-        Features of age, ``{name: one number per age class}``: the log-odds to leave are their weighted sum, weights are learned. None: one
-        hazard per age class.
+        Features of age, ``{name: one number per age class}`` or a matrix of shape (ages, K): the log-odds to leave are their weighted sum,
+        weights are learned. None: one hazard per age class.
     prior
         Individuals that are added, at every age, to those who left and to those who stayed. None: 1/2 (Jeffreys) where every age has its
         own hazard, of which counts often say little, and 0 with features.
@@ -609,7 +609,7 @@ class LearnHazard(Also):
 
     parametrisation: Parametrisation = field(default_factory=Known)
     by: Literal["cell"] | None = None
-    ages: Mapping[str, Any] | None = None
+    ages: Any = None
     prior: float | None = None
 
     def component(self, model: Model) -> Hazards:
@@ -619,7 +619,8 @@ class LearnHazard(Also):
             raise ModelError(f'by is {self.by!r}: give None (one hazard for all cells) or "cell"')
         cells, ages = chain.hazard.shape
         direct = self.ages is None
-        kinds = {str(age): np.eye(ages)[age] for age in range(ages)} if self.ages is None else dict(self.ages)
+        given = np.eye(ages) if self.ages is None else self.ages
+        kinds = dict(given) if isinstance(given, Mapping) else {str(k): f for k, f in enumerate(np.atleast_2d(given).T)}
         wrong = [name for name, values in kinds.items() if np.shape(values) != (ages,)]
         if wrong:
             raise ModelError(f"ages: {', '.join(map(str, wrong))} must have one number per age class, {ages} of them")
