@@ -27,7 +27,16 @@ if TYPE_CHECKING:
         simulate,
         structure,
     )
-    from headcount.individual import DiscreteModel, MarkovChain, MemoryChain, Model, ModelError, OpenChain, SemiMarkovChain, Tree
+    from headcount.individual import (
+        DiscreteModel,
+        MarkovChain,
+        MemoryChain,
+        Model,
+        ModelError,
+        OpenChain,
+        SemiMarkovChain,
+        Tree,
+    )
     from headcount.io import infer_many
     from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, features, fit, infer
     from headcount.observe import (

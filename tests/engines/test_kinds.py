@@ -33,7 +33,11 @@ def stays(path: tuple[int | None, ...]) -> float:
             p *= after is GONE
             continue
         h = HAZARD[before, min(age, 2)]
-        p *= 1 - h if after == before else h * (1 - MOVES[before].sum() if after is GONE else MOVES[before, after])
+        p *= (
+            1 - h
+            if after == before
+            else h * (1 - MOVES[before].sum() if after is GONE else MOVES[before, after])
+        )
         age = age + 1 if after == before else 0
     return float(p)
 
@@ -54,7 +58,12 @@ def summed(law: object, people: int, y: np.ndarray) -> tuple[float, np.ndarray, 
     paths = [x for x in itertools.product([*range(cells), GONE], repeat=length) if law(x) > 0]
     laws = [law(x) for x in paths]
     assert sum(laws) == pytest.approx(1)
-    total, first, second, flows = 0.0, np.zeros(y.shape), np.zeros(y.shape), np.zeros((length - 1, cells, cells))
+    total, first, second, flows = (
+        0.0,
+        np.zeros(y.shape),
+        np.zeros(y.shape),
+        np.zeros((length - 1, cells, cells)),
+    )
     for chosen in itertools.combinations_with_replacement(range(len(paths)), people):
         weight = float(factorial(people))
         for k, times in Counter(chosen).items():
@@ -67,7 +76,12 @@ def summed(law: object, people: int, y: np.ndarray) -> tuple[float, np.ndarray, 
                     if t + 1 < length and paths[k][t + 1] is not GONE:
                         f[t, cell, paths[k][t + 1]] += 1
         weight *= float(np.prod(poisson.pmf(y, n)))
-        total, first, second, flows = total + weight, first + weight * n, second + weight * n**2, flows + weight * f
+        total, first, second, flows = (
+            total + weight,
+            first + weight * n,
+            second + weight * n**2,
+            flows + weight * f,
+        )
     mean = first / total
     return np.log(total), mean, np.sqrt(second / total - mean**2), flows / total
 
@@ -152,7 +166,9 @@ def combined(kind: str, what: str) -> hc.Problem:
     other = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.4, 0.6]], length=3)
     tracks = hc.Tracks({"id": ["a", "a", "b"], "time": [0, 2, 1], "cell": [0, 1, 1]})
     made = {
-        "groups": lambda: hc.Problem(groups={"own": hc.Group(chain, 2), "other": hc.Group(other, 2)}, observations=y),
+        "groups": lambda: hc.Problem(
+            groups={"own": hc.Group(chain, 2), "other": hc.Group(other, 2)}, observations=y
+        ),
         "tags": lambda: hc.Problem(chain, 4, [y, tracks]),
         "unknown": lambda: hc.Problem(chain, hc.Between(3, 5), y),
         "flocks": lambda: hc.Problem(chain, 6, y, dispersion=hc.Flocks(2)),
@@ -202,6 +218,7 @@ def test_other_engines_agree(engine: object) -> None:
     [
         (lambda: hc.SemiMarkovChain([1.0], [1.2], length=2), "hazard must be probabilities"),
         (lambda: hc.SemiMarkovChain([3.0], [0.2], length=2), "sums to 3, not 1"),
+        (lambda: hc.SemiMarkovChain(3.0, [0.2], length=2), "one number per cell"),
         (lambda: hc.SemiMarkovChain(LAW, [0.2], np.eye(2), length=2), "diagonal"),
         (lambda: hc.SemiMarkovChain(LAW, [0.2], [[0, 1.1], [1, 0]], length=2), "at most 1"),
         (lambda: hc.SemiMarkovChain(LAW, np.ones((3, 2)), length=2), "per cell and age"),
@@ -217,13 +234,29 @@ def test_what_cannot_be_is_refused_in_words(make: object, message: str) -> None:
         make()
 
 
+@pytest.mark.parametrize("kind", CHAINS)
+def test_the_cells_have_the_law_of_every_single_move(kind: str) -> None:
+    """Seen as a chain of cells, the first law and the law of each move given its origin are those of all paths."""
+    chain, law = CHAINS[kind]
+    paths = [(x, law(x)) for x in itertools.product([0, 1, GONE], repeat=3)]
+    np.testing.assert_allclose(chain.initial, LAW)
+    for t, step in enumerate(chain.transitions):
+        flow = np.array(
+            [[sum(p for x, p in paths if x[t : t + 2] == (i, j)) for j in (0, 1)] for i in (0, 1)]
+        )
+        np.testing.assert_allclose(chain.marginal((t, t + 1)), flow)
+        np.testing.assert_allclose(step, flow / flow.sum(axis=1, keepdims=True))
+
+
 def test_labels_put_tables_in_order() -> None:
     """Tables with labels are read by them, whatever their order."""
     import pandas as pd
 
     cells = ["a", "b"]
     turned = pd.DataFrame(MOVES, cells, cells).loc[["b", "a"], ["b", "a"]]
-    chain = hc.SemiMarkovChain(pd.Series(LAW, cells), pd.DataFrame(HAZARD, cells).loc[["b", "a"]], turned, length=3)
+    chain = hc.SemiMarkovChain(
+        pd.Series(LAW, cells), pd.DataFrame(HAZARD, cells).loc[["b", "a"]], turned, length=3
+    )
     assert chain.cells == ("a", "b")
     for t in range(3):
         np.testing.assert_allclose(chain.marginal((t,)), CHAINS["stays"][0].marginal((t,)))
@@ -234,7 +267,10 @@ def test_only_pairs_that_occur_are_states() -> None:
     size = 300
     ring = csr_array((np.ones(size), (np.arange(size), (np.arange(size) + 1) % size)))
     onward = csr_array(
-        (np.ones(size), (np.arange(size) * size + (np.arange(size) + 1) % size, (np.arange(size) + 2) % size)),
+        (
+            np.ones(size),
+            (np.arange(size) * size + (np.arange(size) + 1) % size, (np.arange(size) + 2) % size),
+        ),
         shape=(size**2, size),
     )
     chain = hc.MemoryChain(np.full(size, 1 / size), ring, onward, length=4)

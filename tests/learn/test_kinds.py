@@ -38,6 +38,28 @@ def test_the_gradient_is_that_of_the_evidence(chain: hc.Model, learned: object) 
         assert gradient[k] == pytest.approx((up - down) / (2 * step), abs=1e-5)
 
 
+def test_the_gradient_of_arrivals_is_that_of_the_evidence() -> None:
+    """Fisher's identity for expected arrivals by step and first numbers, some of whom leave and some do not."""
+    chain = hc.SemiMarkovChain([0.3], [0.3, 0.6], arrivals=[[0.2], [0.3]], length=3)
+    problem = hc.Problem(chain, observations=hc.Poisson([[1.0], [0.0], [2.0]]))
+    learned = hc.learn.LearnSizes(hc.learn.LearnArrivals(by="step"))
+    expect = Expectation(bind([learned], [problem]), [problem], hc.engines.TiltedEP(), 0, run_here)
+    gradient, step = expect(np.zeros(3), None).gradient, 1e-3
+    for k in range(3):
+        up, down = (expect(side * step * np.eye(3)[k], None).value for side in (1, -1))
+        assert gradient[k] == pytest.approx((up - down) / (2 * step), abs=0.02)
+
+
+def test_the_prior_of_a_hazard_is_half_an_individual_on_each_side() -> None:
+    """With D who left and S who stayed the most probable hazard of an age is (D + ½)/(D + S + 1)."""
+    left, stayed = np.array([3.0, 0.0]), np.array([5.0, 2.0])
+    hazards = hc.learn.LearnHazard().component(STAYS)
+    best = (left + 0.5) / (left + stayed + 1)
+    x, n = np.log(best / (1 - best)), np.stack([left, stayed])
+    np.testing.assert_allclose(hazards.gradient(x, n) + hazards.prior_gradient(x), 0, atol=1e-12)
+    assert hazards.log_prior(x) == pytest.approx(0.5 * np.log(best * (1 - best)).sum())
+
+
 AGES = np.arange(10)
 FEATURES = {"constant": np.ones(10), "age": AGES}
 
@@ -58,9 +80,13 @@ def test_a_cohort_does_not_leave_at_a_constant_rate(cohort: tuple[np.ndarray, np
     geometric = hc.OpenChain([0], [[1.0]], arrivals=guess, survival=0.7, length=14)
     semi = hc.SemiMarkovChain([0], np.full(10, 0.2), arrivals=guess, length=14)
     came = hc.learn.LearnArrivals()
-    wrong = hc.fit(hc.learn.LearnSurvival(came), hc.Problem(geometric, observations=hc.Poisson(y)), parameters="plug-in")
+    wrong = hc.fit(
+        hc.learn.LearnSurvival(came), hc.Problem(geometric, observations=hc.Poisson(y)), parameters="plug-in"
+    )
     right = hc.fit(
-        hc.learn.LearnHazard(came, ages=FEATURES), hc.Problem(semi, observations=hc.Poisson(y)), parameters="plug-in"
+        hc.learn.LearnHazard(came, ages=FEATURES),
+        hc.Problem(semi, observations=hc.Poisson(y)),
+        parameters="plug-in",
     )
     assert wrong.posterior.fit_check.agrees is False
     assert right.posterior.fit_check.agrees is True
@@ -75,7 +101,9 @@ def test_every_age_may_have_its_own_hazard(cohort: tuple[np.ndarray, np.ndarray]
     """One hazard per age class, found within its intervals where many leave; a file holds the chain."""
     arrivals, y = cohort
     truth = 1 / (1 + np.exp(6 - AGES))
-    problem = hc.Problem(hc.SemiMarkovChain([0], truth, arrivals=arrivals, length=14), observations=hc.Poisson(y))
+    problem = hc.Problem(
+        hc.SemiMarkovChain([0], truth, arrivals=arrivals, length=14), observations=hc.Poisson(y)
+    )
     found = hc.fit(hc.learn.LearnHazard(), problem, parameters="plug-in")
     table = found.table()
     assert list(table["parameter"]) == [f"hazard@{age}" for age in AGES]
@@ -98,7 +126,8 @@ def test_a_strong_memory_is_found_with_tags(tmp_path: object) -> None:
     paths = truth.full.sample(60, rng=2)
     cells = np.stack([truth.codes[t][paths[:, t]] for t in range(6)], axis=1)
     tags = hc.Tracks(
-        {"id": np.repeat(np.arange(60), 6), "time": np.tile(np.arange(6), 60), "cell": cells.ravel()}, counted=False
+        {"id": np.repeat(np.arange(60), 6), "time": np.tile(np.arange(6), 60), "cell": cells.ravel()},
+        counted=False,
     )
     guess = truth.changed(memory=np.full((3, 3, 3), 1 / 3))
     problem = hc.Problem(guess, 300, [hc.Poisson(counts), tags])

@@ -34,8 +34,8 @@ class MemoryChain(HiddenStateChain):
     transitions
         The first step, one matrix, shape ``(L, L)``: nobody is remembered to come from anywhere.
     memory
-        All later steps by (previous, current): shape ``(L, L, L)``, or a matrix of shape ``(L², L)``, sparse on large maps, whose row of a pair
-        is previous · L + current. Rows of pairs that never occur are not read.
+        All later steps by (previous, current): shape ``(L, L, L)``, or a matrix of shape ``(L², L)``, sparse on large maps, whose row of
+        a pair is previous · L + current. Rows of pairs that never occur are not read.
     length, times, cells
         As for `MarkovChain`; cells are the same at all times.
 
@@ -43,7 +43,7 @@ class MemoryChain(HiddenStateChain):
     --------
     >>> onward = np.zeros((3, 3, 3))
     >>> for before, here, after in [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)]:
-    ...     onward[before, here, after] = 1                                # nobody turns back on this ring
+    ...     onward[before, here, after] = 1  # nobody turns back on this ring
     >>> ring = [[0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]
     >>> chain = MemoryChain([1, 0, 0], ring, onward, length=4)
     >>> [chain.marginal((t,)).tolist() for t in (1, 2, 3)]
@@ -64,7 +64,9 @@ class MemoryChain(HiddenStateChain):
             raise ModelError("initial is None: give the law of the cell at the first time")
         super().__init__(initial, transitions, length=length, times=times, cells=cells)
         if len({id(step) for step in self.transitions}) > 1:
-            raise ModelError("transitions has one matrix per step: give one, of the first step; memory has all later ones")
+            raise ModelError(
+                "transitions has one matrix per step: give one, of the first step; memory has all later ones"
+            )
         size = len(self.cells)
         if len(self.times) < 2:
             raise ModelError("a MemoryChain needs two times or more: give a MarkovChain")
@@ -92,7 +94,9 @@ class MemoryChain(HiddenStateChain):
     def by_pair(self, rows: Any) -> Any:
         """Rows of the pairs that occur as rows of all pairs, as ``memory`` takes them, shape (L², L)."""
         size, found = len(self.cells), sparse.coo_array(rows)
-        return sparse.csr_array((found.data, (self.pairs[found.row] @ [size, 1], found.col)), shape=(size**2, size))
+        return sparse.csr_array(
+            (found.data, (self.pairs[found.row] @ [size, 1], found.col)), shape=(size**2, size)
+        )
 
     @cached_property
     def full(self) -> MarkovChain:
@@ -102,11 +106,17 @@ class MemoryChain(HiddenStateChain):
         place = sparse.csr_array((np.arange(1, count + 1), (pairs[:, 0], pairs[:, 1])), shape=(size, size))
         first = sparse.coo_array(self.start)
         kept = first.data > 0
-        enter = small_dense(_placed(first.data[kept], first.row[kept], _at(place, first.row[kept], first.col[kept]), (size, count)))
+        enter = small_dense(
+            _placed(
+                first.data[kept], first.row[kept], _at(place, first.row[kept], first.col[kept]), (size, count)
+            )
+        )
         rows = sparse.coo_array(self.memory)
         kept = rows.data > 0
         here = pairs[rows.row[kept], 1]
-        step = small_dense(_placed(rows.data[kept], rows.row[kept], _at(place, here, rows.col[kept]), (count, count)))
+        step = small_dense(
+            _placed(rows.data[kept], rows.row[kept], _at(place, here, rows.col[kept]), (count, count))
+        )
         parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
         tree = RootedTree(self.times, parent, self.initial, (None, enter, *[step] * (len(self.times) - 2)))
         labels = tuple((self.cells[i], self.cells[j]) for i, j in pairs)
@@ -129,7 +139,9 @@ def _at(place: Any, before: Index, here: Index) -> Index:
 
 def _as_rows(memory: Any, size: int) -> Any:
     """The law of the next cell by pair as a csr matrix, shape (L², L)."""
-    given = memory if sparse.issparse(memory) else numbers(memory, "memory", expected="[previous, current, next]")
+    given = (
+        memory if sparse.issparse(memory) else numbers(memory, "memory", expected="[previous, current, next]")
+    )
     if given.shape not in {(size, size, size), (size**2, size)}:
         raise ModelError(
             f"memory has shape {given.shape}: give [previous, current, next], ({size}, {size}, {size}), or one row per pair previous · L + "

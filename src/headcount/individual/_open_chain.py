@@ -80,7 +80,12 @@ class ArrivingChain(HiddenStateChain):
         return np.asarray(made)
 
     def _opened(
-        self, labels: Sequence[Hashable], first: Array, within: Sequence[Any], leaving: Sequence[Array], enter: Index
+        self,
+        labels: Sequence[Hashable],
+        first: Array,
+        within: Sequence[Any],
+        leaving: Sequence[Array],
+        enter: Index,
     ) -> MarkovChain:
         """The full chain.
 
@@ -194,7 +199,9 @@ class OpenChain(ArrivingChain):
     def full(self) -> MarkovChain:
         """The chain of one individual that is ever there: cells, then `NOT_YET` and `GONE`."""
         within = [_scaled_rows(s, moves) for s, moves in zip(self.survival, self.transitions, strict=True)]
-        return self._opened(self.cells, self.first, within, 1.0 - self.survival, np.arange(len(self.cells)))
+        return self._opened(
+            self.cells, self.first, within, list(1.0 - self.survival), np.arange(len(self.cells))
+        )
 
     @property
     def codes(self) -> tuple[Index, ...]:
@@ -217,7 +224,9 @@ def expected_numbers(initial: Any) -> tuple[Array, AxisLabels]:
 
 def _scaled_rows(factors: Array, matrix: Any) -> Any:
     """diag(factors) times a matrix, sparse or dense."""
-    return sparse.diags_array(factors) @ matrix if sparse.issparse(matrix) else factors[:, None] * dense(matrix)
+    return (
+        sparse.diags_array(factors) @ matrix if sparse.issparse(matrix) else factors[:, None] * dense(matrix)
+    )
 
 
 def _full_step(moves: Any, leaving: Array, entering: Array, ahead: float, later: float) -> Any:

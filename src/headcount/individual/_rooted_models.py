@@ -44,7 +44,6 @@ class RootedModel(Model):
 
     steps_are_directed = True
 
-
     _states: dict[Variable, tuple[Hashable, ...]]
     _tree: RootedTree
 
@@ -473,22 +472,34 @@ class HiddenStateChain(MarkovChain):
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Any:
         """Refused: the states of an individual are not its cells."""
-        raise ModelError(f"individuals of a {type(self).__name__} have more states than cells: draw from chain.full")
+        raise ModelError(
+            f"individuals of a {type(self).__name__} have more states than cells: draw from chain.full"
+        )
 
     def tilt(self, potentials: Any) -> Any:
         """Refused: the law of the cells alone is no chain."""
         raise ModelError(f"a {type(self).__name__} cannot be tilted: tilt chain.full")
 
     def _see(self) -> None:
-        """Set the chain's own steps to the law of every single move between cells; where nobody is, nobody moves."""
+        """Set the chain's own first law and steps to those of the cells: the law of every single move; where nobody is, nobody moves."""
         tree, laws, steps = self.full.rooted(), node_marginals(self.full.rooted()), []
-        maps = [_cell_map(codes, len(cells)) for codes, cells in zip(self.codes, self._states.values(), strict=True)]
+        maps = [
+            _cell_map(codes, len(cells))
+            for codes, cells in zip(self.codes, self._states.values(), strict=True)
+        ]
         for v in range(1, len(laws)):
-            flow = maps[v - 1] @ sparse.diags_array(laws[v - 1]) @ sparse.csr_array(tree.transitions[v]) @ maps[v].T
+            flow = (
+                maps[v - 1]
+                @ sparse.diags_array(laws[v - 1])
+                @ sparse.csr_array(tree.transitions[v])
+                @ maps[v].T
+            )
             moved = np.asarray(flow.sum(axis=1))
             rows = sparse.diags_array(np.divide(1.0, moved, out=np.zeros_like(moved), where=moved > 0))
             steps.append(small_dense(rows @ flow + sparse.diags_array((moved == 0) * 1.0)))
-        self._tree = RootedTree(tree.variables, tree.parent, self._tree.initial, (None, *steps))
+        first = maps[0] @ laws[0]
+        initial = first / first.sum() if first.sum() > 0 else np.full(len(first), 1.0 / len(first))
+        self._tree = RootedTree(tree.variables, tree.parent, initial, (None, *steps))
 
 
 MOST_DENSE = 256

@@ -65,17 +65,26 @@ class SemiMarkovChain(ArrivingChain):
         times: Sequence[Variable] | None = None,
         cells: Sequence[Hashable] | None = None,
     ) -> None:
-        given = {"initial": split_labels(initial), "hazard": split_labels(hazard), "moves": split_labels(moves)}
+        given = {
+            "initial": split_labels(initial),
+            "hazard": split_labels(hazard),
+            "moves": split_labels(moves),
+        }
         if cells is None:
             named = [given["initial"][1][:1], given["moves"][1]]
             cells = next((found for axes in named for found in axes if found is not None), None)
-        size = len(numbers(given["initial"][0], "initial", expected="numbers per cell, or per cell and age"))
-        super().__init__(np.full(size, 1 / max(size, 1)), np.eye(size), length=length, times=times, cells=cells)
+        shown = numbers(given["initial"][0], "initial", expected="numbers per cell, or per cell and age")
+        size = len(np.atleast_1d(shown))
+        super().__init__(
+            np.full(size, 1.0 / max(size, 1)), np.eye(size), length=length, times=times, cells=cells
+        )
         first, rates, where = (self._in_cells(what, *pair) for what, pair in given.items())
         self.hazard: Array = _checked_hazard(numbers(rates, "hazard", expected="probabilities by age"), size)
         """Probability to leave by cell and age, shape (L, ages)."""
         self.moves, self.leaving = _checked_moves(np.zeros((size, size)) if where is None else where, size)
-        self.first = _by_age(numbers(first, "initial"), self.hazard.shape, numbers_wanted=arrivals is not None)
+        self.first = _by_age(
+            numbers(first, "initial"), self.hazard.shape, numbers_wanted=arrivals is not None
+        )
         self.arrivals = self._by_step(0.0 if arrivals is None else arrivals, "arrivals", leading=True)
         self.expected_number = None if arrivals is None else float(self.first.sum() + self.arrivals.sum())
         if self.expected_number == 0:
@@ -111,7 +120,9 @@ class SemiMarkovChain(ArrivingChain):
         steps = len(self.times) - 1
         if self.opens:
             gone = (self.leaving[:, None] * self.hazard).ravel()
-            return self._opened(labels, self.first, [within] * steps, [gone] * steps, np.arange(len(self.cells)) * ages)
+            return self._opened(
+                labels, self.first, [within] * steps, [gone] * steps, np.arange(len(self.cells)) * ages
+            )
         parent = np.arange(-1, steps, dtype=np.intp)
         tree = RootedTree(self.times, parent, self.first.ravel(), (None, *[within] * steps))
         return MarkovChain.from_rooted(tree, dict.fromkeys(self.times, tuple(labels)))
@@ -131,24 +142,28 @@ def older(cells: int, ages: int) -> Index:
 def _stay(hazard: Array) -> Any:
     """Those who stay on, by state and next state."""
     size = hazard.size
-    return sparse.csr_array(((1.0 - hazard).ravel(), (np.arange(size), older(*hazard.shape))), shape=(size, size))
+    return sparse.csr_array(
+        ((1.0 - hazard).ravel(), (np.arange(size), older(*hazard.shape))), shape=(size, size)
+    )
 
 
 def _go(hazard: Array, moves: Any) -> Any:
     """Those who go to another cell, where they are at age 0."""
-    cells, ages = hazard.shape
-    rows = sparse.kron(sparse.csr_array(moves), np.eye(ages)[:, :1] @ np.eye(ages)[:1])  # (i, 0) to (j, 0)
-    spread = sparse.csr_array((np.ones(cells * ages), (np.arange(cells * ages), np.repeat(np.arange(cells) * ages, ages))))
-    spread.resize((cells * ages, cells * ages))
-    return sparse.diags_array(hazard.ravel()) @ spread @ rows
+    newly = np.zeros((hazard.shape[1], hazard.shape[1]))
+    newly[:, 0] = 1.0  # from any age to age 0
+    return sparse.diags_array(hazard.ravel()) @ sparse.kron(sparse.csr_array(moves), newly)
 
 
 def _checked_hazard(hazard: Array, cells: int) -> Array:
     """One hazard per cell and age."""
     if hazard.ndim not in (1, 2) or not hazard.size or (hazard.ndim == 2 and len(hazard) != cells):
-        raise ModelError(f"hazard has shape {hazard.shape}: give one per age (ages,), or one per cell and age ({cells}, ages)")
+        raise ModelError(
+            f"hazard has shape {hazard.shape}: give one per age (ages,), or one per cell and age ({cells}, ages)"
+        )
     if not bool((np.isfinite(hazard) & (hazard >= 0) & (hazard <= 1)).all()):
-        raise ModelError(f"hazard must be probabilities, 0 to 1, everywhere: got {hazard.min():g} to {hazard.max():g}")
+        raise ModelError(
+            f"hazard must be probabilities, 0 to 1, everywhere: got {hazard.min():g} to {hazard.max():g}"
+        )
     return np.array(np.broadcast_to(hazard, (cells, hazard.shape[-1])))
 
 
@@ -156,13 +171,19 @@ def _checked_moves(moves: Any, cells: int) -> tuple[Any, Array]:
     """The moves of those who leave a cell, and the share that leaves for good; rows within rounding of one are divided by their sum."""
     made = as_matrix(moves, "moves")
     if made.shape != (cells, cells):
-        raise ModelError(f"moves has shape {made.shape}: give one row and one column per cell ({cells}, {cells})")
+        raise ModelError(
+            f"moves has shape {made.shape}: give one row and one column per cell ({cells}, {cells})"
+        )
     values = made.data if sparse.issparse(made) else made
     sums = np.asarray(made.sum(axis=1))
     if not bool((np.isfinite(values) & (values >= 0)).all()) or sums.max() > 1 + ROW_TOLERANCE:
-        raise ModelError(f"moves must be ≥ 0 and its rows sum to at most 1: got {values.min():g} and a sum of {sums.max():g}")
+        raise ModelError(
+            f"moves must be ≥ 0 and its rows sum to at most 1: got {values.min():g} and a sum of {sums.max():g}"
+        )
     if np.any(made.diagonal() > 0):
-        raise ModelError("moves has entries on its diagonal: those who leave a cell go to another; who stays is said by hazard")
+        raise ModelError(
+            "moves has entries on its diagonal: those who leave a cell go to another; who stays is said by hazard"
+        )
     whole = np.abs(sums - 1) <= ROW_TOLERANCE
     scale = np.where(whole, 1 / np.where(whole, sums, 1.0), 1.0)
     made = sparse.diags_array(scale) @ made if sparse.issparse(made) else scale[:, None] * made
@@ -172,7 +193,9 @@ def _checked_moves(moves: Any, cells: int) -> tuple[Any, Array]:
 def _by_age(first: Array, shape: tuple[int, ...], *, numbers_wanted: bool) -> Array:
     """Numbers or probabilities at the first time, by cell and age."""
     if first.shape not in {shape[:1], shape}:
-        raise ModelError(f"initial has shape {first.shape}: give one number per cell {shape[:1]}, or one per cell and age {shape}")
+        raise ModelError(
+            f"initial has shape {first.shape}: give one number per cell {shape[:1]}, or one per cell and age {shape}"
+        )
     if not bool((np.isfinite(first) & (first >= 0)).all()):
         raise ModelError(f"initial is {brief(first)}: give finite numbers ≥ 0")
     if not numbers_wanted and abs(first.sum() - 1) > ROW_TOLERANCE:

@@ -25,7 +25,15 @@ from scipy import sparse
 
 from headcount._disk import replacing
 from headcount.engines import Status
-from headcount.individual import DiscreteModel, HiddenStateChain, MarkovChain, MemoryChain, Model, OpenChain, SemiMarkovChain
+from headcount.individual import (
+    DiscreteModel,
+    HiddenStateChain,
+    MarkovChain,
+    MemoryChain,
+    Model,
+    OpenChain,
+    SemiMarkovChain,
+)
 from headcount.observe import Observation, Problem
 from headcount.population import Company, DispersionEstimate, Flocks
 

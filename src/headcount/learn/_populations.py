@@ -30,7 +30,15 @@ from headcount.individual import (
     SemiMarkovChain,
     older,
 )
-from headcount.learn._components import LARGEST_LOG_ODDS, Matrices, Moves, Rows, Weights, steps_of, with_transitions
+from headcount.learn._components import (
+    LARGEST_LOG_ODDS,
+    Matrices,
+    Moves,
+    Rows,
+    Weights,
+    steps_of,
+    with_transitions,
+)
 from headcount.learn._expect import Block
 from headcount.learn._family import (
     Also,
@@ -231,7 +239,10 @@ class Comers(LogRates):
         if self.part == "initial":
             come, expected = _seen(self.chain, _full(units), "cells", [times[:1]])[0], _by_cell(self.given)
         else:
-            come, expected = _seen(self.chain, _full(units), "arrivals", itertools.pairwise(times)), self.given
+            come, expected = (
+                _seen(self.chain, _full(units), "arrivals", itertools.pairwise(times)),
+                self.given,
+            )
         expected = expected / _flock(problem)
         return np.stack([_added(v, self.classes, len(self.names)) for v in (come, expected)])
 
@@ -250,10 +261,12 @@ def _by_cell(first: Array) -> Array:
 
 def _arriving(model: Model) -> ArrivingChain:
     """The chain, if its individuals arrive."""
-    chain = required(ArrivingChain, model, "the number of arrivals", "give an OpenChain or a SemiMarkovChain with arrivals")
-    if chain.expected_number is None:
-        raise ModelError("the number of arrivals is learned of a chain with arrivals: give it a first guess, arrivals=1 say")
-    return chain
+    if not isinstance(model, ArrivingChain) or model.expected_number is None:
+        raise ModelError(
+            "the number of arrivals is learned of an OpenChain, or of a SemiMarkovChain with arrivals: give it a first guess, arrivals=1 "
+            f"say; the problem's model is a {type(model).__name__}"
+        )
+    return model
 
 
 @dataclass(frozen=True, eq=False)
@@ -538,7 +551,11 @@ class Known(Parametrisation):
 
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
-        if problem.groups is not None or problem.has_hidden_states or not isinstance(problem.model, MarkovChain):
+        if (
+            problem.groups is not None
+            or problem.has_hidden_states
+            or not isinstance(problem.model, MarkovChain)
+        ):
             return self  # models with hidden states are written whole
         return replace(self, transitions=steps_of(problem.model))
 
@@ -620,16 +637,26 @@ class LearnHazard(Also):
         cells, ages = chain.hazard.shape
         direct = self.ages is None
         given = np.eye(ages) if self.ages is None else self.ages
-        kinds = dict(given) if isinstance(given, Mapping) else {str(k): f for k, f in enumerate(np.atleast_2d(given).T)}
+        kinds = (
+            dict(given)
+            if isinstance(given, Mapping)
+            else {str(k): f for k, f in enumerate(np.atleast_2d(given).T)}
+        )
         wrong = [name for name, values in kinds.items() if np.shape(values) != (ages,)]
         if wrong:
-            raise ModelError(f"ages: {', '.join(map(str, wrong))} must have one number per age class, {ages} of them")
+            raise ModelError(
+                f"ages: {', '.join(map(str, wrong))} must have one number per age class, {ages} of them"
+            )
         design = np.stack([np.asarray(values, dtype=float) for values in kinds.values()], axis=1)
         names = tuple(f"hazard@{name}" if direct else f"hazard {name}" for name in kinds)
         if self.by == "cell":
             design = np.kron(np.eye(cells), design)
-            names = tuple(name.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for name in names)
-        pseudo = (0.5 if direct else 0.0) if self.prior is None else finite_number(self.prior, "prior", least=0.0)
+            names = tuple(
+                name.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for name in names
+            )
+        pseudo = (
+            (0.5 if direct else 0.0) if self.prior is None else finite_number(self.prior, "prior", least=0.0)
+        )
         return Hazards(names, chain, design, self.by == "cell", direct, pseudo)
 
 
@@ -653,7 +680,9 @@ class LearnMemory(Also):
         chain = required(MemoryChain, model, "a memory")
         cells, free = chain.cells, dense(chain.memory) > 0
         names = [[f"P[{cells[i]}→{cells[j]}→{k}]" for k in cells] for i, j in chain.pairs]
-        return Memories(np.array(names, dtype=object), free, np.zeros(free.shape), self.dirichlet - 1, chain=chain)
+        return Memories(
+            np.array(names, dtype=object), free, np.zeros(free.shape), self.dirichlet - 1, chain=chain
+        )
 
 
 @dataclass(frozen=True, eq=False)
