@@ -27,7 +27,16 @@ if TYPE_CHECKING:
         simulate,
         structure,
     )
-    from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError, OpenChain, Tree
+    from headcount.individual import (
+        DiscreteModel,
+        MarkovChain,
+        MemoryChain,
+        Model,
+        ModelError,
+        OpenChain,
+        SemiMarkovChain,
+        Tree,
+    )
     from headcount.io import infer_many
     from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, features, fit, infer
     from headcount.observe import (
@@ -60,6 +69,7 @@ __all__ = [
     "LogLinear",
     "LogisticChain",
     "MarkovChain",
+    "MemoryChain",
     "Model",
     "ModelError",
     "NegativeBinomial",
@@ -69,6 +79,7 @@ __all__ = [
     "Posterior",
     "Problem",
     "ProblemError",
+    "SemiMarkovChain",
     "TabularChain",
     "Tracks",
     "Tree",
@@ -93,7 +104,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "individual": "DiscreteModel MarkovChain Model ModelError OpenChain Tree",
+    "individual": "DiscreteModel MarkovChain MemoryChain Model ModelError OpenChain SemiMarkovChain Tree",
     "observe": "Binomial Exact Gaussian LaplaceNoise NegativeBinomial Observation Poisson Problem ProblemError Tracks",
     "population": "About Between Company Flocks Group Unknown",
     "posterior": "Posterior",

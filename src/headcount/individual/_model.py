@@ -51,6 +51,8 @@ class Model(ABC):
     """Whether edges are steps from one variable to the next, as in a chain or tree, so that moves can scatter."""
     expected_number: float | None = None
     """Expected number of individuals, where the model says it: of those who are ever there. Their number is then Poisson."""
+    opens: bool = False
+    """Whether individuals may arrive or leave."""
 
     @property
     @abstractmethod

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
-from headcount._types import Array, Variable
+from headcount._types import Array, Index, Variable
 from headcount.checks import brief, numbers
 from headcount.errors import ModelError, raise_all
-from headcount.individual._model import GONE_STATE, WAITING_STATE, Larger
-from headcount.individual._rooted_models import MarkovChain
+from headcount.individual._model import GONE_STATE, WAITING_STATE
+from headcount.individual._rooted_models import HiddenStateChain, MarkovChain
 from headcount.individual._rooted_tree import RootedTree
 from headcount.labels import AxisLabels, split_labels, take_in_order
 from headcount.tables import dense
@@ -33,7 +33,86 @@ NOT_YET, GONE = "not yet", "gone"
 """Labels of the two hidden states."""
 
 
-class OpenChain(MarkovChain):
+class ArrivingChain(HiddenStateChain):
+    """A chain whose individuals may arrive and leave: states that are seen, then `NOT_YET` and `GONE`. Abstract."""
+
+    opens = True
+    first: Array
+    """Expected numbers at the first time; probabilities where the number of all is not the chain's to say."""
+    arrivals: Array
+    """Expected arrivals into times 1, …, T − 1, shape (T − 1, L)."""
+
+    def scaled(self, number: float, *, arrivals: float = 1.0) -> Self:
+        """The same chain with ``number`` individuals expected at the first time, and ``arrivals`` times as many arriving."""
+        total = self.first.sum()
+        first = self.first * (number / total) if total > 0 else self.first
+        return self.changed(initial=first, arrivals=arrivals * self.arrivals)
+
+    def _by_step(self, given: Any, what: str, *, most: float = np.inf, leading: bool = False) -> Array:
+        """One number per step and cell; ``leading``: a row for the first time is taken if it is zero."""
+        values, axes = split_labels(given)
+        steps, cells = len(self.times) - 1, len(self.cells)
+        table = self._in_order(numbers(values, what), axes, what, first=int(leading))
+        if leading and table.shape == (steps + 1, cells):
+            if np.any(table[0] != 0):
+                raise ModelError(
+                    f"{what} has individuals in its first row, the first time: add them to initial and set the row to 0"
+                )
+            table = table[1:]
+        if table.shape not in {(), (cells,), (steps, 1), (steps, cells)}:
+            raise ModelError(
+                f"{what} has shape {table.shape}: give a number, one per cell ({cells},), or one per step and cell ({steps}, {cells})"
+            )
+        made = np.array(np.broadcast_to(table, (steps, cells)), dtype=float)
+        if not bool((np.isfinite(made) & (made >= 0) & (made <= most)).all()):
+            upto = "" if most == np.inf else f" and at most {most:g}"
+            raise ModelError(f"{what} must be ≥ 0{upto} everywhere: got {made.min():g} to {made.max():g}")
+        return made
+
+    def _in_order(self, table: Array, axes: AxisLabels, what: str, *, first: int) -> Array:
+        """A labelled table in the order of its times, all of them or the steps from the ``first`` on, and of the cells."""
+        if table.ndim != 2 or not axes or axes[0] is None:
+            return table
+        steps = len(self.times) - 1
+        times = self.times if len(table) == steps + 1 else self.times[first:][:steps]
+        made, problems = take_in_order(table, axes, [times, self.cells][: len(axes)], what=what)
+        raise_all(problems)
+        return np.asarray(made)
+
+    def _opened(
+        self,
+        labels: Sequence[Hashable],
+        first: Array,
+        within: Sequence[Any],
+        leaving: Sequence[Array],
+        enter: Index,
+    ) -> MarkovChain:
+        """The full chain.
+
+        Parameters
+        ----------
+        labels
+            Of the states that are seen.
+        first
+            Expected numbers in the states that are seen, shape (S,).
+        within, leaving
+            Per step, the moves among these states, (S, S), and the probability to leave for good, (S,).
+        enter
+            The state in which those who arrive in a cell begin, shape (L,).
+        """
+        ahead = np.concatenate([np.cumsum(self.arrivals.sum(axis=1)[::-1])[::-1], [0.0]])
+        initial = np.concatenate([first.ravel(), [ahead[0], 0.0]]) / (first.sum() + ahead[0])
+        steps = []
+        for t, (moves, gone) in enumerate(zip(within, leaving, strict=True)):
+            entering = np.zeros(len(gone))
+            entering[enter] = self.arrivals[t]
+            steps.append(_full_step(moves, gone, entering, ahead[t], ahead[t + 1]))
+        parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
+        tree = RootedTree(self.times, parent, initial, (None, *steps))
+        return MarkovChain.from_rooted(tree, dict.fromkeys(self.times, (*labels, NOT_YET, GONE)))
+
+
+class OpenChain(ArrivingChain):
     """A chain whose individuals come and go.
 
     Parameters
@@ -75,7 +154,7 @@ class OpenChain(MarkovChain):
         times: Sequence[Variable] | None = None,
         cells: Sequence[Any] | Mapping[Any, Sequence[Hashable]] | None = None,
     ) -> None:
-        first, axes = _expected_numbers(initial)
+        first, axes = expected_numbers(initial)
         shares = first / first.sum() if first.sum() > 0 else np.full(len(first), 1.0 / len(first))
         super().__init__(shares, transitions, length=length, times=times, cells=cells)
         self.initial_known = True
@@ -95,99 +174,42 @@ class OpenChain(MarkovChain):
         if not self.expected_number > 0:
             raise ModelError("nobody is there at first and nobody arrives: give initial or arrivals above 0")
 
-    def _by_step(self, given: Any, what: str, *, most: float = np.inf, leading: bool = False) -> Array:
-        """One number per step and cell; ``leading``: a row for the first time is taken if it is zero."""
-        values, axes = split_labels(given)
-        steps, cells = len(self.times) - 1, len(self.cells)
-        table = self._in_order(numbers(values, what), axes, what, first=int(leading))
-        if leading and table.shape == (steps + 1, cells):
-            if np.any(table[0] != 0):
-                raise ModelError(
-                    f"{what} has individuals in its first row, the first time: add them to initial and set the row to 0"
-                )
-            table = table[1:]
-        if table.shape not in {(), (cells,), (steps, 1), (steps, cells)}:
-            raise ModelError(
-                f"{what} has shape {table.shape}: give a number, one per cell ({cells},), or one per step and cell ({steps}, {cells})"
-            )
-        made = np.array(np.broadcast_to(table, (steps, cells)), dtype=float)
-        if not bool((np.isfinite(made) & (made >= 0) & (made <= most)).all()):
-            upto = "" if most == np.inf else f" and at most {most:g}"
-            raise ModelError(f"{what} must be ≥ 0{upto} everywhere: got {made.min():g} to {made.max():g}")
-        return made
-
-    def _in_order(self, table: Array, axes: AxisLabels, what: str, *, first: int) -> Array:
-        """A labelled table in the order of its times, all of them or the steps from the ``first`` on, and of the cells."""
-        if table.ndim != 2 or not axes or axes[0] is None:
-            return table
-        steps = len(self.times) - 1
-        times = self.times if len(table) == steps + 1 else self.times[first:][:steps]
-        made, problems = take_in_order(table, axes, [times, self.cells][: len(axes)], what=what)
-        raise_all(problems)
-        return np.asarray(made)
-
     @property
     def expected_number(self) -> float:  # type: ignore[override]
         """Λ: the expected number of all individuals that are ever there."""
         return float(self.first.sum() + self.arrivals.sum())
 
-    def scaled(self, number: float, *, arrivals: float = 1.0) -> OpenChain:
-        """The same chain with ``number`` individuals expected at the first time, and ``arrivals`` times as many arriving."""
-        total = self.first.sum()
-        first = self.first * (number / total) if total > 0 else self.first
-        return self.changed(first=first, arrivals=arrivals * self.arrivals)
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """See `HiddenStateChain`."""
+        return {
+            "initial": self.first,
+            "transitions": self.transitions,
+            "arrivals": self.arrivals,
+            "survival": self.survival,
+            "times": self.times,
+            "cells": self.states,
+        }
 
-    def changed(
-        self, *, first: Any = None, transitions: Any = None, arrivals: Any = None, survival: Any = None
-    ) -> OpenChain:
-        """The same chain with some of its numbers changed."""
-        return OpenChain(
-            self.first if first is None else first,
-            self.transitions if transitions is None else transitions,
-            arrivals=self.arrivals if arrivals is None else arrivals,
-            survival=self.survival if survival is None else survival,
-            times=self.times,
-            cells=self.states,
-        )
+    def with_moves(self, initial: Any, transitions: Any) -> OpenChain:
+        """The chain with other first shares and other moves of those who stay."""
+        return self.changed(initial=self.first.sum() * np.asarray(initial), transitions=transitions)
 
     @cached_property
     def full(self) -> MarkovChain:
         """The chain of one individual that is ever there: cells, then `NOT_YET` and `GONE`."""
-        ahead = np.concatenate([np.cumsum(self.arrivals.sum(axis=1)[::-1])[::-1], [0.0]])
-        initial = np.concatenate([self.first, [ahead[0], 0.0]]) / self.expected_number
-        steps = [
-            _full_step(moves, self.survival[t], self.arrivals[t], ahead[t], ahead[t + 1])
-            for t, moves in enumerate(self.transitions)
-        ]
-        parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
-        labels = dict.fromkeys(self.times, (*self.cells, NOT_YET, GONE))
-        made = MarkovChain.from_rooted(RootedTree(self.times, parent, initial, (None, *steps)), labels)
-        made.initial_known = True
-        return made
-
-    def larger(self) -> Larger:
-        """Cells, then `NOT_YET` and `GONE`."""
-        tree = self.full.rooted()
-        codes = np.append(np.arange(len(self.cells)), [WAITING_STATE, GONE_STATE])
-        return Larger(tree, (codes,) * len(self.times))
-
-    def marginal(self, scope: Sequence[Variable]) -> Array:
-        """Probability that an individual that is ever there is in these cells: it may be in none."""
-        seen = self.full.marginal(scope)
-        return seen[tuple(slice(len(self.cells)) for _ in scope)]
-
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> Any:
-        """Refused: an individual may be in no cell."""
-        raise ModelError(
-            "individuals of an OpenChain may be in no cell: draw from chain.full, whose last two states are hidden"
+        within = [_scaled_rows(s, moves) for s, moves in zip(self.survival, self.transitions, strict=True)]
+        return self._opened(
+            self.cells, self.first, within, list(1.0 - self.survival), np.arange(len(self.cells))
         )
 
-    def tilt(self, potentials: Any) -> Any:
-        """Refused: the law of the cells alone is no chain."""
-        raise ModelError("an OpenChain cannot be tilted: tilt chain.full")
+    @property
+    def codes(self) -> tuple[Index, ...]:
+        """Cells, then `NOT_YET` and `GONE`."""
+        return (np.append(np.arange(len(self.cells)), [WAITING_STATE, GONE_STATE]),) * len(self.times)
 
 
-def _expected_numbers(initial: Any) -> tuple[Array, AxisLabels]:
+def expected_numbers(initial: Any) -> tuple[Array, AxisLabels]:
     """Expected numbers per cell at the first time, and the labels that they brought."""
     if initial is None:
         raise ModelError(
@@ -200,17 +222,24 @@ def _expected_numbers(initial: Any) -> tuple[Array, AxisLabels]:
     return first, axes
 
 
-def _full_step(moves: Any, survival: Array, arrivals: Array, ahead: float, later: float) -> Any:
-    """The step between cells, not yet and gone; ``ahead`` and ``later`` are the arrivals expected from this step and after it."""
-    size = len(survival)
+def _scaled_rows(factors: Array, matrix: Any) -> Any:
+    """diag(factors) times a matrix, sparse or dense."""
+    return (
+        sparse.diags_array(factors) @ matrix if sparse.issparse(matrix) else factors[:, None] * dense(matrix)
+    )
+
+
+def _full_step(moves: Any, leaving: Array, entering: Array, ahead: float, later: float) -> Any:
+    """The step between states that are seen, not yet and gone; ``ahead`` and ``later``: arrivals expected from this step and after it."""
+    size = len(leaving)
     waiting = np.zeros(size + 2)
-    waiting[:size] = arrivals / ahead if ahead > 0 else 0.0
+    waiting[:size] = entering / ahead if ahead > 0 else 0.0
     waiting[size] = later / ahead if ahead > 0 else 0.0
     waiting[size + 1] = 0.0 if ahead > 0 else 1.0
     gone = np.zeros(size + 2)
     gone[-1] = 1.0
-    leaving = np.stack([np.zeros(size), 1.0 - survival], axis=1)
+    away = np.stack([np.zeros(size), leaving], axis=1)
     if sparse.issparse(moves):
-        upper = sparse.hstack([sparse.diags_array(survival) @ moves, sparse.csr_array(leaving)])
+        upper = sparse.hstack([moves, sparse.csr_array(away)])
         return sparse.csr_array(sparse.vstack([upper, sparse.csr_array(np.stack([waiting, gone]))]))
-    return np.vstack([np.hstack([survival[:, None] * dense(moves), leaving]), waiting, gone])
+    return np.vstack([np.hstack([moves, away]), waiting, gone])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Self, final
@@ -16,6 +17,7 @@ from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual._discrete import DiscreteModel, named_states
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._model import (
+    Larger,
     Model,
     as_matrix,
     checked_potentials,
@@ -41,7 +43,6 @@ class RootedModel(Model):
     """p(x) = pi(x_r) prod_v P_v(x_parent(v), x_v). Abstract: `MarkovChain` and `Tree` say how it is given."""
 
     steps_are_directed = True
-
 
     _states: dict[Variable, tuple[Hashable, ...]]
     _tree: RootedTree
@@ -417,6 +418,103 @@ class MarkovChain(RootedModel):
     def transitions(self) -> list[Matrix]:
         """The T − 1 transition matrices; equal steps of a homogeneous chain are the same object."""
         return list(self._tree.transitions[1:])
+
+    def with_moves(self, initial: Any, transitions: Any) -> MarkovChain:
+        """The chain with another initial distribution and other transitions, its times and cells kept."""
+        return MarkovChain(initial, transitions, times=self.times, cells=self.states)
+
+
+class HiddenStateChain(MarkovChain):
+    """A chain of cells whose individuals follow a larger chain: they remember more than their cell, or may be in none.
+
+    Abstract: a subclass gives `full`, the larger chain, and `codes`, which cell each of its states is.
+    """
+
+    @property
+    @abstractmethod
+    def full(self) -> MarkovChain:
+        """The chain of one individual on all its states."""
+
+    @property
+    @abstractmethod
+    def codes(self) -> tuple[Index, ...]:
+        """Per time, which cell each state of `full` is; negative where it is none (`HIDDEN_STATE` and others)."""
+
+    @property
+    @abstractmethod
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that make the same chain again."""
+
+    def changed(self, **others: Any) -> Self:
+        """The same chain with some of its arguments changed."""
+        return type(self)(**(self.arguments | others))
+
+    def with_moves(self, initial: Any, transitions: Any) -> MarkovChain:
+        """Refused: one matrix per step does not say how the individuals move."""
+        del initial, transitions
+        raise ModelError(
+            f"a {type(self).__name__} is more than an initial distribution and transitions of cells, which are learned or replaced here: "
+            "learn what it is made of (LearnHazard, LearnMemory, LearnArrivals), or change its arguments with chain.changed(...)"
+        )
+
+    def larger(self) -> Larger:
+        """The states of `full`."""
+        return Larger(self.full.rooted(), self.codes)
+
+    def marginal(self, scope: Sequence[Variable]) -> Array:
+        """Probability to be in these cells; less than one in all where an individual may be in none."""
+        table = self.full.marginal(scope)
+        for axis, v in enumerate(scope):
+            codes = self.codes[self.full.rooted().index[v]]
+            cells = _cell_map(codes, len(self.states[v])).toarray()
+            table = np.moveaxis(np.tensordot(cells, table, (1, axis)), 0, axis)
+        return np.asarray(table)
+
+    def sample(self, size: int, *, rng: np.random.Generator | int) -> Any:
+        """Refused: the states of an individual are not its cells."""
+        raise ModelError(
+            f"individuals of a {type(self).__name__} have more states than cells: draw from chain.full"
+        )
+
+    def tilt(self, potentials: Any) -> Any:
+        """Refused: the law of the cells alone is no chain."""
+        raise ModelError(f"a {type(self).__name__} cannot be tilted: tilt chain.full")
+
+    def _see(self) -> None:
+        """Set the chain's own first law and steps to those of the cells: the law of every single move; where nobody is, nobody moves."""
+        tree, laws, steps = self.full.rooted(), node_marginals(self.full.rooted()), []
+        maps = [
+            _cell_map(codes, len(cells))
+            for codes, cells in zip(self.codes, self._states.values(), strict=True)
+        ]
+        for v in range(1, len(laws)):
+            flow = (
+                maps[v - 1]
+                @ sparse.diags_array(laws[v - 1])
+                @ sparse.csr_array(tree.transitions[v])
+                @ maps[v].T
+            )
+            moved = np.asarray(flow.sum(axis=1))
+            rows = sparse.diags_array(np.divide(1.0, moved, out=np.zeros_like(moved), where=moved > 0))
+            steps.append(small_dense(rows @ flow + sparse.diags_array((moved == 0) * 1.0)))
+        first = maps[0] @ laws[0]
+        initial = first / first.sum() if first.sum() > 0 else np.full(len(first), 1.0 / len(first))
+        self._tree = RootedTree(tree.variables, tree.parent, initial, (None, *steps))
+
+
+MOST_DENSE = 256
+"""States up to which transitions that are made here are kept dense: the compiled passes take no sparse ones, and are faster up to here."""
+
+
+def small_dense(matrix: Any) -> Matrix:
+    """A matrix as a dense one where it is small, csr elsewhere."""
+    return np.asarray(dense(matrix)) if max(matrix.shape) <= MOST_DENSE else sparse.csr_array(matrix)
+
+
+def _cell_map(codes: Index, cells: int) -> Any:
+    """Which cell each state is, shape (cells, states)."""
+    seen = np.flatnonzero(codes >= 0)
+    return sparse.csr_array((np.ones(len(seen)), (codes[seen], seen)), shape=(cells, len(codes)))
 
 
 def _concentration(given: Any, origins: Sequence[int]) -> float | tuple[float, ...]:

@@ -16,7 +16,7 @@ from headcount._disk import check_folder
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines._engine import Progress
 from headcount.engines._infer import as_engine
-from headcount.individual import MarkovChain, OpenChain
+from headcount.individual import HiddenStateChain, MarkovChain
 from headcount.io._source import TableError
 from headcount.io._write import FORMATS, load_result, put_results, result_names
 from headcount.learn import infer
@@ -63,8 +63,8 @@ class Task:
                 list(model.transitions),
                 model.concentration,
             )
-        if isinstance(model, OpenChain):
-            law = (law, model.first, model.arrivals, model.survival)
+        if isinstance(model, HiddenStateChain):
+            law = model.arguments
         # The sites of groups and tracked individuals are those of the chain that holds them all.
         sites = (*problem.sites, *problem.core.sites)
         data = [(s.scope, s.index, s.weights, s.noise.family[0], vars(s.noise)) for s in sites]

@@ -17,7 +17,6 @@ from headcount.individual import (
     LogLinearTransitions,
     MarkovChain,
     Model,
-    OpenChain,
 )
 from headcount.learn._family import Component, Natural, Tables
 from headcount.observe import Problem
@@ -131,9 +130,7 @@ def with_transitions(template: MarkovChain, initial: Any, matrices: Any = None) 
     """A chain with the template's times and cells, and, unless others are given, its transitions."""
     if matrices is None:
         matrices = steps_of(template)
-    if isinstance(template, OpenChain):
-        return template.changed(first=template.first.sum() * np.asarray(initial), transitions=matrices)
-    return MarkovChain(initial, matrices, times=template.times, cells=template.states)
+    return template.with_moves(initial, matrices)
 
 
 @dataclass(frozen=True, eq=False)

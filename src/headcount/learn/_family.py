@@ -506,6 +506,8 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
         found = one.check(problem)
         try:
             families.append(one.bind(problem.model))
+            if problem.has_hidden_states:  # which not every component can be put into
+                families[-1].model(families[-1].start())
         except ValueError as error:
             found.append(str(error))
         wrong += [f"problem {k}: {text}" for text in found]

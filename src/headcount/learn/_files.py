@@ -25,7 +25,15 @@ from scipy import sparse
 
 from headcount._disk import replacing
 from headcount.engines import Status
-from headcount.individual import DiscreteModel, MarkovChain, Model, OpenChain
+from headcount.individual import (
+    DiscreteModel,
+    HiddenStateChain,
+    MarkovChain,
+    MemoryChain,
+    Model,
+    OpenChain,
+    SemiMarkovChain,
+)
 from headcount.observe import Observation, Problem
 from headcount.population import Company, DispersionEstimate, Flocks
 
@@ -149,6 +157,8 @@ def _for_fingerprints(unpack: Pack, held: Any) -> Any:
     raise ValueError(f"{held!r} is in no file")
 
 
+_HIDDEN: dict[str, Any] = {kind.__name__: kind for kind in (SemiMarkovChain, MemoryChain)}
+"""Chains that are written by the arguments that make them again."""
 _KINDS: dict[str, tuple[type, Callable[[Pack, Any], Any], Callable[[Pack, Any], Any]]] = {
     "status": (Status, lambda pack, v: v.value, lambda unpack, held: Status(held)),
     "map": (
@@ -162,6 +172,11 @@ _KINDS: dict[str, tuple[type, Callable[[Pack, Any], Any], Callable[[Pack, Any], 
             pack(part) for part in (c.first, list(c.transitions), c.arrivals, c.survival, dict(c.states))
         ],
         lambda unpack, held: _open_chain(*(unpack(part) for part in held)),
+    ),
+    "hidden states": (
+        HiddenStateChain,
+        lambda pack, c: [type(c).__name__, pack(c.arguments)],
+        lambda unpack, held: _HIDDEN[held[0]](**unpack(held[1])),
     ),
     "chain": (MarkovChain, _chain, lambda unpack, held: _template(*(unpack(part) for part in held))),
     "model": (

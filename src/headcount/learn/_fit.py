@@ -519,7 +519,7 @@ def known_tables(problem: Problem) -> CountTables | None:
 def _one_known_chain(problem: Problem) -> bool:
     """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, nobody's company given."""
     alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
-    closed = isinstance(problem.model, MarkovChain) and problem.size_known
+    closed = isinstance(problem.model, MarkovChain) and problem.size_known and not problem.has_hidden_states
     return closed and alone and not (problem.tracks or problem.groups)
 
 

@@ -8,17 +8,37 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from scipy.sparse import coo_array
 from scipy.special import expit, logit
 
-from headcount._types import Array, Index
-from headcount.individual import MarkovChain, Model, ModelError, OpenChain
-from headcount.learn._components import LARGEST_LOG_ODDS, Matrices, Moves, Weights, steps_of, with_transitions
+from headcount._types import Array, Index, Scope
+from headcount.checks import finite_number
+from headcount.individual import (
+    ArrivingChain,
+    HiddenStateChain,
+    MarkovChain,
+    MemoryChain,
+    Model,
+    ModelError,
+    OpenChain,
+    SemiMarkovChain,
+    older,
+)
+from headcount.learn._components import (
+    LARGEST_LOG_ODDS,
+    Matrices,
+    Moves,
+    Rows,
+    Weights,
+    steps_of,
+    with_transitions,
+)
 from headcount.learn._expect import Block
 from headcount.learn._family import (
     Also,
@@ -31,6 +51,7 @@ from headcount.learn._family import (
     required,
 )
 from headcount.observe import Binomial, Observation, Poisson, Problem
+from headcount.observe._cloud import Seen, alone
 from headcount.population import About, Flocks, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense
 
@@ -73,13 +94,19 @@ def _added(values: Array, classes: Index, count: int) -> Array:
 
 
 def _full(tables: Tables) -> Tables:
-    """Tables with the hidden states of an open population."""
+    """Tables on the larger graph that individuals follow."""
     found = getattr(tables, "full", None)
     if found is None:
         raise ModelError(
-            "arrivals and survival are learned from a Problem with an OpenChain, not from tables of counts"
+            "arrivals, survival, hazards and memory are learned from a Problem with hidden states, not from tables of counts"
         )
     return found
+
+
+def _seen(chain: HiddenStateChain, full: Tables, what: Seen, scopes: Iterable[Scope]) -> Array:
+    """Tables of cells, or of who came, left or stayed, by cell: one row per scope."""
+    view = alone(chain).view(None, what)
+    return np.array([view.matrix(scope) @ dense(full(scope)).ravel() for scope in scopes])
 
 
 def _flock(problem: Problem | None) -> float:
@@ -195,32 +222,51 @@ class Rate(LogRates):
 class Comers(LogRates):
     """Expected numbers of those who come, e^x times those given: at the first time, or arriving later, by class of step and cell."""
 
-    chain: OpenChain = field(kw_only=True)
-    part: Literal["first", "arrivals"] = field(kw_only=True)
+    chain: ArrivingChain = field(kw_only=True)
+    part: Literal["initial", "arrivals"] = field(kw_only=True)
     classes: Index = field(kw_only=True)
-    """The place in x of every number that the chain was given: shape (L,) of the first, (T − 1, L) of arrivals."""
+    """The place in x of every number: shape (L,) of the first, (T − 1, L) of arrivals."""
 
     @property
     def given(self) -> Array:
         """Expected numbers as the chain was given them."""
-        return self.chain.first if self.part == "first" else self.chain.arrivals
+        return self.chain.first if self.part == "initial" else self.chain.arrivals
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """Who came, and who was expected to, in units that come together."""
         del tables
-        cells, full, times = len(self.chain.cells), _full(units), self.chain.times
-        if self.part == "first":
-            come = dense(full(times[:1]))[:cells]
+        times = self.chain.times
+        if self.part == "initial":
+            come, expected = _seen(self.chain, _full(units), "cells", [times[:1]])[0], _by_cell(self.given)
         else:
-            come = np.array([dense(full(step))[cells, :cells] for step in itertools.pairwise(times)])
-        expected = self.given / _flock(problem)
+            come, expected = (
+                _seen(self.chain, _full(units), "arrivals", itertools.pairwise(times)),
+                self.given,
+            )
+        expected = expected / _flock(problem)
         return np.stack([_added(v, self.classes, len(self.names)) for v in (come, expected)])
 
-    def in_model(self, x: Array, model: Model) -> OpenChain:
+    def in_model(self, x: Array, model: Model) -> ArrivingChain:
         """The chain with these numbers."""
-        return required(OpenChain, model, "the number of arrivals").changed(
-            **{self.part: self.given * np.exp(x)[self.classes]}
+        factors = np.exp(x)[self.classes]
+        if self.given.ndim > factors.ndim:  # first numbers by cell and age
+            factors = factors[:, None]
+        return _arriving(model).changed(**{self.part: self.given * factors})
+
+
+def _by_cell(first: Array) -> Array:
+    """First numbers by cell, those of all ages added up."""
+    return first if first.ndim == 1 else first.sum(axis=1)
+
+
+def _arriving(model: Model) -> ArrivingChain:
+    """The chain, if its individuals arrive."""
+    if not isinstance(model, ArrivingChain) or model.expected_number is None:
+        raise ModelError(
+            "the number of arrivals is learned of an OpenChain, or of a SemiMarkovChain with arrivals: give it a first guess, arrivals=1 "
+            f"say; the problem's model is a {type(model).__name__}"
         )
+    return model
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,17 +314,140 @@ class Survival(LogOdds):
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """Who stayed, and who left."""
         del tables, problem
-        cells, full = len(self.chain.cells), _full(units)
-        steps = [dense(full(step))[:cells] for step in itertools.pairwise(self.chain.times)]
-        stayed, left = (
-            np.array([s[:, :cells].sum(axis=1) for s in steps]),
-            np.array([s[:, -1] for s in steps]),
-        )
-        return np.stack([_added(v, self.classes, len(self.names)) for v in (stayed, left)])
+        going: tuple[Seen, ...] = ("survivors", "departures")
+        steps = list(itertools.pairwise(self.chain.times))
+        both = [_seen(self.chain, _full(units), what, steps) for what in going]
+        return np.stack([_added(v, self.classes, len(self.names)) for v in both])
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with this survival."""
         return required(OpenChain, model, "survival").changed(survival=np.asarray(expit(x))[self.classes])
+
+
+@dataclass(frozen=True, eq=False)
+class Hazards(Component):
+    """Weights w of the odds to leave by age, logit h = w·f(age): l(w) = Σ D log h + S log(1 − h). n is (D, S), shape (2, rows)."""
+
+    names: tuple[str, ...]
+    chain: SemiMarkovChain
+    design: Array
+    """f, one row per row of the statistic, shape (rows, K)."""
+    by_cell: bool
+    direct: bool
+    """Whether every age has its own weight, so that people name the hazard itself."""
+    pseudo: float = 0.0
+    """Individuals of every row that the prior adds to those who left, and to those who stayed."""
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Who left, and who stayed, by (cell and) age."""
+        del tables, problem
+        shape, full = self.chain.hazard.shape, _full(units)
+        states, both = np.arange(self.chain.hazard.size), np.zeros((2, self.chain.hazard.size))
+        for step in itertools.pairwise(self.chain.times):
+            table = dense(full(step))[: len(states)]
+            stayed = table[states, older(*shape)]
+            both += table.sum(axis=1) - stayed, stayed
+        return both if self.by_cell else both.reshape(2, *shape).sum(axis=1)
+
+    def hazard(self, x: Array) -> Array:
+        """h by row."""
+        return np.asarray(expit(self.design @ x))
+
+    def in_model(self, x: Array, model: Model) -> SemiMarkovChain:
+        """The chain with these hazards."""
+        chain = required(SemiMarkovChain, model, "a hazard")
+        shape = chain.hazard.shape
+        return chain.changed(hazard=self.hazard(x).reshape(shape if self.by_cell else shape[1:]))
+
+    def start(self) -> Array:
+        """The weights nearest to the hazards given, off the ends."""
+        given = self.chain.hazard if self.by_cell else self.chain.hazard.mean(axis=0)
+        odds = logit(np.clip(given.ravel(), FIRST_STAY, 1.0 - FIRST_STAY))
+        return np.asarray(np.linalg.lstsq(self.design, odds, rcond=None)[0])
+
+    def value(self, x: Array, n: Array) -> float:
+        """Σ D η − (D + S) log(1 + e^η), η = log-odds."""
+        eta = self.design @ x
+        return float(n[0] @ eta - n.sum(axis=0) @ np.logaddexp(0.0, eta))
+
+    def gradient(self, x: Array, n: Array) -> Array:
+        """fᵀ(D − (D + S) h)."""
+        return np.asarray(self.design.T @ (n[0] - n.sum(axis=0) * self.hazard(x)))
+
+    def information(self, x: Array, n: Array) -> Array:
+        """fᵀ diag((D + S) h (1 − h)) f."""
+        h = self.hazard(x)
+        return np.asarray(self.design.T @ ((n.sum(axis=0) * h * (1.0 - h))[:, None] * self.design))
+
+    @property
+    def _prior(self) -> Array:
+        return np.full((2, len(self.design)), self.pseudo)
+
+    def log_prior(self, x: Array) -> float:
+        """Σ pseudo (log h + log(1 − h))."""
+        return self.value(x, self._prior)
+
+    def prior_gradient(self, x: Array) -> Array:
+        """That of the prior's individuals."""
+        return self.gradient(x, self._prior)
+
+    def prior_information(self, x: Array) -> Array:
+        """That of the prior's individuals."""
+        return self.information(x, self._prior)
+
+    def reach(self, x: Array) -> Array:
+        """|w| times the largest feature."""
+        return np.abs(x) * np.abs(self.design).max(axis=0)
+
+    def natural(self, x: Array) -> Natural:
+        """The hazards, or the weights where they are features'."""
+        if not self.direct:
+            return Natural(self.names, x, lambda: np.eye(len(x)), ("identity",) * len(x))
+        h = self.hazard(x)
+        return Natural(self.names, h, lambda: np.diag(h * (1.0 - h)), ("logit",) * len(x))
+
+    def from_natural(self, k: int, name: str, value: float) -> float:
+        """Its log-odds."""
+        del k
+        if not self.direct:
+            return value
+        if not 0 < value < 1:
+            raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
+        return float(logit(value))
+
+    def alike(self, other: Component) -> bool:
+        """The same features."""
+        return (
+            isinstance(other, Hazards)
+            and (other.names, other.pseudo) == (self.names, self.pseudo)
+            and np.array_equal(other.design, self.design)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Memories(Rows):
+    """The law of the next cell by pair (previous, current) of a `MemoryChain`."""
+
+    chain: MemoryChain = field(kw_only=True)
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Who went where, by pair."""
+        del tables, problem
+        full, pairs = _full(units), self.chain.pairs
+        found = np.zeros(self.free.shape)
+        for step in itertools.pairwise(self.chain.times[1:]):
+            moves = coo_array(full(step))
+            np.add.at(found, (moves.row, pairs[moves.col, 1]), moves.data)
+        return found
+
+    def in_model(self, x: Array, model: Model) -> MemoryChain:
+        """The chain with this memory."""
+        chain = required(MemoryChain, model, "a memory")
+        return chain.changed(memory=chain.by_pair(self.probabilities(x)))
+
+    def start(self) -> Array:
+        """The probabilities given, off the ends."""
+        return np.clip(self.log_odds(dense(self.chain.memory)), -LARGEST_START, LARGEST_START)
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,14 +551,18 @@ class Known(Parametrisation):
 
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
-        if problem.groups is not None or not isinstance(problem.model, MarkovChain):
-            return self
+        if (
+            problem.groups is not None
+            or problem.has_hidden_states
+            or not isinstance(problem.model, MarkovChain)
+        ):
+            return self  # models with hidden states are written whole
         return replace(self, transitions=steps_of(problem.model))
 
 
 @dataclass(frozen=True, eq=False)
 class LearnArrivals(Also):
-    """Another parametrisation, and the arrivals of an `OpenChain`.
+    """Another parametrisation, and the arrivals of an `OpenChain` or a `SemiMarkovChain`.
 
     Parameters
     ----------
@@ -405,7 +578,7 @@ class LearnArrivals(Also):
 
     def component(self, model: Model) -> Comers:
         """See `Also`."""
-        chain = required(OpenChain, model, "the number of arrivals")
+        chain = _arriving(model)
         names, classes = _numbered("arrivals", self.by, chain.cells, chain.times[1:])
         expected = _added(chain.arrivals, classes, len(names))
         if not (expected > 0).all():
@@ -431,6 +604,85 @@ class LearnSurvival(Also):
             np.ones(classes.shape), classes, len(names)
         )
         return Survival(names, first, chain=chain, classes=classes)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnHazard(Also):
+    """Another parametrisation, and the hazard of a `SemiMarkovChain`: the probability to leave by the time since arrival.
+
+    Parameters
+    ----------
+    parametrisation
+        What else is learned: `LearnArrivals()`, say. Left out: nothing.
+    by
+        ``"cell"``: hazards of every cell by itself. None: one for all.
+    ages
+        Features of age, ``{name: one number per age class}`` or a matrix of shape (ages, K): the log-odds to leave are their weighted sum,
+        weights are learned. None: one hazard per age class.
+    prior
+        Individuals that are added, at every age, to those who left and to those who stayed. None: 1/2 (Jeffreys) where every age has its
+        own hazard, of which counts often say little, and 0 with features.
+    """
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+    by: Literal["cell"] | None = None
+    ages: Any = None
+    prior: float | None = None
+
+    def component(self, model: Model) -> Hazards:
+        """See `Also`."""
+        chain = required(SemiMarkovChain, model, "a hazard")
+        if self.by not in (None, "cell"):
+            raise ModelError(f'by is {self.by!r}: give None (one hazard for all cells) or "cell"')
+        cells, ages = chain.hazard.shape
+        direct = self.ages is None
+        given = np.eye(ages) if self.ages is None else self.ages
+        kinds = (
+            dict(given)
+            if isinstance(given, Mapping)
+            else {str(k): f for k, f in enumerate(np.atleast_2d(given).T)}
+        )
+        wrong = [name for name, values in kinds.items() if np.shape(values) != (ages,)]
+        if wrong:
+            raise ModelError(
+                f"ages: {', '.join(map(str, wrong))} must have one number per age class, {ages} of them"
+            )
+        design = np.stack([np.asarray(values, dtype=float) for values in kinds.values()], axis=1)
+        names = tuple(f"hazard@{name}" if direct else f"hazard {name}" for name in kinds)
+        if self.by == "cell":
+            design = np.kron(np.eye(cells), design)
+            names = tuple(
+                name.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for name in names
+            )
+        pseudo = (
+            (0.5 if direct else 0.0) if self.prior is None else finite_number(self.prior, "prior", least=0.0)
+        )
+        return Hazards(names, chain, design, self.by == "cell", direct, pseudo)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnMemory(Also):
+    """Another parametrisation, and the memory of a `MemoryChain`: the law of the next cell by (previous, current).
+
+    Parameters
+    ----------
+    parametrisation
+        What else is learned. Left out: nothing.
+    dirichlet
+        Prior of every row, Π p^(α−1); 1: none. Entries that are zero in the chain given stay so.
+    """
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+    dirichlet: float = 1.0
+
+    def component(self, model: Model) -> Memories:
+        """See `Also`."""
+        chain = required(MemoryChain, model, "a memory")
+        cells, free = chain.cells, dense(chain.memory) > 0
+        names = [[f"P[{cells[i]}→{cells[j]}→{k}]" for k in cells] for i, j in chain.pairs]
+        return Memories(
+            np.array(names, dtype=object), free, np.zeros(free.shape), self.dirichlet - 1, chain=chain
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,14 +756,15 @@ class LearnSizes(Also):
 
     def component(self, model: Model) -> Component:
         """See `Also`."""
-        if isinstance(model, OpenChain):
-            names, (classes,) = _numbered("first", self.by, model.cells, model.times[:1])
-            expected = _added(model.first, classes, len(names))
+        if model.expected_number is not None:
+            chain = _arriving(model)
+            names, (classes,) = _numbered("first", self.by, chain.cells, chain.times[:1])
+            expected = _added(_by_cell(chain.first), classes, len(names))
             if self.by not in (None, "cell") or not (expected > 0).all():
                 raise ModelError(
                     'first numbers are learned as a multiple of those given, by None or "cell": give a guess > 0'
                 )
-            return Comers(names, expected, chain=model, part="first", classes=classes)
+            return Comers(names, expected, chain=chain, part="initial", classes=classes)
         if not self.laws:
             raise ModelError(
                 "no size has a law whose mean could be learned: give population=About(mean, sd=...)"

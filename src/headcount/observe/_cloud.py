@@ -47,6 +47,7 @@ from headcount.individual import (
     Tree,
     record_log_prob,
 )
+from headcount.individual._rooted_models import MOST_DENSE
 from headcount.observe._base import Observation
 from headcount.observe._binding import Site
 from headcount.observe._noises import Exact
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 
 SIZES = "sizes of the groups"
 """Name of the root whose states are the members."""
-MOST_DENSE = 256
-"""States up to which block-diagonal transitions are kept dense: the compiled passes take no sparse ones, and are faster up to here."""
 Seen = Literal["cells", "arrivals", "departures", "survivors"]
 """What a view shows: cells; or who came, left or stayed in a step, by cell."""
 
@@ -503,6 +502,12 @@ def _repeated(seen: list[Index], sizes: list[int]) -> Index:
 def _flat(along: Sequence[Index], shape: tuple[int, ...]) -> Index:
     """Flat positions of the block of a table that has these entries along its axes."""
     return np.ravel_multi_index(tuple(np.broadcast_arrays(*np.ix_(*along))), shape).ravel()
+
+
+def alone(model: Model) -> Cloud:
+    """One individual of one kind on the larger graph that it follows, of which nothing is seen."""
+    member = Member(None, *in_larger_graph(model, model.states), Exactly(1), model=model)
+    return Cloud((member,), dict(model.states), ())
 
 
 def in_larger_graph(

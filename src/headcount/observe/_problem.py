@@ -251,7 +251,7 @@ class Problem:
     def opens(self) -> bool:
         """Whether individuals arrive or leave."""
         kinds = [self.model] if self.groups is None else [group.model for group in self.groups.values()]
-        return any(model.expected_number is not None for model in kinds)
+        return any(model.opens for model in kinds)
 
     @property
     def has_hidden_states(self) -> bool:

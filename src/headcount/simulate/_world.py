@@ -19,8 +19,8 @@ from headcount.individual._model import checked_model
 from headcount.labels import coordinate
 from headcount.observe import Problem
 from headcount.observe._binding import positions
-from headcount.observe._cloud import Cloud, Member, in_larger_graph
-from headcount.population import CGM, Company, CountTables, Dispersion, Exactly, Flocks, Group, SizeLaw
+from headcount.observe._cloud import alone
+from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, Group, SizeLaw
 from headcount.population._cgm import sample_together
 from headcount.tables import dense
 
@@ -78,7 +78,7 @@ class World:
         whole, scope = dense(self.tables.table(scope)), tuple(scope)
         if self.tables.model is self.model:
             return np.asarray(whole)
-        view = _alone(self.model).view()
+        view = alone(self.model).view()
         return np.asarray(view.matrix(scope) @ whole.ravel()).reshape(view.shape(scope)).astype(whole.dtype)
 
     @property
@@ -114,11 +114,11 @@ class World:
 
     def _going(self, what: Literal["arrivals", "departures"]) -> Counts:
         chain: Any = self.model
-        if chain.expected_number is None:
+        if not chain.opens:
             raise ModelError(
                 f"a population without arrivals and departures has no {what}: simulate an OpenChain"
             )
-        view = _alone(chain).view(None, what)
+        view = alone(chain).view(None, what)
         steps = pairwise(chain.times)
         return np.stack([view.matrix(s) @ dense(self.tables.table(s)).ravel() for s in steps]).astype(
             np.int64
@@ -234,18 +234,13 @@ def population(
     return _observed(World(law, _followed(law, size, dispersion, source), {}), observe, source)
 
 
-def _alone(model: Model) -> Cloud:
-    """One kind of individuals on the larger graph that they follow."""
-    return Cloud((Member(None, *in_larger_graph(model, model.states), Exactly(1), model=model),), dict(model.states), ())
-
-
 def _followed(
     model: Model, size: int | SizeLaw | None, dispersion: Dispersion | None, rng: np.random.Generator
 ) -> CountTables:
     """The tables of one kind of individuals on the larger graph that they follow; a Poisson number where the model expects one."""
     if type(model).larger is Model.larger:
         return _drawn(model, size, dispersion, rng)
-    cloud = _alone(model)
+    cloud = alone(model)
     flock = dispersion.size if isinstance(dispersion, Flocks) else 1.0
     if model.expected_number is not None:
         number = round(flock * rng.poisson(model.expected_number / flock))

@@ -1,0 +1,167 @@
+r"""`MemoryChain`: where individuals go depends on where they come from.
+
+.. math:: p(x) = \pi(x_0)\, P(x_0, x_1) \prod_{t \geq 1} M(x_{t-1}, x_t, x_{t+1}) .
+
+From the second time on the state of an individual is the pair (previous, current), of pairs that are possible alone; what is seen is the
+sum over previous cells. A chain whose M does not depend on the first cell is a Markov chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from headcount._types import Array, Index, Variable
+from headcount.checks import numbers
+from headcount.errors import ModelError, raise_all
+from headcount.individual._model import as_matrix, law_problems, unit_rows
+from headcount.individual._rooted_models import HiddenStateChain, MarkovChain, small_dense
+from headcount.individual._rooted_tree import RootedTree
+from headcount.tables import dense
+
+
+class MemoryChain(HiddenStateChain):
+    """A chain whose individuals remember the cell they were in one step before.
+
+    Parameters
+    ----------
+    initial
+        The law of the cell at the first time, shape ``(L,)``.
+    transitions
+        The first step, one matrix, shape ``(L, L)``: nobody is remembered to come from anywhere.
+    memory
+        All later steps by (previous, current): shape ``(L, L, L)``, or a matrix of shape ``(L², L)``, sparse on large maps, whose row of
+        a pair is previous · L + current. Rows of pairs that never occur are not read.
+    length, times, cells
+        As for `MarkovChain`; cells are the same at all times.
+
+    Examples
+    --------
+    >>> onward = np.zeros((3, 3, 3))
+    >>> for before, here, after in [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)]:
+    ...     onward[before, here, after] = 1  # nobody turns back on this ring
+    >>> ring = [[0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]
+    >>> chain = MemoryChain([1, 0, 0], ring, onward, length=4)
+    >>> [chain.marginal((t,)).tolist() for t in (1, 2, 3)]
+    [[0.0, 0.5, 0.5], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
+    """
+
+    def __init__(
+        self,
+        initial: Any,
+        transitions: Any,
+        memory: Any,
+        *,
+        length: int | None = None,
+        times: Sequence[Variable] | None = None,
+        cells: Sequence[Hashable] | None = None,
+    ) -> None:
+        if initial is None:
+            raise ModelError("initial is None: give the law of the cell at the first time")
+        super().__init__(initial, transitions, length=length, times=times, cells=cells)
+        if len({id(step) for step in self.transitions}) > 1:
+            raise ModelError(
+                "transitions has one matrix per step: give one, of the first step; memory has all later ones"
+            )
+        size = len(self.cells)
+        if len(self.times) < 2:
+            raise ModelError("a MemoryChain needs two times or more: give a MarkovChain")
+        self.start: Any = self.transitions[0]
+        """The transitions of the first step."""
+        self.pairs, self.memory = _possible(self.start, _as_rows(memory, size), self.cells)
+        self._see()
+
+    pairs: Index
+    """Pairs (previous, current) that may occur, shape (pairs, 2)."""
+    memory: Any
+    """Probability of the next cell, by pair, shape (pairs, L)."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """See `HiddenStateChain`."""
+        return {
+            "initial": self.initial,
+            "transitions": self.start,
+            "memory": self.by_pair(self.memory),
+            "times": self.times,
+            "cells": self.cells,
+        }
+
+    def by_pair(self, rows: Any) -> Any:
+        """Rows of the pairs that occur as rows of all pairs, as ``memory`` takes them, shape (L², L)."""
+        size, found = len(self.cells), sparse.coo_array(rows)
+        return sparse.csr_array(
+            (found.data, (self.pairs[found.row] @ [size, 1], found.col)), shape=(size**2, size)
+        )
+
+    @cached_property
+    def full(self) -> MarkovChain:
+        """Cells at the first time, then pairs (previous, current)."""
+        size, pairs = len(self.cells), self.pairs
+        count = len(pairs)
+        place = sparse.csr_array((np.arange(1, count + 1), (pairs[:, 0], pairs[:, 1])), shape=(size, size))
+        first = sparse.coo_array(self.start)
+        kept = first.data > 0
+        enter = small_dense(
+            _placed(
+                first.data[kept], first.row[kept], _at(place, first.row[kept], first.col[kept]), (size, count)
+            )
+        )
+        rows = sparse.coo_array(self.memory)
+        kept = rows.data > 0
+        here = pairs[rows.row[kept], 1]
+        step = small_dense(
+            _placed(rows.data[kept], rows.row[kept], _at(place, here, rows.col[kept]), (count, count))
+        )
+        parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
+        tree = RootedTree(self.times, parent, self.initial, (None, enter, *[step] * (len(self.times) - 2)))
+        labels = tuple((self.cells[i], self.cells[j]) for i, j in pairs)
+        return MarkovChain.from_rooted(tree, dict.fromkeys(self.times, labels) | {self.times[0]: self.cells})
+
+    @property
+    def codes(self) -> tuple[Index, ...]:
+        """The current cell."""
+        return (np.arange(len(self.cells)), *[self.pairs[:, 1]] * (len(self.times) - 1))
+
+
+def _placed(values: Array, rows: Index, columns: Index, shape: tuple[int, int]) -> Any:
+    return sparse.csr_array((values, (rows, columns)), shape=shape)
+
+
+def _at(place: Any, before: Index, here: Index) -> Index:
+    """The number of every pair."""
+    return np.asarray(place[before, here]).ravel().astype(np.intp) - 1
+
+
+def _as_rows(memory: Any, size: int) -> Any:
+    """The law of the next cell by pair as a csr matrix, shape (L², L)."""
+    given = (
+        memory if sparse.issparse(memory) else numbers(memory, "memory", expected="[previous, current, next]")
+    )
+    if given.shape not in {(size, size, size), (size**2, size)}:
+        raise ModelError(
+            f"memory has shape {given.shape}: give [previous, current, next], ({size}, {size}, {size}), or one row per pair previous · L + "
+            f"current, ({size**2}, {size})"
+        )
+    given = given if sparse.issparse(given) else given.reshape(size**2, size)
+    return sparse.csr_array(as_matrix(sparse.csr_array(given), "memory"))
+
+
+def _possible(start: Any, rows: Any, cells: Sequence[Hashable]) -> tuple[Index, Any]:
+    """Pairs that occur, from the first step on, and the law of the next cell of each; pairs without a law are refused."""
+    size = len(cells)
+    reached = np.zeros((size, size), dtype=bool)
+    fresh = np.argwhere(dense(start) > 0)
+    while len(fresh):
+        reached[fresh[:, 0], fresh[:, 1]] = True
+        found = sparse.coo_array(rows[fresh @ [size, 1]])
+        ahead = np.stack([fresh[found.row, 1], found.col], axis=1)[found.data > 0]
+        fresh = np.unique(ahead[~reached[ahead[:, 0], ahead[:, 1]]], axis=0)
+    pairs = np.argwhere(reached)
+    law = rows[pairs @ [size, 1]]
+    raise_all(law_problems(law, ([(cells[i], cells[j]) for i, j in pairs], cells), "memory"))
+    return pairs, unit_rows(law)
