@@ -49,7 +49,9 @@ def random_combination(seed: int, people: int = 4) -> Combination:
     pick = lambda choices: choices[int(rng.integers(len(choices)))]  # noqa: E731
     opens = bool(rng.random() < 0.25)
     size = "known" if opens else pick(SIZES)
-    return Combination(size, pick(KINDS), pick(TAGS), opens, pick(TOGETHER), pick(NOISES), pick(TABLES), people, seed)
+    return Combination(
+        size, pick(KINDS), pick(TAGS), opens, pick(TOGETHER), pick(NOISES), pick(TABLES), people, seed
+    )
 
 
 def law_of(size: str, number: int) -> Any:
@@ -81,9 +83,11 @@ def problem_of(case: Combination) -> hc.Problem:
             number, size = max(1, rng.poisson(model.expected_number / flock)), None
         else:
             model = hc.MarkovChain(start, moves, length=times)
-            number, size = units, law_of(case.size, units * (1 if weights[name] > 1 else flock))
+            number, size = units, law_of(case.size, units * flock)
         larger = model.larger()
-        paths = hc.MarkovChain.from_rooted(larger.tree, {v: tuple(range(n)) for v, n in zip(larger.tree.variables, larger.tree.sizes)}).sample(number, rng=rng)
+        tree = larger.tree
+        labels = {v: tuple(range(n)) for v, n in zip(tree.variables, tree.sizes, strict=True)}
+        paths = hc.MarkovChain.from_rooted(tree, labels).sample(number, rng=rng)
         cells = np.stack([larger.cells[t][paths[:, t]] for t in range(times)], axis=1)
         each = flock * weights[name]
         for t in range(times):

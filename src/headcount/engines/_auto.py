@@ -88,9 +88,14 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
 def _selected(problem: Problem, *, sampling: bool) -> Choice:
     """The same of a problem as engines take it."""
     if problem.numbers is not None:
-        if not problem.disperses and not problem.traits.correlated and _listed_groups(problem) <= SHORTEST_LIST:
+        if (
+            not problem.disperses
+            and not problem.traits.correlated
+            and _listed_groups(problem) <= SHORTEST_LIST
+        ):
             return Choice(
-                Enumerate(), "so few individuals and configurations that every population can be listed: exact"
+                Enumerate(),
+                "so few individuals and configurations that every population can be listed: exact",
             )
         too_large = _too_large(problem)
         engine, reason = _gaussian(problem)

@@ -78,7 +78,11 @@ ADDED_UP, MOST_SIZES = 32.0, 3000
 
 def _one_unknown(problem: Problem) -> bool:
     """Whether one size is not known, of a member of the cloud, and can be set to any number."""
-    free = [member for member in problem.cloud.members if member.law.variance > 0] if problem.model.larger() else []
+    free = (
+        [member for member in problem.cloud.members if member.law.variance > 0]
+        if problem.model.larger()
+        else []
+    )
     return len(free) == 1
 
 
@@ -140,7 +144,12 @@ def _added_up(engine: Engine, problem: Problem, run: Run) -> Outcome:
         weights / weights.sum(),
     )
     beliefs = SummedBeliefs(
-        [part.beliefs for part in parts], weights / weights.sum(), total, parts[0].beliefs.diagnostics, sizes, free
+        [part.beliefs for part in parts],
+        weights / weights.sum(),
+        total,
+        parts[0].beliefs.diagnostics,
+        sizes,
+        free,
     )
     return Outcome(beliefs, Status.EXACT, seconds=sum(part.seconds for part in parts))
 
@@ -178,7 +187,9 @@ def _size_note(problem: Problem, beliefs: ViewBeliefs) -> str:
             else ""
         )
     if sd > UNINFORMED * math.sqrt(law.variance):
-        return "the counts say next to nothing about the number of individuals: its posterior is what was given"
+        return (
+            "the counts say next to nothing about the number of individuals: its posterior is what was given"
+        )
     return ""
 
 

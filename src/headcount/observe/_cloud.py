@@ -287,15 +287,15 @@ SMALLEST_SHARE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A cloud of known numbers, with factors on how many of some members' candidates are there.
+    r"""A cloud of known numbers, with factors on how many of some members' candidates are there.
 
     N individuals of the chain on (member, state), given that :math:`N_g` of them began in member g, are the members: a multinomial given
     its sums is independent multinomials. So sizes are exact sums, and the evidence is
 
-    .. math:: \\log p(y) = \\log p(y, \\text{sizes}) - \\log \\mathrm{Multinomial}(N_1, N_2, …; N, N_g/N) .
+    .. math:: \log p(y) = \log p(y, \text{sizes}) - \log \mathrm{Multinomial}(N_1, N_2, …; N, N_g/N) .
 
-    M candidates of whom each is there with probability q are there in :math:`\\mathrm{Bin}(M, q)` numbers; with the factor
-    :math:`p(n)/\\mathrm{Bin}(n; M, q)` their number has any law p on 0 … M.
+    M candidates of whom each is there with probability q are there in :math:`\mathrm{Bin}(M, q)` numbers; with the factor
+    :math:`p(n)/\mathrm{Bin}(n; M, q)` their number has any law p on 0 … M.
     """
 
     cloud: Cloud
@@ -347,7 +347,9 @@ class Candidates:
         counts = np.array([member.law.mean for member in members])
         names = [f"size of the group {member.group!r}" for member in members]
         if self.sizes_first:
-            return Site((SIZES,), len(counts), np.arange(len(counts)), None, Exact(counts, on=(SIZES,)), names)
+            return Site(
+                (SIZES,), len(counts), np.arange(len(counts)), None, Exact(counts, on=(SIZES,)), names
+            )
         v, starts = self.cloud.members[0].tree.variables[0], self.cloud.starts[0]
         rows = np.repeat(np.arange(len(members)), np.diff(starts))
         weights = csr_array((np.ones(starts[-1]), (rows, np.arange(starts[-1]))))

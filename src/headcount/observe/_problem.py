@@ -19,7 +19,16 @@ from headcount.individual import MarkovChain, Model, Records, join_records, reco
 from headcount.observe._base import Array, Observation
 from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._cloud import Candidates, Cloud, Member, in_larger_graph, lifted, mixture, on_larger, tagged
+from headcount.observe._cloud import (
+    Candidates,
+    Cloud,
+    Member,
+    in_larger_graph,
+    lifted,
+    mixture,
+    on_larger,
+    tagged,
+)
 from headcount.observe._tracks import Tracks
 from headcount.population import (
     Company,
@@ -193,7 +202,9 @@ class Problem:
             together = None
         sites = self.sites
         tree = members[0].tree
-        states = {v: states[v] for v in tree.variables}  # of a discrete model the tree's order may be another one
+        states = {
+            v: states[v] for v in tree.variables
+        }  # of a discrete model the tree's order may be another one
         return Cloud(tuple(members), states, sites, together, offset)
 
     @cached_property
@@ -208,7 +219,7 @@ class Problem:
         size = int(together.size)
         kinds = [self.population] if self.groups is None else [g.size for g in self.groups.values()]
         exact = [np.asarray(site.noise.counts) for site in self.sites if site.noise.exact]
-        whole = all(n % size == 0 for n in kinds if isinstance(n, int)) or self.groups is not None
+        whole = all(n % size == 0 for n in kinds if isinstance(n, int))
         whole &= all(bool((counts % size == 0).all()) for counts in exact)
         return size if whole and self.model.larger() is not None else 1
 
@@ -279,14 +290,18 @@ class Problem:
         """One tagged individual (or the flock that it stands for), of whom nothing was counted alone."""
         member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
         model, weight = member.model, int(member.weight)
-        return self._twin(model=model, population=weight, groups=None, tracks=(), observations=(), sites=(), dispersion=None)
+        return self._twin(
+            model=model, population=weight, groups=None, tracks=(), observations=(), sites=(), dispersion=None
+        )
 
     def of_group(self, name: Hashable) -> Problem:
         """The individuals of one group, of which nothing was seen by itself."""
         assert self.groups is not None
         group = self.groups[name]
         number = group.weight * group.size if isinstance(group.size, int) else group.size
-        return self._twin(model=group.model, population=number, groups=None, tracks=(), observations=(), sites=())
+        return self._twin(
+            model=group.model, population=number, groups=None, tracks=(), observations=(), sites=()
+        )
 
     @property
     def log_offset(self) -> float:
@@ -581,7 +596,9 @@ def _check_tracks(problem: Problem) -> None:
         most = size.most if isinstance(size, SizeLaw) else size * weight
         if len(records) * problem.flock_units > most:
             where = "a population" if name is None else f"the group {name!r}"
-            faults.add("observations", f"{len(records)} tracked individuals are counted in {where} of N = {most}")
+            faults.add(
+                "observations", f"{len(records)} tracked individuals are counted in {where} of N = {most}"
+            )
     for by_group in problem.records.values():
         for name, records in by_group.items():
             model = problem.model if problem.groups is None else problem.groups[name].model
@@ -611,7 +628,9 @@ def _check_sites(problem: Problem, faults: Faults) -> None:
         check_together(sites, model, population, faults)
         return
     pinned = pinned_population(sites, model)
-    check_together(sites, model, population.most if pinned is None else pinned, faults, known=pinned is not None)
+    check_together(
+        sites, model, population.most if pinned is None else pinned, faults, known=pinned is not None
+    )
     if pinned is not None and not faults and not population.least <= pinned <= population.most:
         faults.add(
             "population",
@@ -705,7 +724,11 @@ def _misfits(dispersion: Any, model: Model, population: int | SizeLaw) -> Iterab
         largest = population.most if isinstance(population, SizeLaw) else population
         too_large = dispersion.size > largest
         return [f"a flock of {dispersion.size:g} is larger than the population, {largest}"] * too_large
-    if isinstance(dispersion, Company) and dispersion.initial is not None and model.expected_number is not None:
+    if (
+        isinstance(dispersion, Company)
+        and dispersion.initial is not None
+        and model.expected_number is not None
+    ):
         return ["initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"]
     if model.steps_are_directed:
         tree = model.rooted()

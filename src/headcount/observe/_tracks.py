@@ -83,7 +83,9 @@ class Tracks:
             )
         unknown = set(frame["group"]) - set(groups)
         if unknown:
-            raise ProblemError(f"Tracks: group {shown(sorted(map(str, unknown)))}: the groups are {shown(groups)}")
+            raise ProblemError(
+                f"Tracks: group {shown(sorted(map(str, unknown)))}: the groups are {shown(groups)}"
+            )
         return {
             name: replace(self, table=frame[frame["group"] == name].drop(columns="group"))
             for name in groups

@@ -615,7 +615,9 @@ class Others(SizeLaw):
         w = np.exp(log_p + a * n - whole.value)
         left = 1.0 - float(w.sum())
         if left < MOSTLY_EXCLUDED:  # what is left is a difference of nearly equal numbers: add it up
-            high = min(self.most, math.ceil(4 * whole.mean + REACH * math.sqrt(whole.variance)) + MOST_SUMMED // 100)
+            high = min(
+                self.most, math.ceil(4 * whole.mean + REACH * math.sqrt(whole.variance)) + MOST_SUMMED // 100
+            )
             n = np.arange(0, high + 1.0)
             return tabulated_cumulants(n, self.log_pmf(n), a)
         first = whole.mean - float(w @ n)

@@ -265,7 +265,9 @@ class MixtureBeliefs(Beliefs):
         if any(law is None for law in laws):
             return None
         values = np.concatenate([law.values for law in laws if law is not None])
-        chances = [w * law.probabilities for w, law in zip(self.weights, laws, strict=True) if law is not None]
+        chances = [
+            w * law.probabilities for w, law in zip(self.weights, laws, strict=True) if law is not None
+        ]
         whole, which = np.unique(values, return_inverse=True)
         return Sizes(whole, np.asarray(np.bincount(which, np.concatenate(chances)), dtype=float))
 
@@ -367,7 +369,9 @@ def seen_otherwise(beliefs: Beliefs, view: Callable[[View], View]) -> Beliefs:
     if isinstance(beliefs, SummedBeliefs):
         return _summed_otherwise(beliefs, view)
     if isinstance(beliefs, MixtureBeliefs):
-        return replace(beliefs, parts=[seen_otherwise(part, view) for part in beliefs.parts], log_evidence=None)
+        return replace(
+            beliefs, parts=[seen_otherwise(part, view) for part in beliefs.parts], log_evidence=None
+        )
     (own,) = seen_beliefs(beliefs)
     return replace(own, view=view(own.view), log_evidence=None)
 
@@ -376,7 +380,9 @@ def _summed_otherwise(beliefs: SummedBeliefs, view: Callable[[View], View]) -> B
     """The same for every size of one group; nobody is in no view."""
     own = [part for part in beliefs.parts if not isinstance(part, Nobody)]
     parts = [seen_otherwise(part, view) for part in own]
-    weights = np.array([w for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)])
+    weights = np.array(
+        [w for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)]
+    )
     shown = view(seen_beliefs(own[0])[0].view)
     if len(own) < len(beliefs.parts):
         like = parts[0]
@@ -453,7 +459,9 @@ def seen_as(beliefs: Beliefs, what: Seen) -> Beliefs:
 def member_mean(beliefs: Beliefs, member: int, scope: Scope) -> Array:
     """Expected counts of units of one member, on all its own states."""
     if isinstance(beliefs, MixtureBeliefs):
-        some = [(w, p) for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)]
+        some = [
+            (w, p) for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)
+        ]
         return np.asarray(sum(weight * member_mean(part, member, scope) for weight, part in some))
     (own,) = seen_beliefs(beliefs)
     cloud = own.view.cloud

@@ -306,7 +306,11 @@ def _affordable_sweeps(problem: Problem, size: int, people: int) -> int:
     """Sweeps per draw within the budget; none where likelihoods are correlated, weighted or too many to tabulate."""
     observed = sum(len(site) for site in problem.sites)
     weighted = any(s.weights is not None and not (s.weights.data == 1.0).all() for s in problem.sites)
-    if observed * (people + 1) > LIKELIHOOD_ENTRIES or weighted or any(s.noise.correlated for s in problem.sites):
+    if (
+        observed * (people + 1) > LIKELIHOOD_ENTRIES
+        or weighted
+        or any(s.noise.correlated for s in problem.sites)
+    ):
         return 0
     return min(MOST_SWEEPS, MOVES // max(1, size * people * len(problem.model.variables)))
 

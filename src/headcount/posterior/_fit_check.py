@@ -456,12 +456,11 @@ class Found(NamedTuple):
     steps: tuple[tuple[Hashable, float, float], ...] = ()
 
 
-def fit_check(
-    problem: Problem, *, core: Problem | None = None, learned: Array | None = None
-) -> FitCheck:
+def fit_check(problem: Problem, *, core: Problem | None = None, learned: Array | None = None) -> FitCheck:
     """Check the counts of a problem against its model (see the module).
 
-    `core` is the same on the larger graph that its individuals follow, with known sizes; the problem itself by default. `learned` is ∂E[y]/∂θ of all observed counts, shape (counts, K), where parameters θ of the model were learned from them.
+    `core` is the same on the larger graph that its individuals follow, with known sizes; the problem itself by default.
+    `learned` is ∂E[y]/∂θ of all observed counts, shape (counts, K), where parameters θ of the model were learned from them.
     """
     begun = perf_counter()
     if isinstance(problem.dispersion, ToEstimate):

@@ -390,7 +390,7 @@ class Posterior(Answers):
     def log_evidence(self) -> float | None:
         """log p(y), as the engine approximates it; None where it does not."""
         found = self.beliefs.log_evidence
-        return None if found is None else found + self.problem.log_offset
+        return None if found is None else float(found + self.problem.log_offset)
 
     @property
     def diagnostics(self) -> Mapping[str, Any]:
@@ -419,7 +419,11 @@ class Posterior(Answers):
         """A problem like this posterior's as engines solve it, with the sizes that were found in place of those that are not known."""
         simple = problem.groups is None and not problem.tracks and not problem.has_hidden_states
         if simple:  # also flocks, whose moments are a multiple of those of individuals
-            return problem if problem.size_known else problem.with_population(max(1, round(self.population.mean)))
+            return (
+                problem
+                if problem.size_known
+                else problem.with_population(max(1, round(self.population.mean)))
+            )
         if isinstance(problem.dispersion, ToEstimate):
             problem = problem.with_dispersion(None)
         if problem.core.numbers is None:

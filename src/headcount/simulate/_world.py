@@ -286,7 +286,9 @@ def _together(
     if any(part.population for part in parts.values()):
         problem = Problem(groups=sized)
     model = problem.model
-    total = {scope: np.zeros(model.size(scope), np.int64) for scope in map(tuple, model.junction_tree.cliques)}
+    total = {
+        scope: np.zeros(model.size(scope), np.int64) for scope in map(tuple, model.junction_tree.cliques)
+    }
     for scope, table in total.items():
         for part in parts.values():
             own = [positions(part.model.states[v], model.states[v], "cell") for v in scope]

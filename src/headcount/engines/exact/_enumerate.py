@@ -230,9 +230,14 @@ def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBe
     assert numbers is not None
     joint = np.asarray(model.marginal(model.variables))
     groups = len(numbers.laws)
-    of_group = [np.ravel(joint) > 0] if groups == 1 else [
-        np.ravel((np.arange(groups) == g).reshape(-1, *[1] * (joint.ndim - 1)) * joint) > 0 for g in range(groups)
-    ]
+    of_group = (
+        [np.ravel(joint) > 0]
+        if groups == 1
+        else [
+            np.ravel((np.arange(groups) == g).reshape(-1, *[1] * (joint.ndim - 1)) * joint) > 0
+            for g in range(groups)
+        ]
+    )
     lists, logs = [], []
     total = 1.0
     for law, size, mine in zip(numbers.laws, sizes, of_group, strict=True):
@@ -250,7 +255,9 @@ def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBe
         share = np.ravel(joint)[possible].sum()
         split = np.concatenate([compositions(n, len(possible)) for n in range(int(law.least), size + 1)])
         people = split.sum(axis=1)
-        log_p = law.log_pmf(people) + gammaln(people + 1.0) + log_row(split, np.ravel(joint)[possible] / share)
+        log_p = (
+            law.log_pmf(people) + gammaln(people + 1.0) + log_row(split, np.ravel(joint)[possible] / share)
+        )
         counts = np.zeros((len(split), joint.size), dtype=split.dtype)
         counts[:, possible] = split
         kept = log_p > -np.inf
@@ -260,7 +267,9 @@ def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBe
     for more, log_p in zip(lists[1:], logs[1:], strict=True):
         counts = (counts[:, None] + more[None]).reshape(-1, joint.size)
         log_weight = (log_weight[:, None] + log_p[None]).ravel()
-    beliefs = EnumeratedBeliefs(model, int(sum(sizes)), counts.reshape(-1, *joint.shape), np.zeros(len(counts)))
+    beliefs = EnumeratedBeliefs(
+        model, int(sum(sizes)), counts.reshape(-1, *joint.shape), np.zeros(len(counts))
+    )
     for site in problem.sites:
         table = beliefs.table(site.scope).reshape(len(counts), -1)
         log_weight = log_weight + log_likelihood(site, table)

@@ -204,7 +204,9 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
             for name in correlated
         )
     weighted = [
-        site.names[0] for site in problem.sites if site.weights is not None and not np.isin(site.weights.data, (0.0, 1.0)).all()
+        site.names[0]
+        for site in problem.sites
+        if site.weights is not None and not np.isin(site.weights.data, (0.0, 1.0)).all()
     ]
     if weighted:
         raise ProblemError(

@@ -52,8 +52,8 @@ MONTE_CARLO_TOLERANCE = 5e-4
 means by .002 of an sd in the median, so more sweeps would find nothing."""
 SIZE_DISPERSION = 2.5
 """Where sizes are not known, the dispersion of the law that stands for a count's cavity is at least this multiple of variance over mean,
-up to that of the sizes' own law: with less, the law of a wide cavity rises in its tail. Measured against exact sums over N (two cells, 1 to 8 times, rates .1 to 1, N about
-20 and 60): N is off by .03 of its sd in the median at 2.5, by .06 at 1.5 and by .03, with the evidence off by half as much again, at 4."""
+up to that of the sizes' own law: with less, the law of a wide cavity rises in its tail. Measured against exact sums over N (two
+cells, 1 to 8 times, rates .1 to 1, N about 20 and 60): N is off by .03 of its sd in the median at 2.5, by .06 at 1.5 and by .03, with the evidence off by half as much again, at 4."""
 FAR = 3.0
 """Distance of the mean from the centre, in standard deviations, above which MAP is run on before the first sweep: sweeps follow the
 law's exponential in straight lines. (Counts far from what the model expects, with rho .03 to .6, were 5 to 700 off and stalled after
@@ -337,9 +337,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         centre, sites = state.centre, state.sites
         # Margins that leave a flow no choice are met by no finite tilts: there the Gaussian's mean has what the centre misses.
         missed = float(np.abs(state.mean[centre.roles.exact]).max(initial=0.0))
-        settled = (
-            self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * centre.population
-        )
+        settled = self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * centre.population
         recall = centre.roles.solver.recall
         draws = {} if recall is None or recall.draws is None else {"draws": recall.numbers}
         more = {**draws, "g": centre.g, "tau": sites.tau, "eta": state.eta}
