@@ -7,12 +7,12 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 34700,
-    "files in src": 145,
-    "modules reachable from TiltedEP": 26,
-    "blocks rated C or worse": 4,
-    "blocks rated D or worse": 0,
-    "files from CSV to nodes.csv": 60,
+    "code lines in src": 38600,
+    "files in src": 150,
+    "modules reachable from TiltedEP": 44,
+    "blocks rated C or worse": 34,
+    "blocks rated D or worse": 2,
+    "files from CSV to nodes.csv": 62,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 

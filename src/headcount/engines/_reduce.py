@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem
+    from headcount.population import SizeLaw
 
     Run = Callable[[Problem, Mapping[str, Any] | None], Outcome]
 
@@ -60,7 +62,7 @@ def answer(
         )
     asked, candidates = problem.core, None
     if engine.adds_up_sizes and asked.numbers is not None and _one_unknown(problem):
-        return _added_up(engine, problem, run)
+        return _SumOverSizes(problem, run).outcome()
     if asked.numbers is not None and not engine.takes_numbers:
         candidates = _candidates(engine, problem)
         asked = problem.of_candidates(candidates)
@@ -86,72 +88,86 @@ def _one_unknown(problem: Problem) -> bool:
     return len(free) == 1
 
 
-def _added_up(engine: Engine, problem: Problem, run: Run) -> Outcome:
-    """Every size by itself, from the most probable outwards, until what is left is negligible: Σ_N p(N) p(y | N)."""
-    cloud = problem.cloud
-    free = next(k for k, member in enumerate(cloud.members) if member.law.variance > 0)
-    law, others = cloud.members[free].law, sum(m.law.most for k, m in enumerate(cloud.members) if k != free)
-    middle = round(likely_sizes(problem.core, np.random.default_rng(0))[1][free])
-    found: dict[int, tuple[float, Outcome]] = {}
+@dataclass
+class _SumOverSizes:
+    """Σ_N p(N) p(y | N) over the sizes of one member, each run by itself."""
 
-    def at(n: int) -> float:
-        """log p(N = n, y)."""
-        members = tuple(
-            replace(member, law=Exactly(n)) if k == free else member for k, member in enumerate(cloud.members)
-        )
-        known = replace(cloud, members=members)
-        sizes = [member.law.most for member in members]
+    problem: Problem
+    run: Run
+    found: dict[int, tuple[float, Outcome]] = field(default_factory=dict)
+    """log p(N, y) and the answer, by size."""
+
+    @cached_property
+    def free(self) -> int:
+        """Which member has the size that is not known."""
+        return next(k for k, member in enumerate(self.problem.cloud.members) if member.law.variance > 0)
+
+    @property
+    def law(self) -> SizeLaw:
+        """Of that size."""
+        return self.problem.cloud.members[self.free].law
+
+    def at(self, n: int) -> float:
+        """log p(N = n, y); −inf where so many cannot have been counted so."""
+        cloud = self.problem.cloud
+        members = [replace(m, law=Exactly(n)) if k == self.free else m for k, m in enumerate(cloud.members)]
+        known, sizes = replace(cloud, members=tuple(members)), [m.law.most for m in members]
         candidates = known.candidates(sizes, sizes)
-        if n + others == 0:
-            beliefs: Any = Nobody(problem.model, _log_likelihood_of_nobody(problem))
-            found[n] = float(law.log_pmf(n)) + beliefs.log_evidence, Outcome(beliefs, Status.EXACT)
-            return found[n][0]
-        try:
-            outcome = run(problem.of_candidates(candidates), None)
-        except ProblemError:
-            return -math.inf
-        evidence = outcome.beliefs.log_evidence
-        assert evidence is not None
-        own = evidence - (candidates.log_sizes if len(members) > 1 else 0.0)
-        seen = ViewBeliefs(outcome.beliefs, known.view(), own, outcome.beliefs.diagnostics, candidates)
-        found[n] = own + float(law.log_pmf(n)), replace(outcome, beliefs=seen)
-        return found[n][0]
+        if sum(sizes) == 0:
+            value = _log_likelihood_of_nobody(self.problem)
+            outcome = Outcome(Nobody(self.problem.model, value), Status.EXACT)
+        else:
+            try:
+                outcome = self.run(self.problem.of_candidates(candidates), None)
+            except ProblemError:
+                return -math.inf
+            value = float(outcome.beliefs.log_evidence or 0.0)
+            value -= candidates.log_sizes if len(members) > 1 else 0.0
+            seen = ViewBeliefs(outcome.beliefs, known.view(), value, outcome.beliefs.diagnostics, candidates)
+            outcome = replace(outcome, beliefs=seen)
+        self.found[n] = value + float(self.law.log_pmf(n)), outcome
+        return self.found[n][0]
 
-    best = -math.inf
-    for step, end in ((1, law.most), (-1, law.least)):
-        n = max(middle, law.least) if step > 0 else max(middle, law.least) - 1
+    def outwards(self, n: int, step: int, best: float) -> float:
+        """Run sizes from n on, upwards or downwards, until one is negligible; the largest log p(N, y)."""
+        end = self.law.most if step > 0 else self.law.least
         while (end - n) * step >= 0:
-            value = at(n)
+            value = self.at(n)
             best = max(best, value)
-            if -math.inf < value < best - ADDED_UP or (value == -math.inf and step < 0 and found):
+            if -math.inf < value < best - ADDED_UP or (value == -math.inf and step < 0 and self.found):
                 break
-            if len(found) > MOST_SIZES:
+            if len(self.found) > MOST_SIZES:
                 raise ProblemError(
                     f"more than {MOST_SIZES} sizes of the population would have to be added up: use TiltedEP, or give a number"
                 )
             n += step
-    if not found or best == -math.inf:
-        raise ProblemError("no number of individuals agrees with the data: check the exact counts and zeros")
-    numbers = np.array(sorted(found))
-    log_p = np.array([found[n][0] for n in numbers.tolist()])
-    kept = log_p > best - ADDED_UP
-    total = best + math.log(np.exp(log_p[kept] - best).sum())
-    weights = np.exp(log_p[kept] - total)
-    parts = [found[n][1] for n in numbers[kept].tolist()]
-    weight = cloud.members[free].weight
-    sizes = Sizes(
-        weight * numbers[kept] + sum(m.weight * m.law.most for k, m in enumerate(cloud.members) if k != free),
-        weights / weights.sum(),
-    )
-    beliefs = SummedBeliefs(
-        [part.beliefs for part in parts],
-        weights / weights.sum(),
-        total,
-        parts[0].beliefs.diagnostics,
-        sizes,
-        free,
-    )
-    return Outcome(beliefs, Status.EXACT, seconds=sum(part.seconds for part in parts))
+        return best
+
+    def outcome(self) -> Outcome:
+        """All of them together."""
+        middle = round(likely_sizes(self.problem.core, np.random.default_rng(0))[1][self.free])
+        middle = max(middle, self.law.least)
+        best = self.outwards(middle - 1, -1, self.outwards(middle, 1, -math.inf))
+        if best == -math.inf:
+            raise ProblemError(
+                "no number of individuals agrees with the data: check the exact counts and zeros"
+            )
+        kept = {n: pair for n, pair in sorted(self.found.items()) if pair[0] > best - ADDED_UP}
+        log_p = np.array([value for value, _ in kept.values()])
+        total = best + math.log(np.exp(log_p - best).sum())
+        weights = np.exp(log_p - total)
+        members, parts = self.problem.cloud.members, [outcome for _, outcome in kept.values()]
+        others = sum(m.weight * m.law.most for k, m in enumerate(members) if k != self.free)
+        sizes = Sizes(members[self.free].weight * np.array(list(kept)) + others, weights / weights.sum())
+        beliefs = SummedBeliefs(
+            [part.beliefs for part in parts],
+            sizes.probabilities,
+            total,
+            parts[0].beliefs.diagnostics,
+            sizes,
+            self.free,
+        )
+        return Outcome(beliefs, Status.EXACT, seconds=sum(part.seconds for part in parts))
 
 
 def _log_likelihood_of_nobody(problem: Problem) -> float:

@@ -524,12 +524,7 @@ def _check_groups(groups: Any, beside: Mapping[str, Any], faults: Faults) -> Non
         if other is not None:
             text = "cannot stand beside groups, which have their own models and sizes: leave it out"
             faults.add(name, text)
-    for name, group in groups.items():
-        if not isinstance(group.size, SizeLaw) and group.model.expected_number is None:
-            try:
-                whole_number(group.size, f"the size of the group {name!r}")
-            except ModelError as error:
-                faults.add("groups", str(error))
+    _check_group_sizes(groups, faults)
     models = {name: group.model for name, group in groups.items()}
     times = next(iter(models.values())).variables
     for name, model in models.items():
@@ -540,10 +535,24 @@ def _check_groups(groups: Any, beside: Mapping[str, Any], faults: Faults) -> Non
     if len({model.initial_known for model in models.values()}) > 1:
         text = "some groups have an initial distribution and some have not: give it to all or to none"
         faults.add("groups", text)
-    known = [g.size for g in kinds if isinstance(_size_of(g), int)]
-    if not faults and len(known) == len(kinds) and sum(known) == 0:
-        faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
     faults.raise_any()
+
+
+def _check_group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> None:
+    """Sizes that are no numbers, and groups in which nobody is."""
+    total: int | None = 0
+    for name, group in groups.items():
+        if isinstance(_size_of(group), SizeLaw):
+            total = None
+            continue
+        try:
+            number = whole_number(group.size, f"the size of the group {name!r}")
+            total = None if total is None else total + number
+        except ModelError as error:
+            faults.add("groups", str(error))
+            total = None
+    if total == 0:
+        faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
 
 
 def _joint_model(groups: Mapping[Hashable, Group], faults: Faults) -> MarkovChain:

@@ -53,7 +53,8 @@ means by .002 of an sd in the median, so more sweeps would find nothing."""
 SIZE_DISPERSION = 2.5
 """Where sizes are not known, the dispersion of the law that stands for a count's cavity is at least this multiple of variance over mean,
 up to that of the sizes' own law: with less, the law of a wide cavity rises in its tail. Measured against exact sums over N (two
-cells, 1 to 8 times, rates .1 to 1, N about 20 and 60): N is off by .03 of its sd in the median at 2.5, by .06 at 1.5 and by .03, with the evidence off by half as much again, at 4."""
+cells, 1 to 8 times, rates .1 to 1, N about 20 and 60): N is off by .03 of its sd in the median at 2.5, by .06 at 1.5, and by .03 at 4,
+where the evidence is off by half as much again."""
 FAR = 3.0
 """Distance of the mean from the centre, in standard deviations, above which MAP is run on before the first sweep: sweeps follow the
 law's exponential in straight lines. (Counts far from what the model expects, with rho .03 to .6, were 5 to 700 off and stalled after

@@ -1,0 +1,41 @@
+"""Everything that is known of populations, together: random combinations against enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.engines import Enumerate
+from tests.combinations import problem_of, random_combination
+
+SEEDS = range(30)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_combinations_agree_with_enumeration(seed: int) -> None:
+    """No mean off by more than .1 N or half a posterior sd, evidence within 1 nat; MAP answers too, and nothing is refused.
+
+    Enumeration knows no phi and no rho, lists few individuals only, and sizes without an end for minutes: there, that both answer is all
+    that is asked (`tests/engines/test_sizes.py` has sums over all sizes).
+    """
+    case = random_combination(seed, people=3)
+    problem = problem_of(case)
+    found = hc.infer(problem, "TiltedEP", strict=False)
+    point = hc.infer(problem, "MAP", strict=False)
+    for v in problem.model.variables:
+        assert np.isfinite(found.node(v).mean.values).all(), case.name
+        assert np.isfinite(point.node(v).mean.values).all(), case.name
+    if case.size in {"about", "unknown"} or case.opens:
+        return
+    try:
+        exact = hc.infer(problem, Enumerate(most=100_000))
+    except (hc.ProblemError, ValueError) as reason:
+        assert "Enumerate" in str(reason) or "sizes" in str(reason), case.name
+        return
+    people = exact.population.mean
+    for v in problem.model.variables:
+        off = np.abs(found.node(v).mean.values - exact.node(v).mean.values)
+        assert (off <= np.maximum(0.1 * people, 0.5 * exact.node(v).sd.values)).all(), case.name
+    if found.log_evidence is not None:
+        assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1.0), case.name
