@@ -242,7 +242,7 @@ class Structure(ABC):
             Structure.kinds[kind] = cls
 
     @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> Structure:
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float) -> Structure:
         """The structure of a law, given N, the sites and what is known; it takes of the other settings what concerns it."""
         return cls(law, *known)
 
@@ -311,6 +311,7 @@ def structure_for(
     *,
     solver: Solver | None = None,
     flock: float = 1.0,
+    spread: float = 0.0,
 ) -> Structure:
     """The structure for a law's graph: chains and trees have their own, everything else is a junction tree.
 
@@ -327,15 +328,18 @@ def structure_for(
     solver
         Whether a chain or tree is solved with matrices (the default) or without.
     flock
-        Factor on all covariances, for laws that are no RootedTree; that has its own.
+        Factor on all covariances given N, for laws that are no RootedTree; that has its own.
+    spread
+        Variance of N, likewise.
     """
     instance(law, (RootedTree, FactoredTree, Model), "law", expected="a Model or a RootedTree")
     wanted = Solver() if solver is None else solver
     if isinstance(law, FactoredTree):
         return Structure.kinds["matrix-free"].chosen(
-            law, population, sites, known, solver=wanted, flock=flock
+            law, population, sites, known, solver=wanted, flock=flock, spread=spread
         )
     tree = law if isinstance(law, RootedTree) else law.rooted()
     kind = kind_of(tree, wanted.structure)
     chosen = Structure.kinds["junction tree" if tree is None else kind].chosen
-    return chosen(law if tree is None else tree, population, sites, known, solver=wanted, flock=flock)
+    law = law if tree is None else tree
+    return chosen(law, population, sites, known, solver=wanted, flock=flock, spread=spread)

@@ -2,7 +2,8 @@ r"""The prior covariance of counts on any junction tree, as the derivative of be
 
 For a function :math:`F(x) = \sum_A v_A(x_A)` of one individual, each A inside a clique, and N independent individuals,
 
-.. math:: \mathrm{cov}\Bigl(n_C(c),\; \sum_A v_A\cdot n_A\Bigr) = N\,\mu_C(c)\,(E[F \mid x_C = c] - E[F]) .
+.. math:: \mathrm{cov}\Bigl(n_C(c),\; \sum_A v_A\cdot n_A\Bigr)
+          = E[N]\,\mu_C(c)\,(E[F \mid x_C = c] - E[F]) + \mathrm{Var}[N]\,\mu_C(c)\,E[F] .
 
 Conditional expectations go through a clique from one separator to another,
 :math:`E[F \mid x_S = s] = \sum_{s'} P(s' \mid s)\,E[F \mid x_{S'} = s']` for F on the far side of S', by the sparse matrix
@@ -96,10 +97,19 @@ class CliquePasses:
         N, times the factor on all covariances of individuals that move together.
     sites
         What is observed.
+    spread
+        Variance of the number of individuals; 0 where it is known.
     """
 
-    def __init__(self, law: CliqueLaw, possible: Possible, individuals: float, sites: Sequence[Site]) -> None:
-        self.law, self.possible, self.individuals = law, possible, individuals
+    def __init__(
+        self,
+        law: CliqueLaw,
+        possible: Possible,
+        individuals: float,
+        sites: Sequence[Site],
+        spread: float = 0.0,
+    ) -> None:
+        self.law, self.possible, self.individuals, self.spread = law, possible, individuals, spread
         self.tree = law.tree
         self.above = {b: (a, separator) for a, b, separator in self.tree.edges}
         self.below: dict[int, list[int]] = {c: [] for c in range(len(self.tree.cliques))}
@@ -191,9 +201,10 @@ class CliquePasses:
         self.collect(found)
         self.up.clear()
         self._joints.clear()
-        found -= np.outer(self.mean, self.mean)
+        squares = np.outer(self.mean, self.mean)
+        found -= squares
         found *= self.individuals
-        return found
+        return found + self.spread * squares if self.spread else found
 
     def collect(self, found: Array | None = None) -> None:
         """Find `up`; put E[F_i F_j] of all counts into ``found``."""
@@ -333,9 +344,10 @@ class CliquePasses:
             found[:, columns.where] = _times(
                 self.joint(clique, scope, columns.scope)[rows], columns, whole=True
             )
-        found -= margin[:, None] * self.mean
+        product = margin[:, None] * self.mean
+        found -= product
         found *= self.individuals
-        return found
+        return found + self.spread * product if self.spread else found
 
     def given(self, scope: Scope) -> Iterator[tuple[Index, Array, Array]]:
         """Parts of a scope's possible states: flat positions, probabilities, and E[F_j | x_A] of all counts."""
@@ -371,8 +383,10 @@ class CliquePasses:
             parent, separator = self.above[c]
             rest = self._given(parent, separator, pull[parent]) - message[c]
             pull[c] += rest[self.possible.margin(c, separator).state]
-        scale = [self.individuals * values[:, None] for values in self.values]
-        return [scale[c] * (pull[c] - mean) for c in range(len(self.order))]
+        return [
+            values[:, None] * (self.individuals * (pull[c] - mean) + self.spread * mean)
+            for c, values in enumerate(self.values)
+        ]
 
     def _given(self, clique: int, onto: Scope, values: Array) -> Array:
         """E[values | x_S], by column."""
@@ -395,6 +409,8 @@ class CliquePasses:
             if c in self.above:
                 parent = self.above[c][0]
                 change += _adder(self.possible.margin(parent, separator)) @ drawn[parent]
+            elif self.spread:
+                change += np.sqrt(self.spread) * rng.standard_normal(size)
             share = weight * inverse_or_zero(self.margin(c, separator))[margin.state]
             noise += share[:, None] * change[margin.state]
             drawn[c] = noise
