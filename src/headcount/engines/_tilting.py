@@ -150,9 +150,7 @@ class Tilts:
         law = self.law(g)
         return law.gain, law.population * self.margins(law.law)
 
-    def _sized(
-        self, gain: float, numbers: Numbers | None = None
-    ) -> tuple[float, float, Numbers | None]:
+    def _sized(self, gain: float, numbers: Numbers | None = None) -> tuple[float, float, Numbers | None]:
         """Gain, expected number and sizes of all individuals, from the gain of one of them, or of all with these numbers."""
         if numbers is not None:  # the groups of a tree: their gains are in it
             return gain, float(numbers.mean.sum()), numbers
@@ -197,7 +195,7 @@ class Tilts:
             law = self.law(g, in_factors=True)
             assert isinstance(law.law, FactoredTree)
             return type(model).from_rooted(law.law.at_home().rooted(), model.states), law.gain  # type: ignore[attr-defined]
-        if c is None or self.problem.numbers is not None and self.tree is not None:
+        if c is None or (self.problem.numbers is not None and self.tree is not None):
             assert self.tree is not None
             nodes, edges = self._potentials(self.tree, g)
             gain, tree = tilted(self.tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]

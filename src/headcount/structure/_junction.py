@@ -92,9 +92,7 @@ class JunctionStructure(Structure, kind="junction tree"):
         self.gaussian = self.placed.settle([Node(-1, self.root)], scale=self.population)
 
     @classmethod
-    def chosen(
-        cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float
-    ) -> JunctionStructure:
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float) -> JunctionStructure:
         """See :class:`Structure`."""
         return cls(law, *known, flock=flock, spread=spread)
 

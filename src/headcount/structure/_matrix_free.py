@@ -135,7 +135,9 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         self.prior = PriorOperator(law, self.population, sensors.edges)
 
     @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float) -> MatrixFreeStructure:
+    def chosen(
+        cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float
+    ) -> MatrixFreeStructure:
         """See :class:`Structure`."""
         return cls(law, *known, sampling=solver.sampling, recall=solver.recall)
 
