@@ -10,8 +10,16 @@ from tests.graphs import awkward_models
 from tests.structure.cases import N, Where, layout, sites_and_values
 from tests.structure.clique_covariances import CliqueCovariances
 
-from headcount.individual import DiscreteModel, Enumeration
-from headcount.structure import JunctionStructure, Known
+from headcount.individual import DiscreteModel, Enumeration, ModelError
+from headcount.structure import (
+    JunctionDrawsStructure,
+    JunctionStructure,
+    Known,
+    Sampling,
+    Solver,
+    kind_of,
+    structure_for,
+)
 from headcount.structure._clique_passes import CliquePasses, passes_cost
 
 LOOPY = {name: model for name, model in awkward_models().items() if model.rooted() is None}
@@ -192,3 +200,58 @@ def test_the_plan_knows_the_columns(name):
     assert 1 / 1.5 < up.numbers / held < 1.5
     assert up.entries == sum(model.possible.counts)
     assert down.sparse > 0
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_draws_in_place_of_matrices(exact, spread):
+    """Means and covariances are those with matrices to 1e-6; sds and log Z from draws within their stated errors; draws have the moments."""
+    model = network("alarm")
+    sites, tau, nu = sites_and_values(model, 1, thirds)
+    known = Known({0: np.zeros(len(sites[0]))}, {}) if exact else None
+    with_matrices = JunctionStructure(model, N, sites, known, spread=spread)
+    sampling = Sampling(sweep=32, final=192)
+    without = JunctionDrawsStructure(model, N, sites, known, spread=spread, sampling=sampling)
+    for a, b in zip(with_matrices.solve(tau, nu).mean, without.solve(tau, nu).mean, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+    here, there = without.field(tau, nu), with_matrices.field(tau, nu)
+    pair = tuple(model.junction_tree.cliques[0][:2])
+    off, errors = [], []
+    for scope in [*((v,) for v in model.variables), pair]:
+        np.testing.assert_allclose(here.mean(scope), there.mean(scope), rtol=0, atol=1e-6)
+        sd = np.sqrt(there.variance(scope))
+        live = sd > 1e-3
+        off.append((np.sqrt(here.variance(scope)) - sd)[live] / sd[live])
+        errors.append(here.mc_error(scope)[live] / sd[live])
+        assert (here.variance(scope)[sd == 0] < 1e-8).all()
+    rms, stated = (np.sqrt(np.mean(np.concatenate(part) ** 2)) for part in (off, errors))
+    assert rms < 1.5 * stated < 0.1
+    np.testing.assert_allclose(
+        here.covariance(pair, sites[-1].scope), there.covariance(pair, sites[-1].scope), atol=1e-6
+    )
+    rows = np.arange(4)
+    np.testing.assert_allclose(here.site_covariance(rows), there.site_covariance(rows), rtol=0, atol=1e-6)
+    if not exact:
+        log_z, error = here.log_z
+        assert abs(log_z - with_matrices.solve(tau, nu).log_z) < 4 * error
+    drawn = model.domain(model.junction_tree.cliques[0]).project(
+        here.sample(2000, rng=np.random.default_rng(1))[model.junction_tree.cliques[0]], pair
+    )
+    sd = np.sqrt(there.variance(pair))
+    assert (np.abs(drawn.mean(axis=0) - there.mean(pair)) <= 5 * sd / np.sqrt(2000) + 1e-6).all()
+    assert (np.abs(drawn.std(axis=0) - sd) <= 5 * sd / np.sqrt(4000) + 1e-6).all()
+
+
+def test_many_counts_are_solved_without_matrices():
+    """Above `MOST_COUNTS` observed counts a network has the structure without matrices; correlated readings are refused there."""
+    model = LOOPY["four-cycle"]
+    kinds = [
+        kind_of(None, wanted, counts=counts)
+        for wanted, counts in (("auto", 5000), ("auto", 5001), ("tree", 9999))
+    ]
+    assert kinds == ["tree", "matrix-free", "tree"]
+    site = Where((model.variables[0],), np.arange(2))
+    made = structure_for(model, N, [site], solver=Solver("matrix-free"))
+    assert isinstance(made, JunctionDrawsStructure)
+    with pytest.raises(ModelError, match="correlated errors"):
+        JunctionDrawsStructure(model, N, [site], Known({}, {0: (np.eye(2), np.zeros(2))}))

@@ -271,27 +271,24 @@ AFFORDABLE = 2e10
 """Σ L³ over the edges up to which matrices are formed by default: 1000 cells and 20 times, which took about a minute."""
 AFFORDABLE_ON_DEVICE = 1.5e12
 """The same on a graphics card: 4096 cells and 20 times, a few seconds on an H200."""
+MOST_COUNTS = 5000
+"""Observed counts up to which their covariance is formed on graphs that are no tree: 200 MB per matrix, 5 s per factor on one core."""
 WORTH = 130
 """Products of L × L matrices that cost as much as the matrix-free solver's passes: it forms 12 sweeps of 33 columns and 192 at the end,
 about 20 iterations of two passes each, 4 operations per entry, where the tree takes 12 sweeps of 30 operations per L³."""
 
 
-def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = None) -> Kind:
-    """Which structure a solver's setting means: "auto" is matrix-free for chains and trees whose matrices would cost too much.
+def kind_of(
+    tree: RootedTree | None, wanted: str, *, counts: int = 0, affordable: float | None = None
+) -> Kind:
+    """Which structure a solver's setting means: "auto" is matrix-free where matrices would cost too much.
 
-    Raises
-    ------
-    ModelError
-        When "matrix-free" is asked for and the model is no chain or tree.
+    Those are, of chains and trees, of cells by cells; of other graphs, of the observed ``counts``.
     """
-    if wanted == "matrix-free" and tree is None:
-        raise ModelError(
-            "the matrix-free structure cannot serve this problem: it needs a chain or a tree; "
-            'use structure="tree" or "auto"'
-        )
-    if tree is None or wanted == "tree":
-        return "tree"
-    return "matrix-free" if wanted == "matrix-free" or _cost_too_much(tree, affordable) else "tree"
+    if wanted != "auto":
+        return "matrix-free" if wanted == "matrix-free" else "tree"
+    too_much = counts > MOST_COUNTS if tree is None else _cost_too_much(tree, affordable)
+    return "matrix-free" if too_much else "tree"
 
 
 def _cost_too_much(tree: RootedTree, affordable: float | None) -> bool:
@@ -339,7 +336,9 @@ def structure_for(
             law, population, sites, known, solver=wanted, flock=flock, spread=spread
         )
     tree = law if isinstance(law, RootedTree) else law.rooted()
-    kind = kind_of(tree, wanted.structure)
-    chosen = Structure.kinds["junction tree" if tree is None else kind].chosen
+    kind: str = kind_of(tree, wanted.structure, counts=sum(map(len, sites)))
+    if tree is None:
+        kind = "junction tree" if kind == "tree" else "matrix-free junction tree"
+    chosen = Structure.kinds[kind].chosen
     law = law if tree is None else tree
     return chosen(law, population, sites, known, solver=wanted, flock=flock, spread=spread)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csc_array, csr_array, diags_array
 
 from headcount.individual import ModelError
 from headcount.individual._possible import summed
@@ -99,6 +99,8 @@ class CliquePasses:
         What is observed.
     spread
         Variance of the number of individuals; 0 where it is known.
+    sparse
+        Whether the counts' own columns are sparse matrices, for passes of single vectors only (`clique_values`, `counts`).
     """
 
     def __init__(
@@ -108,7 +110,10 @@ class CliquePasses:
         individuals: float,
         sites: Sequence[Site],
         spread: float = 0.0,
+        *,
+        sparse: bool = False,
     ) -> None:
+        self.sparse = sparse
         self.law, self.possible, self.individuals, self.spread = law, possible, individuals, spread
         self.tree = law.tree
         self.above = {b: (a, separator) for a, b, separator in self.tree.edges}
@@ -118,6 +123,8 @@ class CliquePasses:
         self.order = [0, *(b for _, b, _ in self.tree.edges)]
         self._margins: dict[tuple[int, Scope], Array] = {}
         self._joints: dict[tuple[int, Scope, Scope], csr_array] = {}
+        self._averages: dict[tuple[int, Scope], csr_array] = {}
+        self._adders: dict[tuple[int, Scope], csr_array] = {}
         self.sites = tuple(sites)
         self.own: dict[int, list[Columns]] = {c: [] for c in self.order}
         self.mean = np.zeros(sum(len(site) for site in sites))
@@ -132,13 +139,13 @@ class CliquePasses:
             home = self.home(site.scope)
             codes = self.possible.margin(home, site.scope).codes
             where = np.arange(start, start + len(site))
-            basis = np.zeros((len(codes), len(site)))
             if site.index is None:
-                basis[:] = site.weights.toarray()[:, codes].T  # type: ignore[union-attr]
+                made = csr_array(csc_array(site.weights)[:, codes].T)
             else:
                 at = np.minimum(np.searchsorted(codes, site.index), len(codes) - 1)
-                seen = codes[at] == site.index  # an impossible entry is a count of nobody
-                basis[at[seen], np.flatnonzero(seen)] = 1.0
+                seen = np.flatnonzero(codes[at] == site.index)  # an impossible entry is a count of nobody
+                made = csr_array((np.ones(len(seen)), (at[seen], seen)), shape=(len(codes), len(site)))
+            basis: Any = made if self.sparse else made.toarray()
             self.own[home].append(Columns(site.scope, where, basis, None, own=True))
             self.mean[where] = basis.T @ self.margin(home, site.scope)
             start += len(site)
@@ -390,10 +397,26 @@ class CliquePasses:
 
     def _given(self, clique: int, onto: Scope, values: Array) -> Array:
         """E[values | x_S], by column."""
-        margin, weight = self.possible.margin(clique, onto), self.values[clique]
-        count = len(margin.codes)
-        total = csr_array((weight, (margin.state, np.arange(len(weight)))), shape=(count, len(weight)))
-        return np.asarray((total @ values) * inverse_or_zero(self.margin(clique, onto))[:, None])
+        key = (clique, onto)
+        if key not in self._averages:
+            margin, weight = self.possible.margin(clique, onto), self.values[clique]
+            shares = weight * inverse_or_zero(self.margin(clique, onto))[margin.state]
+            shape = len(margin.codes), len(weight)
+            made = csr_array((shares, (margin.state, np.arange(len(weight)))), shape=shape)
+            if not self.sparse:
+                return np.asarray(made @ values)
+            self._averages[key] = made
+        return np.asarray(self._averages[key] @ values)
+
+    def _summer(self, clique: int, onto: Scope) -> csr_array:
+        """`table_adder` of a part of a clique; kept where single vectors pass again and again."""
+        key = (clique, onto)
+        if key not in self._adders:
+            made = table_adder(self.possible.margin(clique, onto))
+            if not self.sparse:
+                return made
+            self._adders[key] = made
+        return self._adders[key]
 
     def draw(self, size: int, rng: np.random.Generator) -> list[Array]:
         """Normal draws of the prior deviations at the possible entries of every clique, (entries, size)."""
@@ -404,11 +427,10 @@ class CliquePasses:
             noise *= np.sqrt(self.individuals * weight)[:, None]
             separator = self.above[c][1] if c in self.above else ()
             margin = self.possible.margin(c, separator)
-            add = _adder(margin)
-            change = -(add @ noise)
+            change = -(self._summer(c, separator) @ noise)
             if c in self.above:
                 parent = self.above[c][0]
-                change += _adder(self.possible.margin(parent, separator)) @ drawn[parent]
+                change += self._summer(parent, separator) @ drawn[parent]
             elif self.spread:
                 change += np.sqrt(self.spread) * rng.standard_normal(size)
             share = weight * inverse_or_zero(self.margin(c, separator))[margin.state]
@@ -416,14 +438,26 @@ class CliquePasses:
             drawn[c] = noise
         return [drawn[c] for c in range(len(self.order))]
 
+    def covariance_times(self, weights: Array) -> Array:
+        """K w, one column per column of weights of all counts, without K."""
+        return self.counts(self.clique_values(weights))
+
+    def variance(self) -> Array:
+        """The diagonal of K."""
+        squares = np.zeros(len(self.mean))
+        for c, members in self.own.items():
+            for columns in members:
+                assert columns.basis is not None
+                squares[columns.where] = (columns.basis * columns.basis).T @ self.margin(c, columns.scope)
+        return self.individuals * (squares - self.mean**2) + self.spread * self.mean**2
+
     def counts(self, cliques: Sequence[Array]) -> Array:
         """The sites' counts in tables of all cliques, (counts, columns)."""
         found = np.zeros((len(self.mean), cliques[0].shape[1]))
         for c, members in self.own.items():
             for columns in members:
                 assert columns.basis is not None
-                margin = self.possible.margin(c, columns.scope)
-                found[columns.where] = columns.basis.T @ (_adder(margin) @ cliques[c])
+                found[columns.where] = columns.basis.T @ (self._summer(c, columns.scope) @ cliques[c])
         return found
 
 
@@ -438,7 +472,7 @@ def _summed(values: Array, margin: Margin) -> Array:
     return np.asarray(np.bincount(margin.state, values, minlength=len(margin.codes)), dtype=float)
 
 
-def _adder(margin: Margin) -> csr_array:
+def table_adder(margin: Margin) -> csr_array:
     """The matrix that sums a clique's possible entries by state."""
     count = len(margin.state)
     return csr_array((np.ones(count), (margin.state, np.arange(count))), shape=(len(margin.codes), count))

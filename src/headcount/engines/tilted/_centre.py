@@ -110,7 +110,8 @@ class Roles:
     @cached_property
     def matrix_free(self) -> bool:
         """Whether the structure is the one without matrices."""
-        return kind_of(self.tilts.tree, self.solver.structure) == "matrix-free"
+        counts = int(self.tilts.offsets[-1])
+        return kind_of(self.tilts.tree, self.solver.structure, counts=counts) == "matrix-free"
 
     @cached_property
     def linear_terms(self) -> tuple[Array, Array]:

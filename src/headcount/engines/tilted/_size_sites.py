@@ -6,7 +6,8 @@ At a centre with the tilt a, the size N of a group has the law :math:`p_a(N) = p
 .. math:: t(N) = p_a(N)\,e^{-gN} / N(N; \kappa'(a), \kappa''(a)),
 
 g the part of a that the size's own tilt is, is one more scalar factor on the size, projected like that of any observation: given the
-cavity :math:`N(m_c, v_c)`, the moments of :math:`N(k; m_c, v_c)\,t(k)` are summed over whole numbers. So a skewed or cut-off law of a size is met exactly given the cavity, however
+cavity :math:`N(m_c, v_c)`, the moments of :math:`N(k; m_c, v_c)\,t(k)` are summed over whole numbers.
+So a skewed or cut-off law of a size is met exactly given the cavity, however
 many groups of unknown size there are.
 """
 
