@@ -205,7 +205,7 @@ def test_the_plan_knows_the_columns(name):
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("exact", [False, True])
 def test_draws_in_place_of_matrices(exact, spread):
-    """Means and covariances are those with matrices to 1e-6; sds and log Z from draws within their stated errors; draws have the moments."""
+    """Means and covariances are those with matrices to 1e-6; sds and log Z of draws within their stated errors; so are draws."""
     model = network("alarm")
     sites, tau, nu = sites_and_values(model, 1, thirds)
     known = Known({0: np.zeros(len(sites[0]))}, {}) if exact else None

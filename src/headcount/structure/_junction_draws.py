@@ -108,7 +108,6 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
         self.value = np.concatenate(
             [np.zeros(0), *(self.known.exact.get(k, np.zeros(len(s))) for k, s in enumerate(self.sites))]
         )
-        self.seen_variance = self.passes.variance()
 
     @classmethod
     def chosen(
@@ -116,6 +115,11 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
     ) -> JunctionDrawsStructure:
         """See :class:`Structure`."""
         return cls(law, *known, flock=flock, spread=spread, sampling=solver.sampling, recall=solver.recall)
+
+    @cached_property
+    def seen_variance(self) -> Array:
+        """See :class:`ByDraws`."""
+        return self.passes.variance()
 
     def passes_of(self, sites: Any) -> CliquePasses:
         """Passes for counts of these sites."""
@@ -174,7 +178,8 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> JunctionDrawsField:
         """See :class:`Structure`; variances and log Z from the final draws."""
-        return JunctionDrawsField(self, *(np.concatenate([np.zeros(0), *values]) for values in (tau, nu)))
+        t, n = (np.concatenate([np.zeros(0), *values]) for values in (tau, nu))
+        return JunctionDrawsField(self, t, n)
 
 
 class JunctionDrawsField(Field):
@@ -206,10 +211,13 @@ class JunctionDrawsField(Field):
         asked = here.sampling.final or (None if recall is None else recall.final)
         found = list(here.blocks(self.tau, asked or LEAST_FINAL))
         while asked is None:
-            draws = sum(len(block.logs) for block in found)
-            off = here.squares(self.tau, found).variances()[1]
-            worst = float(np.sqrt(np.mean(off**2))) if len(off) else 0.0
-            error = here.sampling.error
+            draws, error = sum(len(block.logs) for block in found), here.sampling.error
+            self._found = self._summed(self._variables, found)
+            of_nodes = [
+                np.ravel(off) / np.sqrt(np.where(v > 0, v, 1.0)).ravel() for v, off in self._found.values()
+            ]
+            errors = here.squares(self.tau, found).variances()[1], np.concatenate(of_nodes)
+            worst = max(float(np.sqrt(np.mean(off**2))) for off in errors if len(off))
             needed = min(int(np.ceil(draws * (worst / error) ** 2)), most_final(error))
             if needed <= NEARLY * draws:
                 break
@@ -257,10 +265,14 @@ class JunctionDrawsField(Field):
 
     def _moments(self, scope: Scope) -> tuple[Array, Array]:
         """Variances and the Monte-Carlo errors of the sds; of all variables at once."""
+        blocks = self.blocks
         if scope not in self._found:
-            variables = [(v,) for v in self.structure.model.variables]
-            self._found.update(self._summed(variables if len(scope) == 1 else [scope]))
+            self._found.update(self._summed(self._variables if len(scope) == 1 else [scope], blocks))
         return self._found[scope]
+
+    @property
+    def _variables(self) -> list[Scope]:
+        return [(v,) for v in self.structure.model.variables]
 
     def _own(self, scope: Scope, values: Array) -> Array:
         """Values of the counts of single entries of this very scope, added by entry, (entries, columns)."""
@@ -273,8 +285,8 @@ class JunctionDrawsField(Field):
             start += len(site)
         return found
 
-    def _summed(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[Array, Array]]:
-        """`_moments` of several tables, from one run through the final draws."""
+    def _summed(self, scopes: Sequence[Scope], blocks: Sequence[Block]) -> dict[Scope, tuple[Array, Array]]:
+        """`_moments` of several tables, from one run through these draws."""
         here, passes = self.structure, self.structure.passes
         tau = np.where(here.fixed, 0.0, self.tau)[:, None]
         places, sums = {}, {}
@@ -285,7 +297,7 @@ class JunctionDrawsField(Field):
             prior = here.individuals * mu * (1.0 - mu) + here.spread * mu**2
             places[scope] = home, margin.codes, table_adder(margin)
             sums[scope] = Squares(prior, self._own(scope, np.maximum(tau, 0.0))[margin.codes, 0])
-        for block in self.blocks:
+        for block in blocks:
             free = here.prior_draws(block.number, len(block.logs))
             moved = passes.clique_values(block.weights)
             for scope, (home, codes, add) in places.items():

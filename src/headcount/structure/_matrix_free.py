@@ -97,8 +97,16 @@ class ByDraws(Structure):
     any_fixed: bool
     plain: Any
     """Rows that are counts of the sites, among those whose squares are summed."""
-    knows_variances: bool
-    seen_variance: Array
+
+    @property
+    @abstractmethod
+    def knows_variances(self) -> bool:
+        """Whether prior variances are exact."""
+
+    @property
+    @abstractmethod
+    def seen_variance(self) -> Array:
+        """Prior variances of the rows."""
 
     @abstractmethod
     def system(self, tau: Array) -> System:
