@@ -205,8 +205,10 @@ def run(*, quick: bool) -> Report:
     return report(found, failed)
 
 
-def report(found: dict[str, list[dict[str, Any]]], failed: dict[str, str]) -> Report:
-    """Checks and tables of what was measured."""
+def report(found: dict[str, list[dict[str, Any]]], failed: dict[str, str], remark: str = "") -> Report:
+    """Checks and tables of what was measured; a ``remark`` says what was measured otherwise."""
+    fewer = [f"{name} ({len(runs)})" for name, runs in found.items() if len(runs) < len(SEEDS)]
+    remark = f"Fewer seeds than {len(SEEDS)}: {', '.join(fewer)}. {remark}" if fewer else remark
     worst = {name: max(one["seconds"] for one in runs) for name, runs in found.items()}
     answered = [
         n for n, runs in found.items() if n not in failed and all(r["engine"] == "TiltedEP" for r in runs)
@@ -292,7 +294,7 @@ def report(found: dict[str, list[dict[str, Any]]], failed: dict[str, str]) -> Re
         f"{nodes[1]:,} counts and {pairs[1]:,} entries of pairs were looked at; of those whose complement is above 10 as well, "
         f"{nodes[2] / nodes[3]:.3f} and {pairs[2] / pairs[3]:.3f} are inside. Whole-number intervals hold at least what they promise, "
         "and more where an sd is below about one individual. The last column: seconds of pgmpy's variable elimination for all "
-        "marginals of one individual ÷ ours, file included. mbi was not at hand in this run.",
+        f"marginals of one individual ÷ ours, file included. mbi was not at hand in this run. {remark}",
     )
     return Report(
         "networks",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import gammaln, logsumexp
+from tests.graphs import awkward_models
 
 import headcount as hc
 from headcount.population import parse_population
@@ -202,3 +204,99 @@ def test_results_carry_the_estimate_of_n() -> None:
     assert estimate["lower"] < estimate["mean"] < estimate["upper"]
     assert "90% interval" in result.population_text
     assert parse_population(estimate["law"]) == hc.Between(100, 400)
+
+
+LOOP = awkward_models()["four-cycle"]
+LOOP_SIZE = 16
+SEEN = {"a": np.array([6.0, 5.0]), "c": np.array([4.0, 9.0])}
+
+
+def loop(law: object) -> hc.Problem:
+    """Two opposite corners of a cycle of four, counted."""
+    return hc.Problem(LOOP, law, [hc.Poisson(y, rate=RATE, on=v) for v, y in SEEN.items()])
+
+
+def summed(law: hc.population.SizeLaw, most: int = 50) -> dict[str, np.ndarray]:
+    """Mean and sd of N and of every variable's counts, and the evidence: summed over N and all tables of the two seen variables."""
+    n = np.indices((most + 1,) * 3).reshape(3, -1)
+    parts = [
+        np.vstack([n[:, n.sum(axis=0) <= k], k - n[:, n.sum(axis=0) <= k].sum(axis=0)])
+        for k in range(most + 1)
+    ]
+    t = np.hstack(parts).T.astype(float)
+    law_of_pair = LOOP.marginal(("a", "c")).ravel()
+    log_p = law.log_pmf(t.sum(axis=1)) + gammaln(t.sum(axis=1) + 1) - gammaln(t + 1).sum(axis=1)
+    log_p += t @ np.log(law_of_pair)
+    tables = t.reshape(-1, 2, 2)
+    for v, axis in (("a", 2), ("c", 1)):
+        log_p += hc.Poisson(SEEN[v], rate=RATE).log_prob(tables.sum(axis=axis)).sum(axis=1)
+    evidence = logsumexp(log_p)
+    w = np.exp(log_p - evidence)
+    found = {"evidence": evidence}
+    for v in ("N", *LOOP.variables):
+        given = np.ones((4, 1)) if v == "N" else LOOP.joint_marginal(("a", "c"), (v,)) / law_of_pair[:, None]
+        mean, within = t @ given, t @ (given * (1.0 - given))
+        centre = w @ mean
+        found[v] = np.array([centre, np.sqrt(w @ (mean - centre) ** 2 + w @ within)])
+    return found
+
+
+@pytest.mark.parametrize("law", laws(LOOP_SIZE))
+def test_a_network_of_unknown_size_has_the_sum_over_all_sizes(law: str) -> None:
+    """Counts of all variables and N within .12 sd, sds within 5 %, evidence within .05 nats of the sum over N and all tables."""
+    size = laws(LOOP_SIZE)[law]
+    exact, found = summed(size), hc.infer(loop(size), "TiltedEP")
+    assert found.log_evidence == pytest.approx(exact["evidence"], abs=0.05)
+    for v in ("N", *LOOP.variables):
+        ours = found.population if v == "N" else found.node(v)
+        mean, sd = exact[v]
+        assert (np.abs(np.ravel(ours.mean) - mean) < 0.12 * sd).all()
+        np.testing.assert_allclose(np.ravel(ours.sd), sd, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("engine", "law"),
+    [
+        ("TiltedEP", "range"),
+        ("TiltedEP", "unknown"),
+        ("Laplace", "narrow"),
+        ("Laplace", "range"),
+        ("MAP", "range"),
+    ],
+)
+def test_a_network_of_unknown_size_is_the_chain_of_what_is_seen(engine: str, law: str) -> None:
+    """Seen at two variables only, a network is the chain of their joint law: the same N, counts and evidence."""
+    size, pair = laws(LOOP_SIZE)[law], LOOP.marginal(("a", "c"))
+    chain = hc.MarkovChain(pair.sum(axis=1), [pair / pair.sum(axis=1, keepdims=True)])
+    on_chain = hc.Problem(chain, size, [hc.Poisson(y, rate=RATE, on=t) for t, y in enumerate(SEEN.values())])
+    theirs, ours = hc.infer(on_chain, engine), hc.infer(loop(size), engine)
+    assert ours.population.mean == pytest.approx(theirs.population.mean, rel=1e-5)
+    for t, v in enumerate(SEEN):
+        np.testing.assert_allclose(ours.node(v).mean, theirs.node(t).mean, rtol=1e-5)
+    if engine != "MAP":
+        assert ours.population.sd == pytest.approx(theirs.population.sd, rel=1e-5)
+        assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=1e-6)
+        np.testing.assert_allclose(ours.edge("a", "c").sd, theirs.edge(0, 1).sd, rtol=1e-5)
+
+
+def test_few_individuals_of_a_network_are_listed() -> None:
+    """Enumerate lists the populations of a network whose size has a law, and has the sum over N and all tables."""
+    law = hc.Between(2, 6)
+    found, exact = hc.infer(loop(law), hc.engines.Enumerate(most=5_000_000)), summed(law, 6)
+    assert found.log_evidence == pytest.approx(exact["evidence"], abs=1e-9)
+    assert found.population.mean == pytest.approx(exact["N"][0, 0], abs=1e-9)
+    for v in LOOP.variables:
+        np.testing.assert_allclose(found.node(v).mean, exact[v][0], atol=1e-9)
+
+
+@pytest.mark.parametrize("law", ["negative binomial", "range", "unknown"])
+def test_whole_draws_of_a_network_vary_in_size(law: str) -> None:
+    """Whole tables that have one N per draw, agree on separators, and have the posterior's N."""
+    found = hc.infer(loop(laws(LOOP_SIZE)[law]), "TiltedEP")
+    draws = [table.values for table in found.sample(1000, rng=1, integer=True).values()]
+    assert all((table == np.rint(table)).all() for table in draws)
+    totals = [table.reshape(1000, -1).sum(axis=1) for table in draws]
+    assert all((total == totals[0]).all() for total in totals)
+    estimate = found.population
+    assert abs(totals[0].mean() - estimate.mean) < 0.15 * estimate.sd
+    assert totals[0].std() == pytest.approx(estimate.sd, rel=0.1)

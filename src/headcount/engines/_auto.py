@@ -20,7 +20,6 @@ from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
-from headcount.individual import ModelError
 from headcount.posterior import Outcome
 
 if TYPE_CHECKING:
@@ -117,7 +116,10 @@ def _too_large(problem: Problem) -> Choice | None:
         return None
     numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
     free = TiltedEP(structure="matrix-free")
-    if _memory_if_taken(problem, free) < min(need, allowed + 1):
+    tree = (
+        problem.model.rooted() is not None
+    )  # on other graphs passes of draws over tables so large would take hours
+    if tree and memory_of(problem, free) < min(need, allowed + 1):
         return Choice(free, f"covariances would take {numbers}: {WITHOUT_MATRICES}")
     memory.require(
         memory_of(problem, MAP()), "MAP, the smallest engine,", remedy="merge cells or take fewer times"
@@ -129,14 +131,6 @@ def _too_large(problem: Problem) -> Choice | None:
         MAP(),
         f"{why}, so only the most probable counts are found (no uncertainty); name an engine to insist",
     )
-
-
-def _memory_if_taken(problem: Problem, engine: Engine) -> float:
-    """Bytes that an engine takes; infinitely many where it cannot take the problem."""
-    try:
-        return memory_of(problem, engine)
-    except ModelError:
-        return math.inf
 
 
 def _exact(problem: Problem) -> Choice | None:

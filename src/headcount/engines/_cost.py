@@ -54,6 +54,11 @@ SWEPT = 0.6
 FREE_DENSE_MOVE, FREE_SPARSE_MOVE, FREE_COUNT = 4.5e-7, 1.1e-6, 7.7e-5
 """Seconds of a whole run without matrices, per possible move and per count. Fitted to grids of 900 to 10 000 cells with 9 and 49
 neighbours, and a dense map of 512 cells."""
+FREE_ENTRY, FREE_CLIQUE = 4e-5, 0.025
+"""The same on graphs that are no tree: seconds per possible entry of a clique, and per clique. Fitted to alarm, pigs and a loop of four
+variables with 50 states: within a factor 2."""
+ENTRY_COLUMNS, ENTRY_HELD = 5, 12
+"""There, arrays of a block of draws over all possible entries, and numbers per entry (laws, margins, sparse sums)."""
 GRID_AGAIN = 5e-5
 """Seconds per count, where grids of likelihoods are made again in every sweep."""
 SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 20, "ClosedForm": 1}
@@ -200,7 +205,10 @@ def is_sparse(problem: Problem) -> bool:
 
 def without_matrices(problem: Problem, engine: Engine) -> bool:
     """Whether an engine will solve this problem by the matrix-free structure."""
-    return kind_of(problem.model.rooted(), getattr(engine, "structure", "tree")) == "matrix-free"
+    counts = sum(map(len, problem.sites))
+    return (
+        kind_of(problem.model.rooted(), getattr(engine, "structure", "tree"), counts=counts) == "matrix-free"
+    )
 
 
 def device_memory_of(problem: Problem, engine: Engine) -> int:
@@ -231,6 +239,9 @@ def memory_of(problem: Problem, engine: Engine) -> int:
     counts = COUNT_HELD * size.seen + grids
     if getattr(run, "device", "cpu") != "cpu":
         return BYTES * (counts + HELD_PER_CELL * size.cells)
+    if without_matrices(problem, engine) and problem.model.rooted() is None:
+        entries = ENTRY_COLUMNS * block_width(size.tables) + ENTRY_HELD
+        return int(BYTES * (entries * size.tables + (COUNT_HELD + USUAL_FINAL * COLUMNS) * size.seen))
     if without_matrices(problem, engine):
         width = min(block_width(size.cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
         return BYTES * (COLUMNS * size.cells * width + MOVES_HELD * size.tables + counts)
@@ -294,7 +305,7 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
     """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
     run, size = _as_any(engine), sizes(problem)
     if without_matrices(problem, engine):
-        return _seconds_without_matrices(run, size)
+        return _seconds_without_matrices(run, size, tree=problem.model.rooted() is not None)
     if problem.model.rooted() is None and run.name in {*CENTRES, "MAP"}:
         return _seconds_on_cliques(problem, run.name, size, speed)
     if run.name in SWEEPS:
@@ -355,10 +366,12 @@ def _path_seconds(problem: Problem, run: Any, size: Sizes) -> float:
     return float(run.chains * ((run.burn_in + run.sweeps) * drawn + paired) / min(run.workers, run.chains))
 
 
-def _seconds_without_matrices(run: Any, size: Sizes) -> float:
+def _seconds_without_matrices(run: Any, size: Sizes, *, tree: bool) -> float:
     """By possible moves and counts, for the draws asked for; more than `MOST_WITH_GRIDS` counts have their grids made again."""
     drawn = (run.final_draws or USUAL_FINAL) / USUAL_FINAL
     drawn = (1 - SWEPT) * drawn + SWEPT * (run.draws or USUAL_DRAWS) / USUAL_DRAWS
+    if not tree:
+        return float(drawn * (FREE_ENTRY * size.tables + FREE_CLIQUE * size.edges))
     each = FREE_SPARSE_MOVE if size.sparse else FREE_DENSE_MOVE
     again = GRID_AGAIN * size.seen if size.seen > MOST_WITH_GRIDS else 0.0
     return float(drawn * (each * size.tables + FREE_COUNT * size.seen) + again)

@@ -68,6 +68,8 @@ class TiltedLaw(NamedTuple):
     """N (A(θ+g) − A(θ)), or Σ κ_g."""
     population: float
     """Expected number of all individuals."""
+    numbers: Numbers | None
+    """The sizes of groups, where one known number is not all."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,12 @@ class Tilts:
         tree = self.tree
         if tree is None:
             gain, mu = self._on_cliques(g)
-            gain, size = self._sized(gain)
+            gain, size, _ = self._sized(gain)
             return gain, size * mu
         nodes, edges = self._potentials(tree, g)
         if edges is None and tree.numbers is None:
             gain, beliefs = node_beliefs(tree, nodes)  # type: ignore[arg-type]
-            gain, size = self._sized(gain)
+            gain, size, _ = self._sized(gain)
             if self.grid is not None:
                 flat = beliefs.ravel() if isinstance(beliefs, np.ndarray) else host(np.concatenate(beliefs))
                 return gain, size * flat[self.grid]
@@ -148,17 +150,17 @@ class Tilts:
         law = self.law(g)
         return law.gain, law.population * self.margins(law.law)
 
-    def _sized(self, gain: float, numbers: Numbers | None = None) -> tuple[float, float]:
-        """Gain and expected number of all individuals, from the gain of one of them, or of all with these numbers."""
+    def _sized(self, gain: float, numbers: Numbers | None = None) -> tuple[float, float, Numbers | None]:
+        """Gain, expected number and sizes of all individuals, from the gain of one of them, or of all with these numbers."""
         if numbers is not None:  # the groups of a tree: their gains are in it
-            return gain, float(numbers.mean.sum())
+            return gain, float(numbers.mean.sum()), numbers
         numbers = self.problem.numbers
         if numbers is None:
-            return self.problem.scale * gain, self.problem.scale
+            return self.problem.scale * gain, self.problem.scale, None
         one = numbers.tilted(np.array([gain]))
         if not np.isfinite(one.gain):
             raise FloatingPointError("the tilts have no law: the number of individuals would be infinite")
-        return one.gain, float(one.mean[0])
+        return one.gain, float(one.mean[0]), one
 
     @cached_property
     def _passes(self) -> tuple[Plan | ListedPlan, list[Array], float] | None:

@@ -233,13 +233,12 @@ class Problem:
         """What engines solve: the same data on the larger graph of the `cloud`, its sizes as `numbers`."""
         if self.numbers is not None:
             return self
-        if self.model.larger() is None:  # a network: its individuals have no more states than are seen
-            if self.size_known:
-                return self
-            assert isinstance(self.population, SizeLaw)
-            return self._twin(numbers=Numbers.of([self.population]))
         if not self._needs_cloud:
-            return self
+            if not isinstance(self.population, SizeLaw):
+                return self
+            # A network of unknown size: its individuals have no more states than are seen.
+            numbers = Numbers.of([self.population])
+            return self._twin(population=self.typical_population, numbers=numbers)
         cloud = self.cloud
         population = self.typical_population if cloud.numbers is not None else cloud.members[0].law.most
         return self._twin(
@@ -256,7 +255,7 @@ class Problem:
     def _needs_cloud(self) -> bool:
         """Whether the larger graph differs from the model's own, or something is known beside one number and counts."""
         more = self.groups is not None or bool(self.tracks) or not self.size_known or self.flock_units != 1
-        return more or self.has_hidden_states
+        return (more or self.has_hidden_states) and self.model.larger() is not None
 
     @property
     def opens(self) -> bool:

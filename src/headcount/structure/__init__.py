@@ -16,6 +16,7 @@ from headcount.structure._base import (
 from headcount.structure._dense import DenseStructure
 from headcount.structure._gaussian_tree import Contradiction, GaussianTree
 from headcount.structure._junction import JunctionStructure
+from headcount.structure._junction_draws import JunctionDrawsStructure
 from headcount.structure._matrix_free import MatrixFreeStructure
 from headcount.structure._tree import TreeStructure
 
@@ -25,6 +26,7 @@ __all__ = [
     "DenseStructure",
     "Field",
     "GaussianTree",
+    "JunctionDrawsStructure",
     "JunctionStructure",
     "Known",
     "MatrixFreeStructure",

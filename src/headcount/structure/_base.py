@@ -242,7 +242,7 @@ class Structure(ABC):
             Structure.kinds[kind] = cls
 
     @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> Structure:
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float) -> Structure:
         """The structure of a law, given N, the sites and what is known; it takes of the other settings what concerns it."""
         return cls(law, *known)
 
@@ -271,27 +271,24 @@ AFFORDABLE = 2e10
 """Σ L³ over the edges up to which matrices are formed by default: 1000 cells and 20 times, which took about a minute."""
 AFFORDABLE_ON_DEVICE = 1.5e12
 """The same on a graphics card: 4096 cells and 20 times, a few seconds on an H200."""
+MOST_COUNTS = 5000
+"""Observed counts up to which their covariance is formed on graphs that are no tree: 200 MB per matrix, 5 s per factor on one core."""
 WORTH = 130
 """Products of L × L matrices that cost as much as the matrix-free solver's passes: it forms 12 sweeps of 33 columns and 192 at the end,
 about 20 iterations of two passes each, 4 operations per entry, where the tree takes 12 sweeps of 30 operations per L³."""
 
 
-def kind_of(tree: RootedTree | None, wanted: str, *, affordable: float | None = None) -> Kind:
-    """Which structure a solver's setting means: "auto" is matrix-free for chains and trees whose matrices would cost too much.
+def kind_of(
+    tree: RootedTree | None, wanted: str, *, counts: int = 0, affordable: float | None = None
+) -> Kind:
+    """Which structure a solver's setting means: "auto" is matrix-free where matrices would cost too much.
 
-    Raises
-    ------
-    ModelError
-        When "matrix-free" is asked for and the model is no chain or tree.
+    Those are, of chains and trees, of cells by cells; of other graphs, of the observed ``counts``.
     """
-    if wanted == "matrix-free" and tree is None:
-        raise ModelError(
-            "the matrix-free structure cannot serve this problem: it needs a chain or a tree; "
-            'use structure="tree" or "auto"'
-        )
-    if tree is None or wanted == "tree":
-        return "tree"
-    return "matrix-free" if wanted == "matrix-free" or _cost_too_much(tree, affordable) else "tree"
+    if wanted != "auto":
+        return "matrix-free" if wanted == "matrix-free" else "tree"
+    too_much = counts > MOST_COUNTS if tree is None else _cost_too_much(tree, affordable)
+    return "matrix-free" if too_much else "tree"
 
 
 def _cost_too_much(tree: RootedTree, affordable: float | None) -> bool:
@@ -311,6 +308,7 @@ def structure_for(
     *,
     solver: Solver | None = None,
     flock: float = 1.0,
+    spread: float = 0.0,
 ) -> Structure:
     """The structure for a law's graph: chains and trees have their own, everything else is a junction tree.
 
@@ -327,15 +325,20 @@ def structure_for(
     solver
         Whether a chain or tree is solved with matrices (the default) or without.
     flock
-        Factor on all covariances, for laws that are no RootedTree; that has its own.
+        Factor on all covariances given N, for laws that are no RootedTree; that has its own.
+    spread
+        Variance of N, likewise.
     """
     instance(law, (RootedTree, FactoredTree, Model), "law", expected="a Model or a RootedTree")
     wanted = Solver() if solver is None else solver
     if isinstance(law, FactoredTree):
         return Structure.kinds["matrix-free"].chosen(
-            law, population, sites, known, solver=wanted, flock=flock
+            law, population, sites, known, solver=wanted, flock=flock, spread=spread
         )
     tree = law if isinstance(law, RootedTree) else law.rooted()
-    kind = kind_of(tree, wanted.structure)
-    chosen = Structure.kinds["junction tree" if tree is None else kind].chosen
-    return chosen(law if tree is None else tree, population, sites, known, solver=wanted, flock=flock)
+    kind: str = kind_of(tree, wanted.structure, counts=sum(map(len, sites)))
+    if tree is None:
+        kind = "junction tree" if kind == "tree" else "matrix-free junction tree"
+    chosen = Structure.kinds[kind].chosen
+    law = law if tree is None else tree
+    return chosen(law, population, sites, known, solver=wanted, flock=flock, spread=spread)

@@ -2,7 +2,8 @@ r"""The prior covariance of counts on any junction tree, as the derivative of be
 
 For a function :math:`F(x) = \sum_A v_A(x_A)` of one individual, each A inside a clique, and N independent individuals,
 
-.. math:: \mathrm{cov}\Bigl(n_C(c),\; \sum_A v_A\cdot n_A\Bigr) = N\,\mu_C(c)\,(E[F \mid x_C = c] - E[F]) .
+.. math:: \mathrm{cov}\Bigl(n_C(c),\; \sum_A v_A\cdot n_A\Bigr)
+          = E[N]\,\mu_C(c)\,(E[F \mid x_C = c] - E[F]) + \mathrm{Var}[N]\,\mu_C(c)\,E[F] .
 
 Conditional expectations go through a clique from one separator to another,
 :math:`E[F \mid x_S = s] = \sum_{s'} P(s' \mid s)\,E[F \mid x_{S'} = s']` for F on the far side of S', by the sparse matrix
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csc_array, csr_array, diags_array
 
 from headcount.individual import ModelError
 from headcount.individual._possible import summed
@@ -96,10 +97,24 @@ class CliquePasses:
         N, times the factor on all covariances of individuals that move together.
     sites
         What is observed.
+    spread
+        Variance of the number of individuals; 0 where it is known.
+    sparse
+        Whether the counts' own columns are sparse matrices, for passes of single vectors only (`clique_values`, `counts`).
     """
 
-    def __init__(self, law: CliqueLaw, possible: Possible, individuals: float, sites: Sequence[Site]) -> None:
-        self.law, self.possible, self.individuals = law, possible, individuals
+    def __init__(
+        self,
+        law: CliqueLaw,
+        possible: Possible,
+        individuals: float,
+        sites: Sequence[Site],
+        spread: float = 0.0,
+        *,
+        sparse: bool = False,
+    ) -> None:
+        self.sparse = sparse
+        self.law, self.possible, self.individuals, self.spread = law, possible, individuals, spread
         self.tree = law.tree
         self.above = {b: (a, separator) for a, b, separator in self.tree.edges}
         self.below: dict[int, list[int]] = {c: [] for c in range(len(self.tree.cliques))}
@@ -108,6 +123,8 @@ class CliquePasses:
         self.order = [0, *(b for _, b, _ in self.tree.edges)]
         self._margins: dict[tuple[int, Scope], Array] = {}
         self._joints: dict[tuple[int, Scope, Scope], csr_array] = {}
+        self._averages: dict[tuple[int, Scope], csr_array] = {}
+        self._adders: dict[tuple[int, Scope], csr_array] = {}
         self.sites = tuple(sites)
         self.own: dict[int, list[Columns]] = {c: [] for c in self.order}
         self.mean = np.zeros(sum(len(site) for site in sites))
@@ -122,13 +139,13 @@ class CliquePasses:
             home = self.home(site.scope)
             codes = self.possible.margin(home, site.scope).codes
             where = np.arange(start, start + len(site))
-            basis = np.zeros((len(codes), len(site)))
             if site.index is None:
-                basis[:] = site.weights.toarray()[:, codes].T  # type: ignore[union-attr]
+                made = csr_array(csc_array(site.weights)[:, codes].T)
             else:
                 at = np.minimum(np.searchsorted(codes, site.index), len(codes) - 1)
-                seen = codes[at] == site.index  # an impossible entry is a count of nobody
-                basis[at[seen], np.flatnonzero(seen)] = 1.0
+                seen = np.flatnonzero(codes[at] == site.index)  # an impossible entry is a count of nobody
+                made = csr_array((np.ones(len(seen)), (at[seen], seen)), shape=(len(codes), len(site)))
+            basis: Any = made if self.sparse else made.toarray()
             self.own[home].append(Columns(site.scope, where, basis, None, own=True))
             self.mean[where] = basis.T @ self.margin(home, site.scope)
             start += len(site)
@@ -191,9 +208,10 @@ class CliquePasses:
         self.collect(found)
         self.up.clear()
         self._joints.clear()
-        found -= np.outer(self.mean, self.mean)
+        squares = np.outer(self.mean, self.mean)
+        found -= squares
         found *= self.individuals
-        return found
+        return found + self.spread * squares if self.spread else found
 
     def collect(self, found: Array | None = None) -> None:
         """Find `up`; put E[F_i F_j] of all counts into ``found``."""
@@ -333,9 +351,10 @@ class CliquePasses:
             found[:, columns.where] = _times(
                 self.joint(clique, scope, columns.scope)[rows], columns, whole=True
             )
-        found -= margin[:, None] * self.mean
+        product = margin[:, None] * self.mean
+        found -= product
         found *= self.individuals
-        return found
+        return found + self.spread * product if self.spread else found
 
     def given(self, scope: Scope) -> Iterator[tuple[Index, Array, Array]]:
         """Parts of a scope's possible states: flat positions, probabilities, and E[F_j | x_A] of all counts."""
@@ -371,15 +390,33 @@ class CliquePasses:
             parent, separator = self.above[c]
             rest = self._given(parent, separator, pull[parent]) - message[c]
             pull[c] += rest[self.possible.margin(c, separator).state]
-        scale = [self.individuals * values[:, None] for values in self.values]
-        return [scale[c] * (pull[c] - mean) for c in range(len(self.order))]
+        return [
+            values[:, None] * (self.individuals * (pull[c] - mean) + self.spread * mean)
+            for c, values in enumerate(self.values)
+        ]
 
     def _given(self, clique: int, onto: Scope, values: Array) -> Array:
         """E[values | x_S], by column."""
-        margin, weight = self.possible.margin(clique, onto), self.values[clique]
-        count = len(margin.codes)
-        total = csr_array((weight, (margin.state, np.arange(len(weight)))), shape=(count, len(weight)))
-        return np.asarray((total @ values) * inverse_or_zero(self.margin(clique, onto))[:, None])
+        key = (clique, onto)
+        if key not in self._averages:
+            margin, weight = self.possible.margin(clique, onto), self.values[clique]
+            shares = weight * inverse_or_zero(self.margin(clique, onto))[margin.state]
+            shape = len(margin.codes), len(weight)
+            made = csr_array((shares, (margin.state, np.arange(len(weight)))), shape=shape)
+            if not self.sparse:
+                return np.asarray(made @ values)
+            self._averages[key] = made
+        return np.asarray(self._averages[key] @ values)
+
+    def _summer(self, clique: int, onto: Scope) -> csr_array:
+        """`table_adder` of a part of a clique; kept where single vectors pass again and again."""
+        key = (clique, onto)
+        if key not in self._adders:
+            made = table_adder(self.possible.margin(clique, onto))
+            if not self.sparse:
+                return made
+            self._adders[key] = made
+        return self._adders[key]
 
     def draw(self, size: int, rng: np.random.Generator) -> list[Array]:
         """Normal draws of the prior deviations at the possible entries of every clique, (entries, size)."""
@@ -390,15 +427,29 @@ class CliquePasses:
             noise *= np.sqrt(self.individuals * weight)[:, None]
             separator = self.above[c][1] if c in self.above else ()
             margin = self.possible.margin(c, separator)
-            add = _adder(margin)
-            change = -(add @ noise)
+            change = -(self._summer(c, separator) @ noise)
             if c in self.above:
                 parent = self.above[c][0]
-                change += _adder(self.possible.margin(parent, separator)) @ drawn[parent]
+                change += self._summer(parent, separator) @ drawn[parent]
+            elif self.spread:
+                change += np.sqrt(self.spread) * rng.standard_normal(size)
             share = weight * inverse_or_zero(self.margin(c, separator))[margin.state]
             noise += share[:, None] * change[margin.state]
             drawn[c] = noise
         return [drawn[c] for c in range(len(self.order))]
+
+    def covariance_times(self, weights: Array) -> Array:
+        """K w, one column per column of weights of all counts, without K."""
+        return self.counts(self.clique_values(weights))
+
+    def variance(self) -> Array:
+        """The diagonal of K."""
+        squares = np.zeros(len(self.mean))
+        for c, members in self.own.items():
+            for columns in members:
+                assert columns.basis is not None
+                squares[columns.where] = (columns.basis * columns.basis).T @ self.margin(c, columns.scope)
+        return self.individuals * (squares - self.mean**2) + self.spread * self.mean**2
 
     def counts(self, cliques: Sequence[Array]) -> Array:
         """The sites' counts in tables of all cliques, (counts, columns)."""
@@ -406,8 +457,7 @@ class CliquePasses:
         for c, members in self.own.items():
             for columns in members:
                 assert columns.basis is not None
-                margin = self.possible.margin(c, columns.scope)
-                found[columns.where] = columns.basis.T @ (_adder(margin) @ cliques[c])
+                found[columns.where] = columns.basis.T @ (self._summer(c, columns.scope) @ cliques[c])
         return found
 
 
@@ -422,7 +472,7 @@ def _summed(values: Array, margin: Margin) -> Array:
     return np.asarray(np.bincount(margin.state, values, minlength=len(margin.codes)), dtype=float)
 
 
-def _adder(margin: Margin) -> csr_array:
+def table_adder(margin: Margin) -> csr_array:
     """The matrix that sums a clique's possible entries by state."""
     count = len(margin.state)
     return csr_array((np.ones(count), (margin.state, np.arange(count))), shape=(len(margin.codes), count))

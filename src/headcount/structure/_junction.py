@@ -64,7 +64,9 @@ class JunctionStructure(Structure, kind="junction tree"):
     population, sites, known
         See :class:`Structure`.
     flock
-        Individuals that move as one: factor on all covariances.
+        Individuals that move as one: factor on all covariances given N.
+    spread
+        Variance of the number of individuals, whose mean is ``population``; 0 where it is known.
     """
 
     def __init__(
@@ -75,12 +77,13 @@ class JunctionStructure(Structure, kind="junction tree"):
         known: Known | None = None,
         *,
         flock: float = 1.0,
+        spread: float = 0.0,
     ) -> None:
         instance(model, Model, "model", expected="a Model")
-        self.model, self.flock = model, flock
+        self.model, self.flock, self.spread = model, flock, spread
         super().__init__(population, sites, known)
         self.individuals = flock * self.population
-        self.passes = CliquePasses(model.clique_law, model.possible, self.individuals, self.sites)
+        self.passes = CliquePasses(model.clique_law, model.possible, self.individuals, self.sites, spread)
         with threads_for(max(len(self.passes.mean), 1)):
             self.root, self.free = _root(self.passes.covariance())
         ends = np.cumsum([0, *(len(site) for site in self.sites)])
@@ -89,9 +92,9 @@ class JunctionStructure(Structure, kind="junction tree"):
         self.gaussian = self.placed.settle([Node(-1, self.root)], scale=self.population)
 
     @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> JunctionStructure:
+    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float) -> JunctionStructure:
         """See :class:`Structure`."""
-        return cls(law, *known, flock=flock)
+        return cls(law, *known, flock=flock, spread=spread)
 
     def _solution(self, tau: Sequence[Array], nu: Sequence[Array], *, keep: bool) -> Solution:
         return self.gaussian.solve(*self.placed.by_node(self.gaussian, tau, nu), keep=keep)
@@ -216,8 +219,8 @@ class JunctionField(Field):
             given, _ = model.tilt({(first,): only})
             inside = CliquePasses(given.clique_law, model.possible, here.individuals, here.sites)
             for codes, mu, pulled in inside.given(rest):
-                joint = chance * mu
-                cross = here.individuals * joint[:, None] * (pulled - here.passes.mean)
+                joint, mean = chance * mu, here.passes.mean
+                cross = joint[:, None] * (here.individuals * (pulled - mean) + here.spread * mean)
                 yield state * size + codes, joint, self._white(cross)
 
     def mean(self, scope: Scope) -> Array:
@@ -250,7 +253,7 @@ class JunctionField(Field):
     def _variance(self, scope: Scope) -> Array:
         found = np.zeros(self.structure.model.domain(scope).size)
         for codes, mu, white in self._by_chunks(scope):
-            prior = self.structure.individuals * mu * (1.0 - mu)
+            prior = self.structure.individuals * mu * (1.0 - mu) + self.structure.spread * mu**2
             left = prior - np.einsum("ij,ij->i", white @ self._known, white)
             found[codes] = np.where(left > NO_FREEDOM * prior, left, 0.0)
         return found.reshape(self.structure.model.size(scope))
@@ -266,10 +269,11 @@ class JunctionField(Field):
         )
         if None in (here.passes.tree.covering(a), here.passes.tree.covering(b)):
             joint = here.model.joint_marginal(a, b)
-            prior = here.individuals * (joint - np.outer(joint.sum(axis=1), joint.sum(axis=0)))
+            alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+            prior = here.individuals * (joint - alone) + here.spread * alone
         else:
             both: Any = [WholeTable(a, np.arange(rows.size)), WholeTable(b, np.arange(columns.size))]
-            between = CliquePasses(here.passes.law, here.passes.possible, here.individuals, both)
+            between = CliquePasses(here.passes.law, here.passes.possible, here.individuals, both, here.spread)
             prior = between.covariance()[: rows.size, rows.size :]
         left, right = (self._all_white(scope, size) for scope, size in ((a, rows.size), (b, columns.size)))
         return np.asarray(prior - left @ self._known @ right.T)

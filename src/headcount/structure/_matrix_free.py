@@ -16,6 +16,7 @@ alone, :math:`V/(1+\tau V)`, as if they did not influence one another. They are 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +51,13 @@ from headcount.structure._variance_draws import (
     WIDEST,
     Block,
     RowSums,
+    Squares,
     Survey,
     Tally,
     block_width,
     corrected,
     posterior_block,
+    prior_draws,
     regressed,
 )
 
@@ -85,7 +88,93 @@ FOLLOWS = 1e-9
 """Share of its prior variance below which a count follows from exact ones: their draws are solved to 1e-6, so about 1e-12 is left."""
 
 
-class MatrixFreeStructure(Structure, kind="matrix-free"):
+class ByDraws(Structure):
+    """What structures without matrices share: means by conjugate gradients, variances and log Z from draws."""
+
+    monte_carlo = True
+    fixed: np.ndarray
+    """Which rows are known exactly."""
+    any_fixed: bool
+    plain: Any
+    """Rows that are counts of the sites, among those whose squares are summed."""
+
+    @property
+    @abstractmethod
+    def knows_variances(self) -> bool:
+        """Whether prior variances are exact."""
+
+    @property
+    @abstractmethod
+    def seen_variance(self) -> Array:
+        """Prior variances of the rows."""
+
+    @abstractmethod
+    def system(self, tau: Array) -> System:
+        """A at the positive ones among the precisions."""
+
+    @abstractmethod
+    def seen_covariance_times(self, weights: Array) -> Array:
+        """H K Hᵀ w."""
+
+    def weights(self, tau: Array, right: Array, value: Array, recall: Recall | None = None) -> Array:
+        """q with δ = K Hᵀ q: q = right − τ Hδ at ordinary rows, Hδ = value at the exact ones; columns at once.
+
+        With a recall, the solution starts from the one that the last sweep left there.
+        """
+        target = np.where(self.fixed[:, None], value, 0.0)
+        if (tau < 0).any():
+            return self._weights_of_any_sign(tau, right, target)
+        system = self.system(tau)
+        scaled = system.scale[:, None] * (self.seen_covariance_times(right) - target)
+        if recall is None:
+            return right - system.scale[:, None] * conjugate(system, scaled, SOLVED).x
+        recall.mean = conjugate(system, scaled, FOLLOWED, recall.mean).x
+        return right - system.scale[:, None] * recall.mean
+
+    def _weights_of_any_sign(self, tau: Array, right: Array, target: Array) -> Array:
+        """As :meth:`weights`, under the covariance given the exact counts, for which each product solves a system of its own."""
+        if not self.any_fixed:
+            return of_any_sign(self.seen_covariance_times, tau, right, SOLVED.absolute)
+        system = self.system(np.zeros_like(tau))
+
+        def held(w: Array, exact: Array) -> Array:
+            """Weights that include the exact rows' own, with which these have the values ``exact``."""
+            scaled = system.scale[:, None] * (self.seen_covariance_times(w) - exact)
+            return w - system.scale[:, None] * conjugate(system, scaled, SOLVED).x
+
+        shift = held(np.zeros_like(right), target)
+        pushed = right - tau[:, None] * self.seen_covariance_times(shift)
+        nothing = np.zeros_like(right)
+        q = of_any_sign(lambda w: self.seen_covariance_times(held(w, nothing)), tau, pushed, SOLVED.absolute)
+        return shift + held(q, nothing)
+
+    def settled(self, variance: Array, prior: Array) -> Array:
+        """Variances with zero for what follows from exact counts: there, draws have only the solver's error."""
+        if not self.any_fixed:
+            return variance
+        return np.where(variance > FOLLOWS * prior, variance, 0.0)
+
+    def log_z(self, tau: Array, nu: Array, mean: Array, squares: Squares, logs: Array) -> tuple[float, float]:
+        """½ ν·Hδ − ½ log det A, and its Monte-Carlo standard error.
+
+        NaN beside exact counts, which have a density and no probability here, and where draws were started from others.
+        """
+        if not len(tau):
+            return 0.0, 0.0
+        if self.any_fixed or np.isnan(logs).any():
+            return float("nan"), float("nan")
+        log_det, error = regressed(logs, len(tau), known=self.knows_variances)
+        log_det += float(np.log1p(np.maximum(tau, 0.0) * self.seen_variance).sum())
+        tau, nu, mean = host(tau), host(nu), host(mean)
+        plain = self.plain
+        variance, alone = squares.variances()[0][plain], np.minimum(tau[: len(plain)], 0.0)
+        left = 1.0 + alone * variance
+        if (left <= 0).any():
+            raise NotPositiveDefinite
+        return 0.5 * float(nu @ mean) - 0.5 * (log_det + float(np.log(left).sum())), 0.5 * error
+
+
+class MatrixFreeStructure(ByDraws, kind="matrix-free"):
     """The Gaussian law of a rooted tree's counts, as an operator.
 
     Parameters
@@ -103,8 +192,6 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
     recall
         What earlier solves of the same run left; with it, a solve starts from them and leaves log Z (NaN) to the field.
     """
-
-    monte_carlo = True
 
     def __init__(
         self,
@@ -132,10 +219,13 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         if recall is not None:
             recall.sensors = sensors
         self.sensors = sensors
+        self.fixed, self.any_fixed, self.plain = sensors.fixed, sensors.any_fixed, sensors.plain
         self.prior = PriorOperator(law, self.population, sensors.edges)
 
     @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float) -> MatrixFreeStructure:
+    def chosen(
+        cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float
+    ) -> MatrixFreeStructure:
         """See :class:`Structure`."""
         return cls(law, *known, sampling=solver.sampling, recall=solver.recall)
 
@@ -200,38 +290,6 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         """H K Hᵀ w."""
         return self.sensors.seen @ self.prior.times(self.sensors.seen.T @ weights)
 
-    def weights(self, tau: Array, right: Array, value: Array, recall: Recall | None = None) -> Array:
-        """q with δ = K Hᵀ q: q = right − τ Hδ at ordinary rows, Hδ = value at the exact ones; columns at once.
-
-        With a recall, the solution starts from the one that the last sweep left there.
-        """
-        target = np.where(self.sensors.fixed[:, None], value, 0.0)
-        if (tau < 0).any():
-            return self._weights_of_any_sign(tau, right, target)
-        system = self.system(tau)
-        scaled = system.scale[:, None] * (self.seen_covariance_times(right) - target)
-        if recall is None:
-            return right - system.scale[:, None] * conjugate(system, scaled, SOLVED).x
-        recall.mean = conjugate(system, scaled, FOLLOWED, recall.mean).x
-        return right - system.scale[:, None] * recall.mean
-
-    def _weights_of_any_sign(self, tau: Array, right: Array, target: Array) -> Array:
-        """As :meth:`weights`, under the covariance given the exact counts, for which each product solves a system of its own."""
-        if not self.sensors.any_fixed:
-            return of_any_sign(self.seen_covariance_times, tau, right, SOLVED.absolute)
-        system = self.system(np.zeros_like(tau))
-
-        def held(w: Array, exact: Array) -> Array:
-            """Weights that include the exact rows' own, with which these have the values ``exact``."""
-            scaled = system.scale[:, None] * (self.seen_covariance_times(w) - exact)
-            return w - system.scale[:, None] * conjugate(system, scaled, SOLVED).x
-
-        shift = held(np.zeros_like(right), target)
-        pushed = right - tau[:, None] * self.seen_covariance_times(shift)
-        nothing = np.zeros_like(right)
-        q = of_any_sign(lambda w: self.seen_covariance_times(held(w, nothing)), tau, pushed, SOLVED.absolute)
-        return shift + held(q, nothing)
-
     def blocks(
         self, tau: Array, draws: int, *, first: int = 0, recall: Recall | None = None
     ) -> Iterator[Block]:
@@ -244,7 +302,14 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
             size = min(width, draws - start)
             last = None if recall is None else recall.solution(number, (len(tau), size))
             stop = DRAWN if recall is None else FIRST_NEAR if recall.near and last is None else REDRAWN
-            block = posterior_block(system, self.sampling.seed, number, size, stop, last)
+            block = posterior_block(
+                system,
+                prior_draws(self.prior, self.sampling.seed, number, size),
+                self.sampling.seed,
+                number,
+                stop,
+                last,
+            )
             if recall is not None:
                 recall.blocks[number] = block.solution
             yield block
@@ -282,16 +347,10 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
         if recall is not None:
             recall.draws = draws
         variance, _ = sums.squares.variances()
-        log_z, _ = self.log_z(tau, nu, mean, sums)
+        log_z, _ = self.log_z(tau, nu, mean, sums.squares, sums.log_terms)
         variance = corrected(variance, host(self.sensors.on_rows(tau)))
         variance[self.sensors.known] = 0.0
         return self.settled(variance, host(self.row_variance(self.sensors.rows))), log_z
-
-    def settled(self, variance: Array, prior: Array) -> Array:
-        """Variances with zero for what follows from exact counts: there, draws have only the solver's error."""
-        if not self.sensors.any_fixed:
-            return variance
-        return np.where(variance > FOLLOWS * prior, variance, 0.0)
 
     def _drawn(self, tau: Array, draws: int) -> RowSums:
         """Sums over the draws of a sweep, of the sites' rows."""
@@ -300,26 +359,6 @@ class MatrixFreeStructure(Structure, kind="matrix-free"):
             moved = block.free - self.prior.times(self.sensors.seen.T @ block.weights)
             sums.add(self.sensors, block, moved)
         return sums
-
-    def log_z(self, tau: Array, nu: Array, mean: Array, sums: RowSums) -> tuple[float, float]:
-        """½ ν·Hδ − ½ log det A, and its Monte-Carlo standard error.
-
-        NaN beside exact counts, which have a density and no probability here, and where draws were started from others.
-        """
-        logs = sums.log_terms
-        if not len(tau):
-            return 0.0, 0.0
-        if self.sensors.any_fixed or np.isnan(logs).any():
-            return float("nan"), float("nan")
-        log_det, error = regressed(logs, len(tau), known=self.knows_variances)
-        log_det += float(np.log1p(np.maximum(tau, 0.0) * self.seen_variance).sum())
-        tau, nu, mean = host(tau), host(nu), host(mean)
-        plain = self.sensors.plain
-        variance, alone = sums.squares.variances()[0][plain], np.minimum(tau[: len(plain)], 0.0)
-        left = 1.0 + alone * variance
-        if (left <= 0).any():
-            raise NotPositiveDefinite
-        return 0.5 * float(nu @ mean) - 0.5 * (log_det + float(np.log(left).sum())), 0.5 * error
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> MatrixFreeField:
         """See :class:`Structure`; variances and log Z from the final draws."""

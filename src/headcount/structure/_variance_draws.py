@@ -117,13 +117,15 @@ def prior_draws(prior: PriorOperator, seed: int, number: int, size: int) -> Arra
 
 
 def posterior_block(
-    system: System, seed: int, number: int, size: int, stop: Stop, start: Array | None = None
+    system: System, free: Array, seed: int, number: int, stop: Stop, start: Array | None = None
 ) -> Block:
-    """One block of posterior draws, from the solution ``start`` that the last sweep left, if there is one; sharp beside exact counts."""
-    prior, root = system.prior, np.sqrt(np.where(system.fixed, 0.0, system.tau))[:, None]
-    free = prior_draws(prior, seed, number, size)
+    """One block of posterior draws, from draws ``free`` of the prior and the solution ``start`` that the last sweep left, if there is one.
+
+    Sharp beside exact counts.
+    """
+    root, size = np.sqrt(np.where(system.fixed, 0.0, system.tau))[:, None], free.shape[1]
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
-    noise = prior.xp.asarray(rng.standard_normal((len(system.tau), size)))
+    noise = namespace(free).asarray(rng.standard_normal((len(system.tau), size)))
     right = system.of_draws(free, noise)
     solved = conjugate(system, right, SHARPER if system.fixed.any() else stop, start)
     logs = np.full((size, 3), np.nan)
@@ -425,7 +427,7 @@ class Tally:
         """Variances with their errors, and log Z."""
         structure = self.structure
         variance, error = self.squares.variances()
-        log_z = structure.log_z(self.tau, nu, seen_mean, self.of_rows)
+        log_z = structure.log_z(self.tau, nu, seen_mean, self.of_rows.squares, self.of_rows.log_terms)
         variance = corrected(variance, host(self.own @ np.minimum(self.tau, 0.0)))
         return Survey(structure.settled(variance, host(structure.prior_variance)), error, log_z)
 

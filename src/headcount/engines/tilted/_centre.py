@@ -19,8 +19,7 @@ import numpy as np
 
 from headcount.engines._engine import iterate
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
-from headcount.engines._tilting import Tilts, kind_on_device, read_twice
-from headcount.individual import FactoredTree, RootedTree
+from headcount.engines._tilting import TiltedLaw, Tilts, kind_on_device, read_twice
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Mask
-    from headcount.individual import Model
+    from headcount.individual import FactoredTree, Model, RootedTree
     from headcount.observe import Observation
     from headcount.population import Numbers
 
@@ -111,7 +110,8 @@ class Roles:
     @cached_property
     def matrix_free(self) -> bool:
         """Whether the structure is the one without matrices."""
-        return kind_of(self.tilts.tree, self.solver.structure) == "matrix-free"
+        counts = int(self.tilts.offsets[-1])
+        return kind_of(self.tilts.tree, self.solver.structure, counts=counts) == "matrix-free"
 
     @cached_property
     def linear_terms(self) -> tuple[Array, Array]:
@@ -154,6 +154,8 @@ class Centre:
     """N (A(θ+g) − A(θ))."""
     population: float
     """Expected number of all individuals: N, where it is known."""
+    numbers: Numbers | None
+    """The sizes of groups at the centre, where one known number is not all."""
     expected: Array
     """N μ(θ+g) at the observed entries."""
     law: RootedTree | FactoredTree | Model
@@ -172,13 +174,27 @@ class Centre:
         """Tilt by g (not at all where it is None), and build the structure there."""
         tilts = roles.tilts
         g = np.zeros(int(tilts.offsets[-1])) if g is None else g
-        law, gain, population = tilts.law(g, in_factors=roles.matrix_free)
-        expected = population * tilts.margins(law)
+        made = tilts.law(g, in_factors=roles.matrix_free)
+        expected = made.population * tilts.margins(made.law)
         if not np.isfinite(expected).all():
             raise FloatingPointError("the tilts have no law")
         known, tau, nu, constant = _closed_form_terms(roles, g, expected)
-        structure = _structure(roles, law, population, known)
-        return cls(roles, g, gain, population, expected, law, structure, tau, nu, known.readings, constant)
+        structure = _structure(roles, made, known)
+        law, gain, population, numbers = made
+        return cls(
+            roles,
+            g,
+            gain,
+            population,
+            numbers,
+            expected,
+            law,
+            structure,
+            tau,
+            nu,
+            known.readings,
+            constant,
+        )
 
     def solve(self, tau: Array, nu: Array) -> tuple[Array, Array, float]:
         """Mean deviations and variances of all observed entries under sites, flat, and log Z."""
@@ -190,7 +206,8 @@ class Centre:
 
     def structure_given(self, known: Known) -> Structure:
         """The Gaussian law at the centre, with something else known in it."""
-        return _structure(self.roles, self.law, self.population, known, again=False)
+        made = TiltedLaw(self.law, self.gain, self.population, self.numbers)
+        return _structure(self.roles, made, known, again=False)
 
     def correlated_pull(self, deviation: Array) -> Array:
         """What readings with correlated errors pull at this deviation, :math:`V^{-1}(y - n) - g`; zero at all other entries."""
@@ -200,14 +217,6 @@ class Centre:
             where = slice(offsets[k], offsets[k + 1])
             pull[where] = steep - precision @ deviation[where]
         return pull
-
-    @property
-    def numbers(self) -> Numbers | None:
-        """The sizes of groups at the centre, where one known number is not all."""
-        known = self.roles.tilts.problem.numbers
-        if known is None or isinstance(self.law, (RootedTree, FactoredTree)):
-            return None if known is None else self.law.numbers  # type: ignore[union-attr]
-        return known.tilted(np.array([self.roles.tilts.model(self.g)[1]]))
 
     @cached_property
     def dispersion(self) -> Array:
@@ -228,25 +237,19 @@ class Centre:
         return tilts.model(self.g)[0] if self.g.any() else tilts.problem.model
 
 
-def _structure(
-    roles: Roles,
-    law: RootedTree | FactoredTree | Model,
-    population: float,
-    known: Known,
-    *,
-    again: bool = True,
-) -> Structure:
+def _structure(roles: Roles, made: TiltedLaw, known: Known, *, again: bool = True) -> Structure:
     """The Gaussian law; ``again`` where it is one of a run's sweeps, which start from one another."""
     problem = roles.tilts.problem
     flock = roles.tilts.flock
     solver = roles.solver if again else roles.solver._replace(recall=None)
     return structure_for(
-        law,
-        population,
+        made.law,
+        made.population,
         problem.sites,
         known,
         solver=solver,
         flock=1.0 if flock is None else flock,
+        spread=0.0 if made.numbers is None else float(made.numbers.variance.sum()),
     )
 
 
