@@ -53,8 +53,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "Beta quantiles become clipped Gaussian ones",
         "src/headcount/posterior/_interval.py",
-        "out[shaped] = population * betaincinv(a[shaped], b[shaped], level)",
-        "out[shaped] = np.clip(gaussian, 0.0, population)[shaped]",
+        "out[near] = population * betaincinv(a[near], b[near], level)",
+        "out[near] = np.clip(gaussian, 0.0, population)[near]",
         ("tests/posterior/test_interval.py",),
     ),
     Mutation(

@@ -38,14 +38,14 @@ def test_tracks_are_read_under_the_labels_of_the_counts(tmp_path: Path) -> None:
     common = {"population": 60, "transitions": paths["transitions"], "initial": "uniform"}
     for counted in (True, False):
         problem = read_problem(paths["counts"], tracks=tags, tracks_counted=counted, **common).problem
-        known = problem.records[0 if counted else 1]
+        known = problem.records[counted][None]
         assert known is not None
         assert known.ids == ("a", "b")
         assert known.seen[2][1].toarray().tolist() == [[0.0, 1.0]]
     cells = pd.DataFrame({"cell": ["pond", "hill"], "x": [0.0, 1.0], "y": [0.0, 0.0]})
     vague = tags.assign(sd=[0.5, None, None])
     problem = read_problem(paths["counts"], tracks=vague, cells=cells, **common).problem
-    assert problem.records[0].seen[0][1].toarray()[0].min() > 0
+    assert problem.records[True][None].seen[0][1].toarray()[0].min() > 0
 
 
 def test_wrong_tracks_are_reported_together(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.combinations import problem_of, random_combination
 
 import headcount as hc
 from headcount.engines import Enumerate
-from tests.combinations import problem_of, random_combination
 
 SEEDS = range(30)
 
