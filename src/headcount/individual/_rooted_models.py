@@ -42,7 +42,6 @@ class RootedModel(Model):
 
     steps_are_directed = True
 
-
     _states: dict[Variable, tuple[Hashable, ...]]
     _tree: RootedTree
 
@@ -552,6 +551,7 @@ def _cells_per_time(
         labels = [label_tuple(cells[t], f"cells[{t!r}]") for t in times]
     else:
         rows = getattr(cells, "ndim", 1) > 1
+        rows = rows and not sparse.issparse(cells)
         entries = list(cells) if rows else list(label_tuple(cells, "cells", hashable=False))
         labels = _labels_of_times(entries, sizes)
     raise_all(_label_problems(labels, times, sizes))

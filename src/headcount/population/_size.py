@@ -615,7 +615,9 @@ class Others(SizeLaw):
         w = np.exp(log_p + a * n - whole.value)
         left = 1.0 - float(w.sum())
         if left < MOSTLY_EXCLUDED:  # what is left is a difference of nearly equal numbers: add it up
-            high = min(self.most, math.ceil(4 * whole.mean + REACH * math.sqrt(whole.variance)) + MOST_SUMMED // 100)
+            high = min(
+                self.most, math.ceil(4 * whole.mean + REACH * math.sqrt(whole.variance)) + MOST_SUMMED // 100
+            )
             n = np.arange(0, high + 1.0)
             return tabulated_cumulants(n, self.log_pmf(n), a)
         first = whole.mean - float(w @ n)
@@ -746,7 +748,7 @@ def parse_population(text: str) -> int | SizeLaw:
     if found := _BETWEEN.fullmatch(text):
         return Between(_whole(found[1]), _whole(found[2]))
     if found := _PLAIN.fullmatch(text):
-        return whole_number(float(text), "population", least=1)
+        return whole_number(_whole(text), "population", least=1)
     raise ModelError(
         f"{text!r} is not a population: give a number (1080), a range (8000..12000), a number with its error "
         "(10000±1500 or 10000+-1500) or unknown"
@@ -755,4 +757,6 @@ def parse_population(text: str) -> int | SizeLaw:
 
 def _whole(text: str) -> Any:
     """A number as an int where it is one."""
+    if text.strip().isdigit():  # not by way of a float, which has not all whole numbers above 2**53
+        return int(text)
     return int(float(text)) if float(text).is_integer() else float(text)
