@@ -22,6 +22,7 @@ from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.individual import ModelError
 from headcount.posterior import Outcome
+from headcount.posterior._one_cell import has_one_cell
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Start
@@ -80,6 +81,8 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
     TooLargeError
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
+    if has_one_cell(problem):
+        return Choice(TiltedEP(), "one cell: the sum over N is exact")
     problem = problem.core
     if problem.numbers is not None:
         too_large = _too_large(problem)

@@ -20,6 +20,7 @@ from headcount.observe._cloud import SIZES, Candidates
 from headcount.population import Company, Exactly, ToEstimate, Unknown
 from headcount.posterior._beliefs import Nobody, Outcome, Sizes, Status
 from headcount.posterior._derived import SummedBeliefs, ViewBeliefs
+from headcount.posterior._one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -58,6 +59,8 @@ def answer(
             "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
             "Flocks(5)"
         )
+    if engine.sums_one_cell and has_one_cell(problem):
+        return _summed(problem)
     asked, candidates = problem.core, None
     if engine.adds_up_sizes and asked.numbers is not None and _one_unknown(problem):
         return _added_up(engine, problem, run)
@@ -70,6 +73,16 @@ def answer(
     if asked is problem:
         return found
     return replace(found, beliefs=_seen(problem, found, candidates))
+
+
+def _summed(problem: Problem) -> Outcome:
+    """The exact answer to a problem of one cell."""
+    law: Any = problem.population
+    n, p, evidence = laws_of_size(Readings.of([problem.sites]), law)
+    if not np.isfinite(evidence[0]):
+        raise ProblemError(f"no number of individuals that {law.text} allows agrees with all counts: check the counts and the population")
+    beliefs = OneCellBeliefs(problem.model, n, p[:, 0], float(evidence[0]), {"exact": "one cell: a sum over N"})
+    return Outcome(beliefs, Status.EXACT)
 
 
 ADDED_UP, MOST_SIZES = 32.0, 3000
