@@ -193,7 +193,7 @@ class Tilts:
             law = self.law(g, in_factors=True)
             assert isinstance(law.law, FactoredTree)
             return type(model).from_rooted(law.law.at_home().rooted(), model.states), law.gain  # type: ignore[attr-defined]
-        if c is None or self.problem.numbers is not None and self.tree is not None:
+        if c is None or (self.problem.numbers is not None and self.tree is not None):
             assert self.tree is not None
             nodes, edges = self._potentials(self.tree, g)
             gain, tree = tilted(self.tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]

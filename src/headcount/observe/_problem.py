@@ -19,7 +19,16 @@ from headcount.individual import MarkovChain, Model, Records, join_records, reco
 from headcount.observe._base import Array, Observation
 from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._cloud import Candidates, Cloud, Member, in_larger_graph, lifted, mixture, on_larger, tagged
+from headcount.observe._cloud import (
+    Candidates,
+    Cloud,
+    Member,
+    in_larger_graph,
+    lifted,
+    mixture,
+    on_larger,
+    tagged,
+)
 from headcount.observe._tracks import Tracks
 from headcount.population import (
     Company,
