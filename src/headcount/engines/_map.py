@@ -350,7 +350,7 @@ def _not_finite(problem: Problem) -> str:
         for name in ("log_prob", "slope", "curvature"):
             with np.errstate(all="ignore"):
                 bad = ~np.isfinite(np.broadcast_to(getattr(site.noise, name)(n), n.shape))
-            wrong += [f"{type(site.noise).__name__}.{name} at {site.names[k]}" for k in np.flatnonzero(bad)]
+            wrong += [f"{type(site.noise).__name__}.{name} at {site.names[k]}" for k in np.flatnonzero(bad).tolist()]
     where = f"no finite number is {', '.join(wrong[:5])}" if wrong else "values are too large"
     return f"the most probable counts cannot be found: {where}: correct the noise, or leave slope and curvature out of its class"
 

@@ -86,7 +86,7 @@ class _CellsAtOnce:
         key = tuple(id(task.problem) for task in tasks)
         if key not in self.joined:
             self.joined[key] = Readings.of([task.problem.sites for task in tasks])
-        given: Any = Joined(self.joined[key], tasks[0].problem.population)  # type: ignore[arg-type]
+        given: Any = Joined(self.joined[key], tasks[0].problem.population)
         applied: Any = tasks[0].family.apply(tasks[0].parameters, given)
         n, p, evidence = laws_of_size(applied.readings, applied.law)
         means = (n @ p).tolist()

@@ -20,7 +20,7 @@ from headcount.population import SizeLaw
 from headcount.posterior._beliefs import Beliefs, Promises, Sizes
 
 if TYPE_CHECKING:
-    from headcount._types import Array, Scope
+    from headcount._types import Array, Index, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.observe._binding import Part, Site
@@ -52,7 +52,7 @@ class Readings:
 
     noises: tuple[Part, ...]
     """Entries, numbered over all populations, and their noise."""
-    owner: Array
+    owner: Index
     """Of which population every entry is."""
     populations: int
 
