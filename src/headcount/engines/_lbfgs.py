@@ -147,8 +147,7 @@ def _two_loop(steps: Array, changes: Array, products: Array, gradient: Array, cu
     With q = −g, R the upper triangle of S Yᵀ and D its diagonal: α = R⁻¹ S q, r = H₀ (q − Yᵀ α), −H g = r + Sᵀ R⁻ᵀ (D α − Y r).
     """
     if not len(steps):
-        with np.errstate(over="ignore"):  # of data that contradict each other: the step is then blocked
-            return -gradient / curvature
+        return -gradient / curvature
     s, y, lower = steps.T, changes.T, fortran(products)
     curved = np.diagonal(lower)
     alpha = forward_solve(lower, apply(s, -gradient, transpose=True)[:, None], transpose=True)[:, 0]

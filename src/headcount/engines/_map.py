@@ -367,7 +367,7 @@ class Objective:
         parts = self._parts(x)
         if parts is None:
             return Point(x, np.inf, np.zeros_like(x), np.ones_like(x))
-        floor = 1e-12 * max(float(parts.curvature.max(initial=0.0)), 1e-300)
+        floor = 1e-12 * max(float(parts.curvature.max(initial=0.0)), 1e-100)  # a step that is a number
         return Point(
             x,
             parts.value,
