@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headcount.observe._binding import Part, Site
 
 LARGEST_SIZE = 100_000
-"""Largest N that is added up: the sums over all N then take 10 ms per count."""
+"""Largest N that is added up; chosen, not measured: 0.8 MB per count and array."""
 LEFT_OUT = -27.0
 """Log of the share of the largest term at which a sum may end: 10⁻¹²."""
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headcount.posterior._stored import StoredPosterior
 
 ROUTE_BYTES = 100
-"""Memory per individual and time of a table of routes, measured: the drawn state, three columns and their labels."""
+"""Bytes per individual and time of a table of routes, estimated, not measured: the drawn state, three columns and their labels."""
 CONNECTIVITY_DRAWS = 400
 """Joint draws of the flows behind a connectivity table: the ends of a 90 % interval are then known to about 1 % of probability."""
 
