@@ -31,6 +31,7 @@ CLAIMS = {
     "exact_tables": "benchmarks.exact_tables",
     "learning": "benchmarks.learning",
     "starts": "benchmarks.starts",
+    "small": "benchmarks.small",
     "fit_check": "benchmarks.fit_check",
     "learned": "benchmarks.learned",
     "bikes": "benchmarks.bikes",

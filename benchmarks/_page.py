@@ -31,6 +31,7 @@ TITLES = {
     "learning": "Learning",
     "learned": "Intervals after a fit",
     "starts": "Several maxima",
+    "small": "Many small problems",
     "flights": "Flights: from totals to routes",
     "docks": "Docks: an open population beside the standard model",
     "health": "Health: noisy tables beside mbi",

@@ -113,7 +113,7 @@ def broken(value: Any) -> st.SearchStrategy[Any]:
         inside = st.sampled_from(sorted(value, key=repr)).flatmap(
             lambda k: st.one_of(
                 broken(value[k]).map(lambda new: {**value, k: new}),
-                here.filter(_hashable).map(lambda new: {(new if j == k else j): v for j, v in value.items()}),
+                here.filter(hashable).map(lambda new: {(new if j == k else j): v for j, v in value.items()}),
             )
         )
         return st.one_of(here, inside)
@@ -126,7 +126,8 @@ def broken(value: Any) -> st.SearchStrategy[Any]:
     return here
 
 
-def _hashable(value: Any) -> bool:
+def hashable(value: Any) -> bool:
+    """Whether a value can be a key."""
     try:
         hash(value)
     except TypeError:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 """Names the files of the last run that wrote a folder, with their checksums."""
 _KIND = "files written by headcount"
+_OURS = re.compile(r"\.(.+\.)?headcount\.[0-9a-f]{12}")
+"""Names of temporary folders, beside the file or folder that is written or inside it."""
 YOUNG = 60.0
 """Seconds for which a temporary folder is left alone: between its making and its lock another run must not take it for left over."""
 
@@ -64,20 +66,30 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     check_file(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Not tempfile: its files are readable by their owner only, and a result should follow the umask.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-    with _named(target):
+    with _named(target), _stage(target.parent, target.name) as stage:
+        # Not tempfile: its files are readable by their owner only, and a result should follow the umask.
+        temporary = stage / target.name
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        try:
-            yield temporary
-            _flush(temporary, os.O_RDWR)
-            os.replace(temporary, target)
-        except BaseException:  # a Ctrl-C too must leave nothing half-written
-            with suppress(FileNotFoundError):
-                temporary.unlink()
-            raise
+        yield temporary
+        _flush(temporary, os.O_RDWR)
+        os.replace(temporary, target)
     with suppress(OSError):  # some systems cannot flush a folder; the rename itself has happened
         _flush(target.parent, os.O_RDONLY)
+
+
+@contextmanager
+def _stage(place: Path, name: str = "") -> Iterator[Path]:
+    """An empty hidden folder in `place`, locked while this process lives and removed at the end; those that killed runs left are swept."""
+    _sweep(place)
+    stage = place / f".{name}{'.' if name else ''}headcount.{secrets.token_hex(6)}"
+    stage.mkdir()
+    held = _hold(stage)
+    try:
+        yield stage
+    finally:  # a Ctrl-C too must leave nothing half-written
+        shutil.rmtree(stage, ignore_errors=True)
+        if held is not None:
+            os.close(held)
 
 
 @contextmanager
@@ -92,25 +104,18 @@ def filling(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     fresh = not os.path.exists(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Inside the folder where it exists: it may be a mount, or the folder above it may be closed to us.
-    name = f".headcount.{secrets.token_hex(6)}"
-    stage = target.with_name(f".{target.name}{name}") if fresh else target / name
-    with _named(target):
-        _sweep(target)
-        stage.mkdir()
-        held = _hold(stage)
-        try:
-            yield stage
-            names = sorted(path.name for path in stage.iterdir())
-            check_folder(target, names, force=force)
-            made = {name: checksum(stage / name) for name in names}
-            for name in names:
-                _flush(stage / name, os.O_RDWR)
-            with _signals_held():
-                _put_in_place(stage, target, made, whole=fresh and not os.path.exists(target))
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-            if held is not None:
-                os.close(held)
+    where = (target.parent, target.name) if fresh else (target, "")
+    if not fresh:
+        _sweep(target.parent)
+    with _named(target), _stage(*where) as stage:
+        yield stage
+        names = sorted(path.name for path in stage.iterdir())
+        check_folder(target, names, force=force)
+        made = {name: checksum(stage / name) for name in names}
+        for name in names:
+            _flush(stage / name, os.O_RDWR)
+        with _signals_held():
+            _put_in_place(stage, target, made, whole=fresh and not os.path.exists(target))
     with suppress(OSError):
         _flush(target, os.O_RDONLY)
 
@@ -146,30 +151,20 @@ def _hold(stage: Path) -> int | None:
     return found
 
 
-def _sweep(target: Path) -> None:
-    """Remove temporary folders and manifests that killed runs into one place left: our user's, older than `YOUNG`, locked by nobody."""
-    places = (
-        (target.parent, f".{target.name}.headcount.", stat.S_ISDIR),
-        (target, ".headcount.", stat.S_ISDIR),
-        (target, f".{MANIFEST}.", stat.S_ISREG),
-    )
-    for place, prefix, kind in places:
-        ours = re.compile(re.escape(prefix) + "[0-9a-f]{12}")
-        with suppress(OSError):
-            for left in [path for path in place.iterdir() if ours.fullmatch(path.name)]:
-                held = _hold(left) if _is_abandoned(left.lstat(), kind) else None
-                if held is not None:
-                    if left.is_dir():
-                        shutil.rmtree(left, ignore_errors=True)
-                    else:
-                        left.unlink(missing_ok=True)
-                    os.close(held)
+def _sweep(place: Path) -> None:
+    """Remove the temporary folders that killed runs left in a place: our user's, older than `YOUNG`, locked by nobody."""
+    with suppress(OSError):
+        for left in [path for path in place.iterdir() if _OURS.fullmatch(path.name)]:
+            held = _hold(left) if _is_abandoned(left.lstat()) else None
+            if held is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(held)
 
 
-def _is_abandoned(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
-    """Whether a file or folder is our user's, of the kind that a run makes, and too old to be one that is being made."""
+def _is_abandoned(found: os.stat_result) -> bool:
+    """Whether this is a folder of our user's, and too old to be one that is being made."""
     own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    return own and kind(found.st_mode) and time.time() - found.st_mtime >= YOUNG
+    return own and stat.S_ISDIR(found.st_mode) and time.time() - found.st_mtime >= YOUNG
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -99,6 +99,11 @@ def instance(value: Any, kind: type | tuple[type, ...], what: str, *, expected: 
     return value
 
 
+def truth(value: Any, what: str) -> bool:
+    """`value`, if it is True or False."""
+    return bool(instance(value, (bool, np.bool_), what, expected="True or False"))
+
+
 def attempt(problems: list[str], check: Callable[..., Made], *args: Any, **kwargs: Any) -> Made | None:
     """What a check makes of its arguments, or None with its complaints added to `problems`: so that all are reported at once."""
     try:

@@ -97,6 +97,8 @@ def label_tuple(labels: Any, what: str = "labels", *, hashable: bool = True) -> 
         values = values.tolist()
     try:
         made = tuple(values)
+        if any(hasattr(part, "tocsr") for part in made):  # a sparse matrix gives its rows
+            raise TypeError
         if hashable:
             hash(made)
     except TypeError:

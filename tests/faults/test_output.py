@@ -152,7 +152,7 @@ def test_what_a_kill_left_is_swept_by_the_next_run(
 
     assert killed_at(0, lambda: write_results(posterior, out)).code == -signal.SIGKILL
     left = hidden()
-    assert len(left) == (1 if fresh else 2)  # a folder; and the manifest that was to be put in place
+    assert len(left) == (1 if fresh else 2)  # a folder; and that of the manifest that was to be put in place
     kept = [f"{prefix}.headcount.{name}" for name in ("mine", "0123456789ab")]
     for name in kept:
         (place / name).mkdir()

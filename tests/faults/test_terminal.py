@@ -103,7 +103,7 @@ def test_markup_in_labels_is_text(tmp_path: Path) -> None:
 
 
 def test_formulas_are_shielded_on_request(tmp_path: Path) -> None:
-    """``--safe-csv`` puts an apostrophe before labels that a spreadsheet would run; without it they stay as they are."""
+    """``--safe-csv`` puts an apostrophe before labels that a spreadsheet would run; without it they stay, and a note says so."""
     names = {"pond": "=cmd()", "hill": "@sum"}
     counts, moves = COUNTS, TRANSITIONS
     for old, new in names.items():
@@ -121,7 +121,9 @@ def test_formulas_are_shielded_on_request(tmp_path: Path) -> None:
     ]
     for option, shield in (([], ""), (["--safe-csv"], "'")):
         out = tmp_path / f"out{shield}"
-        assert forked(lambda out=out, option=option: command(*words, *option, "--out", out)).code == 0  # type: ignore[misc]
+        ended = forked(lambda out=out, option=option: command(*words, *option, "--out", out))  # type: ignore[misc]
+        assert ended.code == 0
+        assert ("begin like a formula" in ended.out.replace("\n", " ")) is (not option)
         assert set(pd.read_csv(out / "nodes.csv")["cell"]) == {f"{shield}=cmd()", f"{shield}@sum"}
         assert set(load_result(out).nodes["cell"]) == {"=cmd()", "@sum"}
     write_table(pd.DataFrame({"a": ["-1", "b"], "n": [-1.5, 2.0]}), tmp_path / "t.csv", safe_csv=True)

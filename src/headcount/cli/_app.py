@@ -302,11 +302,20 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def _path(text: str | Path) -> Path:
+    """A path as given on the command line: an empty text names nothing, where `Path` takes it for the present folder."""
+    if not str(text):
+        raise typer.BadParameter("it is empty: give the name of a file or folder")
+    return Path(text)
+
+
 def _parameter(option: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.default is MISSING else option.default
     told = dict(option.metadata)
     # Without a name the parser would add --no-… to a switch.
     names = told.pop("names") or ([f"--{option.name.replace('_', '-')}"] if option.type is bool else [])
+    if option.type in (Path, Path | None):
+        told = {"parser": _path, "metavar": "PATH"} | told
     kind = Annotated[option.type, typer.Option(*names, **told)]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 

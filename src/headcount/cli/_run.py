@@ -220,8 +220,14 @@ def _write_and_show(
 
     ``fitted`` are the shapes of the cells, and what a fit adds, as `write_results` takes them.
     """
-    from headcount.io import Result, write_results
+    from headcount.io import Result, formula_note, write_results
 
+    if output.format == "csv" and not output.safe_csv:
+        states = posterior.problem.model.states
+        notes = [
+            *notes,
+            *formula_note(dict.fromkeys([*states, *(c for cells in states.values() for c in cells)])),
+        ]
     if good or output.keep:
         # What only the command line knows.
         said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}

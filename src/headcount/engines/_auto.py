@@ -21,6 +21,7 @@ from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.posterior import Outcome
+from headcount.posterior._one_cell import has_one_cell
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Start
@@ -79,6 +80,8 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
     TooLargeError
         If no engine fits the memory that may be taken; both numbers are in the message.
     """
+    if has_one_cell(problem):
+        return Choice(TiltedEP(), "one cell: the sum over N is exact")
     units = problem.flock_units
     found = _selected(problem.core, sampling=sampling)
     return found if units == 1 else Choice(found.engine, f"{found.reason}; whole flocks are counted")

@@ -93,6 +93,8 @@ class Engine(ABC):
     """Whether it knows groups of individuals whose sizes have laws (`Problem.numbers`)."""
     adds_up_sizes: ClassVar[bool] = False
     """Whether its evidence is exact, so that one size that is not known can be added up: every number by itself."""
+    sums_one_cell: ClassVar[bool] = False
+    """Whether problems of one cell are answered by the sum over N in its place: exact, and faster."""
     takes_candidates: ClassVar[bool] = False
     """Whether it can be asked about groups of unknown size as candidates, of whom some are absent."""
 

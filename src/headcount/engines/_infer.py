@@ -10,6 +10,7 @@ import numpy as np
 
 from headcount import _device, memory
 from headcount._linalg import threads_for
+from headcount.checks import generator
 from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
 from headcount.engines._cost import device_memory_of, memory_of, seconds_of, writing_memory
 from headcount.engines._engine import Engine
@@ -99,7 +100,7 @@ def infer(
     if run.random and rng is None and isinstance(as_engine(engine), Auto):
         rng = SAMPLING_SEED
     _require_answerable(problem, run, rng)
-    outcome = answer(run, problem, rng=np.random.default_rng(0 if rng is None else rng), progress=progress)
+    outcome = answer(run, problem, rng=generator(0 if rng is None else rng), progress=progress)
     outcome.info["chosen"] = choice
     if isinstance(rng, (int, np.integer)):
         outcome.info["seed"] = int(rng)

@@ -32,7 +32,9 @@ from headcount._device import DEVICES, find_device
 from headcount.engines._engine import IterativeEngine, number, one_of, whole
 from headcount.engines._lbfgs import Point, Search, advance, blocked
 from headcount.engines._tilting import Tilts
+from headcount.errors import ProblemError
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -340,6 +342,21 @@ class _Parts(NamedTuple):
     """Σ|Nμ − n*|, where it can be mended."""
 
 
+def _not_finite(problem: Problem) -> str:
+    """Where noises have no finite log-probability, slope or curvature at the counts that the model expects."""
+    wrong = []
+    for site in problem.sites:
+        n = site.margin(problem.scale * np.ravel(dense(problem.model.marginal(site.scope))))
+        for name in ("log_prob", "slope", "curvature"):
+            with np.errstate(all="ignore"):
+                bad = ~np.isfinite(np.broadcast_to(getattr(site.noise, name)(n), n.shape))
+            wrong += [
+                f"{type(site.noise).__name__}.{name} at {site.names[k]}" for k in np.flatnonzero(bad).tolist()
+            ]
+    where = f"no finite number is {', '.join(wrong[:5])}" if wrong else "values are too large"
+    return f"the most probable counts cannot be found: {where}: correct the noise, or leave slope and curvature out of its class"
+
+
 @dataclass(frozen=True)
 class Objective:
     """The dual as a function of x, and what is known at an evaluated point."""
@@ -352,7 +369,7 @@ class Objective:
         parts = self._parts(x)
         if parts is None:
             return Point(x, np.inf, np.zeros_like(x), np.ones_like(x))
-        floor = 1e-12 * max(float(parts.curvature.max(initial=0.0)), 1e-300)
+        floor = 1e-12 * max(float(parts.curvature.max(initial=0.0)), 1e-100)  # a step that is a number
         return Point(
             x,
             parts.value,
@@ -374,12 +391,19 @@ class Objective:
     def g(self, point: Point) -> Array:
         """The tilts of all observed entries."""
         g = self.dual.fixed.copy()
-        g[self.dual.entries] = point.extra.pull  # type: ignore[attr-defined]
+        g[self.dual.entries] = self._found(point).pull
         return g
 
     def expected(self, point: Point) -> Array:
         """N μ(θ+g) at all observed entries."""
-        return point.extra.expected  # type: ignore[attr-defined]
+        return self._found(point).expected
+
+    def _found(self, point: Point) -> _Parts:
+        """What is known at a point; refused where the objective has no value there."""
+        parts: _Parts | None = point.extra  # type: ignore[assignment]
+        if parts is None:
+            raise ProblemError(_not_finite(self.tilts.problem))
+        return parts
 
     def gap(self, point: Point) -> float:
         """How far the dual lies above the primal at the counts expected there, in nats."""

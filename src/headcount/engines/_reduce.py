@@ -16,11 +16,14 @@ import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
 from headcount.engines._map import MAP
+from headcount.errors import shown
 from headcount.observe import ProblemError
 from headcount.observe._cloud import SIZES, Candidates
 from headcount.population import Company, Exactly, Flocks, ToEstimate, Unknown
 from headcount.posterior._beliefs import Nobody, Outcome, Sizes, Status
 from headcount.posterior._derived import SummedBeliefs, ViewBeliefs
+from headcount.posterior._one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
+from headcount.structure import Contradiction
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -51,6 +54,20 @@ def answer(
     start: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Run an engine on any problem that it can be asked about; ``start`` as in :meth:`Engine.run`."""
+    try:
+        return _answered(engine, problem, rng, progress, start)
+    except Contradiction as error:
+        raise ProblemError(_contradiction(problem, error)) from error
+
+
+def _answered(
+    engine: Engine,
+    problem: Problem,
+    rng: np.random.Generator,
+    progress: bool | None,
+    start: Mapping[str, Any] | None,
+) -> Outcome:
+    """`answer`, before contradictions among exact counts are named."""
 
     def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
         return engine.run(asked, rng=rng, progress=progress, start=last)
@@ -60,6 +77,8 @@ def answer(
             "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
             "Flocks(5)"
         )
+    if engine.sums_one_cell and has_one_cell(problem):
+        return _summed(problem)
     asked, candidates = problem.core, None
     if engine.adds_up_sizes and asked.numbers is not None and _one_unknown(problem):
         return _SumOverSizes(problem, run).outcome()
@@ -74,6 +93,33 @@ def answer(
     return replace(found, beliefs=_seen(problem, found, candidates))
 
 
+def _contradiction(problem: Problem, error: Exception) -> str:
+    """What to say of exact counts that no configuration of individuals meets, with the counts."""
+    exact = [site for site in problem.sites if site.noise.exact]
+    named = [
+        f"{name} = {y:g}"
+        for site in exact
+        for name, y in zip(site.names, site.noise.counts.tolist(), strict=True)
+    ]
+    return f"{error}: no configuration that the model and the population allow meets all of {shown(named, MOST_NAMED)}: correct one of them"
+
+
+def _summed(problem: Problem) -> Outcome:
+    """The exact answer to a problem of one cell."""
+    law: Any = problem.population
+    n, p, evidence = laws_of_size(Readings.of([problem.sites]), law)
+    if not np.isfinite(evidence[0]):
+        raise ProblemError(
+            f"no number of individuals that {law.text} allows agrees with all counts: check the counts and the population"
+        )
+    beliefs = OneCellBeliefs(
+        problem.model, n, p[:, 0], float(evidence[0]), {"exact": "one cell: a sum over N"}
+    )
+    return Outcome(beliefs, Status.EXACT)
+
+
+MOST_NAMED = 12
+"""Exact counts that a report of a contradiction names."""
 ADDED_UP, MOST_SIZES = 32.0, 3000
 """An exact engine adds up sizes until one is this many nats (1e-14) below the best; and at most this many sizes."""
 

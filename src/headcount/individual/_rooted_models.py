@@ -650,6 +650,7 @@ def _cells_per_time(
         labels = [label_tuple(cells[t], f"cells[{t!r}]") for t in times]
     else:
         rows = getattr(cells, "ndim", 1) > 1
+        rows = rows and not sparse.issparse(cells)
         entries = list(cells) if rows else list(label_tuple(cells, "cells", hashable=False))
         labels = _labels_of_times(entries, sizes)
     raise_all(_label_problems(labels, times, sizes))

@@ -8,6 +8,7 @@ from headcount.io._tables import NOISES, read_counts, read_weights
 from headcount.io._write import (
     Result,
     export,
+    formula_note,
     load_result,
     put_results,
     result_names,
@@ -27,6 +28,7 @@ __all__ = [
     "TableError",
     "export",
     "folder_name",
+    "formula_note",
     "infer_many",
     "load_result",
     "opened",

@@ -400,11 +400,13 @@ def _initial_law(
             "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
         )
         return None
-    if named == "uniform":
+    if named == "uniform" and axes.cells:
         return np.full(len(axes.cells), 1 / len(axes.cells))
     if seen is not None and named in {"counts", "smoothed"}:
         return _law_from_counts(seen, axes, smooth=named == "smoothed")
-    if not findings:
+    if not axes.cells:
+        findings.problem("cells", "no cell is left: give counts or transitions with at least one")
+    elif not findings:
         text = f"give uniform or a table (cell, probability) where there are no counts, got {given!r}"
         findings.problem("initial", text)
     return None

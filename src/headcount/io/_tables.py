@@ -444,7 +444,7 @@ def _shares(
     far = not normalise and _refuse_sums(source, cells, sums, np.flatnonzero(off > ROUNDING), when)
     if far or np.isnan(sums).any():
         return None
-    if off.max() <= _EXACT_SUM:
+    if off.max(initial=0.0) <= _EXACT_SUM:
         return values
     if not normalise:
         source.note(

@@ -27,6 +27,7 @@ from headcount._disk import (
     replacing,
     write_tree,
 )
+from headcount.errors import shown
 from headcount.io._omx import write_flows_omx
 from headcount.io._shapes import write_geopackage
 from headcount.io._source import TableError
@@ -309,6 +310,17 @@ def _put_row_groups(frames: Iterable[pd.DataFrame], path: Path) -> None:
             if writer is None:
                 writer = stack.enter_context(parquet.ParquetWriter(path, table.schema))
             writer.write_table(table, row_group_size=ROW_GROUP)
+
+
+def formula_note(labels: Iterable[Hashable]) -> list[str]:
+    """What to say where a spreadsheet would run labels of a CSV file as formulas; nothing where there are none."""
+    found = [label for label in labels if isinstance(label, str) and label[:1] in _FORMULA]
+    if not found:
+        return []
+    return [
+        f"{len(found)} labels begin like a formula ({shown(found, 3)}): a spreadsheet would run them; --safe-csv (safe_csv=True) puts an "
+        "apostrophe before them in CSV files"
+    ]
 
 
 def _safe(frame: pd.DataFrame) -> pd.DataFrame:

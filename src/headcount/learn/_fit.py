@@ -26,6 +26,7 @@ from headcount.learn._family import Family, Parametrisation, Tables, bind, relat
 from headcount.learn._files import data_of, fingerprint, read, write
 from headcount.learn._log_linear import MOST_DENSE
 from headcount.learn._margins import tables_at_once
+from headcount.learn._one_cell import cells_at_once
 from headcount.learn._populations import Detection, Rate
 from headcount.learn._result import Fit, FitNotConvergedError, LastCounts, last_node
 from headcount.learn._search import CLOSE_ENOUGH, begin, choose_engine, rival_notes, searched
@@ -222,7 +223,11 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
     identity = (settings, problems, repr(named), method, options.start, seed, tolerance)
     with running(problems, client=options.client, workers=options.workers) as mapper:
         expect = Expectation(
-            families, problems, TiltedEP() if named is None else named, seed, tables_at_once(problems, mapper)
+            families,
+            problems,
+            TiltedEP() if named is None else named,
+            seed,
+            cells_at_once(problems, tables_at_once(problems, mapper), starts=named is None),
         )
         checkpoints = _Checkpoints(options.checkpoint, expect, identity)
         climber = Climber(expect, method, budget, tolerance, goal, checkpoints.write, options.progress)
@@ -278,7 +283,10 @@ def _integrate(
 ) -> tuple[Posterior, ...]:
     """The posteriors integrated over the parameters, with the same workers as the fit."""
     with running(expect.problems, client=client, workers=workers) as mapper:
-        own = replace(expect, mapper=tables_at_once(expect.problems, mapper))
+        own = replace(
+            expect,
+            mapper=cells_at_once(expect.problems, tables_at_once(expect.problems, mapper), starts=False),
+        )
         return integrated(own, ended.climb, information, ended.optima)
 
 

@@ -301,8 +301,9 @@ class Margins(NamedTuple):
 def known_margins(problem: Problem) -> Margins | None:
     """Those of a chain of two times all of whose cells are seen exactly, and nothing else; None of any other problem."""
     model, sites = problem.model, problem.sites
-    plain = type(model) is MarkovChain and problem.plain and problem.numbers is None
-    if not plain or (len(model.variables), len(sites)) != (2, 2):
+    if type(model) is not MarkovChain or (len(model.variables), len(sites)) != (2, 2):
+        return None
+    if not problem.plain or problem.numbers is not None:
         return None
     found = {s.scope: np.asarray(s.noise.counts, dtype=float) for s in sites if s.whole and s.noise.exact}
     first, second = ((v,) for v in model.variables)

@@ -55,6 +55,7 @@ from headcount.learn._family import Family
 from headcount.learn._joint import climbed_together
 from headcount.learn._uncertainty import Information, observed_information
 from headcount.observe import Binomial, Poisson, Problem, ProblemError
+from headcount.posterior._one_cell import has_one_cell
 
 UNIFORM_SHARE = 0.1
 """Share of the uniform distribution in a start, which keeps it off the boundary; any small share would do."""
@@ -139,6 +140,9 @@ def choose_engine(families: Sequence[Family], problems: Sequence[Problem], x: Ar
     """One engine with an evidence for all problems: what `select` picks for them at x, `TiltedEP` where it picks several."""
     found: dict[str, Engine] = {}
     for family, problem in zip(families, problems, strict=True):
+        if has_one_cell(problem):  # whatever the parameters
+            found[repr(TiltedEP())] = TiltedEP()
+            continue
         try:
             fitted = family.apply(x, problem)
         except ValueError:  # x cannot have made these data

@@ -37,6 +37,10 @@ class Fault(NamedTuple):
     values: Array
 
 
+LARGEST_PARAMETER = 1e75
+"""Largest sd, scale, rate or dispersion of a noise, and one over the smallest: their fourth powers are still numbers."""
+
+
 @dataclass(frozen=True, eq=False)
 class Observation(ABC):
     """Noise bound to data: log l(y | n) for every observed count y of a true count n.
@@ -196,6 +200,9 @@ class Observation(ABC):
             if name in self.positive:
                 above = f"{name} must be > 0; {self.positive[name]}"
                 yield Fault(np.asarray(value) <= 0, above, np.asarray(value))
+                far = (value > 0) & ((value < 1 / LARGEST_PARAMETER) | (value > LARGEST_PARAMETER))
+                within = f"{name} must lie between {1 / LARGEST_PARAMETER:g} and {LARGEST_PARAMETER:g}"
+                yield Fault(far & np.isfinite(value), f"{within}; {self.positive[name]}", np.asarray(value))
 
     def take(self, index: ArrayLike) -> Self:
         """The same noise on some of its entries (flat index or mask)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from headcount._types import Array, Index
-from headcount.checks import brief
+from headcount.checks import brief, numbers
 from headcount.errors import Faults, ModelError, ProblemError, shown
 from headcount.individual import MarkovChain, Model, Records
 from headcount.labels import is_frame
@@ -168,8 +168,12 @@ def _as_frame(table: Any) -> Any:
     """The table as a frame with ``id, time, cell``."""
     import pandas as pd
 
+    rows = isinstance(table, (list, tuple)) and all(isinstance(row, Mapping) for row in table)
+    named = isinstance(table, Mapping) or rows or getattr(getattr(table, "dtype", None), "names", None)
     try:
-        frame = table if is_frame(table) else pd.DataFrame(table)
+        frame = table if is_frame(table) or not named else pd.DataFrame(table)
+        if not is_frame(frame):
+            raise TypeError
     except (TypeError, ValueError):
         raise ProblemError(
             f"Tracks: table is {brief(table)}: give a frame or columns id, time, cell"
@@ -182,6 +186,16 @@ def _as_frame(table: Any) -> Any:
             f"Tracks: {'no rows' if not missing else 'no column ' + ', '.join(missing)}; the table has {shown(frame.columns)}. "
             f"Give {', '.join(_TRACK)} (and probability or sd), or {', '.join(_RECOVERY)}"
         )
+    for name in (*_TRACK, *({"group"} & set(frame.columns))):
+        odd = [value for value in frame[name].tolist() if not _is_label(value)]
+        if odd:
+            raise ProblemError(f"Tracks: the column {name} holds {brief(odd[0])}: give one label per row")
+    for name in {"probability", "sd"} & set(frame.columns):
+        given = frame[name].tolist()
+        values = numbers(given, f"Tracks: the column {name}", expected="one number per row")
+        if values.ndim != 1:
+            raise ProblemError(f"Tracks: the column {name} holds {brief(given[0])}: give one number per row")
+        frame = frame.assign(**{name: values})
     if frame[list(_TRACK)].isna().to_numpy().any():
         raise ProblemError(
             "Tracks: a row without id, time or cell: leave it out, times without a row are gaps"
@@ -189,16 +203,25 @@ def _as_frame(table: Any) -> Any:
     return frame.reset_index(drop=True)
 
 
+def _is_label(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _both_ends(recoveries: Any) -> Any:
     """Band recoveries, one row each, as tracks of two positions."""
     import pandas as pd
 
+    recoveries = recoveries.reset_index(drop=True)
     ids = recoveries["id"] if "id" in recoveries.columns else range(len(recoveries))
     ends = [
         pd.DataFrame({"id": ids, "time": recoveries[time], "cell": recoveries[cell]})
         for time, cell in (_RECOVERY[:2], _RECOVERY[2:])
     ]
-    return pd.concat(ends).sort_values("id", kind="stable")
+    return pd.concat(ends).sort_index(kind="stable")
 
 
 def _ids(table: Any) -> tuple[tuple[Hashable, ...], Index]:
@@ -220,4 +243,4 @@ def _optional(table: Any, name: str) -> Array:
     """A column of numbers, NaN where there is none."""
     if name not in table.columns:
         return np.full(len(table), np.nan)
-    return np.asarray(table[name].to_numpy(dtype=float))
+    return np.asarray(table[name].to_numpy())

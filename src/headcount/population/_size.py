@@ -753,7 +753,7 @@ def parse_population(text: str) -> int | SizeLaw:
     if found := _BETWEEN.fullmatch(text):
         return Between(_whole(found[1]), _whole(found[2]))
     if found := _PLAIN.fullmatch(text):
-        return whole_number(float(text), "population", least=1)
+        return whole_number(_whole(text), "population", least=1)
     raise ModelError(
         f"{text!r} is not a population: give a number (1080), a range (8000..12000), a number with its error "
         "(10000±1500 or 10000+-1500) or unknown"
@@ -762,4 +762,6 @@ def parse_population(text: str) -> int | SizeLaw:
 
 def _whole(text: str) -> Any:
     """A number as an int where it is one."""
+    if text.strip().isdigit():  # not by way of a float, which has not all whole numbers above 2**53
+        return int(text)
     return int(float(text)) if float(text).is_integer() else float(text)

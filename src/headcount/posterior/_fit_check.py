@@ -338,8 +338,9 @@ def randomised_pit(y: Array, expected: Array, sd: Array, whole: NDArray[np.bool_
 def _count_cdf(k: Array, mean: Array, variance: Array) -> Array:
     """P(Y ≤ k) for a count with this mean and variance: negative binomial where the variance is above the mean, else binomial."""
     excess = variance - mean
-    near = np.abs(excess) < 1e-6 * mean
-    shape = mean**2 / np.where(near, 1.0, np.abs(excess))  # r, or the number of trials
+    near = np.abs(excess) <= 1e-6 * mean
+    # r, or the number of trials; of a count with mean 0 as good as none.
+    shape = np.maximum(mean**2 / np.where(near, 1.0, np.abs(excess)), np.finfo(float).tiny)
     at = np.maximum(k, 0.0)
     wide = betainc(shape, at + 1.0, np.where(near, 0.5, shape / (shape + mean)))
     left = np.maximum(shape - at, 1e-12)

@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc, betaincinv, gammainc, gammaincinv, ndtr, ndtri
 
+from headcount.checks import brief, finite_number
+from headcount.errors import ModelError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,10 +38,16 @@ LARGE_SHAPE = 1e4
 
 def tails(level: float) -> tuple[float, float]:
     """Probabilities below the lower and the upper end of a central interval."""
-    if not 0 < level < 1:
-        message = f"level must lie between 0 and 1, got {level!r}"
-        raise ValueError(message)
-    return (1 - level) / 2, (1 + level) / 2
+    share = checked_level(level)
+    return (1 - share) / 2, (1 + share) / 2
+
+
+def checked_level(level: float) -> float:
+    """The level of an interval as a plain number."""
+    share = finite_number(level, "level", expected="a number between 0 and 1")
+    if not 0 < share < 1:
+        raise ModelError(f"level is {brief(level)}: give a number between 0 and 1")
+    return share
 
 
 def sd_of(variance: Array | None, shape: tuple[int, ...]) -> Array:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount import memory
 from headcount._disk import replacing, write_tree
 from headcount._html import card, heat_map
-from headcount.checks import whole_number
-from headcount.errors import shown
+from headcount.checks import brief, generator, instance, label, numbers, truth, whole_number
+from headcount.errors import ModelError, shown
 from headcount.labels import coordinate, meant, readable
 from headcount.population import Flocks, ToEstimate
 from headcount.posterior._beliefs import GaussianBeliefs, Sizes, Status
@@ -27,7 +30,7 @@ from headcount.tables import dense
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Sequence
 
     import pandas as pd
     import xarray as xr
@@ -121,7 +124,17 @@ class Estimate:
 
     def covariance(self, other: Estimate | None = None) -> Array:
         """Covariance of the flattened table with itself, or with another estimate's."""
-        return self.posterior.beliefs.covariance(self.scope, self.scope if other is None else other.scope)
+        beside = (
+            self
+            if other is None
+            else instance(
+                other,
+                Estimate,
+                "other",
+                expected="another estimate of this posterior, as post.node(...) is, or None",
+            )
+        )
+        return self.posterior.beliefs.covariance(self.scope, beside.scope)
 
     def _labelled(self, values: NDArray[Any], name: str) -> xr.DataArray:
         return self.posterior.labelled(self.scope, values, name)
@@ -137,6 +150,8 @@ class Total:
     lower: float
     upper: float
     level: float
+    mc_error: float = 0.0
+    """Standard error of the sd, where it comes from the draws in a file: the sd before saving is within two of them in 95 % of cases."""
 
 
 @dataclass(frozen=True)
@@ -276,21 +291,29 @@ class Answers(AsksIndividuals):
         Whole weights give a whole median and interval. The interval stays within what the weights allow, so that a sum of counts is
         never negative; that of a single entry is the entry's own.
 
-        Of a posterior from a file, the spread is that of the joint draws in it, so it has a Monte-Carlo error of about
-        1/√(2·draws) of itself (7 % of 100 draws).
+        Of a posterior from a file, the spread of a single entry is the stored one; that of a sum is the spread of the joint draws in the
+        file, whose Monte-Carlo error of about 1/√(2·draws) of itself (7 % of 100 draws) is ``mc_error``.
         """
         low, high = tails(level)
+        given = instance(weights, Mapping, "weights", expected="{variable or scope: array of weights}")
+        if not given:
+            raise ModelError("weights is empty: give {variable or scope: array of weights}")
         mean, parts = 0.0, []
-        for key, value in weights.items():
+        for key, value in given.items():
             several = isinstance(key, tuple) and key not in self.states
             scope = self.scope_of(*(key if several else (key,)))
             expected = self.mean_table(scope)
-            flat = np.broadcast_to(np.asarray(value, float), expected.shape).ravel()
+            flat = _weights(value, key, expected.shape)
             mean += float(flat @ expected.ravel())
             parts.append((scope, flat))
         variance = self.sum_variance(parts)
         lower, median, upper = self._sum_quantiles(parts, mean, variance, (low, 0.5, high))
-        return Total(mean, median, float(np.sqrt(max(variance, 0.0))), lower, upper, level)
+        sd = float(np.sqrt(max(variance, 0.0)))
+        return Total(mean, median, sd, lower, upper, float(level), sd * self.sum_error(parts))
+
+    def sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """Relative standard error of a sum's sd that comes from draws; 0 where it does not."""
+        return 0.0
 
     def _sum_quantiles(
         self, parts: list[tuple[Scope, Array]], mean: float, variance: float, probabilities: Sequence[float]
@@ -308,6 +331,15 @@ class Answers(AsksIndividuals):
         return sum_quantiles(
             mean, variance, (low, high), probabilities, bounded=self.non_negative, whole=whole
         )
+
+
+def _weights(value: Any, key: Any, shape: tuple[int, ...]) -> Array:
+    """Weights of all entries of a table, flat; one number stands for all."""
+    what, size = f"weights[{shown((key,))}]", " × ".join(map(str, shape))
+    found = numbers(value, what, expected=f"one finite number, or a table of {size}")
+    if found.shape not in {(), shape} or not np.isfinite(found).all():
+        raise ModelError(f"{what} is {brief(value)}: give one finite number, or a table of {size}")
+    return np.broadcast_to(found, shape).ravel()
 
 
 class Posterior(Answers):
@@ -493,7 +525,7 @@ class Posterior(Answers):
 
         Of a problem with counted `Tracks`, the followed individuals are groups too, by their id.
         """
-        problem, beliefs = one_group(self.problem, self.beliefs, name)
+        problem, beliefs = one_group(self.problem, self.beliefs, label(name, "name"))
         return Posterior(problem, self.settings, replace(self.outcome, beliefs=beliefs))
 
     def scope_of(self, *variables: Hashable) -> Scope:
@@ -521,8 +553,17 @@ class Posterior(Answers):
         self, size: int, *, rng: np.random.Generator | int, integer: bool = False
     ) -> dict[Scope, xr.DataArray]:
         """Joint draws of all clique tables; ``integer`` gives whole numbers ≥ 0 that agree on everything they share."""
-        draws = self.beliefs.sample(size, rng=np.random.default_rng(rng), integer=integer)
+        count = self.affordable(size)
+        draws = self.beliefs.sample(count, rng=generator(rng), integer=truth(integer, "integer"))
         return {c: self.labelled(c, d, "counts", draws=True) for c, d in draws.items()}
+
+    def affordable(self, size: int) -> int:
+        """A number of joint draws, if their tables fit in memory."""
+        count, model = whole_number(size, "size", least=1), self.problem.model
+        entries = sum(prod(model.size(clique)) for clique in model.junction_tree.cliques)
+        remedy = "ask for fewer at once, or write them to a file with post.save_draws(path, draws)"
+        memory.require(8 * count * entries, f"{count} joint draws of all tables", remedy=remedy)
+        return count
 
     def individuals(self) -> Individuals:
         """An individual taken at random: what routes, scores of tracks and connectivity are made of."""
@@ -542,8 +583,8 @@ class Posterior(Answers):
         """
         import xarray as xr
 
-        rng = np.random.default_rng(rng)
-        tables = self.beliefs.sample(size, rng=rng, integer=self.non_negative)
+        rng, count = generator(rng), self.affordable(size)
+        tables = self.beliefs.sample(count, rng=rng, integer=self.non_negative)
         again = replicates(self.problem, drawn_entries(self.problem, tables), rng)
         coords = observation_coordinates(self.problem)
         return xr.DataArray(again, dims=("draw", "observation"), coords=coords, name="y")
@@ -646,7 +687,8 @@ class Posterior(Answers):
         draw_flows
             Whether flows (tables on two variables) are among the draws too.
         """
-        made = draw_groups(self, draws=draws, flows=draw_flows)
+        count = None if draws is None else whole_number(draws, "draws")
+        made = draw_groups(self, draws=count, flows=truth(draw_flows, "draw_flows"))
         return tree_of(Result.of(self, level=level), draws=made)
 
     def save_draws(self, path: Any, draws: int, *, seed: int = 0, chunk: int | None = None) -> None:

@@ -16,13 +16,14 @@ import numpy as np
 from scipy.sparse import issparse
 
 from headcount._version import __version__
+from headcount.checks import brief
 from headcount.errors import ModelError
 from headcount.individual import MarkovChain
 from headcount.labels import as_datetime, readable
 from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior._derived import seen_as
-from headcount.posterior._interval import sd_of, tails
+from headcount.posterior._interval import checked_level, sd_of, tails
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -162,6 +163,7 @@ class Result:
         """The result of a posterior in memory, as ``load_result`` would read it back; with ``most_flows``, of the largest flows only."""
         import pandas as pd
 
+        level = checked_level(level)
         if most_flows is None:
             flows, cut = to_frame(posterior, "flows", level=level, stored=True), {}
         else:
@@ -208,6 +210,11 @@ def checked_counts(posterior: Posterior) -> pd.DataFrame | None:
 _LIBRARIES = ("numpy", "scipy", "numba", "xarray", "pandas", "h5netcdf")
 
 
+def _seed(seed: int | None) -> int | str | None:
+    """A seed as a file can hold it: above the largest integer of 64 bits as text."""
+    return seed if seed is None or seed < 2**63 else str(seed)
+
+
 def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
     """What was asked, how it went and what made it; JSON can hold every value."""
     outcome, promises = posterior.outcome, posterior.promises
@@ -221,7 +228,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "residual": plain(outcome.residual),
         "tolerance": plain(outcome.tolerance),
         "seconds": plain(outcome.seconds),
-        "seed": plain(outcome.info.get("seed")),
+        "seed": _seed(outcome.info.get("seed")),
         "initial_law": outcome.info.get("initial", "given with the model"),
         "parameters": outcome.info.get("parameters", "given with the model"),
         "population": round(posterior.population.mean),
@@ -338,6 +345,13 @@ MC_ERROR = "mc_error"
 """The column after ``sd`` with its Monte-Carlo standard error, where sds come from draws."""
 
 
+def table_name(what: Any) -> str:
+    """``what``, if it names a table."""
+    if not isinstance(what, str) or what not in {"nodes", "flows"}:
+        raise ModelError(f"what is {brief(what)}: give 'nodes' or 'flows'")
+    return what
+
+
 def to_frame(
     posterior: Posterior, what: str = "nodes", *, level: float = 0.9, stored: bool = False
 ) -> pd.DataFrame:
@@ -351,10 +365,7 @@ def to_frame(
 
     ``stored`` gives labels as a file can hold them (see :func:`label_array`).
     """
-    if what not in {"nodes", "flows"}:
-        message = f"what must be 'nodes' or 'flows', got {what!r}"
-        raise ValueError(message)
-    scopes = list(_scopes(posterior.problem.model, what))
+    scopes = list(_scopes(posterior.problem.model, table_name(what)))
     return _frame(posterior, what, scopes, level, stored=stored)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount import memory
-from headcount.checks import generator, whole_number
+from headcount.checks import brief, generator, is_sequence, whole_number
 from headcount.errors import ModelError, named, shown
 from headcount.individual import MarkovChain, Records, record_log_prob
 from headcount.labels import meant, plain
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from headcount.posterior._posterior import Posterior
     from headcount.posterior._stored import StoredPosterior
 
+ROUTE_BYTES = 100
+"""Bytes per individual and time of a table of routes, estimated, not measured: the drawn state, three columns and their labels."""
 CONNECTIVITY_DRAWS = 400
 """Joint draws of the flows behind a connectivity table: the ends of a 90 % interval are then known to about 1 % of probability."""
 
@@ -81,7 +83,7 @@ class Individuals:
         beliefs = posterior.beliefs
 
         def draw(size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
-            return beliefs.sample(size, rng=rng, integer=True)
+            return beliefs.sample(posterior.affordable(size), rng=rng, integer=True)
 
         drawn = draw if beliefs.has_spread and beliefs.has_draws else None
         return cls(individual_chain(posterior), model, population, drawn, view, grouped)
@@ -153,6 +155,8 @@ class AsksIndividuals(ABC):
             raise TypeError(message)
         count = whole_number(size, "size", least=1)
         people = self.individuals()
+        steps = len(people.chain.variables)
+        memory.require(ROUTE_BYTES * count * steps, f"{count} routes", remedy="ask for fewer at once")
         chain, view = people.chain, people.view
         first, from_cells = _end(chain, view, ends.get("from", from_), "from", 0)
         last, to_cells = _end(chain, view, to, "to", len(chain.variables) - 1)
@@ -226,6 +230,7 @@ class AsksIndividuals(ABC):
         """
         import pandas as pd
 
+        ends, count = tails(level), whole_number(draws, "draws", least=1)
         people = self.individuals()
         chain, view, times = people.chain, people.view, people.model.variables
         first, last = _index(times, t0, "t0"), _index(times, t1, "t1")
@@ -248,8 +253,8 @@ class AsksIndividuals(ABC):
             raise ModelError(f"nobody is in the regions {shown(empty)} at time {named(t0)}")
         frame = pd.DataFrame(
             {
-                "from": np.repeat(np.array(names_a, dtype=object), len(names_b)),
-                "to": np.tile(np.array(names_b, dtype=object), len(names_a)),
+                "from": pd.Index([a for a in names_a for _ in names_b], tupleize_cols=False),
+                "to": pd.Index([b for _ in names_a for b in names_b], tupleize_cols=False),
                 "share": (arrived / started[:, None]).ravel(),
                 "mean": (people.population * arrived).ravel(),
             }
@@ -257,10 +262,10 @@ class AsksIndividuals(ABC):
         if people.draw is None:
             return frame.assign(sd=np.nan, lower=np.nan, upper=np.nan)
         rng = generator(rng)
-        shares = _drawn_shares(people.draw(draws, rng), times[first : last + 1], member_a, member_b, rng)
-        low, high = np.nanquantile(shares, tails(level), axis=0)
+        shares = _drawn_shares(people.draw(count, rng), times[first : last + 1], member_a, member_b, rng)
+        low, high = np.nanquantile(shares, ends, axis=0)
         frame = frame.assign(sd=np.nanstd(shares, axis=0).ravel(), lower=low.ravel(), upper=high.ravel())
-        frame.attrs["level"] = level
+        frame.attrs["level"] = float(level)
         return frame
 
 
@@ -392,8 +397,11 @@ def _regions(given: Any, cells: Sequence[Hashable], what: str) -> tuple[list[Has
     """Names of regions and their cells as a 0/1 matrix, (regions, L); None: every cell is a region."""
     if given is None:
         return list(cells), np.eye(len(cells))
-    if not isinstance(given, Mapping):
-        raise ModelError(f"{what} is {given!r}: give {{region: [cells]}}, or None for every cell by itself")
+    lists = isinstance(given, Mapping) and given and all(map(is_sequence, given.values()))
+    if not lists:
+        raise ModelError(
+            f"{what} is {brief(given)}: give {{region: [cells]}}, or None for every cell by itself"
+        )
     member = np.zeros((len(given), len(cells)))
     for k, (name, inside) in enumerate(given.items()):
         member[k, [_index(cells, cell, f"{what}[{name!r}]") for cell in inside]] = 1.0

@@ -11,6 +11,7 @@ import numpy as np
 
 from headcount._disk import DamagedFileError, read_tree
 from headcount._html import card, heat_map
+from headcount.checks import generator, label, whole_number
 from headcount.errors import ModelError, named, shown
 from headcount.labels import meant, readable
 from headcount.posterior._beliefs import Sizes, Status
@@ -24,6 +25,7 @@ from headcount.posterior._posterior import (
     Posterior,
     pictures,
 )
+from headcount.posterior._result import Result, table_name
 from headcount.posterior._routes import Individuals
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
-    from headcount.posterior._result import Result
 
 _FILE = "posterior.nc"
 
@@ -131,7 +132,7 @@ class StoredPosterior(Answers):
     def group(self, name: Hashable) -> StoredPosterior:
         """One group of a problem with several: its own means, spreads and intervals. Joint draws are of the sum alone."""
         groups = self.result.groups
-        key = name if name in groups else str(name)
+        key = name if label(name, "name") in groups else str(name)
         if key not in groups:
             has = f"the groups are {shown(groups)}" if groups else "the file has none"
             raise ValueError(f"there is no group {name!r}: {has}")
@@ -157,9 +158,7 @@ class StoredPosterior(Answers):
 
     def to_frame(self, what: str = "nodes") -> pd.DataFrame:
         """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability, at the file's level."""
-        if what not in {"nodes", "flows"}:
-            raise ValueError(f"what is {what!r}: give 'nodes' or 'flows'")
-        return getattr(self.result, what).copy()
+        return getattr(self.result, table_name(what)).copy()
 
     def arrivals(self) -> pd.DataFrame:
         """Individuals of an `OpenChain` that came, by the time and cell where they were first, at the file's level."""
@@ -257,9 +256,20 @@ class StoredPosterior(Answers):
         return bool(self.result.attributes.get("means_non_negative", True))
 
     def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
-        """Variance of the sum in the file's draws."""
+        """Variance of the sum: of a single entry the stored one, else that of the file's draws."""
+        if self.sum_error(parts) == 0.0:
+            return sum(
+                float(np.square(self.sd_table(scope).ravel()[w != 0] * w[w != 0]).sum()) for scope, w in parts
+            )
         drawn = sum(self._drawn(scope).reshape(self.size, -1) @ w for scope, w in parts)
         return float(np.var(drawn, ddof=1))
+
+    def sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+        """1/√(2(draws − 1)), the relative error of an sd from draws; 0 for a single entry, whose sd is stored."""
+        if sum(np.count_nonzero(w) for _, w in parts) <= 1:
+            return 0.0
+        self._require_draws()
+        return float(1.0 / np.sqrt(2.0 * (self.size - 1)))
 
     @property
     def size(self) -> int:
@@ -274,6 +284,7 @@ class StoredPosterior(Answers):
         ``size`` of them chosen with ``rng``, or all in their order.
         """
         self._require_draws()
+        size = None if size is None else whole_number(size, "size")
         if size is not None and size > self.size:
             raise ValueError(
                 f"the file holds {self.size} draws, {size} are asked for: save it with draws={size}"
@@ -282,7 +293,7 @@ class StoredPosterior(Answers):
         if size is not None and size < self.size:
             if rng is None:
                 raise ValueError("a choice among the draws is random: give rng, or no size for all of them")
-            order = np.random.default_rng(rng).choice(self.size, size, replace=False)
+            order = generator(rng).choice(self.size, size, replace=False)
         times = self.result.times
         scopes: list[Scope] = [(v,) for v in times]
         if "flow" in self.draws:
@@ -314,7 +325,7 @@ class StoredPosterior(Answers):
 
     def _known(self, variable: Hashable) -> Any:
         known = self.result.times
-        name = meant(variable, known)
+        name = meant(label(variable, "the variable"), known)
         if name not in known:
             raise ValueError(f"unknown variable {named(variable)}: the file has {shown(known)}")
         return name

@@ -148,6 +148,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
     tolerance: float = 1e-5
     max_iterations: int = 1000
     falls_back: ClassVar[bool] = True
+    sums_one_cell: ClassVar[bool] = True
     patience: ClassVar[int] = 500
     """EP can plateau where one individual explains two cells equally well; fewer sweeps than this without progress are not yet a stall
     (measured: the slowest of 61 hard data sets converged after about 350 sweeps)."""
