@@ -37,11 +37,11 @@ def laws(mean: int) -> dict[str, object]:
 @pytest.mark.parametrize("law", laws(10))
 @pytest.mark.parametrize("mean", [10, 50, 200])
 def test_the_default_has_the_exact_posterior_of_n(mean: int, law: str) -> None:
-    """Mean of N within .2, sd within 2 %, evidence within .03 nats of the sum over all N; counts likewise."""
+    """Mean of N within .2, sd within 2.5 %, evidence within .03 nats of the sum over all N; counts likewise."""
     problem = hc.Problem(CHAIN, laws(mean)[law], hc.Poisson(counted(mean, mean), rate=RATE))
     exact, found = hc.infer(problem, RECURSION), hc.infer(problem, "TiltedEP")
     assert abs(found.population.mean - exact.population.mean) < 0.2
-    assert found.population.sd == pytest.approx(exact.population.sd, rel=0.02)
+    assert found.population.sd == pytest.approx(exact.population.sd, rel=0.025)
     assert abs(found.log_evidence - exact.log_evidence) < 0.03
     for t in range(5):
         np.testing.assert_allclose(found.node(t).mean, exact.node(t).mean, atol=0.12)

@@ -99,7 +99,7 @@ def test_continuous_quantiles_are_skewed():
 @pytest.mark.parametrize("level", [0.0, 1.0, 2, -0.5, float("nan")])
 def test_levels_outside_zero_and_one_are_refused(level):
     """A level is a probability strictly between 0 and 1, wherever it is given."""
-    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="give a number between 0 and 1"):
         tails(level)
     post = hc.infer(
         hc.Problem(hc.MarkovChain([0.5, 0.5], np.eye(2), length=1), 5, [hc.Poisson([[2.0, 3.0]])])
@@ -109,7 +109,7 @@ def test_levels_outside_zero_and_one_are_refused(level):
         lambda x: post.total({0: [1, 0]}, level=x),
         lambda x: post.to_frame(level=x),
     ):
-        with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        with pytest.raises(ValueError, match="give a number between 0 and 1"):
             ask(level)
 
 

@@ -89,7 +89,7 @@ def test_unknown_scopes():
         post.node("sun")
     with pytest.raises(ValueError, match="inside one clique"):
         post.edge("mon", "wed")
-    with pytest.raises(ValueError, match="level must lie"):
+    with pytest.raises(ValueError, match="level is"):
         post.node("mon").interval(1.0)
 
 
