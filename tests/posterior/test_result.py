@@ -30,7 +30,7 @@ def test_tables_say_what_the_posterior_says(posterior: Posterior) -> None:
     left = flows.groupby(["time", "origin"])["mean"].sum().reset_index()
     both = left.merge(nodes, left_on=["time", "origin"], right_on=["time", "cell"])
     assert np.allclose(both["mean_x"], both["mean_y"], atol=1e-7)
-    with pytest.raises(ValueError, match="what is 'edges'.*'nodes' or 'flows'"):
+    with pytest.raises(ValueError, match=r"what is 'edges'.*'nodes' or 'flows'"):
         posterior.to_frame("edges")
 
 
