@@ -7,11 +7,11 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 38600,
-    "files in src": 150,
+    "code lines in src": 38300,
+    "files in src": 151,
     "modules reachable from TiltedEP": 44,
-    "blocks rated C or worse": 34,
-    "blocks rated D or worse": 2,
+    "blocks rated C or worse": 40,
+    "blocks rated D or worse": 3,
     "files from CSV to nodes.csv": 62,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
