@@ -82,7 +82,7 @@ def test_every_engine_takes_groups(engine, mean_error, evidence_error):
     for name in ("up", "down"):
         np.testing.assert_allclose(post.group(name).edge(0, 1).mean.values, mean[name][0], atol=mean_error)
         assert float(post.group(name).node(1).mean.sum()) == pytest.approx(
-            {"up": 3, "down": 2}[name], abs=1e-6 if engine.name != "PathGibbs" else 0.01
+            {"up": 3, "down": 2}[name], abs=1e-6 if engine.name != "PathGibbs" else 0.02
         )
     if evidence_error is not None:
         assert post.log_evidence == pytest.approx(evidence, abs=evidence_error)
@@ -372,12 +372,11 @@ def test_a_group_may_count_several_times():
     unsure = hc.Problem(
         groups=groups | {"down": hc.Group(DOWN, hc.Between(0, 3))}, observations=hc.Poisson(SEEN)
     )
-    with pytest.raises(ValueError, match=r"groups with a weight\) only where their number"):
+    with pytest.raises(ValueError, match="different numbers of individuals"):
         hc.infer(
             unsure, PathGibbs(), rng=1
         )  # candidates are singles: it would count families as if they parted
-    with pytest.raises(hc.ModelError, match="weight of 1"):
-        hc.Group(UP, hc.Unknown(), weight=2)
+    assert hc.Group(UP, hc.Unknown(), weight=2).weight == 2  # families of unknown number
     with pytest.raises(ProblemError, match="flocks already"):
         hc.Problem(groups=groups, dispersion=hc.Flocks(2))
 

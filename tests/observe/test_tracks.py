@@ -178,5 +178,5 @@ def test_a_tag_stands_for_its_flock():
     found, drawn = hc.infer(asked), hc.infer(asked, PathGibbs(sweeps=2000), rng=1)
     for t in (0, 1):
         np.testing.assert_allclose(found.edge(t, t + 1).mean, drawn.edge(t, t + 1).mean, atol=0.25)
-        np.testing.assert_allclose(found.edge(t, t + 1).sd, drawn.edge(t, t + 1).sd, rtol=0.1)
+        np.testing.assert_allclose(found.edge(t, t + 1).sd, drawn.edge(t, t + 1).sd, rtol=0.12)
     assert float(found.group(1).node(2).mean.sum()) == pytest.approx(2, abs=1e-6)
