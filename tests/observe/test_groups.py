@@ -377,8 +377,9 @@ def test_a_group_may_count_several_times():
             unsure, PathGibbs(), rng=1
         )  # candidates are singles: it would count families as if they parted
     assert hc.Group(UP, hc.Unknown(), weight=2).weight == 2  # families of unknown number
-    with pytest.raises(ProblemError, match="flocks already"):
-        hc.Problem(groups=groups, dispersion=hc.Flocks(2))
+    both = {"up": hc.Group(UP, 4, weight=2), "down": hc.Group(DOWN, 2)}  # weights and flocks multiply
+    units = hc.Problem(groups=both, dispersion=hc.Flocks(2)).cloud.members
+    assert [(member.weight, member.law.most) for member in units] == [(4.0, 2), (2.0, 1)]
 
 
 def test_company_of_groups_is_kept_within_them():
