@@ -609,12 +609,11 @@ def mixture(cloud: Cloud) -> MarkovChain:
     variables = tuple(cloud.states)
     nodes = [view.matrix((v,)) @ dense(model.marginal((v,))).ravel() for v in variables]
     steps = []
-    for (u, v), start in zip(pairwise(variables), nodes, strict=False):
+    for u, v in pairwise(variables):
         flow = (view.matrix((u, v)) @ dense(model.marginal((u, v))).ravel()).reshape(view.shape((u, v)))
         moved = flow.sum(axis=1, keepdims=True)
         nobody = np.full(flow.shape, 1.0 / flow.shape[1])  # a row that is never used
         steps.append(np.where(moved > 0, flow / np.where(moved > 0, moved, 1.0), nobody))
-        del start
     total = nodes[0].sum()
     first = nodes[0] / total if total > 0 else np.full(len(nodes[0]), 1.0 / len(nodes[0]))
     return MarkovChain(first, steps, times=variables, cells=dict(cloud.states))

@@ -106,7 +106,7 @@ class Problem:
         dispersion = _read_dispersion(dispersion, faults)
         if groups is not None:
             _check_groups(groups, {"model": model, "population": population}, faults)
-            model, population = _joint_model(groups, faults), total_size(groups)
+            model, population = _joint_model(groups), total_size(groups)
         model = _check_model(model, faults)
         if model.expected_number is not None and groups is None:
             model, population = _opened(model, population, faults)
@@ -554,7 +554,7 @@ def _check_group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> None
         faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
 
 
-def _joint_model(groups: Mapping[Hashable, Group], faults: Faults) -> MarkovChain:
+def _joint_model(groups: Mapping[Hashable, Group]) -> MarkovChain:
     """The chain of cells with the law of every single move of an individual of unknown group."""
     first = next(iter(groups.values())).model
     cells = {
@@ -569,7 +569,6 @@ def _joint_model(groups: Mapping[Hashable, Group], faults: Faults) -> MarkovChai
         members.append(Member(name, *larger, Exactly(number), float(group.weight), model=group.model))
     made = mixture(Cloud(tuple(members), cells, ()))
     made.initial_known = first.initial_known
-    del faults
     return made
 
 

@@ -391,13 +391,11 @@ def _summed_otherwise(beliefs: SummedBeliefs, view: Callable[[View], View]) -> B
     members = shown.members
     sizes = beliefs.known_sizes
     if members is not None and sizes is not None:
-        weight = shown.cloud.members[beliefs.member].weight
         every = [p.view.cloud.members for p in seen_beliefs(beliefs)]
         numbers = [0.0] * (len(beliefs.parts) - len(own)) + [
             sum(m[k].weight * m[k].law.mean for k in members) for m in every
         ]
         sizes = Sizes(np.array(numbers), np.array(beliefs.weights)) if beliefs.member in members else None
-        del weight
     return replace(beliefs, parts=parts, weights=weights, log_evidence=None, known_sizes=sizes)
 
 
