@@ -180,3 +180,34 @@ def test_a_tag_stands_for_its_flock():
         np.testing.assert_allclose(found.edge(t, t + 1).mean, drawn.edge(t, t + 1).mean, atol=0.25)
         np.testing.assert_allclose(found.edge(t, t + 1).sd, drawn.edge(t, t + 1).sd, rtol=0.12)
     assert float(found.group(1).node(2).mean.sum()) == pytest.approx(2, abs=1e-6)
+
+
+@pytest.mark.parametrize("engine", [Enumerate(), TiltedEP(), PathGibbs(draws=4000)], ids=lambda e: e.name)
+@pytest.mark.parametrize("tags", [1, 3])
+def test_one_of_several_tags_is_one_individual(engine, tags):
+    """Of tags with equal records each is in one cell: its variance is p(1 − p), and draws are paths, by enumeration of all paths."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.7, 0.3], [0.2, 0.8]], length=3)
+    seen = np.array([[3.0, 2.0], [1.0, 4.0], [2.0, 3.0]])
+    table = {"id": list(range(tags)), "time": [0] * tags, "cell": [0] * tags}
+    post = hc.infer(hc.Problem(chain, 5, [hc.Gaussian(seen, sd=0.7), hc.Tracks(table)]), engine, rng=1)
+    one = post.group(0)
+    # All paths of five individuals, of whom the tagged begin in cell 0.
+    paths = np.array(list(itertools.product(range(2), repeat=3)))
+    moves = np.array([[0.7, 0.3], [0.2, 0.8]])
+    law = moves[paths[:, 0], paths[:, 1]] * moves[paths[:, 1], paths[:, 2]]
+    who = np.array(list(itertools.product(range(8), repeat=5)))
+    counts = np.eye(2)[paths][who].sum(axis=1)
+    weight = law[who].prod(axis=1) * np.exp(-np.square((counts - seen) / 0.7).sum(axis=(1, 2)) / 2)
+    weight *= (paths[who[:, :tags], 0] == 0).all(axis=1)
+    joint = np.zeros((2, 2))
+    np.add.at(joint, (paths[who[:, 0], 1], paths[who[:, 0], 2]), weight / weight.sum())
+    p = joint.sum(axis=0)
+    loose = {"Enumerate": 1e-9, "TiltedEP": 0.03, "PathGibbs": 0.015}[engine.name]
+    np.testing.assert_allclose(one.node(2).mean, p, atol=loose)
+    np.testing.assert_allclose(one.node(2).sd ** 2, p * (1 - p), atol=loose)
+    np.testing.assert_allclose(
+        one.beliefs.covariance((1,), (2,)), joint - np.outer(joint.sum(axis=1), p), atol=loose
+    )
+    drawn = one.sample(2000, rng=1)[1, 2].values
+    np.testing.assert_array_equal(drawn.sum(axis=(1, 2)), 1)
+    np.testing.assert_allclose(drawn.mean(axis=0), one.edge(1, 2).mean, atol=0.05)  # four standard errors

@@ -428,8 +428,6 @@ class View:
     members: tuple[int, ...] | None = None
     """Which members, whose own cells are then shown; None: the sum over all, on all cells."""
     what: Seen = "cells"
-    share: float = 1.0
-    """What is shown of every unit: of one of k tagged individuals with equal records, 1/k."""
 
     def shape(self, scope: Scope) -> tuple[int, ...]:
         """The shape of a table that is seen."""
@@ -476,7 +474,7 @@ class View:
         offsets = [self.cloud.starts[node][m] for node in nodes]
         columns = _flat([k + offset for k, offset in zip(picked, offsets, strict=True)], whole)
         rows = _flat(seen, shape) if self.what == "cells" else _repeated(seen, [len(k) for k in picked])
-        return rows, columns, np.full(len(columns), self.share * member.weight)
+        return rows, columns, np.full(len(columns), member.weight)
 
     def _picked(self, codes: list[Index]) -> tuple[list[Index], list[Index]]:
         """Per axis, a member's states that are shown, and the cells that they are."""
@@ -603,6 +601,12 @@ def _narrowed(tree: RootedTree) -> tuple[RootedTree, tuple[Index, ...]]:
     return made, tuple(kept)
 
 
+def law_of_moves(expected: Array, *, nobody: Any) -> Array:
+    """Expected counts by destination (last axis) as probabilities; those of ``nobody`` where none are expected."""
+    total = expected.sum(axis=-1, keepdims=True)
+    return np.where(total > 0, expected / np.where(total > 0, total, 1.0), dense(nobody))
+
+
 def mixture(cloud: Cloud) -> MarkovChain:
     """The chain of cells with the law of every single move of an individual of unknown group; such an individual remembers more."""
     view, model = cloud.view(), cloud.model
@@ -611,9 +615,7 @@ def mixture(cloud: Cloud) -> MarkovChain:
     steps = []
     for u, v in pairwise(variables):
         flow = (view.matrix((u, v)) @ dense(model.marginal((u, v))).ravel()).reshape(view.shape((u, v)))
-        moved = flow.sum(axis=1, keepdims=True)
-        nobody = np.full(flow.shape, 1.0 / flow.shape[1])  # a row that is never used
-        steps.append(np.where(moved > 0, flow / np.where(moved > 0, moved, 1.0), nobody))
+        steps.append(law_of_moves(flow, nobody=np.full(flow.shape, 1.0 / flow.shape[1])))
     total = nodes[0].sum()
     first = nodes[0] / total if total > 0 else np.full(len(nodes[0]), 1.0 / len(nodes[0]))
     return MarkovChain(first, steps, times=variables, cells=dict(cloud.states))

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from headcount._types import Array, Scope
 from headcount.errors import ModelError, shown
-from headcount.observe._cloud import SIZES, Candidates, Seen, View
-from headcount.posterior._beliefs import Beliefs, Nobody, Promises, Sizes
+from headcount.individual import RootedTree, Tree
+from headcount.observe._cloud import SIZES, Candidates, Seen, View, law_of_moves
+from headcount.population import Exactly
+from headcount.posterior._beliefs import Beliefs, GaussianBeliefs, Nobody, Promises, Sizes
 from headcount.posterior._draws import whole_draws
 from headcount.posterior._interval import law_of_count
 from headcount.tables import dense
@@ -184,6 +186,62 @@ class ViewBeliefs(DerivedBeliefs):
 
     def _seen(self, scope: Scope, flat: Array) -> Array:
         return np.asarray(self.view.matrix(scope) @ flat).reshape(self.view.shape(scope))
+
+
+@dataclass(frozen=True)
+class OneIndividual(Beliefs):
+    r"""One individual whose path x has a known law p.
+
+    Its counts are indicators e with E[e] = p and
+
+    .. math:: \operatorname{cov}(e_a, e_b) = P(x_a, x_b) - p_a p_b^\top .
+    """
+
+    model: Model
+    """p."""
+    diagnostics: Mapping[str, Any]
+    has_spread: bool = True  # type: ignore[misc]
+    log_evidence: float | None = None
+    population: ClassVar[float] = 1.0
+
+    @property
+    def any_table(self) -> bool:
+        """The law of a path has them all."""
+        return True
+
+    @property
+    def promises(self) -> Promises:
+        """Probabilities."""
+        return Promises(non_negative=True, consistent=True)
+
+    def mean(self, scope: Scope) -> Array:
+        """p."""
+        return self.model.marginal(scope)
+
+    def variance(self, scope: Scope) -> Array | None:
+        """p (1 − p)."""
+        mean = self.mean(scope)
+        return mean * (1.0 - mean) if self.has_spread else None
+
+    def covariance(self, a: Scope, b: Scope) -> Array:
+        """P(x_a, x_b) − p_a p_bᵀ; a variable that stands in both has one state."""
+        names = tuple(dict.fromkeys((*a, *b)))
+        joint = np.zeros([*self.mean(a).shape, *self.mean(b).shape])
+        axes = [names.index(v) for v in (*a, *b)]
+        np.einsum(joint, axes, range(len(names)))[...] = self.mean(names)
+        return joint.reshape(self.mean(a).size, -1) - np.outer(self.mean(a), self.mean(b))
+
+    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
+        """Paths, as tables with a single one."""
+        del integer
+        paths = self.model.sample(size, rng=rng)
+        place = {v: k for k, v in enumerate(self.model.variables)}
+        drawn = {}
+        for clique in self.model.junction_tree.cliques:
+            table = np.zeros((size, *self.mean(tuple(clique)).shape))
+            table[(np.arange(size), *(paths[:, place[v]] for v in clique))] = 1.0
+            drawn[tuple(clique)] = table
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -435,9 +493,10 @@ def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Probl
     cloud = problem.cloud
     tag = cloud.of_tag(name)
     if problem.groups is not None and name in problem.groups:
-        members, share, own = cloud.of_group(name), 1.0, problem.of_group(name)
+        own, members = problem.of_group(name), cloud.of_group(name)
+        found = partial(seen_otherwise, view=lambda view: replace(view, members=members))
     elif tag is not None:
-        members, share, own = (tag,), 1.0 / len(cloud.members[tag].tags), problem.of_tag(name)
+        own, found = problem.of_tag(name), partial(_tagged, tag=tag)
     else:
         names = [*(problem.groups or ()), *(t for member in cloud.members for t in member.tags)]
         has = f"the groups are {shown(names)}" if names else "the problem has none"
@@ -446,7 +505,33 @@ def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Probl
         raise ValueError(
             "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
         )
-    return own, seen_otherwise(beliefs, lambda view: replace(view, members=members, share=share))
+    return own, found(beliefs)
+
+
+def _tagged(beliefs: Beliefs, tag: int) -> Beliefs:
+    """Beliefs about one tagged individual: it moves as all do who have its record, and is in one cell."""
+    if isinstance(beliefs, MixtureBeliefs):
+        some = [_tagged(part, tag) for part in beliefs.parts if not isinstance(part, Nobody)]
+        weights = np.array(
+            [w for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)]
+        )
+        return MixtureBeliefs(some, weights / weights.sum(), None, beliefs.diagnostics)
+    (own,) = seen_beliefs(beliefs)
+    plain = own.view.cloud if own.candidates is None else own.candidates.original
+    if len(plain.members[tag].tags) == 1 and not isinstance(own.base, GaussianBeliefs):
+        return replace(own, view=replace(own.view, members=(tag,)), log_evidence=None)
+    member = replace(plain.members[tag], law=Exactly(1), tags=plain.members[tag].tags[:1])
+    tree = member.tree
+
+    def law_of(*nodes: int, nobody: Any) -> Array:
+        expected = member_mean(own, tag, tuple(tree.variables[v] for v in nodes))
+        return law_of_moves(np.maximum(expected, 0.0), nobody=nobody)  # a Gaussian's mean may be below 0
+
+    steps = [law_of(tree.parents[v], v, nobody=tree.transitions[v]) for v in range(1, len(tree.parents))]
+    law = RootedTree(tree.variables, tree.parent, law_of(0, nobody=tree.initial), (None, *steps))
+    one = OneIndividual(Tree.from_rooted(law), own.diagnostics, own.has_spread)
+    cloud = replace(plain, members=(member,), sites=())
+    return ViewBeliefs(one, cloud.view((0,)), None, own.diagnostics)
 
 
 def seen_as(beliefs: Beliefs, what: Seen) -> Beliefs:

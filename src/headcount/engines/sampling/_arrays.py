@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from headcount import memory
+from headcount._types import Array, Index
 from headcount.individual import RootedTree
 from headcount.observe import Poisson, ProblemError
 from headcount.population import Company, Dispersion
@@ -168,6 +172,35 @@ class SamplingArrays:
         """P(x_v | x_parent) of the node v, dense."""
         return np.asarray(dense(self.rooted.transitions[v]), dtype=float)
 
+    @cached_property
+    def blocks(self) -> list[tuple[Index, Index]]:
+        """Per node, the blocks into which its step falls apart: of the parent's states and of its own; at the root, of the whole graph."""
+        starts, parents = self.tree.node_start, self.rooted.parents
+        steps = {v: coo_array(self.rooted.transitions[v]) for v in range(1, len(parents))}
+        rows = [steps[v].row + starts[parents[v]] for v in steps]
+        columns = [steps[v].col + starts[v] for v in steps]
+        graph = _joined(np.concatenate([[], *rows]), np.concatenate([[], *columns]), self.cells)
+        root = graph[self.node(0)]
+        made = [(root, root)]
+        for step in steps.values():
+            above, own = step.shape
+            labels = _joined(step.row, step.col + above, above + own)
+            made.append((labels[:above], labels[above:]))
+        return made
+
+    @cached_property
+    def feeds(self) -> list[tuple[Index, Array]]:
+        """Per node, the slots that its cells feed, and which cell feeds which, 0 or 1, shape (cells, slots)."""
+        made = []
+        for v in range(len(self.tree.sizes)):
+            first = self.slots.node_first[self.node(v).start : self.node(v).stop + 1]
+            cell = np.repeat(np.arange(len(first) - 1), np.diff(first))
+            fed, which = np.unique(self.slots.node_slot[first[0] : first[-1]], return_inverse=True)
+            table = np.zeros((len(first) - 1, len(fed)))
+            table[cell, which] = 1.0
+            made.append((fed, table))
+        return made
+
     def node_counts(self, v: int) -> NDArray[np.float64]:
         """What exact observations say of node v: every cell's count, what is left to N in the one cell that was not seen."""
         counts = np.full(int(self.tree.sizes[v]), np.nan)
@@ -188,6 +221,14 @@ class SamplingArrays:
             bad += [f"{site.names[int(k)]} = {site.noise.counts[k]:g}" for k in np.flatnonzero(off)]
             start += len(site)
         return bad
+
+
+def _joined(rows: Any, columns: Any, size: int) -> Index:
+    """The connected part of a graph to which every vertex belongs."""
+    graph = coo_array(
+        (np.ones(len(rows)), (rows.astype(np.intp), columns.astype(np.intp))), shape=(size, size)
+    )
+    return np.asarray(connected_components(graph, directed=False)[1])
 
 
 def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:

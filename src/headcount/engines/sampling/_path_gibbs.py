@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from headcount import memory
 from headcount.engines._engine import Rule, flag, or_none, whole
@@ -300,14 +299,14 @@ class PathGibbs(Sampler):
         """Node means by counting and by smoothing; flows raked to their blend, and before that."""
         node, smooth, flows = _averages(run, batch)
         counting = run.learned.counting
-        blend = _normalised(run.arrays, counting * node + (1 - counting) * smooth)
+        blend = _normalised(run.arrays, counting * node + (1 - counting) * smooth, node)
         return node, smooth, _rake_tree(run.arrays, blend, flows, tolerance=BATCH_TOLERANCE)[0], flows
 
     def finish(self, state: Run) -> SampleBeliefs:
         """Blended node means, raked flows, spreads from the counts themselves."""
         arrays, learned = state.arrays, state.learned
         nodes, edges = state.moments()
-        node_mean = _normalised(arrays, nodes.blend(learned.counting))
+        node_mean = _normalised(arrays, nodes.blend(learned.counting), nodes.raw)
         edge_mean, residual = _rake_tree(arrays, node_mean, edges.smooth, tolerance=CONSISTENT)
         return state.beliefs(
             (node_mean, edge_mean),
@@ -422,12 +421,20 @@ def _tables(arrays: SamplingArrays, path: NDArray[np.int16]) -> tuple[NDArray[np
     return np.concatenate([np.bincount(path[v], minlength=size) for v, size in enumerate(sizes)]), edges
 
 
-def _normalised(arrays: SamplingArrays, nodes: Array) -> Array:
-    """Node tables scaled to N: counting and smoothing sum to N each, their blend with a share for every entry only nearly."""
-    starts = arrays.tree.node_start
-    return np.asarray(
-        nodes * np.repeat(arrays.population / np.add.reduceat(nodes, starts[:-1]), np.diff(starts))
-    )
+def _normalised(arrays: SamplingArrays, nodes: Array, counted: Array) -> Array:
+    """Node means with which tables can agree: nobody moves between states that no path joins.
+
+    Counting agrees by itself, and so does smoothing; their blend with a share for every entry only nearly. At the root, states that
+    paths join have the total that was counted; from there down every block of a step has as many as come into it.
+    """
+    made = np.array(nodes, dtype=float)
+    for v, u in enumerate(arrays.rooted.parents):
+        here = arrays.node(v)
+        into, out_of = arrays.blocks[v]
+        before = counted[here] if v == 0 else made[arrays.node(u)]
+        wanted, have = np.bincount(into, before), np.bincount(out_of, made[here])
+        made[here] *= _quotient(wanted, have)[out_of]
+    return made
 
 
 def _rake_tree(
@@ -567,19 +574,14 @@ def _pair_weights(arrays: SamplingArrays, state: PathState) -> list[Array]:
     ]
     with np.errstate(divide="ignore"):
         first, second = np.log(np.array(ratios).reshape(2, total))
-    feeds = csr_array(
-        (np.ones(len(slots.node_slot)), slots.node_slot, slots.node_first), shape=(arrays.cells, total)
-    )
-    single, more = feeds @ first, feeds @ (second - first)
     out = []
-    for v, mode in enumerate(slots.node_mode):
-        here = arrays.node(v)
-        table = single[here][:, None] + single[here]
+    for mode, (fed, feeds) in zip(slots.node_mode, arrays.feeds, strict=True):
+        single, more = feeds @ first[fed], second[fed] - first[fed]
+        table = single[:, None] + single
         if mode == 2:  # slots are sums of cells
-            own = feeds[here]
-            table += ((own * (second - first)) @ own.T).toarray()
+            table += (feeds * more) @ feeds.T
         else:
-            table[np.diag_indices_from(table)] += more[here]
+            table[np.diag_indices_from(table)] += feeds @ more
         out.append(table)
     return out
 
