@@ -37,6 +37,10 @@ class ProblemError(FaultsError):
     """A population or an observation that cannot be right."""
 
 
+class NoPopulationError(ProblemError):
+    """No population that the model and its size allow agrees with the data."""
+
+
 @dataclass
 class Faults:
     """Faults found so far, in the order found; equal faults of many entries are one line, and `raise_any` raises them all.

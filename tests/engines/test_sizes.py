@@ -300,3 +300,12 @@ def test_whole_draws_of_a_network_vary_in_size(law: str) -> None:
     estimate = found.population
     assert abs(totals[0].mean() - estimate.mean) < 0.15 * estimate.sd
     assert totals[0].std() == pytest.approx(estimate.sd, rel=0.1)
+
+
+def test_a_size_that_is_too_large_to_list_is_not_taken_as_impossible() -> None:
+    """Where a likely size has more states than may be listed, that is said; leaving the size out would be a wrong sum."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=2)
+    groups = {"a": hc.Group(chain, 3), "b": hc.Group(chain, hc.About(5, sd=3))}
+    problem = hc.Problem(groups=groups, observations=hc.Poisson([[6.0, 4.0], [5.0, 5.0]]))
+    with pytest.raises(hc.ProblemError, match="lists at most"):
+        hc.infer(problem, hc.engines.Enumerate(most=3000))

@@ -16,7 +16,7 @@ import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
 from headcount.engines._map import MAP
-from headcount.errors import shown
+from headcount.errors import NoPopulationError, shown
 from headcount.observe import ProblemError
 from headcount.observe._cloud import SIZES, Candidates
 from headcount.population import Company, Exactly, Flocks, ToEstimate, Unknown
@@ -120,8 +120,8 @@ def _summed(problem: Problem) -> Outcome:
 
 MOST_NAMED = 12
 """Exact counts that a report of a contradiction names."""
-ADDED_UP, MOST_SIZES = 32.0, 3000
-"""An exact engine adds up sizes until one is this many nats (1e-14) below the best; and at most this many sizes."""
+ADDED_UP, MOST_SIZES = 24.0, 3000
+"""An exact engine adds up sizes until one is this many nats (4e-11) below the best; and at most this many sizes."""
 
 
 def _one_unknown(problem: Problem) -> bool:
@@ -165,7 +165,7 @@ class _SumOverSizes:
         else:
             try:
                 outcome = self.run(self.problem.of_candidates(candidates), None)
-            except ProblemError:
+            except NoPopulationError:
                 return -math.inf
             value = float(outcome.beliefs.log_evidence or 0.0)
             value -= candidates.log_sizes if len(members) > 1 else 0.0

@@ -31,7 +31,7 @@ from headcount.engines.exact._enumerate import (
     log_sum,
     to_scopes,
 )
-from headcount.observe import ProblemError
+from headcount.errors import NoPopulationError, ProblemError
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def _update(before: Array, seen: Array, rooted: RootedTree, t: int) -> tuple[Arr
     joint = np.where(before > -np.inf, before + seen, -np.inf)
     top = joint.max()
     if top == -np.inf:
-        raise ProblemError(
+        raise NoPopulationError(
             f"no counts of a probability above 1e-300 agree with the data up to {rooted.variables[t]!r}: check the exact counts and "
             "the model's zeros"
         )

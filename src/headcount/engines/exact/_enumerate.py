@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from headcount.observe import ProblemError
+from headcount.errors import NoPopulationError, ProblemError
 from headcount.population import compositions
 from headcount.posterior import Beliefs, Promises
 from headcount.posterior._beliefs import Sizes
@@ -183,7 +183,7 @@ def enumerated(problem: Problem) -> EnumeratedBeliefs:
         log_weight = log_weight + log_likelihood(site, table)
     log_evidence = log_sum(log_weight)
     if log_evidence == -np.inf:
-        raise ProblemError(
+        raise NoPopulationError(
             "no population agrees with the data: every one of them has probability zero; check the exact counts and zeros"
         )
     weights = np.exp(log_weight - log_evidence)
@@ -275,7 +275,7 @@ def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBe
         log_weight = log_weight + log_likelihood(site, table)
     log_evidence = log_sum(log_weight)
     if log_evidence == -np.inf:
-        raise ProblemError(
+        raise NoPopulationError(
             "no population agrees with the data: every one of them has probability zero; check the exact counts and zeros"
         )
     weights = np.exp(log_weight - log_evidence)

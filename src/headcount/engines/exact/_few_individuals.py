@@ -32,8 +32,8 @@ from headcount.engines.exact._enumerate import (
     log_sum,
     to_scopes,
 )
+from headcount.errors import NoPopulationError
 from headcount.individual import Place, RootedTree
-from headcount.observe import ProblemError
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
         states.messages[s, t] = states.message(s, t)
     log_evidence = log_sum(states.collected(0))
     if log_evidence == -np.inf:
-        raise ProblemError(
+        raise NoPopulationError(
             "no states of the individuals agree with the data: check the exact counts and the model's zeros"
         )
     found = {"joint_states": sum(size**problem.population for size in rooted.sizes)}
