@@ -20,9 +20,8 @@ from headcount.io import write_results
 
 SHORT = {
     "PathGibbs": {"burn_in": 6, "sweeps": 20, "batches": 2},
-    "Gibbs": {"burn_in": 50_000, "moves": 1000, "draws": 100},
 }
-LONG = {"PathGibbs": {"burn_in": 30, "sweeps": 150}, "Gibbs": {"burn_in": 100_000, "moves": 500_000}}
+LONG = {"PathGibbs": {"burn_in": 30, "sweeps": 150}}
 
 
 def held(key: str) -> int:

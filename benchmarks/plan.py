@@ -21,8 +21,6 @@ CASES: tuple[dict[str, Any], ...] = (
     {"engine": "MAP", "side": 15, "steps": 8, "population": 5000},
     {"engine": "MAP", "side": 40, "steps": 8, "population": 20000, "reach": 4},
     {"engine": "PathGibbs", "side": 6, "steps": 20, "population": 1080},
-    {"engine": "Gibbs", "side": 6, "steps": 20, "population": 1080},
-    {"engine": "Gibbs", "side": 6, "steps": 20, "population": 500_000},
 )
 QUICK = tuple({**case, "side": 6, "steps": 6, "population": 500} for case in CASES[:1])
 

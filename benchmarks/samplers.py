@@ -9,6 +9,7 @@ from benchmarks._measure import best_of, distance
 from benchmarks._problems import birds, edge_means, node_means
 from benchmarks._report import Check, Report, Table
 from headcount import engines
+from reproduction import rivals
 
 REPEATS = 4
 
@@ -31,10 +32,10 @@ def _samplers(*, quick: bool) -> tuple[list[Check], Table]:
     path = engines.PathGibbs(chains=1, burn_in=sweeps // 4, sweeps=sweeps, draws=0, workers=1)
     seconds, _ = best_of(1, lambda: hc.infer(problem, path, rng=1, strict=False))
     trial = 200_000
-    short = engines.Gibbs(chains=1, burn_in=trial // 5, moves=trial, configurations=0, workers=1)
+    short = rivals.Gibbs(chains=1, burn_in=trial // 5, moves=trial, configurations=0, workers=1)
     cost, _ = best_of(1, lambda: hc.infer(problem, short, rng=1, strict=False))
     moves = max(int(trial * seconds / cost), trial)
-    basis = engines.Gibbs(chains=1, burn_in=moves // 5, moves=moves, configurations=0, workers=1)
+    basis = rivals.Gibbs(chains=1, burn_in=moves // 5, moves=moves, configurations=0, workers=1)
     rows, errors = [], {}
     for engine in (path, basis):
         runs = [hc.infer(problem, engine, rng=seed, strict=False) for seed in range(1, REPEATS + 1)]
@@ -69,8 +70,8 @@ def _most_probable(*, quick: bool) -> tuple[list[Check], Table]:
     for side in (6,) if quick else (6, 12):
         _, problem = birds(side, 30 * side**2, rng=1)
         target = edge_means(hc.infer(problem, engines.MAP(tolerance=1e-12), strict=False))
-        rivals = [engines.NLBP(damping=d) for d in (0.1, 0.2, 0.3, 0.5)]
-        rivals.append(engines.NLBP(damping=0.5, adaptive=True))
+        rivals = [rivals.NLBP(damping=d) for d in (0.1, 0.2, 0.3, 0.5)]
+        rivals.append(rivals.NLBP(damping=0.5, adaptive=True))
         best: dict[str, float] = {}
         default = None
         for engine in (engines.MAP(), *rivals):
@@ -81,7 +82,7 @@ def _most_probable(*, quick: bool) -> tuple[list[Check], Table]:
             seconds, iterations, off = found
             rows.append([side**2, engine.name, _setting(engine), seconds, iterations, off])
             best[engine.name] = min(best.get(engine.name, np.inf), seconds)
-            if engine == engines.NLBP():
+            if engine == rivals.NLBP():
                 default = seconds
         for name, rival in (
             ("at its default damping", default),
@@ -96,7 +97,7 @@ def _most_probable(*, quick: bool) -> tuple[list[Check], Table]:
 
 
 def _cheapest(
-    problem: hc.Problem, engine: engines.MAP | engines.NLBP, target: np.ndarray, *, repeat: int
+    problem: hc.Problem, engine: engines.MAP | rivals.NLBP, target: np.ndarray, *, repeat: int
 ) -> tuple[float, int, float] | None:
     """Time, iterations and distance at the loosest tolerance that comes within 1e-6 of the optimum."""
     from dataclasses import replace
@@ -113,7 +114,7 @@ def _cheapest(
     return None
 
 
-def _setting(engine: engines.MAP | engines.NLBP) -> str:
+def _setting(engine: engines.MAP | rivals.NLBP) -> str:
     if isinstance(engine, engines.MAP):
         return "default"
     return f"damping {engine.damping:g}{', adaptive' if engine.adaptive else ''}"

@@ -9,6 +9,7 @@ from benchmarks._measure import best_of, exponent
 from benchmarks._problems import birds, edge_means, node_means, random_chain
 from benchmarks._report import Check, Curve, Report
 from headcount import engines
+from reproduction import rivals
 
 Points = list[tuple[float, float]]
 
@@ -38,6 +39,12 @@ def run(*, quick: bool) -> Report:
     )
 
 
+def _engine(name: str) -> engines.Engine:
+    """An engine, or a published rival, by its name."""
+    made: engines.Engine = getattr(rivals if hasattr(rivals, name) else engines, name)()
+    return made
+
+
 def _curve(title: str, x: str, series: dict[str, Points], note: str = "", *, last: int = 3) -> Curve:
     fitted = {name: exponent(points, last=last) for name, points in series.items()}
     return Curve(title, x, "s", series, fitted, note)
@@ -54,7 +61,7 @@ def _cells(*, quick: bool) -> Curve:
                 continue
 
             def work(engine: str = name, problem: hc.Problem = problem) -> None:
-                posterior = hc.infer(problem, getattr(engines, engine)(), strict=False)
+                posterior = hc.infer(problem, _engine(engine), strict=False)
                 node_means(posterior), edge_means(posterior)
 
             seconds, _ = best_of(1 if side > 8 else 2, work, warm=side <= 8)
@@ -68,9 +75,7 @@ def _times(*, quick: bool) -> Curve:
     for steps in (10, 30, 100) if quick else (10, 30, 100, 300, 1000):
         problem = random_chain(20, steps, 2000)
         for name, points in series.items():
-            seconds, _ = best_of(
-                1, lambda e=name, p=problem: hc.infer(p, getattr(engines, e)(), strict=False)
-            )
+            seconds, _ = best_of(1, lambda e=name, p=problem: hc.infer(p, _engine(e), strict=False))
             points.append((steps, seconds))
     return _curve("Time against times (L = 20)", "T", series)
 
@@ -81,9 +86,7 @@ def _people(*, quick: bool) -> Curve:
     for power in (2, 4, 6) if quick else (2, 3, 4, 5, 6, 8, 10, 12):
         _, problem = birds(4, 10**power)
         for name, points in series.items():
-            seconds, _ = best_of(
-                2, lambda e=name, p=problem: hc.infer(p, getattr(engines, e)(), strict=False)
-            )
+            seconds, _ = best_of(2, lambda e=name, p=problem: hc.infer(p, _engine(e), strict=False))
             points.append((10.0**power, seconds))
     sampler = engines.PathGibbs(chains=1, burn_in=6, sweeps=20, draws=0, workers=1)
     series["PathGibbs, 26 sweeps"] = []
@@ -100,9 +103,7 @@ def _treewidth(*, quick: bool) -> Curve:
     for width in (1, 2, 3) if quick else (1, 2, 3, 4, 5):
         problem = _band(width)
         for name, points in series.items():
-            seconds, _ = best_of(
-                1, lambda e=name, p=problem: hc.infer(p, getattr(engines, e)(), strict=False)
-            )
+            seconds, _ = best_of(1, lambda e=name, p=problem: hc.infer(p, _engine(e), strict=False))
             points.append((3.0 ** (width + 1), seconds))
     note = "Treewidth 1 to 5: the abscissa is the size of the largest clique's table, 3^(w + 1)."
     return _curve(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from reproduction.rivals import NLBP
 
 import headcount as hc
 from benchmarks._measure import best_of, exponent, in_child
@@ -72,7 +73,7 @@ def _paper_largest(*, quick: bool) -> Part:
             3.0,
             "nodes and flows with sds",
         ),
-        ("NLBP", answer(engines.NLBP(), node_means, edge_means), None, "nodes and flows"),
+        ("NLBP", answer(NLBP(), node_means, edge_means), None, "nodes and flows"),
     ]
     checks, rows = [], []
     for name, work, most, what in cases:

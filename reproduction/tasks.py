@@ -17,6 +17,7 @@ from headcount import engines
 from headcount.engines import Engine, infer
 from headcount.observe import Poisson, Problem
 from headcount.simulate import World, birds
+from reproduction import rivals
 
 if TYPE_CHECKING:
     from headcount.posterior import Beliefs, Posterior
@@ -123,8 +124,8 @@ def problem_of(world: World) -> Problem:
 
 
 def engine_of(name: str, options: Mapping[str, Any]) -> Engine:
-    """An engine by its public name."""
-    made = getattr(engines, name)(**options)
+    """An engine of the library, or a published rival, by its name."""
+    made = getattr(rivals if hasattr(rivals, name) else engines, name)(**options)
     assert isinstance(made, Engine)
     return made
 

@@ -192,10 +192,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "NLBP's objective forgets the tilts",
-        "src/headcount/engines/_published.py",
+        "reproduction/rivals/nlbp.py",
         "state.gain + value - float(state.g @ state.n)",
         "state.gain + value",
-        ("tests/engines/test_published.py",),
+        ("tests/engines/test_edge_ep.py",),
     ),
     Mutation(
         "a path's weight forgets the next state",

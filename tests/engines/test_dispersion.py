@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reproduction.rivals import NLBP, Gibbs
 from scipy import sparse
 from tests.engines.cases import MODELS, problem
 
@@ -15,11 +16,9 @@ import headcount as hc
 from headcount import simulate
 from headcount.engines import (
     MAP,
-    NLBP,
     ClosedForm,
     EdgeEP,
     Enumerate,
-    Gibbs,
     Laplace,
     PathGibbs,
     TiltedEP,

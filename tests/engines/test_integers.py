@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from reproduction.rivals import Gibbs
 
 import headcount as hc
 from headcount.engines.sampling._sampler import count_type
@@ -49,7 +50,7 @@ def test_samplers_hold_such_populations(people):
     """Kept draws of both samplers sum to N."""
     for engine in (
         hc.engines.PathGibbs(chains=1, burn_in=6, sweeps=8, batches=2, draws=2),
-        hc.engines.Gibbs(chains=1, burn_in=100, moves=400, draws=100, configurations=2),
+        Gibbs(chains=1, burn_in=100, moves=400, draws=100, configurations=2),
     ):
         found = engine.run(problem(people), rng=np.random.default_rng(1), progress=False).beliefs
         assert (found.node_draws[..., :2].sum(axis=-1) == people).all()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reproduction.rivals import NLBP
 from tests.graphs import awkward_models
 
 import headcount as hc
 from headcount.engines import (
     MAP,
-    NLBP,
     ClosedForm,
     EdgeEP,
     Enumerate,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reproduction.rivals import NLBP
 from tests.engines.cases import problem
 
 import headcount as hc
 from headcount.engines import (
     MAP,
-    NLBP,
     Auto,
     EdgeEP,
     Laplace,

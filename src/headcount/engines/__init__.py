@@ -1,13 +1,12 @@
 """Engines: every way to infer, behind one verb; and the Posterior they return."""
 
 from headcount.engines._auto import Auto, Choice, select
+from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._engine import DirectEngine, Engine, IterativeEngine
 from headcount.engines._infer import Plan, infer, plan
 from headcount.engines._map import MAP
-from headcount.engines._published import NLBP, EdgeEP
 from headcount.engines._table_bp import TableBP
 from headcount.engines.exact import Enumerate
-from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
@@ -25,7 +24,6 @@ from headcount.posterior import (
 
 __all__ = [
     "MAP",
-    "NLBP",
     "Auto",
     "Beliefs",
     "Choice",
@@ -35,7 +33,6 @@ __all__ = [
     "Engine",
     "Enumerate",
     "Estimate",
-    "Gibbs",
     "IterativeEngine",
     "Laplace",
     "NotConvergedError",

@@ -8,7 +8,7 @@ With one table of :math:`L_u \times L_v` entries per edge, :math:`W = \max(L_u, 
   (`structure._clique_passes.passes_cost`), and matrices as wide as the observed counts are many.
 * MAP passes over every possible move a few times per iteration.
 * The path sampler holds N·V states per chain and per kept configuration, weighs L states to draw one, and keeps about fourteen sums per
-  flow; the table sampler walks about :math:`\bar n / (\sqrt{\bar n} + 3)` hops per move, :math:`\bar n` the mean flow.
+  flow.
 * Writing holds a number of columns as long as the tables, or the joint draws that go into the file.
 
 The constants come from ``benchmarks/plan.py``, which holds predictions against runs.
@@ -16,7 +16,7 @@ The constants come from ``benchmarks/plan.py``, which holds predictions against 
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount import memory
@@ -88,8 +88,8 @@ LAW_COPIES, MAP_BYTES, COUNT_MATRICES = 3, 12, 8
 """Laws held at once, bytes per possible entry of one joint margin (its values and where entries belong), matrices of counts."""
 SWEEP_OVERHEAD, ITERATION_OVERHEAD = 8e-5, 2e-5
 """Seconds per edge and sweep (Gaussian) or iteration (MAP) that small tables cost all the same."""
-ITERATIONS = {"MAP": 20, "NLBP": 120}
-"""Iterations that a point estimate usually needs (measured: MAP 13 to 15 on maps, up to 35 elsewhere; NLBP 102 to 119)."""
+ITERATIONS = {"MAP": 20}
+"""Iterations that a point estimate usually needs (measured: 13 to 15 on maps, up to 35 elsewhere)."""
 DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.9e-9
 """Seconds per iteration and possible move of belief propagation. Measured: L = 225, 576 dense; L = 1600 and 3600 sparse."""
 HELD_TABLES, HELD_PER_CELL = 1.3, 30
@@ -102,14 +102,12 @@ FLOW_SUMMED, FLOW_REDRAWN = 2.2e-9, 0.6e-9
 PAIR_REDRAWN, PAIR_WEIGHED, STRETCHES = 6e-4, 5e-8, 65
 """Seconds per pair of individuals redrawn together: fixed, and per pair of states; and stretches of sweeps between them. Measured at
 L = 30 and 60."""
-MOVE_PICKED, MOVE_HOP = 2.1e-7, 9.5e-7
-"""Seconds per move of the table sampler: fixed, and per hop as counted above. Fitted at mean flows of 0.8 and 390."""
 SUMS_PER_FLOW, SUMS_PER_CELL = 24, 20
 """Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
 SAMPLER_BYTES = 20_000_000
 """What R-hat and effective size take beside that: about twelve arrays of 200 000 numbers (``sampling/_statistics.py``)."""
 KEPT_BYTES, KEPT_DRAWS = 256_000_000, 1000
-"""The samplers' own limits on kept configurations (bytes) and node tables per chain."""
+"""The sampler's own limits on kept configurations (bytes) and node tables per chain."""
 RATIO_ENTRIES = 8_000_000
 """Up to here the samplers tabulate Poisson's likelihood ratios too."""
 STORED_SPARSE, FLOW_TABLES, NOISE_COPIES, ON_DEVICE = 3, 8, 4, 21
@@ -274,14 +272,11 @@ def _held_with_matrices(problem: Problem, run: Any, size: Sizes) -> float:
         states = 2 * run.chains * size.people * len(problem.model.variables)
         kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
         return _sampler_memory(problem, run, size, min(KEPT_DRAWS, run.sweeps)) + states + kept
-    if run.name == "Gibbs":
-        kept = min(4 * run.chains * run.configurations * size.tables, KEPT_BYTES)
-        return _sampler_memory(problem, run, size, run.draws) + kept
     return BYTES * OTHER_TABLES * size.tables
 
 
 def _sampler_memory(problem: Problem, run: Any, size: Sizes, drawn: int) -> int:
-    """What both samplers hold: likelihood ratios, sums, and so many node tables per chain (4 bytes per count, and one copy)."""
+    """What the sampler holds: likelihood ratios, sums, and so many node tables per chain (4 bytes per count, and one copy)."""
     rows, tabulated = size.people + 1, size.seen
     if tabulated * rows > RATIO_ENTRIES:
         tabulated = sum(len(s) for s in problem.sites if not isinstance(s.noise, Poisson))
@@ -322,10 +317,6 @@ def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
         return float(TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + TABLE_EXCHANGE * steps)
     if run.name == "PathGibbs":
         return _path_seconds(problem, run, size)
-    if run.name == "Gibbs":
-        flow = size.people * size.edges / size.tables
-        each = MOVE_PICKED + MOVE_HOP * flow / (sqrt(flow) + 3)
-        return float(run.chains * (run.burn_in + run.moves) * each / min(run.workers, run.chains))
     return float("nan")
 
 

@@ -13,13 +13,12 @@ from headcount._linalg import threads_for
 from headcount.checks import generator
 from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
 from headcount.engines._cost import device_memory_of, memory_of, seconds_of, writing_memory
+from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
-from headcount.engines._published import NLBP, EdgeEP
 from headcount.engines._reduce import answer
 from headcount.engines._table_bp import TableBP
 from headcount.engines.exact import Enumerate
-from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
@@ -37,13 +36,11 @@ ENGINES: dict[str, type[Engine]] = {
         TiltedEP,
         MAP,
         PathGibbs,
-        Gibbs,
         Enumerate,
         TableBP,
         ClosedForm,
         Laplace,
         EdgeEP,
-        NLBP,
     )
 }
 """Every engine by its name."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -227,8 +228,10 @@ class OneIndividual(Beliefs):
         """P(x_a, x_b) − p_a p_bᵀ; a variable that stands in both has one state."""
         names = tuple(dict.fromkeys((*a, *b)))
         joint = np.zeros([*self.mean(a).shape, *self.mean(b).shape])
-        axes = [names.index(v) for v in (*a, *b)]
-        np.einsum(joint, axes, range(len(names)))[...] = self.mean(names)
+        axes = "".join(ascii_letters[names.index(v)] for v in (*a, *b))
+        np.einsum(f"{axes}->{ascii_letters[: len(names)]}", joint)[...] = self.mean(
+            names
+        )  # a view of equal states
         return joint.reshape(self.mean(a).size, -1) - np.outer(self.mean(a), self.mean(b))
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:

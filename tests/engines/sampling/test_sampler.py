@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from reproduction.rivals import Gibbs
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
@@ -17,7 +18,6 @@ from headcount.engines import infer
 from headcount.engines.exact._count_states import count_state_beliefs
 from headcount.engines.exact._enumerate import enumerated
 from headcount.engines.sampling import _arrays
-from headcount.engines.sampling._gibbs import Gibbs
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Gaussian, Poisson, Problem, ProblemError

@@ -87,33 +87,6 @@ class Proposal(NamedTuple):
     weight: np.ndarray  # P / q, same layout
 
 
-class TableState(NamedTuple):
-    """Where one chain of the table sampler stands.
-
-    An entry's sums over a batch are brought up to date only when the entry changes: `*_since` is the move up to which they count.
-    """
-
-    edge: np.ndarray  # (entries,) flows
-    node: np.ndarray  # (cells,) counts
-    slot_count: np.ndarray  # (slots,)
-    edge_since: np.ndarray  # (entries,)
-    node_since: np.ndarray  # (cells,)
-    random: np.ndarray  # (4,) uint64
-    stop: np.ndarray  # (1,) as in PathState
-
-
-class Hop(NamedTuple):
-    """One individual's part of a Markov-basis move: which entries lose one and which gain one."""
-
-    lose: np.ndarray  # edge entries
-    gain: np.ndarray
-    law: np.ndarray  # (2, k): their places in the transition tables, and the same for `gain`
-    # (5,) number of entries k, node (−1: none), cell that loses, cell that gains, power of its factorial
-    size: np.ndarray
-    up: np.ndarray  # log-weights of 1, 2, … hops forwards
-    down: np.ndarray  # and backwards
-
-
 class Sums(NamedTuple):
     """Sums over the sweeps (or moves) of one batch."""
 

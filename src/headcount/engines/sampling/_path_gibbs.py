@@ -432,8 +432,10 @@ def _normalised(arrays: SamplingArrays, nodes: Array, counted: Array) -> Array:
         here = arrays.node(v)
         into, out_of = arrays.blocks[v]
         before = counted[here] if v == 0 else made[arrays.node(u)]
-        wanted, have = np.bincount(into, before), np.bincount(out_of, made[here])
-        made[here] *= _quotient(wanted, have)[out_of]
+        wanted, have = (
+            np.asarray(np.bincount(*pair), dtype=float) for pair in ((into, before), (out_of, made[here]))
+        )
+        made[here] = made[here] * _quotient(wanted, have)[out_of]
     return made
 
 

@@ -62,7 +62,7 @@ class Chain:
     """One chain: where it stands (changed in place) and what it has gathered."""
 
     state: Any
-    """`PathState` or `TableState`."""
+    """The sampler's own, such as `PathState`."""
     nodes: BatchMoments
     edges: BatchMoments
     totals: Array

@@ -1,6 +1,4 @@
-r"""The published methods, kept for comparison: the paper's EP over edges, and non-linear belief propagation.
-
-**EdgeEP**: expectation propagation over the edges of a tree, each edge fitted by a joint Laplace approximation.
+r"""The paper's expectation propagation over the edges of a tree, each edge fitted by a joint Laplace approximation.
 
 Every edge (u, v) carries the potential :math:`\psi(z_u, z_v) = p(z_v\mid z_u)\,p(y_v\mid z_v)` and sends the Gaussian messages
 :math:`q_{uv}(z_u)`, :math:`q_{uv}(z_v)`. In the context of the other edges' messages
@@ -33,18 +31,6 @@ projecting on either variable (by marginalising the other) and dividing by its c
 on paper: subtracting the cavity's precision from the projection's would cost digits, and inverting Q would rule out
 deterministic steps. All z here are deviations from :math:`N\mu` in minimal coordinates: cells no one can reach are gone, and
 each variable's most probable cell is dropped.
-
-**NLBP**: non-linear belief propagation (Sun, Sheldon & Kumar 2015), the published way to the most probable counts.
-
-Iterate: potentials :math:`\exp(\theta + g)`, :math:`g = \partial\log\ell(y\mid n)/\partial n` at the present counts; one belief
-propagation; a damped step
-
-.. math:: n \leftarrow n + \alpha\,[N\mu(\theta+g) - n].
-
-A fixed point satisfies :math:`n = N\mu(\theta + \partial\log\ell(y\mid n)/\partial n)`, which is what makes n the maximum that
-:class:`MAP` finds. Around it the undamped map multiplies errors by :math:`-\operatorname{cov}\cdot|\partial^2\log\ell|`, about
-the number of times that see the same individuals: without heavy damping it oscillates. ``MAP`` solves the same problem faster;
-this is the competitor.
 """
 
 from __future__ import annotations
@@ -65,11 +51,11 @@ from headcount._linalg import (
     product,
     threads_for,
 )
-from headcount.engines._engine import IterativeEngine, flag, number, whole
+from headcount.engines._engine import IterativeEngine, number, whole
 from headcount.engines._tilting import Tilts
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.engines.tilted._laplace import first_sites, gaussian_at
-from headcount.posterior._beliefs import Beliefs, PointBeliefs
+from headcount.posterior._beliefs import Beliefs
 from headcount.structure import NotPositiveDefinite, TreeStructure
 from headcount.structure._base import selection
 from headcount.structure._gaussian_tree import eliminate
@@ -402,7 +388,7 @@ class EdgeEP(IterativeEngine):
         return gaussian_at(centre, delta)
 
 
-def _rough_noises(problem: Problem) -> str:
+def rough_noises(problem: Problem) -> str:
     """The kinds of noise that have no slope or curvature everywhere."""
     return ", ".join(
         sorted({type(s.noise).__name__ for s in problem.sites if s.noise.exact or not s.noise.smooth})
@@ -416,7 +402,7 @@ def _check(problem: Problem) -> None:
         wrong.append("the model is not a chain or a tree")
     if any(len(s.scope) > 1 for s in problem.sites):
         wrong.append("tables of several variables are observed")
-    if rough := _rough_noises(problem):
+    if rough := rough_noises(problem):
         wrong.append(f"{rough} noise is not twice differentiable")
     if wrong:
         message = f"EdgeEP takes chains and trees observed at their nodes with smooth noise, but {'; '.join(wrong)}: use TiltedEP"
@@ -478,101 +464,3 @@ def _likelihood(centre: Centre, frame: Coordinates, v: int) -> Likelihood:
                 )
             )
     return Likelihood(frame, settled, tuple(readings))
-
-
-@dataclass(frozen=True)
-class NLBPState:
-    """The counts at the observed entries, and what one belief propagation makes of them."""
-
-    tilts: Tilts
-    n: Array
-    g: Array
-    gain: float
-    """A(θ+g) − A(θ)."""
-    expected: Array
-    """N μ(θ+g)."""
-    miss: float
-    """Σ|Nμ − n| / N, averaged over the observed tables."""
-    damping: float
-
-
-@dataclass(frozen=True)
-class NLBP(IterativeEngine):
-    """Non-linear belief propagation, damped. A point estimate: no spread.
-
-    Parameters
-    ----------
-    damping
-        α: the fraction of every change that is taken, between 0 and 1.
-    adaptive
-        Halve the fraction when the distance grows, and let it recover slowly. Not part of the published method.
-    tolerance
-        On the distance between the counts and what belief propagation makes of them, ``Σ|Nμ − n| / N`` averaged over the
-        observed tables: the measure of :class:`MAP`.
-    """
-
-    rules: ClassVar = {
-        "damping": number(most=1.0),
-        "adaptive": flag(),
-        "tolerance": number(),
-        "max_iterations": whole(),
-    }
-    name: ClassVar[str] = "NLBP"
-    damping: float = 0.1
-    adaptive: bool = False
-    tolerance: float = 1e-8
-    max_iterations: int = 5000
-
-    def init(self, problem: Problem, rng: np.random.Generator | None = None) -> NLBPState:
-        """Start at the prior's expected counts, or just inside the domain of a likelihood that is not finite there."""
-        del rng
-        if rough := _rough_noises(problem):
-            raise ValueError(
-                f"NLBP needs the slope of every likelihood; {rough} noise has none everywhere: use MAP"
-            )
-        tilts = Tilts(problem)
-        n = tilts.evaluate(np.zeros(int(tilts.offsets[-1])))[1]
-        low = np.concatenate([s.noise.domain_low for s in problem.sites] or [np.zeros(0)])
-        n = np.where(n > low, n, low + 0.5)
-        return _propagate(tilts, n, self.damping)
-
-    def step(self, state: NLBPState) -> NLBPState:
-        """Move towards the last marginals, and propagate again."""
-        n = state.n + state.damping * (state.expected - state.n)
-        new = _propagate(state.tilts, n, state.damping)
-        if not self.adaptive:
-            return new
-        grown = new.miss > state.miss
-        return replace(new, damping=0.5 * state.damping if grown else min(1.02 * state.damping, self.damping))
-
-    def residual(self, state: NLBPState) -> float:
-        """The distance."""
-        return state.miss
-
-    def report(self, state: NLBPState) -> dict[str, float]:
-        """The damping."""
-        return {"damping": state.damping}
-
-    def finish(self, state: NLBPState) -> Beliefs:
-        """Expected counts of the tilted law."""
-        model, _ = state.tilts.model(state.g)
-        return PointBeliefs(model, state.tilts.problem.population, log_evidence=_optimal_value(state))
-
-
-def _propagate(tilts: Tilts, n: Array, damping: float) -> NLBPState:
-    """One belief propagation with the likelihood's slopes at n as potentials."""
-    problem = tilts.problem
-    g = np.zeros_like(n)
-    for index, noise in problem.noises:
-        g[index] = noise.slope(n[index])
-    if not np.isfinite(g).all():
-        return NLBPState(tilts, n, np.zeros_like(g), 0.0, n, np.nan, damping)
-    gain, expected = tilts.evaluate(g)
-    miss = float(np.abs(expected - n).sum()) / problem.population / max(len(problem.sites), 1)
-    return NLBPState(tilts, n, g, gain, expected, miss, damping)
-
-
-def _optimal_value(state: NLBPState) -> float:
-    """N [A(θ+g) − A(θ)] + Σ [log ℓ(y | n) − g n]: MAP's optimal value, at the fixed point."""
-    value = sum(float(noise.log_prob(state.n[index]).sum()) for index, noise in state.tilts.problem.noises)
-    return state.gain + value - float(state.g @ state.n)

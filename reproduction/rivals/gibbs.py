@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headcount._compile import bare, kernel
 from headcount.engines._engine import Rule, whole
-from headcount.engines.sampling._arrays import Hop, SamplingArrays, Sums, TableState
+from headcount.engines.sampling._arrays import SamplingArrays, Sums
 from headcount.engines.sampling._primitives import below, ratio, uniform
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
@@ -50,6 +50,33 @@ DEPTH = 40.0
 """A walk ends where the log-weight is this far below the largest: what lies beyond is less than e^−40 = 4e-18, below rounding."""
 LOOKS = 256
 """Moves between two looks at the stop flag: at most a few tens of milliseconds, even where a move walks far."""
+
+
+class TableState(NamedTuple):
+    """Where one chain of the table sampler stands.
+
+    An entry's sums over a batch are brought up to date only when the entry changes: `*_since` is the move up to which they count.
+    """
+
+    edge: np.ndarray  # (entries,) flows
+    node: np.ndarray  # (cells,) counts
+    slot_count: np.ndarray  # (slots,)
+    edge_since: np.ndarray  # (entries,)
+    node_since: np.ndarray  # (cells,)
+    random: np.ndarray  # (4,) uint64
+    stop: np.ndarray  # (1,) as in PathState
+
+
+class Hop(NamedTuple):
+    """One individual's part of a Markov-basis move: which entries lose one and which gain one."""
+
+    lose: np.ndarray  # edge entries
+    gain: np.ndarray
+    law: np.ndarray  # (2, k): their places in the transition tables, and the same for `gain`
+    # (5,) number of entries k, node (−1: none), cell that loses, cell that gains, power of its factorial
+    size: np.ndarray
+    up: np.ndarray  # log-weights of 1, 2, … hops forwards
+    down: np.ndarray  # and backwards
 
 
 @dataclass(frozen=True)
