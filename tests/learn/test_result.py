@@ -9,6 +9,7 @@ from headcount import simulate
 from headcount.engines import MAP, Enumerate, Status
 from headcount.individual import MarkovChain, ModelError
 from headcount.learn import Fit, LearnRate, LogisticChain, LogLinear, TabularChain, compare, fit, fit_complete
+from headcount.learn._result import LastCounts, forecast
 from headcount.observe import ProblemError
 from learn.cases import birds, tiny_cases
 
@@ -137,6 +138,20 @@ def test_forecast_moves_the_last_counts_on() -> None:
     ends = wider.interval(0.9)
     assert ((ends["lower"] < wider.mean) & (wider.mean < ends["upper"])).all()
     assert list(wider.to_frame().columns) == ["time", "cell", "mean", "sd", "lower", "upper"]
+
+
+def test_the_spread_of_a_forecast_is_that_of_the_parameters_too() -> None:
+    """Two cells, both stay with probability s = 1/(1 + e^(−x)): the variance of x adds ((n₀ − n₁) s (1 − s))² var(x)."""
+    last = LastCounts(np.array([70.0, 30.0]), np.zeros((2, 2)), 100, None)
+
+    def matrices(x):
+        stay = 1 / (1 + np.exp(-x[0]))
+        return [np.array([[stay, 1 - stay], [1 - stay, stay]])]
+
+    x, variance = np.array([0.7]), np.array([[0.09]])
+    known, with_parameters = (forecast(last, matrices, x, v)[1] for v in (None, variance))
+    stay = matrices(x)[0][0, 0]
+    np.testing.assert_allclose(with_parameters - known, (40 * stay * (1 - stay)) ** 2 * 0.09, rtol=1e-4)
 
 
 def test_forecast_with_future_features(bird_fit) -> None:

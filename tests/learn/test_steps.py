@@ -21,13 +21,14 @@ HOURS = [np.datetime64("2014-09-12T22:00") + np.timedelta64(k, "h") for k in ran
 def test_the_calendar_names_what_a_calendar_says() -> None:
     """Every name gives what datetime says of the same day, for dates before and after 1970."""
     days = [dt.datetime(1968, 2, 28, 5), dt.datetime(2014, 9, 13, 23), dt.datetime(2020, 12, 31)]
+    days += [dt.datetime(2021, 1, day) for day in (7, 8, 14, 15)]  # the first and last days of weeks
     told = {
         "hour": [d.hour for d in days],
         "weekday": [d.weekday() for d in days],
         "weekend": [d.weekday() >= 5 for d in days],
         "week": [min((d.timetuple().tm_yday - 1) // 7, 51) + 1 for d in days],
         "month": [d.month for d in days],
-        "season": ["winter", "autumn", "winter"],
+        "season": ["winter", "autumn", *["winter"] * 5],
     }
     assert set(told) == set(CALENDAR)
     for name, expected in told.items():

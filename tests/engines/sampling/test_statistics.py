@@ -66,6 +66,15 @@ def test_effective_size_of_an_autoregression(rho):
     assert effective_size(draws).mean() == pytest.approx(8000 * (1 - rho) / (1 + rho), rel=0.15)
 
 
+def test_effective_size_is_that_of_arviz():
+    """On short chains, where corrections for their length show: equal where both end the sum at the same lag, which is a matter of taste."""
+    arviz = pytest.importorskip("arviz")
+    draws = autoregressive(0.5, (4, 20, 30))
+    expected = [float(arviz.ess(np.ascontiguousarray(draws[:, :, k]), method="mean")) for k in range(30)]
+    assert np.isclose(effective_size(draws), expected, rtol=1e-9).mean() > 0.2
+    np.testing.assert_allclose(effective_size(draws), expected, rtol=0.5)
+
+
 def test_effective_size_of_a_constant_is_unknown():
     """Nothing moved, nothing is known."""
     assert np.isnan(effective_size(np.ones((2, 50, 1)))[0])
