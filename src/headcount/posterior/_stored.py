@@ -298,6 +298,10 @@ class StoredPosterior(Answers):
         scopes: list[Scope] = [(v,) for v in times]
         if "flow" in self.draws:
             scopes += itertools.pairwise(times)
+        elif not self.result.is_chain:
+            place = {str(v).replace("/", "_"): v for v in times}
+            kept = (self.draws[name].dims[2:] for name in self.draws if str(name).startswith("flow_"))
+            scopes += [tuple(place[str(v)] for v in names) for names in kept]
         return {
             scope: self.labelled(scope, self._drawn(scope)[order], "counts", draws=True) for scope in scopes
         }
@@ -312,16 +316,16 @@ class StoredPosterior(Answers):
     def _drawn(self, scope: Scope) -> NDArray[Any]:
         """The draws of one table, (draw, *table)."""
         self._require_draws()
-        kind, row = ("count" if len(scope) == 1 else "flow"), None
-        if self.result.is_chain:
-            name, row = kind, self.result.times.index(scope[0])
-        else:
-            name = "_".join([kind, *(str(v).replace("/", "_") for v in scope)])
-        if name not in self.draws:
-            text = f"draws of {scope!r} are not in the file: save it with draw_flows=True, post.save(path, draw_flows=True)"
-            raise ValueError(text)
-        table = self.draws[name].to_numpy()[0]
-        return table if row is None else table[:, row]
+        kind = "count" if len(scope) == 1 else "flow"
+        if self.result.is_chain and kind in self.draws:
+            return self.draws[kind].to_numpy()[0][:, self.result.times.index(scope[0])]
+        names = [str(v).replace("/", "_") for v in scope]
+        for order in (names, names[::-1]):  # a pair may be asked for in either order
+            name = "_".join([kind, *order])
+            if name in self.draws and self.draws[name].dims[2:] == tuple(order):
+                return self.draws[name].transpose("chain", "draw", *names).to_numpy()[0]
+        text = f"draws of {scope!r} are not in the file: save it with draw_flows=True, post.save(path, draw_flows=True)"
+        raise ValueError(text)
 
     def _known(self, variable: Hashable) -> Any:
         known = self.result.times
