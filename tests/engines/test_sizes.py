@@ -300,3 +300,14 @@ def test_whole_draws_of_a_network_vary_in_size(law: str) -> None:
     estimate = found.population
     assert abs(totals[0].mean() - estimate.mean) < 0.15 * estimate.sd
     assert totals[0].std() == pytest.approx(estimate.sd, rel=0.1)
+
+
+@pytest.mark.parametrize("model", [CHAIN, LOOP], ids=["chain", "loop"])
+def test_counts_that_disagree_still_have_a_number(model) -> None:
+    """Two readings that the model hardly explains together: with N unknown it is what a wide prior on N gives."""
+    first, last = model.variables[0], model.variables[2]
+    seen = [hc.Poisson([400, 600], on=first), hc.Poisson([690, 300], on=last)]
+    free = hc.infer(hc.Problem(model, hc.Unknown(), seen), "TiltedEP").population
+    about = hc.infer(hc.Problem(model, hc.About(1000, sd=500), seen), "TiltedEP").population
+    assert free.mean == pytest.approx(about.mean, abs=2.0)
+    assert free.sd == pytest.approx(about.sd, rel=0.03)
