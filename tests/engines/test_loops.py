@@ -213,6 +213,7 @@ def test_files_answer_as_the_posterior_does(engine, tmp_path):
         np.testing.assert_allclose(found.mean, kept.mean, atol=1e-9)
         np.testing.assert_allclose(found.sd, kept.sd, atol=1e-9)
         assert found.mean.dims == kept.mean.dims
+    assert {("c", "d"), ("a", "b 2"), ("d",)} <= set(back.sample())
     one = {"d": [0, 1, 0]}
     assert back.total(one) == post.total(one)
     several = {"a": [1, 1, 0], ("c", "d"): np.eye(3)}

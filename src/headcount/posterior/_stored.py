@@ -294,17 +294,19 @@ class StoredPosterior(Answers):
             if rng is None:
                 raise ValueError("a choice among the draws is random: give rng, or no size for all of them")
             order = generator(rng).choice(self.size, size, replace=False)
-        times = self.result.times
-        scopes: list[Scope] = [(v,) for v in times]
-        if "flow" in self.draws:
-            scopes += itertools.pairwise(times)
-        elif not self.result.is_chain:
-            place = {str(v).replace("/", "_"): v for v in times}
-            kept = (self.draws[name].dims[2:] for name in self.draws if str(name).startswith("flow_"))
-            scopes += [tuple(place[str(v)] for v in names) for names in kept]
         return {
-            scope: self.labelled(scope, self._drawn(scope)[order], "counts", draws=True) for scope in scopes
+            scope: self.labelled(scope, self._drawn(scope)[order], "counts", draws=True)
+            for scope in self._drawn_scopes()
         }
+
+    def _drawn_scopes(self) -> list[Scope]:
+        """Every variable, and the pairs whose draws were saved."""
+        times = self.result.times
+        if self.result.is_chain:
+            return [*((v,) for v in times), *(itertools.pairwise(times) if "flow" in self.draws else ())]
+        place = {str(v).replace("/", "_"): v for v in times}
+        kept = (self.draws[name].dims[2:] for name in self.draws if str(name).startswith("flow_"))
+        return [*((v,) for v in times), *(tuple(place[str(v)] for v in names) for names in kept)]
 
     def _require_draws(self) -> None:
         if self.size < 2:
