@@ -85,3 +85,33 @@ def test_a_child_that_fails_says_why():
 def test_memory_is_measured_in_gib():
     """A running Python with NumPy takes between ten mebibytes and a hundred gibibytes."""
     assert 0.01 < peak_memory() < 100
+
+
+def test_the_hospital_page_shows_what_is_stored():
+    """Every row of the tutorial that has a number of mbi's is a row of the stored result, rounded."""
+    content = _report.stored("networks")
+    rows = {
+        row[0]: row[1:]
+        for table in content["tables"]
+        if "hospital" in table["title"]
+        for row in table["rows"]
+    }
+    assert len(rows) == 11
+    page = (_report.ROOT / "docs" / "tutorials" / "hospital.md").read_text(encoding="utf-8")
+    shown = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in page.splitlines()
+        if line.startswith("| ")
+    ]
+    found = 0
+    for name, *cells in shown:
+        if name not in rows:
+            continue
+        found += 1
+        if " × " in name:
+            entries, ours, theirs, inside = rows[name]
+            assert cells == [f"{entries}", f"{100 * ours:.2f} %", f"{100 * theirs:.2f} %", f"{inside:.2f}"]
+        else:
+            true, mean, lower, upper, theirs = rows[name]
+            assert cells == [f"{mean:.0f}", f"{lower:.0f} to {upper:.0f}", f"{theirs:.0f}", f"{true}"]
+    assert found == len(rows)

@@ -310,3 +310,14 @@ def test_a_size_that_is_too_large_to_list_is_not_taken_as_impossible() -> None:
     problem = hc.Problem(groups=groups, observations=hc.Poisson([[6.0, 4.0], [5.0, 5.0]]))
     with pytest.raises(hc.ProblemError, match="lists at most"):
         hc.infer(problem, hc.engines.Enumerate(most=3000))
+
+
+@pytest.mark.parametrize("model", [CHAIN, LOOP], ids=["chain", "loop"])
+def test_counts_that_disagree_still_have_a_number(model) -> None:
+    """Two readings that the model hardly explains together: with N unknown it is what a wide prior on N gives."""
+    first, last = model.variables[0], model.variables[2]
+    seen = [hc.Poisson([400, 600], on=first), hc.Poisson([690, 300], on=last)]
+    free = hc.infer(hc.Problem(model, hc.Unknown(), seen), "TiltedEP").population
+    about = hc.infer(hc.Problem(model, hc.About(1000, sd=500), seen), "TiltedEP").population
+    assert free.mean == pytest.approx(about.mean, abs=2.0)
+    assert free.sd == pytest.approx(about.sd, rel=0.03)

@@ -68,7 +68,7 @@ def test_networks_have_the_moments_of_clique_covariances(name):
     for scope in [*((v,) for v in model.variables), cliques[0], cliques[-1]]:
         np.testing.assert_allclose(here.mean(scope), there.mean(scope), rtol=0, atol=1e-8)
         np.testing.assert_allclose(
-            np.sqrt(here.variance(scope)), np.sqrt(there.variance(scope)), rtol=0, atol=1e-7
+            np.sqrt(here.variance(scope)), np.sqrt(there.variance(scope)), rtol=0, atol=1e-8
         )
     far = cliques[0], cliques[-1]
     np.testing.assert_allclose(here.covariance(*far), there.covariance(*far), rtol=0, atol=1e-8)

@@ -75,14 +75,16 @@ GAUSSIAN_CENTRES, GAUSSIAN_ITERATIONS, COUNTS_PER_ITERATION, OTHER_ITERATIONS = 
 """On other graphs than trees: laws whose covariances are formed (of TiltedEP, with Gaussian noise alone, fewer), and iterations of MAP with
 Gaussian noise (these, and one per ten counts) and with any other; before TiltedEP half as many. Measured on 7 networks with 6 to 1 770
 counts: 2 to 3, 5 to 8 (28 once), 48 to 216, 11 to 18."""
-LISTED_FIRST, LISTED, POSSIBLE_PAIR, PASS_STEP = 8e-8, 8e-9, 1.7e-9, 1.5e-4
+LISTED_FIRST, LISTED, POSSIBLE_PAIR, PASS_STEP = 8e-8, 8e-9, 1.7e-9, 8e-5
 """Seconds of passes between cliques: per possible entry and joint margin, for the first law and for each; per possible pair of states and
-column; per product. Fitted to 19 networks, 34 to 17 million entries: ratios .5 to 1.3."""
+column; per product. Fitted to processor time of networks with 34 to 17 million entries (``benchmarks/networks.py`` holds plan and time)."""
 DENSE_OPERATIONS, COUNT_CUBES = 3, 4
 """Operations per entry of a product of dense matrices, as it runs, and products of matrices as wide as the observed counts per law."""
-ENTRY_PASSED, CLIQUE_PASSED = 3.5e-8, 6e-5
-"""Seconds of belief propagation per possible entry and per clique."""
-VARIABLE_ASKED = 1.5e-3
+ENTRY_PASSED, CLIQUE_PASSED = 2.3e-8, 1.5e-5
+"""Seconds of belief propagation per possible entry and per clique. Measured on 8 networks: 1.5e-8 to 3e-8 per entry in all."""
+NETWORK_RUN = 0.012
+"""Seconds of a run on the smallest networks, whatever their tables."""
+VARIABLE_ASKED = 6e-4
 """Seconds per variable for the quantiles of its counts."""
 LAW_COPIES, MAP_BYTES, COUNT_MATRICES = 3, 12, 8
 """Laws held at once, bytes per possible entry of one joint margin (its values and where entries belong), matrices of counts."""
@@ -326,7 +328,7 @@ def _seconds_on_cliques(problem: Problem, name: str, size: Sizes, speed: float) 
     once = ENTRY_PASSED * size.tables + CLIQUE_PASSED * size.edges
     iterations = GAUSSIAN_ITERATIONS + size.seen // COUNTS_PER_ITERATION if gaussian else OTHER_ITERATIONS
     if name == "MAP":
-        return float(iterations * once)
+        return float(NETWORK_RUN + iterations * once)
     passes = passes_of(problem)
     if passes is None:
         return float("nan")
@@ -338,7 +340,8 @@ def _seconds_on_cliques(problem: Problem, name: str, size: Sizes, speed: float) 
         return LISTED * cost.listed + POSSIBLE_PAIR * cost.sparse + PASS_STEP * cost.steps + dense
 
     found = (
-        VARIABLE_ASKED * len(problem.model.variables)
+        NETWORK_RUN
+        + VARIABLE_ASKED * len(problem.model.variables)
         + LISTED_FIRST * up.listed
         + (laws + 1) * (seconds(up) + once)
         + seconds(down)

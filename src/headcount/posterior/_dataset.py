@@ -32,6 +32,7 @@ from headcount.posterior._result import (
     label_array,
     places_under,
     possible_flows,
+    table_scopes,
     written,
 )
 from headcount.tables import Domain, dense
@@ -283,7 +284,7 @@ def draw_groups(
     model = posterior.problem.model
     scopes: list[Scope] = [(v,) for v in model.variables]
     if flows:
-        scopes += [tuple(c) for c in model.junction_tree.cliques if len(c) == 2]
+        scopes += table_scopes(model, "flows")
     tables, note = _joint_draws(posterior, draws)
     if tables is None:
         values = {scope: dense(posterior.beliefs.mean(scope))[None] for scope in scopes}

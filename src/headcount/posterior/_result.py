@@ -365,7 +365,7 @@ def to_frame(
 
     ``stored`` gives labels as a file can hold them (see :func:`label_array`).
     """
-    scopes = list(_scopes(posterior.problem.model, table_name(what)))
+    scopes = list(table_scopes(posterior.problem.model, table_name(what)))
     return _frame(posterior, what, scopes, level, stored=stored)
 
 
@@ -397,7 +397,7 @@ def _summary_columns(blocks: Sequence[Block]) -> dict[str, NDArray[Any]]:
 
 def flow_frames(posterior: Posterior, *, level: float = 0.9) -> Iterator[pd.DataFrame]:
     """The table of flows as files hold it, step by step: the whole may not fit in memory."""
-    for scope in _scopes(posterior.problem.model, "flows"):
+    for scope in table_scopes(posterior.problem.model, "flows"):
         yield _frame(posterior, "flows", [scope], level, stored=True)
 
 
@@ -423,7 +423,7 @@ def possible_flows(model: Model) -> int:
     steps = [] if tree is None or not isinstance(model, MarkovChain) else tree.transitions[1:]
     if any(issparse(step) for step in steps):
         return sum(int(step.nnz if issparse(step) else step.size) for step in steps)
-    return sum(model.domain(scope).size for scope in _scopes(model, "flows"))
+    return sum(model.domain(scope).size for scope in table_scopes(model, "flows"))
 
 
 @dataclass(frozen=True)
@@ -524,7 +524,7 @@ def is_plain_chain(model: Model) -> bool:
     return isinstance(model, MarkovChain) and len(set(model.states.values())) == 1
 
 
-def _scopes(model: Model, what: str) -> Iterator[Scope]:
+def table_scopes(model: Model, what: str) -> Iterator[Scope]:
     """Every variable, or every pair inside a clique, in the model's order."""
     if what == "nodes":
         yield from ((v,) for v in model.variables)

@@ -294,13 +294,19 @@ class StoredPosterior(Answers):
             if rng is None:
                 raise ValueError("a choice among the draws is random: give rng, or no size for all of them")
             order = generator(rng).choice(self.size, size, replace=False)
-        times = self.result.times
-        scopes: list[Scope] = [(v,) for v in times]
-        if "flow" in self.draws:
-            scopes += itertools.pairwise(times)
         return {
-            scope: self.labelled(scope, self._drawn(scope)[order], "counts", draws=True) for scope in scopes
+            scope: self.labelled(scope, self._drawn(scope)[order], "counts", draws=True)
+            for scope in self._drawn_scopes()
         }
+
+    def _drawn_scopes(self) -> list[Scope]:
+        """Every variable, and the pairs whose draws were saved."""
+        times = self.result.times
+        if self.result.is_chain:
+            return [*((v,) for v in times), *(itertools.pairwise(times) if "flow" in self.draws else ())]
+        place = {str(v).replace("/", "_"): v for v in times}
+        kept = (self.draws[name].dims[2:] for name in self.draws if str(name).startswith("flow_"))
+        return [*((v,) for v in times), *(tuple(place[str(v)] for v in names) for names in kept)]
 
     def _require_draws(self) -> None:
         if self.size < 2:
@@ -312,16 +318,16 @@ class StoredPosterior(Answers):
     def _drawn(self, scope: Scope) -> NDArray[Any]:
         """The draws of one table, (draw, *table)."""
         self._require_draws()
-        kind, row = ("count" if len(scope) == 1 else "flow"), None
-        if self.result.is_chain:
-            name, row = kind, self.result.times.index(scope[0])
-        else:
-            name = "_".join([kind, *(str(v).replace("/", "_") for v in scope)])
-        if name not in self.draws:
-            text = f"draws of {scope!r} are not in the file: save it with draw_flows=True, post.save(path, draw_flows=True)"
-            raise ValueError(text)
-        table = self.draws[name].to_numpy()[0]
-        return table if row is None else table[:, row]
+        kind = "count" if len(scope) == 1 else "flow"
+        if self.result.is_chain and kind in self.draws:
+            return self.draws[kind].to_numpy()[0][:, self.result.times.index(scope[0])]
+        names = [str(v).replace("/", "_") for v in scope]
+        for order in (names, names[::-1]):  # a pair may be asked for in either order
+            name = "_".join([kind, *order])
+            if name in self.draws and self.draws[name].dims[2:] == tuple(order):
+                return self.draws[name].transpose("chain", "draw", *names).to_numpy()[0]
+        text = f"draws of {scope!r} are not in the file: save it with draw_flows=True, post.save(path, draw_flows=True)"
+        raise ValueError(text)
 
     def _known(self, variable: Hashable) -> Any:
         known = self.result.times

@@ -227,13 +227,12 @@ class JunctionField(Field):
         """See :class:`Field`."""
         passes, domain = self.structure.passes, self.structure.model.domain(scope)
         home = passes.tree.covering(scope)
+        if home is not None:
+            return passes.table(scope, home, self._means)
         found = np.zeros(domain.size)
-        if home is None:
-            pulls = solve_triangular(self._lower, self.f_mean[self.structure.free], lower=True)
-            for codes, _, white in self._by_chunks(scope):
-                found[codes] = white @ pulls
-        else:
-            np.add.at(found, passes.possible.codes(home, scope), self._means[home])
+        pulls = solve_triangular(self._lower, self.f_mean[self.structure.free], lower=True)
+        for codes, _, white in self._by_chunks(scope):
+            found[codes] = white @ pulls
         return found.reshape(domain.shape)
 
     def variance(self, scope: Scope) -> Array:
@@ -291,20 +290,10 @@ class JunctionField(Field):
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
         """See :class:`Field`; a draw of the prior, moved onto a draw of the observed counts."""
         passes = self.structure.passes
-        memory.require(
-            3 * 8 * size * sum(passes.tree.table_sizes),
-            f"{size} draws of all tables",
-            remedy="ask for fewer draws",
-        )
+        passes.require_draws(size, held=3)
         node, up = self.solution.tree.nodes[0], self.solution.upward[0]
         centre = up.x @ (up.x.T @ up.potential) + (0.0 if node.offset is None else node.offset)
         wanted = centre[:, None] + up.x @ rng.standard_normal((up.x.shape[1], size))
         drawn = passes.draw(size, rng)
         moved = passes.clique_values(self._weights(wanted - passes.counts(drawn)))
-        tables = {}
-        for c, domain in enumerate(passes.tree.domains):
-            table = np.zeros((size, domain.size))
-            found = passes.possible.entries[c]
-            table[:, slice(None) if found is None else found] = (drawn[c] + moved[c]).T
-            tables[domain.scope] = table.reshape(size, *domain.shape)
-        return tables
+        return passes.drawn_tables([a + b for a, b in zip(drawn, moved, strict=True)])

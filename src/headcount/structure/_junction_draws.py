@@ -200,7 +200,7 @@ class JunctionDrawsField(Field):
         """Mean deviations of the possible entries of all cliques."""
         here = self.structure
         weights = here.weights(self.tau, self.nu[:, None], here.value[:, None])
-        return here.passes.clique_values(weights)
+        return [found[:, 0] for found in here.passes.clique_values(weights)]
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -236,7 +236,7 @@ class JunctionDrawsField(Field):
         """log Z from the final draws, and its Monte-Carlo standard error."""
         here = self.structure
         logs = np.concatenate([block.logs for block in self.blocks])
-        mean = here.passes.counts(self._means)[:, 0]
+        mean = here.passes.counts([found[:, None] for found in self._means])[:, 0]
         return here.log_z(self.tau, self.nu, mean, here.squares(self.tau, self.blocks), logs)
 
     def _home(self, scope: Scope) -> int:
@@ -250,10 +250,7 @@ class JunctionDrawsField(Field):
 
     def mean(self, scope: Scope) -> Array:
         """See :class:`Field`."""
-        domain, home = self.structure.model.domain(scope), self._home(scope)
-        found = np.zeros(domain.size)
-        np.add.at(found, self.structure.passes.possible.codes(home, scope), self._means[home][:, 0])
-        return found.reshape(domain.shape)
+        return self.structure.passes.table(scope, self._home(scope), self._means)
 
     def variance(self, scope: Scope) -> Array:
         """See :class:`Field`."""
@@ -347,18 +344,9 @@ class JunctionDrawsField(Field):
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
         """See :class:`Field`; negative precisions as in variances: they are left out."""
         passes, system = self.structure.passes, self.structure.system(self.tau)
-        memory.require(
-            5 * 8 * size * sum(passes.tree.table_sizes),
-            f"{size} draws of all tables",
-            remedy="ask for fewer draws",
-        )
+        passes.require_draws(size, held=5)
         free = passes.draw(size, rng)
         right = system.of_draws(passes.counts(free), rng.standard_normal((len(self.tau), size)))
         moved = passes.clique_values(system.scale[:, None] * conjugate(system, right, SHARPER).x)
-        tables = {}
-        for c, domain in enumerate(passes.tree.domains):
-            table = np.zeros((size, domain.size))
-            found = passes.possible.entries[c]
-            table[:, slice(None) if found is None else found] = (free[c] - moved[c] + self._means[c]).T
-            tables[domain.scope] = table.reshape(size, *domain.shape)
-        return tables
+        parts = zip(free, moved, self._means, strict=True)
+        return passes.drawn_tables([a - b + mean[:, None] for a, b, mean in parts])

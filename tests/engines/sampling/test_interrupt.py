@@ -128,6 +128,33 @@ def test_an_interrupt_ends_one_long_sweep(idle):
     assert seconds < LIMIT + idle
 
 
+NETWORK = (
+    LISTEN
+    + """
+import importlib.resources, headcount as hc
+def read():
+    return hc.DiscreteModel.from_bif(importlib.resources.files("pgmpy") / "utils" / "example_models" / "pathfinder.bif.gz")
+model = read()
+problem = hc.Problem(model, 2000, [hc.Gaussian([1000.0, 1000.0], sd=5, on=v) for v in model.variables if len(model.states[v]) == 2])
+hc.infer(problem)
+print("ready", flush=True)
+while True:
+    hc.infer(problem, strict=False)
+    hc.infer(problem, "MAP")
+    read().possible
+"""
+)
+
+
+def test_an_interrupt_ends_a_network(idle):
+    """Reading pathfinder, its intervals and its most probable counts, over and over: SIGINT is not swallowed, and ends them at once."""
+    pytest.importorskip("pgmpy")
+    returned, seconds, errors = interrupted([sys.executable, "-c", NETWORK], signal.SIGINT, 0.5)
+    assert returned == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    assert seconds < LIMIT + idle
+
+
 def test_an_interrupt_does_not_wait_for_the_compiler(tmp_path, idle):
     """On the first run of all the kernels are compiled, which takes longer than the limit and cannot be interrupted itself."""
     code = SCRIPT.format(side=3, people=50, warm="", long="PathGibbs(sweeps=10**8)")
