@@ -87,9 +87,9 @@ class TableProgram:
         """Rows that concern clique k alone, over the unknowns of all cliques."""
         from scipy import sparse
 
-        parts = [sparse.csr_array((matrix.shape[0], d.size)) for d in self.domains]
-        parts[k] = sparse.csr_array(matrix)
-        return sparse.hstack(parts, format="csr")
+        part = sparse.csr_array(matrix)
+        shape = (part.shape[0], int(self.starts[-1]))
+        return sparse.csr_array((part.data, part.indices + self.starts[k], part.indptr), shape=shape)
 
     def _sizes(self) -> tuple[Any, Array, Array]:
         """Rows of the sizes of groups with a law, the fewest and the most that they allow."""
@@ -170,15 +170,35 @@ class TableProgram:
         if found.x is None or found.fun <= TOLERANCE * max(1.0, float(self.counts.max())):
             return None
         weight = np.abs(found.eqlin.marginals[len(self.zeros) :]) > TOLERANCE
-        named = [
-            f"{name} = {y:g}" for name, y, w in zip(self.names, self.counts, weight, strict=True) if w
-        ]
+        named = [f"{name} = {y:g}" for name, y, w in zip(self.names, self.counts, weight, strict=True) if w]
         return Conflict(float(found.fun), named)
 
-    def certain(self) -> list[Site]:
+    def size_range(self, group: int) -> tuple[float, float]:
+        """The fewest and the most individuals that exact counts leave a group of unknown size."""
+        from scipy import sparse
+        from scipy.optimize import linprog
+
+        rows, least, most = self._sizes()
+        others = np.arange(len(least)) != group
+        bounded = np.isfinite(most) & others
+        ends = []
+        for sign, end in ((1.0, least[group]), (-1.0, most[group])):
+            found = linprog(
+                sign * rows[[group]].toarray()[0],
+                A_ub=sparse.vstack([-rows[others], rows[bounded]]),
+                b_ub=np.append(-least[others], most[bounded]),
+                A_eq=sparse.vstack([self.structural, self.exact]),
+                b_eq=np.append(self.zeros, self.counts),
+                bounds=[(0, None if possible else 0) for possible in self.possible],
+                method="highs",
+            )
+            ends.append(float(end) if found.x is None else sign * found.fun)
+        return max(float(least[group]), float(np.rint(ends[0]))), min(float(most[group]), ends[1])
+
+    def certain(self) -> list[Site] | None:
         """Exact sites of all entries of cells and pairs that are the same number in all populations and not seen exactly.
 
-        Nothing where exact counts contradict each other. Impossible entries of a clique are known to the model, and not among them.
+        None where there is no population. Impossible entries of a clique are known to the model, and not among them.
         """
         from scipy import sparse
         from scipy.linalg import svd
@@ -210,7 +230,7 @@ class TableProgram:
             method="highs",
         )
         if found.x is None:
-            return []
+            return None
         table, scale = found.x[:size], found.x[-1]
         positive = found.x[size:-1] > 0.5
         fixed = [int(k) for k in np.flatnonzero(least == most)]
@@ -237,11 +257,9 @@ class TableProgram:
             for scope in (*((v,) for v in clique), clique):
                 scopes.setdefault(tuple(v for v in problem.model.variables if v in scope), k)
         for scope, k in scopes.items():
-            part = slice(self.starts[k], self.starts[k + 1])
-            added, allowed = (
-                summing(self.domains[k], scope) @ x[part] for x in (value, self.possible.astype(float))
-            )
-            still = np.abs(summing(self.domains[k], scope) @ moves[part]).max(axis=1, initial=0.0) < TOLERANCE
+            part, added_up = slice(self.starts[k], self.starts[k + 1]), summing(self.domains[k], scope)
+            added, allowed = (added_up @ x[part] for x in (value, self.possible.astype(float)))
+            still = np.abs(added_up @ moves[part]).max(axis=1, initial=0.0) < TOLERANCE
             near = np.abs(added - np.rint(added)) < TOLERANCE * max(1.0, float(problem.most))
             index = np.array(
                 [e for e in np.flatnonzero(still & near & (allowed > 0)) if (scope, int(e)) not in seen],
@@ -257,6 +275,15 @@ def implied(scope: Scope, size: int, index: NDArray[np.intp], counts: Array) -> 
     return Site(tuple(scope), size, index, None, Exact(counts, on=tuple(scope)), names, IMPLIED)
 
 
+def size_range(problem: Problem, group: int) -> tuple[float, float]:
+    """The fewest and the most individuals that a group of unknown size may have beside exact counts."""
+    assert problem.numbers is not None
+    law = problem.numbers.laws[group]
+    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_ENTRIES:
+        return float(law.least), float(law.most)
+    return TableProgram(problem).size_range(group)
+
+
 def contradiction(problem: Problem) -> str | None:
     """What to say of exact counts that no population meets; None where one does, or where there are too many entries to look."""
     if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_ENTRIES:
@@ -268,7 +295,8 @@ def contradiction(problem: Problem) -> str | None:
 
     return (
         f"exact counts contradict each other, by {found.apart:.6g} individual{'' if found.apart == 1 else 's'} in all: with the moves "
-        f"that the model allows and the population as given, not all of these can hold: {shown(found.counts, MOST_NAMED)}; correct one of them"
+        "that the model allows and the population as given, not all of these can hold: "
+        f"{shown(found.counts, MOST_NAMED)}; correct one of them"
     )
 
 
@@ -282,8 +310,8 @@ def _entries(problem: Problem) -> int:
     return sum(int(np.prod(model.size(tuple(c)), dtype=np.int64)) for c in model.junction_tree.cliques)
 
 
-def certain_sites(problem: Problem) -> list[Site]:
-    """What exact counts make certain, as exact sites; nothing where there are too many entries to look."""
+def certain_sites(problem: Problem) -> list[Site] | None:
+    """What exact counts make certain, as exact sites; None where no population has them. Nothing where there are too many entries."""
     if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
         return []
     return TableProgram(problem).certain()

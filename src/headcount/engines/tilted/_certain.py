@@ -6,8 +6,8 @@ is a constant factor :math:`\ell(y \mid k)`. At the most probable counts the pri
 
 .. math:: \log\frac{p(k \pm 1)}{p(k)} \approx \log\ell(y \mid k \pm 1) - \log\ell(y \mid k) \mp g
 
-says which readings are such. What exact counts (these among them) force other cells and flows to be is found by linear programs
-(`posterior/_program.py`) and is exact as well: a flow without a choice has no Gaussian.
+says which readings are such (one individual more here is one fewer elsewhere). What exact counts, these among them, force other cells
+and flows to be is found by linear programs (`posterior/_program.py`) and is exact as well: a flow without a choice has no Gaussian.
 """
 
 from __future__ import annotations
@@ -37,19 +37,9 @@ def certain_counts(tilts: Tilts, g: Array) -> tuple[Site, ...]:
         return ()
     read = _sharply_read(tilts, g)
     forced = certain_sites(problem.with_sites((*problem.sites, *read)))
-    if read and not forced and certain_sites(problem):  # the readings contradict what is exact
-        return ()
+    if forced is None:  # the readings contradict what is exact
+        read, forced = [], certain_sites(problem) or []
     return (*read, *forced)
-
-
-def _gap(noise: Observation, k: Array, g: Array, most: float) -> Array:
-    """By how many nats more than `CERTAIN_NATS` each k is above its neighbours; −inf where it is impossible itself."""
-    with np.errstate(all="ignore"):
-        here = noise.log_prob(k)
-        below = np.where(k > 0, noise.log_prob(np.maximum(k - 1, 0.0)) + g, -np.inf)
-        above = np.where(k < most, noise.log_prob(k + 1) - g, -np.inf)
-        gap = here - np.maximum(below, above) - CERTAIN_NATS
-    return np.where(np.isfinite(here), gap, -np.inf)
 
 
 def _sharply_read(tilts: Tilts, g: Array) -> list[Site]:
@@ -63,8 +53,35 @@ def _sharply_read(tilts: Tilts, g: Array) -> list[Site]:
         if site.index is None or site.noise.exact or site.noise.correlated or site.noise.of_size:
             continue
         k = np.rint(expected[where])
-        gap = _gap(site.noise, k, g[where], float(problem.most))
-        pick = np.flatnonzero((gap > 0) & np.isnan(known[where]) & np.isfinite(g[where]))
+        complete = site.whole and problem.numbers is None
+        if complete and k.sum() != problem.population:
+            continue
+        gap = _gap(site.noise, k, g[where], float(problem.most), complete=complete)
+        pick = np.flatnonzero((gap > CERTAIN_NATS) & np.isnan(known[where]) & np.isfinite(g[where]))
         if len(pick):
             found.append(implied(site.scope, site.size, np.asarray(site.index)[pick], k[pick]))
+    return found
+
+
+def _gap(noise: Observation, k: Array, g: Array, most: float, *, complete: bool) -> Array:
+    """By how many nats the other counts nearest to k are less probable than k, for each entry; −inf where k is impossible itself.
+
+    One individual more in an entry is one fewer in another: one that was not seen, or, in a ``complete`` table of N individuals, the entry
+    that loses least by it. (There tilts are known up to a constant only.)
+    """
+    with np.errstate(all="ignore"):
+        here = noise.log_prob(k)
+        fewer = np.where(k > 0, noise.log_prob(np.maximum(k - 1, 0.0)) - here + g, -np.inf)
+        more = np.where(k < most, noise.log_prob(k + 1) - here - g, -np.inf)
+    gap = -np.maximum(fewer, more)
+    if complete:
+        gap = -np.maximum(fewer + _largest_other(more), more + _largest_other(fewer))
+    return np.where(np.isfinite(here) & ~np.isnan(gap), gap, -np.inf)
+
+
+def _largest_other(values: Array) -> Array:
+    """The largest of all other values, for each."""
+    largest = int(np.argmax(values))
+    found = np.full(len(values), values[largest])
+    found[largest] = np.delete(values, largest).max(initial=-np.inf)
     return found
