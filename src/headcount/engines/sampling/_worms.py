@@ -28,6 +28,8 @@ from headcount._compile import bare, kernel
 from headcount.engines.sampling._primitives import alias_tables, below, uniform
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from headcount._types import Array, Counts
@@ -361,6 +363,57 @@ def _kinds(arrays: SamplingArrays, exact: NDArray[np.bool_]) -> tuple[NDArray[np
             mark = x if exact[v] else tuple(fed[exact_slot[fed]])
             kind[cell] = found.setdefault(mark, len(found))
     return kind, exact_slot
+
+
+class Totals(NamedTuple):
+    """Kinds of cells of a node whose exact totals overlap."""
+
+    member: Array
+    """(cells, kinds) 0/1."""
+    share: Array
+    """(kinds,) probability of each, by the model."""
+    exchanges: list[tuple[int, int, int, int]]
+    """Two kinds that two individuals can have instead of two others, all totals being the same."""
+
+
+MOST_KINDS = 12
+"""Kinds of cells of one node up to which exchanges between them are looked for: 12⁴ pairs of pairs."""
+
+
+def overlapping_totals(arrays: SamplingArrays) -> Iterator[tuple[int, Totals]]:
+    """The nodes where individuals may exchange kinds of cells and all exact totals stay what they are."""
+    kind, exact_slot = _kinds(arrays, exact := exact_nodes_of(arrays))
+    slots = arrays.slots
+    for v in np.flatnonzero(~exact):
+        here = arrays.node(int(v))
+        kinds = kind[here]
+        size = int(kinds.max()) + 1
+        if not 3 < size <= MOST_KINDS:
+            continue
+        member = (kinds[:, None] == np.arange(size)).astype(float)
+        fed = {}
+        for k, cell in zip(kinds, range(*here.indices(arrays.cells)), strict=True):
+            mine = slots.node_slot[slots.node_first[cell] : slots.node_first[cell + 1]]
+            fed[int(k)] = tuple(sorted(mine[exact_slot[mine]].tolist()))
+        share = _way_marginal(arrays, int(v)) @ member
+        pairs: dict[Any, list[tuple[int, int]]] = {}
+        for pair in itertools.combinations(range(size), 2):
+            if (share[list(pair)] > 0).all():
+                pairs.setdefault(tuple(sorted(fed[pair[0]] + fed[pair[1]])), []).append(pair)
+        found = [(*a, *b) for same in pairs.values() for a in same for b in same if a != b]
+        if found:
+            yield int(v), Totals(member, share, found)
+
+
+def exchanged(totals: Totals, counts: Array) -> float:
+    """The largest E min(1, w(n')/w(n)) of an exchange between kinds that were always as many; ``counts`` are draws, (draws, kinds)."""
+    still, best = (counts == counts[0]).all(axis=0), 0.0
+    for x, y, to_x, to_y in totals.exchanges:
+        if still[[x, y, to_x, to_y]].all():
+            p, n = totals.share, counts[0]
+            weight = n[x] * n[y] / (p[x] * p[y]) * p[to_x] * p[to_y] / ((n[to_x] + 1) * (n[to_y] + 1))
+            best = max(best, min(1.0, float(weight)))
+    return best
 
 
 def _way_marginal(arrays: SamplingArrays, v: int) -> Array:
