@@ -23,7 +23,7 @@ import numpy as np
 from headcount._device import find_device
 from headcount.engines._engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
 from headcount.engines._map import MAP
-from headcount.engines._tilting import Tilts
+from headcount.engines._tilting import Tilts, require_numbers
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, meet_exact_margins
 from headcount.engines.tilted._certain import certain_counts
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
@@ -242,6 +242,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
             tau[index] = np.maximum(-noise.curvature(at), 0.0)
             nu[index] = noise.slope(at) - centre.g[index]
+            require_numbers(noise, at, tau[index] + nu[index])
         return Sites(tau, nu)
 
     def step(self, state: EPState) -> EPState:
