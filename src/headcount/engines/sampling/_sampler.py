@@ -333,7 +333,10 @@ class Sampler(IterativeEngine):
     def _stuck_flow(self, run: Run) -> bool:
         """Whether some flow between two exactly counted nodes is free, should have moved, and never did."""
         arrays, exact = run.arrays, exact_nodes_of(run.arrays)
-        steps = [v for v, u in enumerate(arrays.rooted.parents) if u >= 0 and exact[v] and exact[u]]
+        seen = arrays.slots.edge_mode != 0  # readings of flows may well hold them where they are
+        steps = [
+            v for v, u in enumerate(arrays.rooted.parents) if u >= 0 and exact[v] and exact[u] and not seen[v]
+        ]
         if not steps:
             return False
         sums = np.sum([c.halves.sum(axis=0) for c in run.chains], axis=0)

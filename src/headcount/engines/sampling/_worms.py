@@ -13,6 +13,7 @@ Weigh an open state by F·Z, with F the weight of all who are in a place and Z t
 well. So nothing is ever rejected. The difference of two tables with the same margins is a sum of cycles, each of which a worm can be: every
 support is connected. Any tilts b serve; those that rake p to both margins make a worm last as many steps as there are cells, in the mean.
 A worm that grows beyond `LONGEST` times that is taken back, which keeps the balance, since a walk and its reverse are equally long.
+Where flows are observed, a worm is a proposal: it is taken back unless u < l(y | after)/l(y | before), with u uniform.
 """
 
 from __future__ import annotations
@@ -273,6 +274,8 @@ class WormSpace(NamedTuple):
     touched: Any
     carry: Any
     table: Any
+    kept: Any
+    """The table before a worm, where flows are observed."""
     before: Any
     beta: Any
     message: Any
@@ -280,10 +283,9 @@ class WormSpace(NamedTuple):
 
 
 def path_worms(arrays: SamplingArrays) -> PathWorms:
-    """The worms of a problem; none where no two nodes are counted exactly and completely, or flows are observed between them."""
+    """The worms of a problem; none where no two nodes are counted exactly and completely."""
     tree, exact = arrays.tree, exact_nodes_of(arrays)
     parents, sizes, nodes = arrays.rooted.parents, tree.sizes, len(tree.sizes)
-    observed = arrays.slots.edge_mode != 0
     counts = [arrays.node_counts(v) if exact[v] else np.zeros(int(sizes[v])) for v in range(nodes)]
     row_start = np.cumsum([0, 0, *(sizes[u] for u in parents[1:])])[:-1].astype(np.int64)
     kappa, tilt = np.zeros(int(row_start[-1]) + int(sizes.max())), np.zeros(arrays.cells)
@@ -295,7 +297,7 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
     for v in range(1, nodes):
         u = parents[v]
         depth[v] = depth[u] + 1
-        if exact[v] and exact[u] and not observed[v]:
+        if exact[v] and exact[u]:
             law = arrays.transition(v)
             tilt[arrays.node(v)] = raked_tilts(law, counts[u], counts[v])[1]
             p[arrays.edge(v)] = law.ravel()
@@ -314,8 +316,6 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
             continue
         within, top = _hidden_around(parents, exact, parents[v] if exact[v] else v)
         beside = [c for c in range(1, nodes) if parents[c] in within or c in within]
-        if observed[beside].any():
-            continue
         if exact[v]:
             law = np.linalg.multi_dot(
                 [np.eye(int(sizes[top]) if top >= 0 else 1), *_way(arrays, v, top), np.eye(int(sizes[v]))]
@@ -482,7 +482,8 @@ def worm_space(arrays: SamplingArrays, worms: PathWorms) -> WormSpace:
         first=np.zeros(widest + 1, dtype=np.int64),
         touched=np.zeros(longest, dtype=np.int64),
         carry=np.zeros((int(worms.depth.max()) + 1 if worms.near else 0, people), dtype=np.int32),
-        table=np.zeros(arrays.entries if worms.near else 0, dtype=np.int64),
+        table=np.zeros(arrays.entries if used else 0, dtype=np.int64),
+        kept=np.zeros(arrays.entries if used else 0, dtype=np.int64),
         before=np.zeros((longest + 1 if len(worms.far) else 0, widest_inside), dtype=np.int16),
         beta=np.zeros(arrays.cells if len(worms.far) else 0),
         message=np.zeros((1, widest)),
@@ -555,12 +556,14 @@ def destination(random, i, where, p, kappa, tilt, accept, alias, table):
 def worm(random, step, where, row, column, owner, first, table, touched):
     """One worm; ``owner[k]`` is the individual in place k, ``table`` follows. Returns the steps made, −1 where it was taken back.
 
-    ``row`` and ``column`` are the cells of individuals and of places, ``first`` the first place of every cell.
+    ``row`` and ``column`` are the cells of individuals and of places, ``first`` the first place of every cell. ``touched`` has the places
+    that changed hands and, last, the one that was opened.
     """
     p, kappa, tilt, accept, alias = step.p, step.kappa, step.tilt, step.accept, step.alias
     entry, width = where.entry, where.width
     opened = below(random, owner.size)
     hole, hand, length = column[opened], owner[opened], 0
+    touched[touched.size - 1] = opened
     table[entry + row[hand] * width + hole] -= 1
     while True:
         i = row[hand]
@@ -568,7 +571,7 @@ def worm(random, step, where, row, column, owner, first, table, touched):
         if j == hole:
             break
         if (
-            length == touched.size or first[j + 1] == first[j]
+            length == touched.size - 1 or first[j + 1] == first[j]
         ):  # too long, or a cell without places (in a chain's burn-in)
             hand = _take_back(entry, width, row, column, owner, table, touched, length, hand)
             length = -1
@@ -584,6 +587,17 @@ def worm(random, step, where, row, column, owner, first, table, touched):
     owner[opened] = hand
     table[entry + row[hand] * width + hole] += 1
     return length
+
+
+@bare
+def undo_worm(where, row, column, owner, table, touched, length):
+    """Take a worm of so many steps back after it has closed."""
+    entry, width, opened = where.entry, where.width, touched[touched.size - 1]
+    hole, hand = column[opened], owner[opened]
+    table[entry + row[hand] * width + hole] -= 1
+    hand = _take_back(entry, width, row, column, owner, table, touched, length, hand)
+    owner[opened] = hand
+    table[entry + row[hand] * width + hole] += 1
 
 
 @bare
