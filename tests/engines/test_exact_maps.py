@@ -138,3 +138,30 @@ def test_what_is_certain_is_answered_exactly():
     np.testing.assert_allclose(post.beliefs.mean((0, 1))[:2], exact.mean[:2], atol=1e-9)
     assert not post.beliefs.variance((0, 1))[:2].any()
     np.testing.assert_allclose(post.beliefs.mean((0, 1)), exact.mean, atol=0.05)
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["one step", "a time in between"])
+def test_the_sampler_is_connected_where_flows_are_observed(hidden):
+    """On a one-way ring with exact counts and a reading of one flow, or of all who stay, flows have the law of the enumeration."""
+    step = 0.6 * np.eye(3) + 0.4 * np.roll(np.eye(3), 1, axis=1)
+    chain = hc.MarkovChain(np.ones(3) / 3, [step] * (1 + hidden))
+    counts = hc.Exact({t: np.ones(3) for t in ((0, 2) if hidden else (0, 1))})
+    one = np.full((3, 3), np.nan)
+    one[0, 0] = 0.0
+    stayers = hc.Poisson(np.array([0.0]), on=(0, 1), sums=[np.eye(3).ravel()])
+    for flows in (hc.Poisson(one, on=(0, 1)), stayers):
+        problem = hc.Problem(chain, 3, [counts, flows])
+        true, got = hc.infer(problem, hc.engines.Enumerate()), hc.infer(problem, QUICK, rng=1)
+        np.testing.assert_allclose(got.edge(0, 1).mean, true.edge(0, 1).mean, atol=0.04)
+        np.testing.assert_allclose(got.edge(0, 1).sd, true.edge(0, 1).sd, atol=0.04)
+        assert true.edge(0, 1).sd.values.max() > 0.2
+
+
+def test_a_sampler_that_cannot_exchange_groups_says_so():
+    """One individual of a known group and one of another may exchange a cell of which the total is exact; the sampler does not try."""
+    law = [[0.16, 0.15, 0.69], [0.25, 0.05, 0.7], [0.45, 0.13, 0.42]]
+    chain = hc.MarkovChain([0.34, 0.06, 0.6], [law])
+    groups = {"a": hc.Group(chain, 1), "b": hc.Group(chain, hc.Between(1, 6))}
+    seen = hc.Exact(np.array([[np.nan, 1.0, np.nan], [np.nan, 0.0, np.nan]]))
+    post = hc.infer(hc.Problem(groups=groups, observations=seen), "PathGibbs", rng=1, strict=False)
+    assert not post.status.good

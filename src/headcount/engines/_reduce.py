@@ -23,6 +23,7 @@ from headcount.population import Company, Exactly, Flocks, ToEstimate, Unknown
 from headcount.posterior._beliefs import Nobody, Outcome, Sizes, Status
 from headcount.posterior._derived import SummedBeliefs, ViewBeliefs
 from headcount.posterior._one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
+from headcount.posterior._program import MOST_NAMED, contradiction, size_range
 from headcount.structure import Contradiction
 
 if TYPE_CHECKING:
@@ -53,7 +54,16 @@ def answer(
     progress: bool | None,
     start: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run an engine on any problem that it can be asked about; ``start`` as in :meth:`Engine.run`."""
+    """Run an engine on any problem that it can be asked about; ``start`` as in :meth:`Engine.run`.
+
+    Raises
+    ------
+    ProblemError
+        When no population has all exact counts; it names those that contradict each other, and by how much.
+    """
+    impossible = contradiction(problem.core) if start is None else None
+    if impossible is not None:
+        raise ProblemError(impossible)
     try:
         return _answered(engine, problem, rng, progress, start)
     except Contradiction as error:
@@ -80,6 +90,10 @@ def _answered(
     if engine.sums_one_cell and has_one_cell(problem):
         return _summed(problem)
     asked, candidates = problem.core, None
+    if _is_empty(asked):
+        raise ProblemError(
+            "the exact counts are zeros that leave nobody in the population: nothing is to be inferred; leave it out"
+        )
     if engine.adds_up_sizes and asked.numbers is not None and _one_unknown(problem):
         return _SumOverSizes(problem, run).outcome()
     if asked.numbers is not None and not engine.takes_numbers:
@@ -118,8 +132,6 @@ def _summed(problem: Problem) -> Outcome:
     return Outcome(beliefs, Status.EXACT)
 
 
-MOST_NAMED = 12
-"""Exact counts that a report of a contradiction names."""
 ADDED_UP, MOST_SIZES = 24.0, 3000
 """An exact engine adds up sizes until one is this many nats (4e-11) below the best; and at most this many sizes."""
 
@@ -153,6 +165,11 @@ class _SumOverSizes:
         """Of that size."""
         return self.problem.cloud.members[self.free].law
 
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        """The sizes that exact counts leave possible."""
+        return size_range(self.problem.core, self.free)
+
     def at(self, n: int) -> float:
         """log p(N = n, y); −inf where so many cannot have been counted so."""
         cloud = self.problem.cloud
@@ -176,13 +193,14 @@ class _SumOverSizes:
 
     def outwards(self, n: int, step: int, best: float) -> float:
         """Run sizes from n on, upwards or downwards, until one is negligible; the largest log p(N, y)."""
-        end = self.law.most if step > 0 else self.law.least
+        end = self.range[1] if step > 0 else self.range[0]
+        tried = 0
         while (end - n) * step >= 0:
-            value = self.at(n)
+            value, tried = self.at(n), tried + 1
             best = max(best, value)
             if -math.inf < value < best - ADDED_UP or (value == -math.inf and step < 0 and self.found):
                 break
-            if len(self.found) > MOST_SIZES:
+            if tried > MOST_SIZES:
                 raise ProblemError(
                     f"more than {MOST_SIZES} sizes of the population would have to be added up: use TiltedEP, or give a number"
                 )
@@ -192,7 +210,7 @@ class _SumOverSizes:
     def outcome(self) -> Outcome:
         """All of them together."""
         middle = round(likely_sizes(self.problem.core, np.random.default_rng(0))[1][self.free])
-        middle = max(middle, self.law.least)
+        middle = int(min(max(middle, self.range[0]), self.range[1]))
         best = self.outwards(middle - 1, -1, self.outwards(middle, 1, -math.inf))
         if best == -math.inf:
             raise ProblemError(
@@ -214,6 +232,14 @@ class _SumOverSizes:
             self.free,
         )
         return Outcome(beliefs, Status.EXACT, seconds=sum(part.seconds for part in parts))
+
+
+def _is_empty(core: Problem) -> bool:
+    """Whether exact zeros leave nobody, in a population of unknown size."""
+    exact = [site for site in core.sites if site.noise.exact]
+    if core.numbers is None or not exact or any(np.any(site.noise.counts) for site in exact):
+        return False
+    return all(size_range(core, k)[1] == 0 for k in range(len(core.numbers.laws)))
 
 
 def _log_likelihood_of_nobody(problem: Problem) -> float:
@@ -290,8 +316,8 @@ def likely_sizes(core: Problem, rng: np.random.Generator) -> tuple[list[int], li
         variance = np.maximum(np.asarray(about.covariance(scope, scope)).sum(keepdims=True).ravel(), 0.0)
     reach = CANDIDATE_REACH * np.sqrt(variance) + CANDIDATE_TAIL * variance / np.maximum(mean, 1.0) + 10.0
     most = [
-        max(1, int(min(law.most, math.ceil(m + r))))
-        for law, m, r in zip(core.numbers.laws, mean, reach, strict=True)
+        max(1, int(min(size_range(core, k)[1], math.ceil(m + r))))
+        for k, (m, r) in enumerate(zip(mean, reach, strict=True))
     ]
     return most, mean.tolist()
 

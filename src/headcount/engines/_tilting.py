@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from headcount._device import Device, host
+from headcount.errors import ProblemError
 from headcount.individual import FactoredTree, ModelError, RootedTree
 from headcount.individual._rooted_tree import factored, node_beliefs, node_marginals, tilted
 from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.individual._junction_tree import Plan
     from headcount.individual._possible import ListedPlan
-    from headcount.observe import Problem, Site
+    from headcount.observe import Observation, Problem, Site
     from headcount.population import Numbers
 
 
@@ -277,6 +278,22 @@ def _table(tree: RootedTree, beliefs: Sequence[Array], site: Site) -> Array:
         return beliefs[place.node]
     above = beliefs[tree.parents[place.node]]
     return place.turn(above[:, None] * dense(tree.transitions[place.node]))
+
+
+def require_numbers(noise: Observation, n: Array, found: Array) -> None:
+    """Refuse a noise whose slope or curvature is NaN at counts n.
+
+    Raises
+    ------
+    ProblemError
+        It names the noise and a count.
+    """
+    wrong = np.flatnonzero(np.isnan(found))
+    if len(wrong):
+        raise ProblemError(
+            f"{type(noise).__name__}: slope or curvature is NaN at n = {n[wrong[0]]:g}, where finite numbers were expected: correct the "
+            "noise (or use PathGibbs or Enumerate, which take log_prob alone)"
+        )
 
 
 def read_twice(problem: Problem) -> Array:

@@ -22,16 +22,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount._compile import bare, kernel
+from headcount.posterior._program import TableProgram, site_matrix
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.observe import Problem, Site
+    from headcount.observe import Problem
     from headcount.posterior._beliefs import GaussianBeliefs
 
 MOST_UNKNOWNS = 20_000
@@ -184,9 +185,13 @@ def _restore_exact(problem: Problem, tables: dict[Scope, Array]) -> None:
             "many to search for ones that do not: ask for draws with integer=False, or use PathGibbs"
         )
         raise DrawError(message)
-    program = _Program(problem)
+    program = TableProgram(problem)
     for d in np.flatnonzero(wrong):
-        for clique, nearest in program.nearest({s: t[d] for s, t in tables.items()}).items():
+        found = program.nearest({s: t[d] for s, t in tables.items()})
+        if found is None:
+            message = "no whole-number tables agree with the exact observations: check them against each other and the model's zeros"
+            raise DrawError(message)
+        for clique, nearest in found.items():
             tables[clique][d] = nearest
 
 
@@ -220,86 +225,6 @@ def drawn_entries(problem: Problem, tables: dict[Scope, Array]) -> Array:
     size = len(next(iter(tables.values())))
     parts = [site.margin(margin(tables, site.scope).reshape(size, -1)) for site in problem.sites]
     return np.concatenate([np.zeros((size, 0)), *parts], axis=1)
-
-
-class _Program:
-    """Tables of all cliques as the unknowns of a linear program: equal on separators, summing to N, with every exact count."""
-
-    def __init__(self, problem: Problem) -> None:
-        from scipy import sparse
-
-        model = problem.model
-        self.cliques = [tuple(c) for c in model.junction_tree.cliques]
-        self.domains = [Domain(c, model.size(c)) for c in self.cliques]
-        self.starts = np.cumsum([0, *(d.size for d in self.domains)])
-        self.possible = np.concatenate([np.ravel(model.marginal(c) > 0) for c in self.cliques])
-        self.most = problem.most
-        rows, values = zip(*self._constraints(problem), strict=True)
-        self.matrix, self.values = sparse.vstack(rows, format="csr"), np.concatenate(values)
-
-    def _constraints(self, problem: Problem) -> Iterator[tuple[Any, Any]]:
-        """Blocks of rows of the program, each with what it must equal: the total, equal separators, exact counts."""
-        if problem.numbers is None:
-            yield self._placed(0, np.ones((1, self.domains[0].size))), [float(problem.population)]
-        for a, b, separator in problem.model.junction_tree.edges:
-            one, other = (self._placed(k, _summing(self.domains[k], separator)) for k in (a, b))
-            yield one - other, np.zeros(one.shape[0])
-        for site in problem.sites:
-            if site.noise.exact:
-                k = next(k for k, c in enumerate(self.cliques) if set(site.scope) <= set(c))
-                summed = _site_matrix(site) @ _summing(self.domains[k], site.scope)
-                yield self._placed(k, summed), site.noise.counts
-
-    def _placed(self, k: int, matrix: Any) -> Any:
-        """Rows that concern clique k alone, over the unknowns of all cliques."""
-        from scipy import sparse
-
-        parts = [sparse.csr_array((matrix.shape[0], d.size)) for d in self.domains]
-        parts[k] = sparse.csr_array(matrix)
-        return sparse.hstack(parts, format="csr")
-
-    def nearest(self, tables: dict[Scope, Array]) -> dict[Scope, Array]:
-        """Whole-number tables n ≥ 0 with the least Σ|n − given|."""
-        from scipy import sparse
-        from scipy.optimize import Bounds, LinearConstraint, milp
-
-        given = np.concatenate([np.ravel(tables[c]) for c in self.cliques])
-        size = len(given)
-        eye = sparse.eye_array(size)
-        constraints = [
-            LinearConstraint(
-                sparse.hstack([self.matrix, sparse.csr_array((self.matrix.shape[0], 2 * size))]),
-                self.values,
-                self.values,
-            ),
-            LinearConstraint(sparse.hstack([eye, -eye, eye]), given, given),
-        ]
-        high = np.concatenate([np.where(self.possible, self.most, 0.0), np.full(2 * size, np.inf)])
-        found = milp(
-            np.concatenate([np.zeros(size), np.ones(2 * size)]),
-            constraints=constraints,
-            bounds=Bounds(0, high),
-            integrality=np.concatenate([np.ones(size), np.zeros(2 * size)]),
-        )
-        if found.x is None:
-            message = "no whole-number tables agree with the exact observations: check them against each other and the model's zeros"
-            raise DrawError(message)
-        whole = np.rint(found.x[:size])
-        return {
-            c: whole[s:e].reshape(d.shape)
-            for c, d, s, e in zip(self.cliques, self.domains, self.starts, self.starts[1:], strict=False)
-        }
-
-
-def _summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
-    """The 0/1 matrix that sums a flat table down to ``scope``."""
-    from scipy import sparse
-
-    ones = np.ones(domain.size)
-    return sparse.csr_array(
-        (ones, (domain.positions(scope), np.arange(domain.size))),
-        shape=(domain.part(scope).size, domain.size),
-    )
 
 
 def _affordable_sweeps(problem: Problem, size: int, people: int) -> int:
@@ -439,16 +364,8 @@ def _slot_lists(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
     if not problem.sites:
         return _lists([])
-    counted = sparse.block_diag(list(map(_site_matrix, problem.sites)), format="csc")
+    counted = sparse.block_diag(list(map(site_matrix, problem.sites)), format="csc")
     return counted.indptr.astype(np.int64), counted.indices.astype(np.int64)
-
-
-def _site_matrix(site: Site) -> Any:
-    """The 0/1 matrix of the entries that every count of a site is the sum of, (counts, entries)."""
-    from scipy import sparse
-
-    every = sparse.eye_array(site.size, format="csr")
-    return every[site.index] if site.weights is None else site.weights
 
 
 def _likelihoods(problem: Problem, people: int) -> Array:

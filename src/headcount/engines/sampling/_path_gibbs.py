@@ -238,7 +238,7 @@ class PathGibbs(Sampler):
                     space,
                 )
                 if worms.near:
-                    exchange_futures(arrays.tree, chain.state, worms, space)
+                    exchange_futures(arrays.tree, arrays.slots, chain.state, worms, space)
                 _redraw_rows(arrays, chain)
             return
         for _ in range(learned.pairs if count else 0):

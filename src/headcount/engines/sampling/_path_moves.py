@@ -51,7 +51,7 @@ from headcount.engines.sampling._primitives import (
     rescale,
     uniform,
 )
-from headcount.engines.sampling._worms import Where, worm
+from headcount.engines.sampling._worms import Where, undo_worm, worm
 
 # ---- single-site Gibbs
 
@@ -280,7 +280,22 @@ def _fill_places(here, kind, work):
 
 
 @bare
-def exchange_futures(tree, state, worms, work):
+def _turn_flows(slots, state, start, stop, old, new):
+    """Take what an edge's entries feed from one table to another; returns log l(y | new) − log l(y | old)."""
+    gain = 0.0
+    for entry in range(start, stop):
+        for _ in range(old[entry] - new[entry]):
+            move_edge(slots, state, entry, -1)
+            gain -= np.log(product(entry, slots.edge_first, slots.edge_slot, state.slot_ratio))
+    for entry in range(start, stop):
+        for _ in range(new[entry] - old[entry]):
+            gain += np.log(product(entry, slots.edge_first, slots.edge_slot, state.slot_ratio))
+            move_edge(slots, state, entry, 1)
+    return gain
+
+
+@bare
+def exchange_futures(tree, slots, state, worms, work):
     """Worms at every exactly counted node below another one.
 
     ``carry[d, m]`` is whose path individual m has from the node at depth d on: paths are put in order once, from the root down.
@@ -309,8 +324,19 @@ def exchange_futures(tree, state, worms, work):
         for m in range(people):
             table[tree.edge_start[v] + above[m] * size + fresh[m]] += 1
         touched = work.touched[: worms.longest * size]
+        start, stop, kept = tree.edge_start[v], tree.edge_start[v + 1], work.kept
+        for k in range(start, stop):
+            kept[k] = table[k]
         for _ in range(worms.worms[v]):
-            worm(random, step, where, above, column, owner, first, table, touched)
+            length = worm(random, step, where, above, column, owner, first, table, touched)
+            if slots.edge_mode[v] == 0 or length <= 0:
+                continue
+            if np.log(uniform(random)) < _turn_flows(slots, state, start, stop, kept, table):
+                for k in range(start, stop):
+                    kept[k] = table[k]
+            else:
+                _turn_flows(slots, state, start, stop, table, kept)
+                undo_worm(where, above, column, owner, table, touched, length)
         for place in range(people):
             path[v, owner[place]], carry[depth, owner[place]] = column[place], carry[depth - 1, holder[place]]
 
@@ -392,6 +418,41 @@ def _restore(tree, slots, state, inside, m, before):
 
 
 @bare
+def _is_beside(tree, slots, inside, c):
+    """Whether flows of the step to node c are observed, and a way through the nodes ``inside`` changes them."""
+    found = False
+    for w in inside:
+        found |= w == c or w == tree.parent[c]
+    return found and slots.edge_mode[c] != 0
+
+
+@bare
+def _fill_flows(tree, slots, state, worms, v, inside, work, table):
+    """The observed tables beside the nodes ``inside``; whoever has a place at the exactly counted node v is there."""
+    path, owner, column = state.path, work.owner, work.column
+    for c in range(1, path.shape[0]):
+        if not _is_beside(tree, slots, inside, c):
+            continue
+        above, start, size = path[tree.parent[c]], tree.edge_start[c], tree.sizes[c]
+        for k in range(start, tree.edge_start[c + 1]):
+            table[k] = 0
+        for k in range(owner.size):
+            m = owner[k]
+            j = column[k] if c == v and worms.exact[v] else path[c, m]
+            table[start + above[m] * size + j] += 1
+
+
+@bare
+def _turn_all_flows(tree, slots, state, inside, old, new):
+    """`_turn_flows` of all observed tables beside the nodes ``inside``."""
+    gain = 0.0
+    for c in range(1, state.path.shape[0]):
+        if _is_beside(tree, slots, inside, c):
+            gain += _turn_flows(slots, state, tree.edge_start[c], tree.edge_start[c + 1], old, new)
+    return gain
+
+
+@bare
 def far_worm(tree, slots, state, worms, far, work):
     """One worm at an exactly counted node with other nodes between it and the next one above, or at a node with some exact totals."""
     path, random, v = state.path, state.random, worms.far[far]
@@ -402,12 +463,25 @@ def far_worm(tree, slots, state, worms, far, work):
     opened = below(random, owner.size)
     hole, hand, length = column[opened], owner[opened], 0
     longest = min(worms.longest * tree.sizes[v], touched.size)
+    observed = False
+    for c in range(1, path.shape[0]):
+        observed |= _is_beside(tree, slots, inside, c)
+    if observed:
+        _fill_flows(tree, slots, state, worms, v, inside, work, work.kept)
     while True:
         for k in range(inside.size):
             before[length, k] = path[inside[k], hand]
         _shift_inside(tree, slots, state, inside, hand, -1)
         j = _draw_way(tree, slots, state, worms, v, inside, hand, work)
-        if j < 0 or (j != hole and (length == longest or first[j + 1] == first[j])):
+        rejected = False
+        if observed and j == hole:
+            owner[opened] = hand
+            _fill_flows(tree, slots, state, worms, v, inside, work, work.table)
+            gain = _turn_all_flows(tree, slots, state, inside, work.kept, work.table)
+            rejected = np.log(uniform(random)) >= gain
+            if rejected:
+                _turn_all_flows(tree, slots, state, inside, work.table, work.kept)
+        if j < 0 or rejected or (j != hole and (length == longest or first[j + 1] == first[j])):
             _restore(tree, slots, state, inside, hand, before[length])
             for back in range(length - 1, -1, -1):
                 other = owner[touched[back]]
@@ -755,7 +829,7 @@ def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before, 
         _cross(tree, slots, state)
         redraw_paths(tree, slots, state, exact, sums, work)
         if worms.near:
-            exchange_futures(tree, state, worms, space)
+            exchange_futures(tree, slots, state, worms, space)
         for far in range(worms.far.size):
             if sweep % worms.every[far] == 0:
                 far_worm(tree, slots, state, worms, far, space)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines.sampling._arrays import SamplingArrays, Sums, sampling_arrays
 from headcount.engines.sampling._statistics import BatchMoments, effective_size, expected_l1, merged, r_hat
-from headcount.engines.sampling._worms import exact_nodes_of, never_moved
+from headcount.engines.sampling._worms import exact_nodes_of, exchanged, never_moved, overlapping_totals
 from headcount.observe import ProblemError
 from headcount.posterior import Beliefs, Promises, Status
 from headcount.posterior._beliefs import Sizes
@@ -326,14 +326,17 @@ class Sampler(IterativeEngine):
             return np.inf
         worst = float(r_hat(state.node_draws(), ranks=False).max()) - 1
         worst = max(worst, FLOW_SHARE * (float(state.flow_mixing()[0].max(initial=1.0)) - 1))
-        if state.steps >= self.max_iterations and self._stuck_flow(state):
+        if state.steps >= self.max_iterations and (self._stuck_flow(state) or _stuck_totals(state)):
             return np.inf
         return np.inf if np.isnan(worst) else worst
 
     def _stuck_flow(self, run: Run) -> bool:
         """Whether some flow between two exactly counted nodes is free, should have moved, and never did."""
         arrays, exact = run.arrays, exact_nodes_of(run.arrays)
-        steps = [v for v, u in enumerate(arrays.rooted.parents) if u >= 0 and exact[v] and exact[u]]
+        seen = arrays.slots.edge_mode != 0  # readings of flows may well hold them where they are
+        steps = [
+            v for v, u in enumerate(arrays.rooted.parents) if u >= 0 and exact[v] and exact[u] and not seen[v]
+        ]
         if not steps:
             return False
         sums = np.sum([c.halves.sum(axis=0) for c in run.chains], axis=0)
@@ -409,6 +412,20 @@ class Sampler(IterativeEngine):
                 f"{self.name} found no state that agrees with the data within burn_in = {self.burn_in}; still impossible: {shown}."
                 f" {self.advice}"
             )
+
+
+def _stuck_totals(run: Run) -> bool:
+    """Whether two individuals could exchange kinds of cells within the same exact totals, should have, and never did.
+
+    Where totals overlap (of a cell, and of a group), they do not say how many are of each kind, and worms keep the number of every kind.
+    """
+    arrays, draws = run.arrays, np.asarray(run.node_draws(), dtype=float)
+    for v, totals in overlapping_totals(arrays):
+        kinds = draws[..., arrays.node(v)] @ totals.member
+        kinds = kinds.reshape(-1, kinds.shape[-1])
+        if exchanged(totals, kinds) > VISITS / len(kinds):
+            return True
+    return False
 
 
 def share(total: int, parts: int, part: int) -> int:

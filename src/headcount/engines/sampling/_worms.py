@@ -13,6 +13,7 @@ Weigh an open state by F·Z, with F the weight of all who are in a place and Z t
 well. So nothing is ever rejected. The difference of two tables with the same margins is a sum of cycles, each of which a worm can be: every
 support is connected. Any tilts b serve; those that rake p to both margins make a worm last as many steps as there are cells, in the mean.
 A worm that grows beyond `LONGEST` times that is taken back, which keeps the balance, since a walk and its reverse are equally long.
+Where flows are observed, a worm is a proposal: it is taken back unless u < l(y | after)/l(y | before), with u uniform.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from headcount._compile import bare, kernel
 from headcount.engines.sampling._primitives import alias_tables, below, uniform
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from headcount._types import Array, Counts
@@ -271,6 +274,8 @@ class WormSpace(NamedTuple):
     touched: Any
     carry: Any
     table: Any
+    kept: Any
+    """The table before a worm, where flows are observed."""
     before: Any
     beta: Any
     message: Any
@@ -278,10 +283,9 @@ class WormSpace(NamedTuple):
 
 
 def path_worms(arrays: SamplingArrays) -> PathWorms:
-    """The worms of a problem; none where no two nodes are counted exactly and completely, or flows are observed between them."""
+    """The worms of a problem; none where no two nodes are counted exactly and completely."""
     tree, exact = arrays.tree, exact_nodes_of(arrays)
     parents, sizes, nodes = arrays.rooted.parents, tree.sizes, len(tree.sizes)
-    observed = arrays.slots.edge_mode != 0
     counts = [arrays.node_counts(v) if exact[v] else np.zeros(int(sizes[v])) for v in range(nodes)]
     row_start = np.cumsum([0, 0, *(sizes[u] for u in parents[1:])])[:-1].astype(np.int64)
     kappa, tilt = np.zeros(int(row_start[-1]) + int(sizes.max())), np.zeros(arrays.cells)
@@ -293,7 +297,7 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
     for v in range(1, nodes):
         u = parents[v]
         depth[v] = depth[u] + 1
-        if exact[v] and exact[u] and not observed[v]:
+        if exact[v] and exact[u]:
             law = arrays.transition(v)
             tilt[arrays.node(v)] = raked_tilts(law, counts[u], counts[v])[1]
             p[arrays.edge(v)] = law.ravel()
@@ -312,8 +316,6 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
             continue
         within, top = _hidden_around(parents, exact, parents[v] if exact[v] else v)
         beside = [c for c in range(1, nodes) if parents[c] in within or c in within]
-        if observed[beside].any():
-            continue
         if exact[v]:
             law = np.linalg.multi_dot(
                 [np.eye(int(sizes[top]) if top >= 0 else 1), *_way(arrays, v, top), np.eye(int(sizes[v]))]
@@ -361,6 +363,57 @@ def _kinds(arrays: SamplingArrays, exact: NDArray[np.bool_]) -> tuple[NDArray[np
             mark = x if exact[v] else tuple(fed[exact_slot[fed]])
             kind[cell] = found.setdefault(mark, len(found))
     return kind, exact_slot
+
+
+class Totals(NamedTuple):
+    """Kinds of cells of a node whose exact totals overlap."""
+
+    member: Array
+    """(cells, kinds) 0/1."""
+    share: Array
+    """(kinds,) probability of each, by the model."""
+    exchanges: list[tuple[int, int, int, int]]
+    """Two kinds that two individuals can have instead of two others, all totals being the same."""
+
+
+MOST_KINDS = 12
+"""Kinds of cells of one node up to which exchanges between them are looked for: 12⁴ pairs of pairs."""
+
+
+def overlapping_totals(arrays: SamplingArrays) -> Iterator[tuple[int, Totals]]:
+    """The nodes where individuals may exchange kinds of cells and all exact totals stay what they are."""
+    kind, exact_slot = _kinds(arrays, exact := exact_nodes_of(arrays))
+    slots = arrays.slots
+    for v in np.flatnonzero(~exact):
+        here = arrays.node(int(v))
+        kinds = kind[here]
+        size = int(kinds.max()) + 1
+        if not 3 < size <= MOST_KINDS:
+            continue
+        member = (kinds[:, None] == np.arange(size)).astype(float)
+        fed = {}
+        for k, cell in zip(kinds, range(*here.indices(arrays.cells)), strict=True):
+            mine = slots.node_slot[slots.node_first[cell] : slots.node_first[cell + 1]]
+            fed[int(k)] = tuple(sorted(mine[exact_slot[mine]].tolist()))
+        share = _way_marginal(arrays, int(v)) @ member
+        pairs: dict[Any, list[tuple[int, int]]] = {}
+        for pair in itertools.combinations(range(size), 2):
+            if (share[list(pair)] > 0).all():
+                pairs.setdefault(tuple(sorted(fed[pair[0]] + fed[pair[1]])), []).append(pair)
+        found = [(*a, *b) for same in pairs.values() for a in same for b in same if a != b]
+        if found:
+            yield int(v), Totals(member, share, found)
+
+
+def exchanged(totals: Totals, counts: Array) -> float:
+    """The largest E min(1, w(n')/w(n)) of an exchange between kinds that were always as many; ``counts`` are draws, (draws, kinds)."""
+    still, best = (counts == counts[0]).all(axis=0), 0.0
+    for x, y, to_x, to_y in totals.exchanges:
+        if still[[x, y, to_x, to_y]].all():
+            p, n = totals.share, counts[0]
+            weight = n[x] * n[y] / (p[x] * p[y]) * p[to_x] * p[to_y] / ((n[to_x] + 1) * (n[to_y] + 1))
+            best = max(best, min(1.0, float(weight)))
+    return best
 
 
 def _way_marginal(arrays: SamplingArrays, v: int) -> Array:
@@ -429,7 +482,8 @@ def worm_space(arrays: SamplingArrays, worms: PathWorms) -> WormSpace:
         first=np.zeros(widest + 1, dtype=np.int64),
         touched=np.zeros(longest, dtype=np.int64),
         carry=np.zeros((int(worms.depth.max()) + 1 if worms.near else 0, people), dtype=np.int32),
-        table=np.zeros(arrays.entries if worms.near else 0, dtype=np.int64),
+        table=np.zeros(arrays.entries if used else 0, dtype=np.int64),
+        kept=np.zeros(arrays.entries if used else 0, dtype=np.int64),
         before=np.zeros((longest + 1 if len(worms.far) else 0, widest_inside), dtype=np.int16),
         beta=np.zeros(arrays.cells if len(worms.far) else 0),
         message=np.zeros((1, widest)),
@@ -502,12 +556,14 @@ def destination(random, i, where, p, kappa, tilt, accept, alias, table):
 def worm(random, step, where, row, column, owner, first, table, touched):
     """One worm; ``owner[k]`` is the individual in place k, ``table`` follows. Returns the steps made, −1 where it was taken back.
 
-    ``row`` and ``column`` are the cells of individuals and of places, ``first`` the first place of every cell.
+    ``row`` and ``column`` are the cells of individuals and of places, ``first`` the first place of every cell. ``touched`` has the places
+    that changed hands and, last, the one that was opened.
     """
     p, kappa, tilt, accept, alias = step.p, step.kappa, step.tilt, step.accept, step.alias
     entry, width = where.entry, where.width
     opened = below(random, owner.size)
     hole, hand, length = column[opened], owner[opened], 0
+    touched[touched.size - 1] = opened
     table[entry + row[hand] * width + hole] -= 1
     while True:
         i = row[hand]
@@ -515,7 +571,7 @@ def worm(random, step, where, row, column, owner, first, table, touched):
         if j == hole:
             break
         if (
-            length == touched.size or first[j + 1] == first[j]
+            length == touched.size - 1 or first[j + 1] == first[j]
         ):  # too long, or a cell without places (in a chain's burn-in)
             hand = _take_back(entry, width, row, column, owner, table, touched, length, hand)
             length = -1
@@ -531,6 +587,17 @@ def worm(random, step, where, row, column, owner, first, table, touched):
     owner[opened] = hand
     table[entry + row[hand] * width + hole] += 1
     return length
+
+
+@bare
+def undo_worm(where, row, column, owner, table, touched, length):
+    """Take a worm of so many steps back after it has closed."""
+    entry, width, opened = where.entry, where.width, touched[touched.size - 1]
+    hole, hand = column[opened], owner[opened]
+    table[entry + row[hand] * width + hole] -= 1
+    hand = _take_back(entry, width, row, column, owner, table, touched, length, hand)
+    owner[opened] = hand
+    table[entry + row[hand] * width + hole] += 1
 
 
 @bare

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount.engines._engine import IterativeEngine, number, whole
+from headcount.engines._tilting import require_numbers
 from headcount.engines.tilted._centre import Centre
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
@@ -196,4 +197,6 @@ def _state(centre: Centre, delta: Array, pull: Array, *, residual: float = np.in
             bend = noise.curvature(n)
             tau[index] = -bend
             nu[index] = noise.slope(n) - bend * delta[index]
+        if np.isfinite(value):
+            require_numbers(noise, n, nu[index] + tau[index])
     return NewtonState(centre, delta, pull, objective - value, tau, nu, value, residual)

@@ -14,6 +14,7 @@ For any g, :math:`p(n\mid y) \propto \mathrm{CGM}(N,\theta+g)(n)\prod\ell(y\mid 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -22,17 +23,19 @@ import numpy as np
 from headcount._device import find_device
 from headcount.engines._engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
 from headcount.engines._map import MAP
-from headcount.engines._tilting import Tilts
+from headcount.engines._tilting import Tilts, require_numbers
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, meet_exact_margins
+from headcount.engines.tilted._certain import certain_counts
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, Projected, laplace_site, summed_site
 from headcount.engines.tilted._size_sites import Sizes, size_sites, with_size_sites
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.posterior._beliefs import Beliefs
-from headcount.structure import NotPositiveDefinite, Recall
+from headcount.posterior._program import IMPLIED
+from headcount.structure import Contradiction, NotPositiveDefinite, Recall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from headcount._types import Array
     from headcount.observe import Problem
@@ -164,14 +167,23 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         """Find the first centre, the MAP tilts (or zero), and the first sites."""
         del rng
         tilts = Tilts(with_size_sites(problem), find_device(self.device))
-        roles = self._roles(tilts, Recall() if recall is None else recall)
-        if self.centre == "prior":
-            centre = Centre.at(roles)
-        elif self.centre == "map":
-            centre = Centre.at(roles, _map_tilts(tilts, MAP_CENTRE, g))
-        else:
-            return self._near_map(roles, g)
+        recall = Recall() if recall is None else recall
+        if self.centre == "mean":
+            g = _map_tilts(tilts, ROUGH_MAP, g)
+            for certain, start in self._certain(tilts, g):
+                with suppress(NotPositiveDefinite, FloatingPointError, Contradiction):
+                    return self._near_map(self._roles(certain, recall), start)
+            return self._near_map(self._roles(tilts, recall), g)
+        roles = self._roles(tilts, recall)
+        centre = Centre.at(roles, None if self.centre == "prior" else _map_tilts(tilts, MAP_CENTRE, g))
         return self._begin(centre, self._first_sites(centre))
+
+    def _certain(self, tilts: Tilts, g: Array) -> Iterator[tuple[Tilts, Array]]:
+        """The problem with exact counts of what the data make certain, and tilts to start from; nothing where nothing is."""
+        more = certain_counts(tilts, g) if self.projection == "lattice" and tilts.device is None else ()
+        if more:
+            problem = tilts.problem.with_sites((*tilts.problem.sites, *more))
+            yield Tilts(problem), np.append(g, np.zeros(sum(map(len, more))))
 
     def _near_map(self, roles: Roles, g: Array | None) -> EPState:
         """The state around MAP's counts, found roughly; found to the end where the Gaussian's mean is far from the rough ones.
@@ -197,6 +209,8 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps. Draws are as many as there."""
         tilts = Tilts(with_size_sites(problem), find_device(self.device))
         numbers = start.get("draws")
+        if start.get("certain"):  # what is certain is decided anew
+            return self.init(problem, rng, g=start["g"], recall=Recall.of(numbers))
         if self.centre != "mean" or "eta" not in start:
             return self.init(problem, rng, g=start.get("g"), recall=Recall.of(numbers))
         roles = self._roles(tilts, Recall.of(numbers, near=True))
@@ -228,6 +242,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
             tau[index] = np.maximum(-noise.curvature(at), 0.0)
             nu[index] = noise.slope(at) - centre.g[index]
+            require_numbers(noise, at, tau[index] + nu[index])
         return Sites(tau, nu)
 
     def step(self, state: EPState) -> EPState:
@@ -342,7 +357,11 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         settled = self.centre == "mean" and missed <= 10 * CLOSE_MARGIN * centre.population
         recall = centre.roles.solver.recall
         draws = {} if recall is None or recall.draws is None else {"draws": recall.numbers}
-        more = {**draws, "g": centre.g, "tau": sites.tau, "eta": state.eta}
+        tilts = centre.roles.tilts
+        given = int(tilts.offsets[sum(site.source != IMPLIED for site in tilts.problem.sites)])
+        more = {**draws, "g": centre.g[:given], "tau": sites.tau[:given], "eta": state.eta[:given]}
+        if given < len(centre.g):
+            more["certain"] = len(centre.g) - given
         return gaussian_beliefs(
             centre, sites.tau, sites.nu, state.log_sites, settled=settled, log_z=state.log_z, more=more
         )

@@ -1,0 +1,336 @@
+r"""Tables of all cliques as the unknowns of a linear program: which populations exact data leave, and what they leave no choice.
+
+The tables n ≥ 0 of the model's cliques are equal on separators, empty where the model has no probability, and meet the sizes of groups
+and every exact count, :math:`An = y`. Three questions are put to these equations:
+
+* the nearest whole-number tables to given ones (`TableProgram.nearest`), for draws;
+* which exact counts contradict each other (`TableProgram.conflict`): the least :math:`\sum|s|` with :math:`An = y + s` is how far they are
+  apart, and the counts that its dual names are those that cannot all hold (Farkas' lemma);
+* which entries are the same in all populations (`TableProgram.certain`). In the cone :math:`An = \kappa y,\ \kappa \ge 1`, solutions add
+  up, so one program finds one in which everything that can be positive is; an entry then is fixed where no direction of the null space
+  of its equations moves it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headcount.observe import Exact, Site
+from headcount.observe._cloud import SIZES
+from headcount.tables import Domain
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from headcount._types import Array, Scope
+    from headcount.observe import Problem
+
+MOST_ENTRIES = 2_000
+"""Entries of all cliques up to which contradictions are looked for: tens of milliseconds."""
+MOST_CERTAIN = 500
+"""Possible entries up to which certain ones are looked for: their null space takes .1 s."""
+TOLERANCE = 1e-6
+"""Of linear programs, in individuals, and of null spaces."""
+IMPLIED = -1
+"""`Site.source` of what follows from other observations."""
+
+
+class Conflict(NamedTuple):
+    """Exact counts that cannot all hold."""
+
+    apart: float
+    """By how many individuals at least some of them are wrong, added up."""
+    counts: list[str]
+    """Each as "name = number"."""
+
+
+class TableProgram:
+    """The equations of one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        from scipy import sparse
+
+        model = problem.model
+        self.problem = problem
+        self.cliques = [tuple(c) for c in model.junction_tree.cliques]
+        self.domains = [Domain(c, model.size(c)) for c in self.cliques]
+        self.starts = np.cumsum([0, *(d.size for d in self.domains)])
+        self.possible = np.concatenate([np.ravel(model.marginal(c) > 0) for c in self.cliques])
+        rows, values = zip(*self._structural(), strict=True)
+        self.structural, self.zeros = sparse.vstack(rows, format="csr"), np.concatenate(values)
+        sites = [site for site in problem.sites if site.noise.exact]
+        nothing = sparse.csr_array((0, int(self.starts[-1])))
+        self.exact = sparse.vstack([nothing, *map(self.seen, sites)], format="csr")
+        self.counts = np.concatenate([np.zeros(0), *(site.noise.counts for site in sites)])
+        self.names = [name for site in sites for name in site.names]
+
+    def _structural(self) -> Iterator[tuple[Any, Any]]:
+        """Blocks of rows, each with what it must equal: equal separators, and the total where it is known."""
+        problem = self.problem
+        yield self._placed(0, np.zeros((0, self.domains[0].size))), np.zeros(0)
+        if problem.numbers is None:
+            yield self._placed(0, np.ones((1, self.domains[0].size))), [float(problem.population)]
+        for a, b, separator in problem.model.junction_tree.edges:
+            one, other = (self._placed(k, summing(self.domains[k], separator)) for k in (a, b))
+            yield one - other, np.zeros(one.shape[0])
+
+    def seen(self, site: Site) -> Any:
+        """Rows of the counts of one site."""
+        k = next(k for k, c in enumerate(self.cliques) if set(site.scope) <= set(c))
+        return self._placed(k, site_matrix(site) @ summing(self.domains[k], site.scope))
+
+    def _placed(self, k: int, matrix: Any) -> Any:
+        """Rows that concern clique k alone, over the unknowns of all cliques."""
+        from scipy import sparse
+
+        part = sparse.csr_array(matrix)
+        shape = (part.shape[0], int(self.starts[-1]))
+        return sparse.csr_array((part.data, part.indices + self.starts[k], part.indptr), shape=shape)
+
+    def _sizes(self) -> tuple[Any, Array, Array]:
+        """Rows of the sizes of groups with a law, the fewest and the most that they allow."""
+        numbers = self.problem.numbers
+        if numbers is None:
+            return self._placed(0, np.zeros((0, self.domains[0].size))), np.zeros(0), np.zeros(0)
+        if SIZES in self.problem.model.states:
+            k = next(k for k, c in enumerate(self.cliques) if SIZES in c)
+            rows = self._placed(k, summing(self.domains[k], (SIZES,)))
+        else:
+            rows = self._placed(0, np.ones((1, self.domains[0].size)))
+        most = np.array([float(law.most) for law in numbers.laws])
+        return rows, np.array([float(law.least) for law in numbers.laws]), most
+
+    def nearest(self, tables: dict[Scope, Array]) -> dict[Scope, Array] | None:
+        """Whole-number tables n ≥ 0 with the least Σ|n − given|; None where there are none."""
+        from scipy import sparse
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        given = np.concatenate([np.ravel(tables[c]) for c in self.cliques])
+        size = len(given)
+        eye = sparse.eye_array(size)
+        matrix, values = sparse.vstack([self.structural, self.exact]), np.append(self.zeros, self.counts)
+        constraints = [
+            LinearConstraint(
+                sparse.hstack([matrix, sparse.csr_array((matrix.shape[0], 2 * size))]), values, values
+            ),
+            LinearConstraint(sparse.hstack([eye, -eye, eye]), given, given),
+        ]
+        high = np.concatenate([np.where(self.possible, self.problem.most, 0.0), np.full(2 * size, np.inf)])
+        found = milp(
+            np.concatenate([np.zeros(size), np.ones(2 * size)]),
+            constraints=constraints,
+            bounds=Bounds(0, high),
+            integrality=np.concatenate([np.ones(size), np.zeros(2 * size)]),
+        )
+        if found.x is None:
+            return None
+        whole = np.rint(found.x[:size])
+        return {
+            c: whole[s:e].reshape(d.shape)
+            for c, d, s, e in zip(self.cliques, self.domains, self.starts, self.starts[1:], strict=False)
+        }
+
+    def conflict(self) -> Conflict | None:
+        """The exact counts that contradict each other, given the model and the sizes; None where some population has them all."""
+        from scipy import sparse
+        from scipy.optimize import linprog
+
+        if not len(self.counts):
+            return None
+        some = np.flatnonzero(self.possible)
+        eye = sparse.eye_array(len(self.counts))
+        apart = sparse.csr_array((self.structural.shape[0], 2 * len(self.counts)))
+        equal = sparse.vstack(
+            [
+                sparse.hstack([self.structural[:, some], apart]),
+                sparse.hstack([self.exact[:, some], eye, -eye]),
+            ]
+        )
+        sizes, least, most = self._sizes()
+        free = sparse.csr_array((len(least), 2 * len(self.counts)))
+        bounded = np.isfinite(most)
+        above = sparse.vstack(
+            [
+                sparse.hstack([-sizes[:, some], free]),
+                sparse.hstack([sizes[bounded][:, some], free[bounded]]),
+            ]
+        )
+        found = linprog(
+            np.append(np.zeros(len(some)), np.ones(2 * len(self.counts))),
+            A_ub=above if len(least) else None,
+            b_ub=np.append(-least, most[bounded]) if len(least) else None,
+            A_eq=equal,
+            b_eq=np.append(self.zeros, self.counts),
+            method="highs",
+        )
+        if found.x is None or found.fun <= TOLERANCE * max(1.0, float(self.counts.max())):
+            return None
+        weight = np.abs(found.eqlin.marginals[len(self.zeros) :]) > TOLERANCE
+        named = [f"{name} = {y:g}" for name, y, w in zip(self.names, self.counts, weight, strict=True) if w]
+        return Conflict(float(found.fun), named)
+
+    def size_range(self, group: int) -> tuple[float, float]:
+        """The fewest and the most individuals that exact counts leave a group of unknown size."""
+        from scipy import sparse
+        from scipy.optimize import linprog
+
+        rows, least, most = self._sizes()
+        others = np.arange(len(least)) != group
+        bounded = np.isfinite(most) & others
+        ends = []
+        for sign, end in ((1.0, least[group]), (-1.0, most[group])):
+            found = linprog(
+                sign * rows[[group]].toarray()[0],
+                A_ub=sparse.vstack([-rows[others], rows[bounded]]),
+                b_ub=np.append(-least[others], most[bounded]),
+                A_eq=sparse.vstack([self.structural, self.exact]),
+                b_eq=np.append(self.zeros, self.counts),
+                bounds=[(0, None if possible else 0) for possible in self.possible],
+                method="highs",
+            )
+            ends.append(float(end) if found.x is None else sign * found.fun)
+        return max(float(least[group]), float(np.rint(ends[0]))), min(float(most[group]), ends[1])
+
+    def certain(self) -> list[Site] | None:
+        """Exact sites of all entries of cells and pairs that are the same number in all populations and not seen exactly.
+
+        None where there is no population. Impossible entries of a clique are known to the model, and not among them.
+        """
+        from scipy import sparse
+        from scipy.linalg import svd
+        from scipy.optimize import linprog
+
+        some = np.flatnonzero(self.possible)
+        size = len(some)
+        equal = sparse.vstack([self.structural, self.exact], format="csr")[:, some]
+        right = np.append(self.zeros, self.counts)
+        sizes, least, most = self._sizes()
+        bounded = np.isfinite(most)
+        eye, none = sparse.eye_array(size), sparse.csr_array
+        above = sparse.vstack(
+            [
+                sparse.hstack([-eye, eye, none((size, 1))]),
+                sparse.hstack([-sizes[:, some], none((len(least), size)), none(least[:, None])]),
+                sparse.hstack(
+                    [sizes[bounded][:, some], none((int(bounded.sum()), size)), none(-most[bounded][:, None])]
+                ),
+            ]
+        )
+        found = linprog(
+            np.concatenate([np.zeros(size), -np.ones(size), [0.0]]),
+            A_ub=above,
+            b_ub=np.zeros(above.shape[0]),
+            A_eq=sparse.hstack([equal, none((len(right), size)), none(-right[:, None])]),
+            b_eq=np.zeros(len(right)),
+            bounds=[(0, None)] * size + [(0, 1)] * size + [(1, None)],
+            method="highs",
+        )
+        if found.x is None:
+            return None
+        table, scale = found.x[:size], found.x[-1]
+        positive = found.x[size:-1] > 0.5
+        fixed = [int(k) for k in np.flatnonzero(least == most)]
+        equations = sparse.vstack([equal, sizes[fixed][:, some]])[:, np.flatnonzero(positive)].toarray()
+        _, pivots, directions = svd(equations)
+        rank = int((pivots > TOLERANCE).sum())
+        moves = np.zeros((len(self.possible), equations.shape[1] - rank))
+        moves[some[positive]] = directions[rank:].T
+        value = np.zeros(len(self.possible))
+        value[some] = np.where(positive, table / scale, 0.0)
+        return list(self._fixed(value, moves))
+
+    def _fixed(self, value: Array, moves: Array) -> Iterator[Site]:
+        """Exact sites of the entries that no direction moves, of the cliques and of single variables."""
+        problem = self.problem
+        seen = {
+            (tuple(site.scope), int(k))
+            for site in problem.sites
+            if site.noise.exact and site.index is not None
+            for k in site.index
+        }
+        scopes: dict[tuple[Hashable, ...], int] = {}
+        for k, clique in enumerate(self.cliques):
+            for scope in (*((v,) for v in clique), clique):
+                scopes.setdefault(tuple(v for v in problem.model.variables if v in scope), k)
+        for scope, k in scopes.items():
+            part, added_up = slice(self.starts[k], self.starts[k + 1]), summing(self.domains[k], scope)
+            added, allowed = (added_up @ x[part] for x in (value, self.possible.astype(float)))
+            still = np.abs(added_up @ moves[part]).max(axis=1, initial=0.0) < TOLERANCE
+            near = np.abs(added - np.rint(added)) < TOLERANCE * max(1.0, float(problem.most))
+            index = np.array(
+                [e for e in np.flatnonzero(still & near & (allowed > 0)) if (scope, int(e)) not in seen],
+                dtype=np.intp,
+            )
+            if len(index):
+                yield implied(scope, problem.model.domain(scope).size, index, np.rint(added[index]))
+
+
+def implied(scope: Scope, size: int, index: NDArray[np.intp], counts: Array) -> Site:
+    """An exact site of what follows from other observations."""
+    names = [f"entry {k} of {scope}" for k in index]
+    return Site(tuple(scope), size, index, None, Exact(counts, on=tuple(scope)), names, IMPLIED)
+
+
+def size_range(problem: Problem, group: int) -> tuple[float, float]:
+    """The fewest and the most individuals that a group of unknown size may have beside exact counts."""
+    assert problem.numbers is not None
+    law = problem.numbers.laws[group]
+    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_ENTRIES:
+        return float(law.least), float(law.most)
+    return TableProgram(problem).size_range(group)
+
+
+def contradiction(problem: Problem) -> str | None:
+    """What to say of exact counts that no population meets; None where one does, or where there are too many entries to look."""
+    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_ENTRIES:
+        return None
+    found = TableProgram(problem).conflict()
+    if found is None:
+        return None
+    from headcount.errors import shown
+
+    return (
+        f"exact counts contradict each other, by {found.apart:.6g} individual{'' if found.apart == 1 else 's'} in all: with the moves "
+        "that the model allows and the population as given, not all of these can hold: "
+        f"{shown(found.counts, MOST_NAMED)}; correct one of them"
+    )
+
+
+MOST_NAMED = 12
+"""Exact counts that a report of a contradiction names."""
+
+
+def _entries(problem: Problem) -> int:
+    """Of all cliques."""
+    model = problem.model
+    return sum(int(np.prod(model.size(tuple(c)), dtype=np.int64)) for c in model.junction_tree.cliques)
+
+
+def certain_sites(problem: Problem) -> list[Site] | None:
+    """What exact counts make certain, as exact sites; None where no population has them. Nothing where there are too many entries."""
+    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
+        return []
+    return TableProgram(problem).certain()
+
+
+def summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
+    """The 0/1 matrix that sums a flat table down to ``scope``."""
+    from scipy import sparse
+
+    ones = np.ones(domain.size)
+    return sparse.csr_array(
+        (ones, (domain.positions(scope), np.arange(domain.size))),
+        shape=(domain.part(scope).size, domain.size),
+    )
+
+
+def site_matrix(site: Site) -> Any:
+    """The 0/1 matrix of the entries that every count of a site is the sum of, (counts, entries)."""
+    from scipy import sparse
+
+    every = sparse.eye_array(site.size, format="csr")
+    return every[site.index] if site.weights is None else site.weights
