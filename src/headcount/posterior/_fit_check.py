@@ -33,6 +33,7 @@ from scipy.special import betainc, gammainc, gammaincc, ndtr
 
 from headcount._linalg import threads_for
 from headcount.observe._binding import by_family
+from headcount.observe._start import FROM_PAST
 from headcount.population import CGM, Company, Flocks, ToEstimate, step_moments
 from headcount.population._cgm import company_moves, multinomial
 from headcount.posterior._result import is_plain_chain
@@ -504,7 +505,7 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
     if not problem.sites:
         raise NotChecked("nothing was observed")
     windows = windows_of(problem)
-    alone = len(windows) == 1
+    alone = len(windows) == 1 and not any(site.source == FROM_PAST for site in problem.sites)
     parts = [w for k in windows if (w := window_check(problem, k, alone=alone, learned=learned)) is not None]
     if not parts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
@@ -686,11 +687,24 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
     n, cov = prior_moments(problem, sites)
     starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
     place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
-    made = _with_noise(place, sites, n, cov)
-    fine = np.flatnonzero(np.isfinite(made.mean) & np.isfinite(np.diag(made.noise)))
+    made = _with_noise(place, sites, *_given_past(sites, n, cov))
+    past = np.repeat([site.source == FROM_PAST for site in sites], list(map(len, sites)))
+    fine = np.flatnonzero(np.isfinite(made.mean) & np.isfinite(np.diag(made.noise)) & ~past)
     if not len(fine):
         return None
     return Counts._make(part[fine] if part.ndim == 1 else part[np.ix_(fine, fine)] for part in made)
+
+
+def _given_past(sites: Sequence[Site], n: Array, cov: Array) -> tuple[Array, Array]:
+    """Mean and covariance given what an earlier run says of the first counts: readings at their mean, which so stays as it is."""
+    past = np.repeat([site.source == FROM_PAST for site in sites], list(map(len, sites)))
+    if not past.any():
+        return n, cov
+    noise = np.concatenate(
+        [np.full(len(site), 0.0 if site.noise.exact else 1.0) for site in sites if site.source == FROM_PAST]
+    )
+    inner = np.linalg.pinv(cov[np.ix_(past, past)] + np.diag(noise), hermitian=True)
+    return n, cov - cov[:, past] @ inner @ cov[past]
 
 
 def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: Array) -> Counts:
