@@ -28,7 +28,9 @@ from headcount.io._tables import (
     NoiseKind,
     Places,
     cell_table,
+    NO_COUNTS,
     count_table,
+    count_tables,
     counted,
     expected,
     flow_table,
@@ -115,6 +117,8 @@ def read_problem(
     missing: Sequence[str] = (),
     dates: str | None = None,
     wide: bool = False,
+    after: str | None = None,
+    ahead: Sequence[str] = (),
 ) -> Case:
     """A problem about a chain from tables: counts by time and cell, and how individuals move.
 
@@ -123,7 +127,7 @@ def read_problem(
     counts
         ``time, cell, count``, and whichever of ``rate, sd, detection, …`` the noise needs by row; ``x, y`` or ``lon, lat``.
         CSV, Excel (``book.xlsx`` or ``book.xlsx#sheet``), Parquet, NetCDF, a pandas table or an xarray cube. An empty count is
-        "nobody looked".
+        "nobody looked". A list of such tables is read as one; where two have the same time and cell, the later table corrects the earlier.
     population
         N, or what is known of it: ``About``, ``Between`` or ``Unknown``.
     transitions
@@ -163,6 +167,11 @@ def read_problem(
         ``"day-first"`` or ``"month-first"``, for dates such as 03/04/2024 in which no number is above 12.
     wide
         Counts have one column per cell or per time, transitions one per destination.
+    after
+        The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
+        up to it are left out, and `initial` is not read.
+    ahead
+        Times to forecast, of which there are no counts.
 
     Returns
     -------
@@ -179,15 +188,18 @@ def read_problem(
     findings = Findings()
     reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
     kind = noise_kind(noise, findings)
-    table = count_table(counts, reader, whole=kind is not None and kind.model.whole)
+    whole = kind is not None and kind.model.whole
+    table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
     moves = move_table(transitions, features, reader, normalise=normalise)
     known = None if cells is None else cell_table(cells, reader)
+    initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
     if population is None:
         findings.problem("population", NO_POPULATION + total_hint(table, numbers))
     # From here on every part is read as far as the others allow, so that one report says everything.
-    axes = _axes(table, moves, known, uneven=uneven, findings=findings)
+    more = [*([] if after is None else [after]), *ahead]
+    axes = _axes(table, moves, known, uneven=uneven, findings=findings, more=more)
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
@@ -332,6 +344,7 @@ def _axes(
     *,
     uneven: bool,
     findings: Findings,
+    more: Sequence[str] = (),
 ) -> Axes:
     """The cells as listed, or those that the moves name, or those of the counts where neither could be read; all times in order."""
     if known is not None:
@@ -343,7 +356,12 @@ def _axes(
     if table is None:
         return Axes(cells, places, None)
     departures = [] if moves is None or "time" not in moves.source else moves.source["time"].tolist()
-    times = order_times([*table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings)
+    if more:  # moves of the past, and of times after those that are asked for, are no times of this chain
+        asked = order_times([*more, *table["time"].tolist()], table.name, uneven=uneven, findings=findings)
+        departures = [] if asked is None else [t for t in departures if t in asked.texts]
+    times = order_times(
+        [*more, *table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings
+    )
     own = places_in(table)
     return Axes(cells, own if places is None else places, times)
 
@@ -541,10 +559,12 @@ def _built(
     chain = findings.build(axes.chain, law, matrices)
     assert axes.times is not None
     cube = labelled_counts(seen.counts, axes.times.labels, axes.labels, axes.cells, axes.places)
+    looked = bool(np.isfinite(seen.counts).any())
     counts = findings.build(kind.model, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
-    return findings.build(_problem, chain, population, (counts, *beside), initial)
+    observed = (counts, *beside) if looked or seen.table.name != NO_COUNTS else tuple(beside)
+    return findings.build(_problem, chain, population, observed, initial)
 
 
 def _uniform(cells: int) -> Array | None:

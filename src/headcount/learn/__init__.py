@@ -18,6 +18,7 @@ from headcount.learn._populations import (
     LearnSurvival,
 )
 from headcount.learn._result import Fit, FitNotConvergedError, Forecast, compare
+from headcount.learn._series import forecast, update
 from headcount.learn._steps import Periodic, Smooth
 from headcount.learn._uncertainty import Direction, Information
 
@@ -50,6 +51,8 @@ __all__ = [
     "features",
     "fit",
     "fit_complete",
+    "forecast",
     "infer",
     "infer_initial",
+    "update",
 ]

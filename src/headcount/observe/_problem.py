@@ -308,6 +308,31 @@ class Problem:
             made = made._twin(dispersion=replace(together, initial=first))
         return made
 
+    def unseen(self) -> Problem:
+        """The same problem before anything was counted: what the past, or the model alone, says of it."""
+        return self._twin(sites=(), observations=(), tracks=())
+
+    def between(self, first: int, last: int) -> Problem:
+        """What was seen from time number ``first`` to number ``last``, both included; of a first time that is not the chain's, nothing.
+
+        The counts of time number ``first`` belong to the part before, from whose last counts this part begins (see `after`).
+        """
+        if not isinstance(self.model, MarkovChain) or self.tracks:
+            what = "Followed individuals" if self.tracks else type(self.model).__name__
+            raise ProblemError(f"{what} cannot be cut into parts by time: infer everything at once")
+        kept = set(self.model.times[first + (first > 0) : last + 1])
+        sites = tuple(site for site in self.sites if site.scope[-1] in kept)  # of a flow, the time of arrival
+        groups = None
+        if self.groups is not None:
+            groups = {n: replace(g, model=g.model.between(first, last)) for n, g in self.groups.items()}
+        blank = Problem(
+            None if groups else self.model.between(first, last),
+            None if groups or self.model.expected_number is not None else self.population,
+            groups=groups,
+            dispersion=_within(self.dispersion, kept),
+        )
+        return blank._twin(sites=sites, observations=self.observations)
+
     def _begun(self, start: Start) -> Problem:
         """The same problem with chains of cells that begin with the shares of the past's means; others begin so in their cloud."""
 
@@ -368,7 +393,14 @@ class Problem:
         member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
         model, weight = member.model, int(member.weight)
         return self._twin(
-            model=model, population=weight, groups=None, tracks=(), observations=(), sites=(), dispersion=None, start=None
+            model=model,
+            population=weight,
+            groups=None,
+            tracks=(),
+            observations=(),
+            sites=(),
+            dispersion=None,
+            start=None,
         )
 
     def of_group(self, name: Hashable) -> Problem:
@@ -377,7 +409,13 @@ class Problem:
         group = self.groups[name]
         number = group.weight * group.size if isinstance(group.size, int) else group.size
         return self._twin(
-            model=group.model, population=number, groups=None, tracks=(), observations=(), sites=(), start=None
+            model=group.model,
+            population=number,
+            groups=None,
+            tracks=(),
+            observations=(),
+            sites=(),
+            start=None,
         )
 
     @property
@@ -590,6 +628,11 @@ class Problem:
                 )
             total += float(np.sum(site.noise.log_prob(site.margin(flat))))
         return total
+
+
+def _within(dispersion: Any, times: set[Hashable]) -> Any:
+    """The dispersion of some steps."""
+    return dispersion.among(times) if isinstance(dispersion, Company) else dispersion
 
 
 def _steps(model: MarkovChain) -> Any:

@@ -113,7 +113,9 @@ class Start:
         """
         names = [group_text(name) for name in kinds]
         if sorted(names) != sorted(self.sizes):
-            raise ProblemError(f"start: the past has the groups {shown(list(self.sizes))}, the problem {shown(names)}")
+            raise ProblemError(
+                f"start: the past has the groups {shown(list(self.sizes))}, the problem {shown(names)}"
+            )
         for name, (model, size) in kinds.items():
             self._check_kind(group_text(name), model, size)
 
@@ -131,11 +133,20 @@ class Start:
                 "where its individuals have the same states at both (not with a MemoryChain, whose first time has no previous cell)"
             )
         known = self.sizes[name]
-        if known is not None and not math.isnan(known) and isinstance(size, int) and size != round(known * self.unit):
-            raise ProblemError(f"start: the past has N = {known * self.unit:g}, the problem {size}: give the same")
+        if (
+            known is not None
+            and not math.isnan(known)
+            and isinstance(size, int)
+            and size != round(known * self.unit)
+        ):
+            raise ProblemError(
+                f"start: the past has N = {known * self.unit:g}, the problem {size}: give the same"
+            )
         if (known is None) == isinstance(size, int) and model.expected_number is None:
             told = "is not known" if known is None else f"is {known * self.unit:g}"
-            raise ProblemError(f"start: N {told} in the past, and the problem has {size!r}: give what the past had")
+            raise ProblemError(
+                f"start: N {told} in the past, and the problem has {size!r}: give what the past had"
+            )
 
     def first(self, member: Member) -> Member:
         """The individuals of one kind, begun with the shares of the mean."""
@@ -185,7 +196,9 @@ class Start:
             known = size is not None and not math.isnan(size)
             totals.append(direction)
             low, high = self._window(name, law)
-            flat.append(0.0 if known else (high - low + 1.0) ** 2 / (2.0 * math.pi * mean[self.rows(name)].sum()))
+            flat.append(
+                0.0 if known else (high - low + 1.0) ** 2 / (2.0 * math.pi * mean[self.rows(name)].sum())
+            )
         closed = np.array(totals).reshape(len(totals), len(free))
         known = closed[[k for k, width in enumerate(flat) if width == 0.0]]
         scatter = scatter + known.T @ known  # a direction without variance, in which both precisions are 1
@@ -218,7 +231,9 @@ class Start:
             if law is None:
                 total -= float(seen.sum())
             elif len(seen):
-                total += float(gammaln(mean + 1.0) - gammaln(rest + 1.0) + xlogy(rest, rest) - xlogy(mean, mean))
+                total += float(
+                    gammaln(mean + 1.0) - gammaln(rest + 1.0) + xlogy(rest, rest) - xlogy(mean, mean)
+                )
         return total
 
     def sites(self, cloud: Cloud, readings: Readings) -> tuple[Site, ...]:
@@ -230,7 +245,9 @@ class Start:
         if len(rows):
             noise = Gaussian(rows @ self.mean, sd=np.ones(len(rows)), on=(first,))
             weights = csr_array(rows @ onto)
-            made.append(Site((first,), size, None, weights, noise, ["what the past says"] * len(rows), FROM_PAST))
+            made.append(
+                Site((first,), size, None, weights, noise, ["what the past says"] * len(rows), FROM_PAST)
+            )
         if len(exact):
             noise = Exact(self.mean[exact].round(), on=(first,))
             names = [f"time {self.time}, {self.states[k]} (from the past)" for k in exact]
@@ -253,7 +270,9 @@ class Start:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON takes it."""
-        sizes = {name: None if size is None or math.isnan(size) else size for name, size in self.sizes.items()}
+        sizes = {
+            name: None if size is None or math.isnan(size) else size for name, size in self.sizes.items()
+        }
         open_groups = [name for name, size in self.sizes.items() if size is not None and math.isnan(size)]
         return {
             "time": self.time,

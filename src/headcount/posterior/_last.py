@@ -39,15 +39,21 @@ def last_counts(posterior: Posterior) -> Start:
     if not isinstance(model, MarkovChain):
         raise ModelError(f"a {type(model).__name__} has no last time to go on from: only chains have one")
     if not beliefs.has_spread:
-        raise ModelError(f"{posterior.engine} gives no spread, and the next run needs it: use TiltedEP (the default)")
+        raise ModelError(
+            f"{posterior.engine} gives no spread, and the next run needs it: use TiltedEP (the default)"
+        )
     time = model.variables[-1]
     kinds = problem.kinds
     states = _count(problem.cloud, time)
     if states > MOST_STATES:
-        raise ModelError(f"the last time has {states} states, and a covariance is kept up to {MOST_STATES}: infer the series at once")
+        raise ModelError(
+            f"the last time has {states} states, and a covariance is kept up to {MOST_STATES}: infer the series at once"
+        )
     units = {member.weight for member in problem.cloud.members}
     if len(units) > 1:
-        raise ModelError("units of different sizes stand side by side (flocks beside tagged individuals): infer the series at once")
+        raise ModelError(
+            "units of different sizes stand side by side (flocks beside tagged individuals): infer the series at once"
+        )
     parts = [(name, own, _known(own, size, units)) for name, (own, size) in kinds.items()]
     mean, covariance = _moments(beliefs, problem.cloud, (time,))
     return Start.of_counts(time, parts, mean, covariance, max(units))

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -445,6 +446,16 @@ class Posterior(Answers):
         from headcount.posterior._last import last_counts
 
         return last_counts(self)
+
+    def update(self, counts: Any, **options: Any) -> Posterior:
+        """Go on with the counts of later times: see `headcount.learn.update`, which lies above this package."""
+        made: Posterior = import_module("headcount.learn").update(self, counts, **options)
+        return made
+
+    def forecast(self, steps: int | None = None, **options: Any) -> Posterior:
+        """Counts and flows after the last time, of which nothing was seen: see `headcount.learn.forecast`."""
+        made: Posterior = import_module("headcount.learn").forecast(self, steps, **options)
+        return made
 
     @cached_property
     def fit_check(self) -> FitCheck:
