@@ -4,7 +4,7 @@ from headcount.io._many import Many, folder_name, infer_many
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
 from headcount.io._problem import Case, opened, read_chain, read_network, read_problem, read_sequences
 from headcount.io._source import TableError
-from headcount.io._tables import NOISES, read_counts, read_weights
+from headcount.io._tables import NOISES, no_counts, read_counts, read_weights
 from headcount.io._write import (
     Result,
     export,
@@ -31,6 +31,7 @@ __all__ = [
     "formula_note",
     "infer_many",
     "load_result",
+    "no_counts",
     "opened",
     "put_results",
     "read_chain",

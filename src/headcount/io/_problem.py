@@ -200,6 +200,8 @@ def read_problem(
     # From here on every part is read as far as the others allow, so that one report says everything.
     more = [*([] if after is None else [after]), *ahead]
     axes = _axes(table, moves, known, uneven=uneven, findings=findings, more=more)
+    if more and moves is not None and axes.times is not None:
+        moves = moves.leaving(axes.times.texts[:-1])  # the table may have moves of the past, and of later times
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
@@ -355,10 +357,7 @@ def _axes(
         cells, places = ordered(filter(None, texts)), None
     if table is None:
         return Axes(cells, places, None)
-    departures = [] if moves is None or "time" not in moves.source else moves.source["time"].tolist()
-    if more:  # moves of the past, and of times after those that are asked for, are no times of this chain
-        asked = order_times([*more, *table["time"].tolist()], table.name, uneven=uneven, findings=findings)
-        departures = [] if asked is None else [t for t in departures if t in asked.texts]
+    departures = [] if more or moves is None or "time" not in moves.source else moves.source["time"].tolist()
     times = order_times(
         [*more, *table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings
     )
@@ -472,6 +471,11 @@ class Seen(NamedTuple):
     counts: Array
     parameters: Mapping[str, Any]
 
+    @property
+    def ahead(self) -> bool:
+        """Whether these are times of a forecast, without any count."""
+        return self.table.name == NO_COUNTS
+
 
 def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
     """The counts under the cells and times of the chain; None where the times could not be read."""
@@ -559,11 +563,10 @@ def _built(
     chain = findings.build(axes.chain, law, matrices)
     assert axes.times is not None
     cube = labelled_counts(seen.counts, axes.times.labels, axes.labels, axes.cells, axes.places)
-    looked = bool(np.isfinite(seen.counts).any())
     counts = findings.build(kind.model, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
-    observed = (counts, *beside) if looked or seen.table.name != NO_COUNTS else tuple(beside)
+    observed = tuple(beside) if seen.ahead else (counts, *beside)
     return findings.build(_problem, chain, population, observed, initial)
 
 
@@ -599,6 +602,7 @@ def opened(
     survival: Any = None,
     columns: Mapping[str, str] | None = None,
     encoding: str | Mapping[str, str] | None = None,
+    part: bool = False,
 ) -> Case:
     """The same case with individuals that come and go.
 
@@ -612,6 +616,8 @@ def opened(
         A probability to stay for a step, or a table ``cell, probability[, time]``; the time is that before the step.
     columns, encoding
         As for `read_problem`.
+    part
+        Whether the tables may have other times than the case's, which are then left out.
 
     Raises
     ------
@@ -634,8 +640,8 @@ def opened(
     findings.raise_any()
     assert isinstance(chain, MarkovChain)
     times, cells = [label_text(t) for t in chain.times], [label_text(c) for c in chain.cells]
-    come = None if arrivals is None else _arrivals(arrivals, reader, {"time": times, "cell": cells})
-    stay = _survival(survival, reader, times, cells)
+    come = None if arrivals is None else _arrivals(arrivals, reader, {"time": times, "cell": cells}, part)
+    stay = _survival(survival, reader, times, cells, part)
     findings.raise_any()
     made = OpenChain(
         population * chain.initial,
@@ -648,17 +654,19 @@ def opened(
     return replace(case, problem=Problem(made, None, case.problem.observations))
 
 
-def _arrivals(given: Any, reader: Reader, axes: Mapping[str, Sequence[str]]) -> Array | None:
+def _arrivals(given: Any, reader: Reader, axes: Mapping[str, Sequence[str]], part: bool) -> Array | None:
     """Expected arrivals, (T, L)."""
     table = count_table(given, reader)
     if table is None:
         return None
+    if part:  # of the first time they are among the counts of the past
+        table = table.where(np.isin(table["time"], axes["time"][1:]))
     table.knows("time", axes["time"], "unknown time: arrivals are named by a time of the counts: correct it")
     knows_cells(table, axes["cell"], "cell")
     return np.nan_to_num(table.spread(table["count"], axes, 0.0))
 
 
-def _survival(given: Any, reader: Reader, times: list[str], cells: list[str]) -> Any:
+def _survival(given: Any, reader: Reader, times: list[str], cells: list[str], part: bool) -> Any:
     """One probability, one per cell, or one per step and cell."""
     try:
         return None if given is None else float(str(given))
@@ -666,6 +674,8 @@ def _survival(given: Any, reader: Reader, times: list[str], cells: list[str]) ->
         source = reader.read(given, ["cell"], "probability", optional=["time"])
     if source is None:
         return None
+    if part and "time" in source:
+        source = source.where(np.isin(source["time"], times[:-1]))
     axes = {"time": times[:-1], "cell": cells} if "time" in source else {"cell": cells}
     text = "unknown time: survival is named by a time of the counts that is not the last: correct it"
     known = "time" not in source or source.knows("time", times[:-1], text)

@@ -95,6 +95,13 @@ NO_COUNTS = "times ahead"
 """Name of the table of a forecast, which has no counts."""
 
 
+def no_counts() -> Source:
+    """A table without counts, for a forecast."""
+    import pandas as pd
+
+    return Source(NO_COUNTS, pd.DataFrame({"time": [], "cell": [], "count": []}, dtype=object), np.arange(0))
+
+
 def count_tables(
     tables: Sequence[Any], reader: Reader, *, whole: bool = False, after: str | None = None
 ) -> Source | None:
@@ -255,6 +262,13 @@ class Moves(NamedTuple):
     source: Source
     values: Array
     names: tuple[str, ...] = ()
+
+    def leaving(self, times: Sequence[str]) -> Moves:
+        """The moves that leave at some times; all where they have no time."""
+        if "time" not in self.source:
+            return self
+        kept = np.isin(self.source["time"], list(times))
+        return self._replace(source=self.source.where(kept), values=self.values[kept])
 
 
 class Made(NamedTuple):

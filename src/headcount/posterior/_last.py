@@ -26,7 +26,7 @@ MOST_STATES = 1000
 """States of all groups at the last time whose covariance is kept: 8 MB, and a second or two to solve for without matrices."""
 
 
-def last_counts(posterior: Posterior) -> Start:
+def last_counts(posterior: Posterior, number: int = -1) -> Start:
     """Mean and covariance of the counts at the last time, on all states that are cells of the graph that individuals follow.
 
     Raises
@@ -42,7 +42,7 @@ def last_counts(posterior: Posterior) -> Start:
         raise ModelError(
             f"{posterior.engine} gives no spread, and the next run needs it: use TiltedEP (the default)"
         )
-    time = model.variables[-1]
+    time = model.variables[number]
     kinds = problem.kinds
     states = _count(problem.cloud, time)
     if states > MOST_STATES:

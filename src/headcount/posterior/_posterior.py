@@ -447,6 +447,12 @@ class Posterior(Answers):
 
         return last_counts(self)
 
+    def last_of(self, number: int) -> Start:
+        """The same of time number ``number``, given all counts, those of later times included: for comparison, not to go on from."""
+        from headcount.posterior._last import last_counts
+
+        return last_counts(self, number)
+
     def update(self, counts: Any, **options: Any) -> Posterior:
         """Go on with the counts of later times: see `headcount.learn.update`, which lies above this package."""
         made: Posterior = import_module("headcount.learn").update(self, counts, **options)
