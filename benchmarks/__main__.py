@@ -40,6 +40,7 @@ CLAIMS = {
     "docks": "benchmarks.docks",
     "health": "benchmarks.health",
     "networks": "benchmarks.networks",
+    "series": "benchmarks.series",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

@@ -187,9 +187,12 @@ class Series:
     after: Path | None = _option(
         "The results folder of an earlier run: go on from its last counts. Options that are not given are those of that run."
     )
-    revise: int = _option("Begin this many steps earlier, so that these are revised by the new counts.", default=0)
+    revise: int = _option(
+        "Begin this many steps earlier, so that these are revised by the new counts.", default=0
+    )
     alarm: float | None = _option(
-        "False-alarm rate: end with exit code 5 where the new counts are unlike the forecast from the past.", metavar="RATE"
+        "False-alarm rate: end with exit code 5 where the new counts are unlike the forecast from the past.",
+        metavar="RATE",
     )
 
 

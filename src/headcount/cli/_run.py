@@ -76,7 +76,9 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
     made = {"tables": [str(p.resolve()) for p in counts], "options": told(options), "after": None}
-    said = {SERIES: made | {"digest": digest(counts, options, "")}} if all(p.is_file() for p in counts) else {}
+    said = (
+        {SERIES: made | {"digest": digest(counts, options, "")}} if all(p.is_file() for p in counts) else {}
+    )
     _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
 
 

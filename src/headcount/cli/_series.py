@@ -123,7 +123,11 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
         chain.append((place, past))
         times, before = [readable(t) for t in past.times], past.attributes.get(SERIES, {}).get("after")
         own = times if before is None else times[1:]
-        old = rows[[t in own or not later(t, own[0]) for t in rows["time"]]] if before is None else rows[rows["time"].isin(own)]
+        old = (
+            rows[[t in own or not later(t, own[0]) for t in rows["time"]]]
+            if before is None
+            else rows[rows["time"].isin(own)]
+        )
         seen = past.nodes.assign(time=past.nodes["time"].map(readable), cell=past.nodes["cell"].map(readable))
         held = old.merge(seen[["time", "cell", "observed"]], on=["time", "cell"], how="left")
         differs = held[held["count"].notna() & (held["count"] != held["observed"])]
@@ -139,14 +143,22 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
         if not contradicted and steps_back <= 0:
             notes = []
             if changed is not None:
-                notes.append(f"counts of {changed} differ from those that were used: begun again after {past.last.time} ({place})")
+                notes.append(
+                    f"counts of {changed} differ from those that were used: begun again after {past.last.time} ({place})"
+                )
             elif revise:
-                notes.append(f"the last {revise} steps are revised: begun again after {past.last.time} ({place})")
+                notes.append(
+                    f"the last {revise} steps are revised: begun again after {past.last.time} ({place})"
+                )
             return Beginning(place, kept, notes)
         info = past.attributes.get(SERIES, {})
         kept = [*map(Path, info.get("tables", [])), *kept]
         steps_back -= len(past.times) - 1
-    why = f"counts of {changed} differ from those that were used" if changed is not None else "all steps are revised"
+    why = (
+        f"counts of {changed} differ from those that were used"
+        if changed is not None
+        else "all steps are revised"
+    )
     return Beginning(None, kept, [f"{why}, and no run ends before them: begun again from the first counts"])
 
 
@@ -161,12 +173,23 @@ def count_rows(tables: Sequence[Path], options: Options) -> pd.DataFrame:
 
     findings, how = Findings(), _written(options)
     reader = Reader(
-        findings, how["columns"], how["encoding"], how["decimal"], how["thousands"], how["missing"], options.dates, options.wide
+        findings,
+        how["columns"],
+        how["encoding"],
+        how["decimal"],
+        how["thousands"],
+        how["missing"],
+        options.dates,
+        options.wide,
     )
     source = count_tables(list(tables), reader)
     findings.raise_any()
     assert source is not None
-    texts = {"time": [t.replace("T", " ") for t in source["time"]], "cell": source["cell"], "count": source["count"]}
+    texts = {
+        "time": [t.replace("T", " ") for t in source["time"]],
+        "cell": source["cell"],
+        "count": source["count"],
+    }
     return pd.DataFrame(texts)
 
 
@@ -203,7 +226,9 @@ def run_after(tables: Sequence[Path], options: Options, output: Output, series: 
     infer_from(begin, options, output, series)
 
 
-def infer_from(begin: Beginning, options: Options, output: Output, series: Series, *, stamp: str | None = None) -> None:
+def infer_from(
+    begin: Beginning, options: Options, output: Output, series: Series, *, stamp: str | None = None
+) -> None:
     """Read, infer from the beginning, compare with the forecast, write."""
     import typer
 
@@ -270,7 +295,9 @@ def far_from_past(posterior: Posterior) -> list[str]:
     ]
 
 
-def read_after(tables: Sequence[Path], options: Options, past: Result | None, ahead: Sequence[str] = ()) -> Case:
+def read_after(
+    tables: Sequence[Path], options: Options, past: Result | None, ahead: Sequence[str] = ()
+) -> Case:
     """The problem of the tables, begun at the last time of the past."""
     from headcount.cli._run import read_cases
     from headcount.io import TableError
@@ -284,11 +311,15 @@ def read_after(tables: Sequence[Path], options: Options, past: Result | None, ah
         rows = count_rows(tables, options) if tables else None
         new = [] if rows is None else [t for t in rows["time"] if later(t, last)]
         if rows is not None and not new:
-            raise TableError(f"the counts have no time after {last}, where the past ends: there is nothing to infer")
+            raise TableError(
+                f"the counts have no time after {last}, where the past ends: there is nothing to infer"
+            )
         between = [] if not new or len(past.times) < 2 else times_ahead(past, until=min(new, key=_order))
         cases = read_cases(list(tables), options, after=last, ahead=[*between, *ahead])
     if list(cases) != [""]:
-        raise TableError("the counts have several sequences: a run goes on with one; give the rows and the results folder of one")
+        raise TableError(
+            "the counts have several sequences: a run goes on with one; give the rows and the results folder of one"
+        )
     return cases[""]
 
 
@@ -305,7 +336,9 @@ def run_series(folder: Path, options: Options, output: Output, series: Series) -
 
     files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix.lower() in _TABLES)
     if not files:
-        raise TableError(f"{folder}: there is no table of counts in this folder: put files such as 2024-W01.csv there")
+        raise TableError(
+            f"{folder}: there is no table of counts in this folder: put files such as 2024-W01.csv there"
+        )
     stamp, before, done = "", None if series.after is None else series.after, 0
     stems = [path.name.split(".")[0] for path in files]
     if len(set(stems)) < len(stems):

@@ -201,7 +201,9 @@ def read_problem(
     more = [*([] if after is None else [after]), *ahead]
     axes = _axes(table, moves, known, uneven=uneven, findings=findings, more=more)
     if more and moves is not None and axes.times is not None:
-        moves = moves.leaving(axes.times.texts[:-1])  # the table may have moves of the past, and of later times
+        moves = moves.leaving(
+            axes.times.texts[:-1]
+        )  # the table may have moves of the past, and of later times
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
