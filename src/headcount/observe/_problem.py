@@ -312,6 +312,14 @@ class Problem:
         """The same problem before anything was counted: what the past, or the model alone, says of it."""
         return self._twin(sites=(), observations=(), tracks=())
 
+    @cached_property
+    def _by_time(self) -> dict[Hashable, list[Site]]:
+        """The sites by their time; of a flow, that of arrival."""
+        made: dict[Hashable, list[Site]] = {}
+        for site in self.sites:
+            made.setdefault(site.scope[-1], []).append(site)
+        return made
+
     def between(self, first: int, last: int) -> Problem:
         """What was seen from time number ``first`` to number ``last``, both included; of a first time that is not the chain's, nothing.
 
@@ -321,7 +329,7 @@ class Problem:
             what = "Followed individuals" if self.tracks else type(self.model).__name__
             raise ProblemError(f"{what} cannot be cut into parts by time: infer everything at once")
         kept = set(self.model.times[first + (first > 0) : last + 1])
-        sites = tuple(site for site in self.sites if site.scope[-1] in kept)  # of a flow, the time of arrival
+        sites = tuple(site for time in self.model.times[first : last + 1] if time in kept for site in self._by_time.get(time, ()))
         groups = None
         if self.groups is not None:
             groups = {n: replace(g, model=g.model.between(first, last)) for n, g in self.groups.items()}

@@ -79,7 +79,7 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
         "constant_data": xr.Dataset({"population": result.population} | places).reset_coords(),
     }
     if result.last is not None:
-        groups["last"] = _last_group(result.last)
+        groups["last"] = last_group(result.last)
     if result.shapes:
         groups["shapes"] = _shape_group(result.shapes, result.cells)
     groups |= _table_groups(result)
@@ -163,7 +163,7 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     )
 
 
-def _last_group(last: Start) -> xr.Dataset:
+def last_group(last: Start) -> xr.Dataset:
     """The counts at the last time, from which a later run goes on."""
     import xarray as xr
 
@@ -172,10 +172,14 @@ def _last_group(last: Start) -> xr.Dataset:
 
 
 def _last(tree: xr.DataTree) -> Start | None:
-    """The inverse of :func:`_last_group`; None in a file without."""
+    """The inverse of :func:`last_group`; None in a file without."""
     if "last" not in tree:
         return None
-    group = tree["last"].to_dataset()
+    return last_of(tree["last"].to_dataset())
+
+
+def last_of(group: xr.Dataset) -> Start:
+    """The last counts from their group in a file."""
     facts = json.loads(group.attrs["facts"])
     return Start.of_facts(facts, group["mean"].to_numpy(), group["covariance"].to_numpy())
 
