@@ -383,4 +383,11 @@ def run_forecast(results: Path, steps: int, options: Options, output: Output) ->
     assert past.last is not None
     said = {"forecast": {"after": past.last.time, "steps": steps, "results": str(results.resolve())}}
     notes = [*case.notes, f"a forecast of {steps} steps after {past.last.time}: nothing was counted there"]
-    _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
+    plain = replace(output, report=False)
+    _write_and_show(posterior, plain, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
+    if output.report:  # the page of the past, whole, with the forecast after its last time
+        from headcount.report import write
+
+        page = write(results if output.out.parent == results else output.out)
+        tell(page=str(page))
+        say(str(page))
