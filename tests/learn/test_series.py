@@ -239,3 +239,79 @@ def test_a_backtest_scores_the_forecast_beside_its_rivals() -> None:
     assert (crps["forecast"] < crps["seasonal"]).all()
     assert held.between(0.8, 1.0).all()
     assert "The forecast is best" in str(found)
+
+
+@pytest.fixture(scope="module")
+def birds() -> Any:
+    return hc.simulate.birds(side=3, weights=(1, 2, 2, 2), population=2000, steps=9, rng=1)
+
+
+def blank(world: Any, times: range, counts: Any = None) -> hc.Problem:
+    first = world.model.initial if times[0] == 0 else np.full(9, 1 / 9)
+    chain_ = hc.MarkovChain(first, np.full((9, 9), 1 / 9), times=times)
+    return hc.Problem(chain_, 2000, [] if counts is None else hc.Poisson(counts))
+
+
+def test_a_fit_goes_on_with_its_parameters(birds: Any) -> None:
+    """Updated by new counts, weights and standard errors are those of a fit of everything, and so are the last counts, within a few %."""
+    counts, features, at = np.asarray(birds.observed, dtype=float), np.asarray(birds.features), 6
+    whole = hc.fit(hc.LogisticChain(features), blank(birds, range(9), counts))
+    past = hc.fit(hc.LogisticChain(features[: at - 1]), blank(birds, range(at), counts[:at]))
+    later = np.vstack([np.full(9, np.nan), counts[at:]])
+    new = past.going().update(
+        blank(birds, range(at - 1, 9), later), setting=hc.LogisticChain(features[at - 1 :])
+    )
+    table, one = new.table(), whole.table()
+    assert (np.abs(table["estimate"] - one["estimate"]) < 0.1 * one["standard_error"]).all()
+    np.testing.assert_allclose(table["standard_error"], one["standard_error"], rtol=0.06)
+    assert (np.abs(table["estimate"] - past.table()["estimate"]) > 0.1 * one["standard_error"]).any()
+    found, wanted = new.posterior.node(8), whole.posterior.node(8)
+    assert float(np.abs((found.mean - wanted.mean) / wanted.sd).max()) < 0.05
+    np.testing.assert_allclose(found.sd, wanted.sd, rtol=0.02)
+
+
+def test_a_forecast_of_a_fit_has_the_cross_term(birds: Any) -> None:
+    """Sds of a fit's forecast are those of a fit whose chain has the future times: parameters move last counts and steps together."""
+    counts, features, at = np.asarray(birds.observed, dtype=float), np.asarray(birds.features), 6
+    unseen = counts.copy()
+    unseen[at:] = np.nan
+    whole = hc.fit(hc.LogisticChain(features), blank(birds, range(9), unseen))
+    past = hc.fit(hc.LogisticChain(features[: at - 1]), blank(birds, range(at), counts[:at]))
+    ahead = past.going().update(blank(birds, range(at - 1, 9)), setting=hc.LogisticChain(features[at - 1 :]))
+    for time in range(at, 9):
+        np.testing.assert_allclose(ahead.posterior.node(time).sd, whole.posterior.node(time).sd, rtol=0.01)
+    with refused("standard errors"):
+        hc.fit(hc.LogisticChain(features), blank(birds, range(9), counts), standard_errors=False).going()
+
+
+def test_a_long_history_in_windows_is_that_of_one_run(tmp_path: Any) -> None:
+    """Windows with overlap give the means of one run within .05 sd; a stopped run goes on; times are read alone; other problems are refused."""
+    length = 40
+    long = hc.MarkovChain(FIRST, MOVES, length=length)
+    counts = hc.simulate.population(long, PEOPLE, observe=hc.simulate.poisson(1.0), rng=4).observed
+    asked = hc.Problem(long, PEOPLE, hc.Poisson(counts))
+    whole = hc.infer(asked)
+    hc.io.infer_long(asked, tmp_path / "long", window=10, overlap=6, progress=False)
+    nodes = hc.io.read_long(tmp_path / "long")
+    assert nodes["time"].values.tolist() == list(range(length))
+    for time in range(length):
+        one = whole.node(time)
+        assert float(np.abs((nodes["mean"].sel(time=time).values - one.mean) / one.sd).max()) < 0.05
+    flows = hc.io.read_long(tmp_path / "long", 8, 12, what="flows")
+    assert flows["departure"].values.tolist() == [8, 9, 10, 11, 12]
+    np.testing.assert_allclose(flows["mean"].sel(departure=10), whole.edge(10, 11).mean, atol=0.3)
+
+    # A run that was stopped after two windows.
+    import json
+
+    index = tmp_path / "long" / "index.json"
+    kept = json.loads(index.read_text())
+    kept["parts"] = kept["parts"][:2]
+    index.write_text(json.dumps(kept))
+    again = tmp_path / "long" / "part-000001.nc"
+    before = again.stat().st_mtime_ns
+    hc.io.infer_long(asked, tmp_path / "long", window=10, overlap=6, progress=False)
+    assert again.stat().st_mtime_ns == before
+    np.testing.assert_allclose(hc.io.read_long(tmp_path / "long")["mean"], nodes["mean"], rtol=1e-6)
+    with pytest.raises(hc.io.TableError, match="another problem"):
+        hc.io.infer_long(asked, tmp_path / "long", window=9, progress=False)

@@ -87,6 +87,10 @@ def inherited(options: Options, past: Result) -> Options:
             value = known[item.name]
             kind = str(item.type)
             changed[item.name] = Path(value) if "Path" in kind and value is not None else value
+    if (
+        past.weights is not None and options.weights is None
+    ):  # what a fit learned; its features are among the options
+        changed["weights"] = ",".join(repr(float(w)) for w in past.weights["weight"])
     return replace(options, **changed)
 
 
@@ -246,6 +250,10 @@ def infer_from(
     start = None if past is None else past.last
     posterior = infer(case.problem, engine, start=start, rng=options.seed, strict=False)
     notes = [*case.notes, *begin.notes]
+    if past is not None and past.weights is not None:
+        notes.append(
+            "the weights are those of the fit, taken as known from here on (fit.going() in Python updates them with the counts)"
+        )
     if start is not None:
         notes.append(f"the run goes on from {start.time} ({begin.folder})")
         notes += far_from_past(posterior)

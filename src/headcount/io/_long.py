@@ -84,7 +84,9 @@ def infer_long(
     beyond = whole_number(overlap, "overlap")
     model = problem.model
     if not isinstance(model, MarkovChain) or problem.tracks:
-        raise ProblemError("only chains without followed individuals can be inferred in windows: infer everything at once")
+        raise ProblemError(
+            "only chains without followed individuals can be inferred in windows: infer everything at once"
+        )
     stamp = f"{_fingerprint(problem, engine)} {size} {beyond} {flows} {level}"
     place.mkdir(parents=True, exist_ok=True)
     index = _index(place, stamp)
@@ -127,7 +129,9 @@ def _index(place: Path, stamp: str) -> dict[str, Any]:
         return {"run": stamp, "parts": []}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if found.get("run") != stamp:
-        raise TableError(f"{place}: there are windows of another problem, or of other settings: give another folder")
+        raise TableError(
+            f"{place}: there are windows of another problem, or of other settings: give another folder"
+        )
     return found
 
 

@@ -329,7 +329,12 @@ class Problem:
             what = "Followed individuals" if self.tracks else type(self.model).__name__
             raise ProblemError(f"{what} cannot be cut into parts by time: infer everything at once")
         kept = set(self.model.times[first + (first > 0) : last + 1])
-        sites = tuple(site for time in self.model.times[first : last + 1] if time in kept for site in self._by_time.get(time, ()))
+        sites = tuple(
+            site
+            for time in self.model.times[first : last + 1]
+            if time in kept
+            for site in self._by_time.get(time, ())
+        )
         groups = None
         if self.groups is not None:
             groups = {n: replace(g, model=g.model.between(first, last)) for n, g in self.groups.items()}
