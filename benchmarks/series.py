@@ -1,4 +1,4 @@
-"""Claim: a run that goes on from last week's gives what one run of everything gives; forecasts beat the naive ones; alarms are as rare as said.
+"""Claim: a run that goes on from the last gives what one run gives; forecasts beat naive ones; alarms are as rare as said.
 
 Joined runs: random chains (3 to 6 cells, 8 to 14 times, 20 to 3000 individuals, rates .3 to 1, some cells not counted), N known, N about,
 open populations, two groups; the new times of both ways are compared. Alarms: 8 cells, 2000 individuals, Poisson counts at rate 1; false

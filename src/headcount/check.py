@@ -27,9 +27,9 @@ from headcount._compile import many_solves
 from headcount.checks import generator, instance, whole_number
 from headcount.engines import Engine, NotConvergedError, Posterior
 from headcount.individual import MarkovChain
+from headcount.labels import readable
 from headcount.learn import Parametrisation, fit, infer
 from headcount.learn._result import FitNotConvergedError
-from headcount.labels import readable
 from headcount.observe import Problem, ProblemError
 from headcount.posterior._dataset import replicates
 from headcount.posterior._draws import DrawError, drawn_entries
@@ -416,10 +416,10 @@ class Alarm:
 def alarm(post: Posterior, *, rate: float = 0.01) -> Alarm:
     r"""Compare the counts of a run that goes on from an earlier one with what was forecast for them.
 
-    Given the past the new counts have mean m and covariance S (movements, noise, and what is not known of the last counts). Two statistics
-    are taken: :math:`Q = (y - m)^\top S^{-1} (y - m)`, which sees changes everywhere, with the law of Q in replicates of the forecast (a Gamma law
-    with their moments), and the most unlike single count, which sees one cell. The probability is twice the smaller of both, so that it is below
-    ``rate`` in at most that share of runs in which nothing has changed.
+    Given the past the new counts have mean m and covariance S (movements, noise, and what is not known of the last counts). Two
+    statistics are taken: :math:`Q = (y - m)^\top S^{-1} (y - m)`, which sees changes everywhere, with the law of Q in replicates of the
+    forecast (a Gamma law with their moments), and the most unlike single count, which sees one cell. The probability is twice the smaller
+    of both, so that it is below ``rate`` in at most that share of runs in which nothing has changed.
 
     Parameters
     ----------
@@ -448,7 +448,7 @@ def alarm(post: Posterior, *, rate: float = 0.01) -> Alarm:
     if counts is None:
         raise ValueError("no count was seen, or none whose noise has moments: there is nothing to compare")
     spread = counts.slope[:, None] * counts.cov_n * counts.slope + counts.noise
-    weight = np.linalg.pinv(spread, hermitian=True, rcond=1e-10)
+    weight = np.asarray(np.linalg.pinv(spread, hermitian=True, rcond=1e-10), dtype=float)
     error = counts.y - counts.mean
     ahead = infer(problem.unseen())
     whole = _whole_test(problem, ahead, counts, weight, error)
@@ -591,9 +591,10 @@ def backtest(
 ) -> Backtest:
     """Forecast the counts of a problem from every origin on, and score what was counted.
 
-    From time number ``first`` on the posterior is updated count by count (each update costs its own step, not the past), and at every origin the
-    next ``horizon`` counts are forecast: mean and spread of what will be counted, noise included. The rivals are persistence (the
-    last count) and, with a ``season``, the count one season before; their spread is that of their own past errors at that horizon, in that cell.
+    From time number ``first`` on the posterior is updated count by count (each update costs its own step, not the past), and at every
+    origin the next ``horizon`` counts are forecast: mean and spread of what will be counted, noise included. The rivals are persistence
+    (the last count) and, with a ``season``, the count one season before; their spread is that of their own past errors at that horizon,
+    in that cell.
 
     Parameters
     ----------
@@ -690,7 +691,10 @@ def _naive(counted: Array, at: int, step: int, lag: int) -> tuple[Array, Array]:
 def _scored(
     step: int, name: str, y: Array, mean: Array, sd: Array, level: float
 ) -> list[tuple[int, str, float, bool, float]]:
-    r"""CRPS of a Gaussian, :math:`\sigma(z(2\Phi(z) - 1) + 2\varphi(z) - \pi^{-1/2})`; whether the interval holds the count; absolute error."""
+    r"""CRPS of a Gaussian, whether the interval holds the count, and the absolute error.
+
+    .. math:: \mathrm{CRPS} = \sigma(z(2\Phi(z) - 1) + 2\varphi(z) - \pi^{-1/2})
+    """
     sd = np.maximum(sd, 1e-9)
     z = (y - mean) / sd
     crps = sd * (

@@ -285,7 +285,7 @@ def test_a_forecast_of_a_fit_has_the_cross_term(birds: Any) -> None:
 
 
 def test_a_long_history_in_windows_is_that_of_one_run(tmp_path: Any) -> None:
-    """Windows with overlap give the means of one run within .05 sd; a stopped run goes on; times are read alone; other problems are refused."""
+    """Windows give the means of one run within .05 sd; a stopped run goes on; times are read alone; another problem is refused."""
     length = 40
     long = hc.MarkovChain(FIRST, MOVES, length=length)
     counts = hc.simulate.population(long, PEOPLE, observe=hc.simulate.poisson(1.0), rng=4).observed

@@ -52,7 +52,7 @@ _FILES = ("format", "omx", "min_flow", "safe_csv")
 
 def run_infer(counts: Sequence[Path], options: Options, output: Output, series: Series) -> None:
     """Read, plan, infer, say how it went, write."""
-    from headcount.cli._series import SERIES, digest, run_after, run_series, told
+    from headcount.cli._series import run_after, run_series, series_facts
     from headcount.learn import infer
 
     if len(counts) == 1 and counts[0].is_dir():
@@ -75,10 +75,7 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     posterior = infer(case.problem, engine, rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
-    made = {"tables": [str(p.resolve()) for p in counts], "options": told(options), "after": None}
-    said = (
-        {SERIES: made | {"digest": digest(counts, options, "")}} if all(p.is_file() for p in counts) else {}
-    )
+    said = series_facts(counts, options)
     _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
 
 
@@ -121,6 +118,7 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
 
 def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: Learning) -> None:
     """Read, plan, learn, say how it went, write."""
+    from headcount.cli._series import series_facts
     from headcount.io import TableError, folder_name
     from headcount.learn import LogisticChain, fit
 
@@ -153,11 +151,16 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         client=options.cluster,
         workers=options.workers,
     )
-    _write_fit(made, cases, folders, said, output.level)
+    _write_fit(made, cases, folders, said, output.level, series_facts(counts, options))
 
 
 def _write_fit(
-    made: Fit, cases: Mapping[str, Case], folders: Mapping[str, Output], said: Sequence[str], level: float
+    made: Fit,
+    cases: Mapping[str, Case],
+    folders: Mapping[str, Output],
+    said: Sequence[str],
+    level: float,
+    made_of: Mapping[str, Any],
 ) -> None:
     """Show the weights; write and show the posterior of every sequence."""
     table = made.table(level=level).rename(columns={"parameter": "feature", "estimate": "weight"})
@@ -180,7 +183,7 @@ def _write_fit(
             [*one.notes, *said, *made.notes],
             good=made.status.good and posterior.status.good,
             causes=made.status.causes,
-            attributes={"fit": facts} | ({"sequence": key} if key else {}),
+            attributes={"fit": facts} | ({"sequence": key} if key else {}) | dict(made_of),
             weights=table,
             ascent=made.trace.select_dtypes("number"),
             shapes=one.shapes,

@@ -1,8 +1,8 @@
 """Series that live: go on from last week's results, a folder of weekly files, forecasts.
 
-Every results folder says what it was made of (attribute ``series``): its tables, its options, the folder it went on from, and a digest of all that.
-A run that goes on inherits the options, reads the last counts and infers its own times. Counts of old times that differ from what was used are
-corrections: the run then begins again after the last folder that ends before the first of them.
+Every results folder says what it was made of (attribute ``series``): its tables, its options, the folder it went on from, and a digest of
+all that. A run that goes on inherits the options, reads the last counts and infers its own times. Counts of old times that differ from
+what was used are corrections: the run then begins again after the last folder that ends before the first of them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def told(options: Options) -> dict[str, Any]:
 def inherited(options: Options, past: Result) -> Options:
     """The options with those of an earlier run where none are given."""
     known = dict(past.attributes.get(SERIES, {}).get("options", {}))
-    changed = {}
+    changed: dict[str, Any] = {}
     for item in fields(options):
         if getattr(options, item.name) == item.default and item.name in known:
             value = known[item.name]
@@ -105,6 +105,27 @@ def digest(tables: Sequence[Path], options: Options, before: str) -> str:
         if path is not None and Path(path).is_file():
             made.update(Path(path).read_bytes())
     return made.hexdigest()
+
+
+def series_facts(
+    tables: Sequence[Path],
+    options: Options,
+    *,
+    after: Path | None = None,
+    before: str = "",
+    stamp: str | None = None,
+) -> dict[str, Any]:
+    """What a run was made of, as an attribute of its result; nothing where its tables are no files."""
+    if not all(table.is_file() for table in tables):
+        return {}
+    return {
+        SERIES: {
+            "after": None if after is None else str(after.resolve()),
+            "tables": [str(table.resolve()) for table in tables],
+            "options": told(options),
+            "digest": digest(tables, options, before) if stamp is None else stamp,
+        }
+    }
 
 
 def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, revise: int) -> Beginning:
@@ -258,14 +279,7 @@ def infer_from(
         notes.append(f"the run goes on from {start.time} ({begin.folder})")
         notes += far_from_past(posterior)
     before = "" if past is None else str(past.attributes.get(SERIES, {}).get("digest", ""))
-    said: dict[str, Any] = {
-        SERIES: {
-            "after": None if begin.folder is None else str(begin.folder.resolve()),
-            "tables": [str(table.resolve()) for table in begin.tables],
-            "options": told(options),
-            "digest": digest(begin.tables, options, before) if stamp is None else stamp,
-        }
-    }
+    said = series_facts(begin.tables, options, after=begin.folder, before=before, stamp=stamp)
     found = None
     if start is not None and posterior.status.good and case.problem.sites:
         found = alarm(posterior, rate=series.alarm or DEFAULT_RATE)
@@ -281,7 +295,7 @@ def infer_from(
 DEFAULT_RATE = 0.01
 """False-alarm rate where none is given."""
 FAR_FROM_PAST = 4.0
-"""Standard deviations by which the first counts may be moved by the new ones before the past's Gaussian is said to be used far from its middle."""
+"""Standard deviations by which new counts may move the last ones of the past before their Gaussian is said to be used far from its mean."""
 
 
 def far_from_past(posterior: Posterior) -> list[str]:

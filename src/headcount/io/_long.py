@@ -1,11 +1,11 @@
 """Long histories: a chain of any length, window by window, in bounded memory; written as it is made, readable by time.
 
-Window k begins with the filtered law of its first counts: what all counts up to then say of them (`headcount.observe.Start`). It is inferred
-twice: up to its end, for the filtered law with which the next begins, and ``overlap`` steps further, for its answers, which so know what comes
-after them. What is later than the overlap is not used: choose it longer than it takes the chain to forget where it was.
+Window k begins with the filtered law of its first counts: what all counts up to then say of them (`headcount.observe.Start`). It is
+inferred twice: up to its end, for the filtered law with which the next begins, and ``overlap`` steps further, for its answers, which so
+know what comes after them. What is later than the overlap is not used: choose it longer than it takes the chain to forget where it was.
 
-The folder has one NetCDF file per window, written whole, and ``index.json``, which says which times are in which: a killed run goes on after
-the last file, and a reader opens the files of the times that are asked for alone.
+The folder has one NetCDF file per window, written whole, and ``index.json``, which says which times are in which: a killed run goes on
+after the last file, and a reader opens the files of the times that are asked for alone.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def infer_long(
     Parameters
     ----------
     problem
-        A chain with its counts (no followed individuals). A chain that is too long to be held is given in parts: the posterior of each part as
-        ``start`` of the next.
+        A chain with its counts (no followed individuals). A chain that is too long to be held is given in parts: the posterior of each
+        part as ``start`` of the next.
     folder
         Where the files go. A run that was stopped goes on after its last file; one of another problem is refused.
     engine

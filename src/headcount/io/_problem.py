@@ -22,13 +22,13 @@ from headcount.individual import DiscreteModel, MarkovChain, OpenChain
 from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels
 from headcount.io._source import Findings, Source, TableError, label_text, listed
 from headcount.io._tables import (
+    NO_COUNTS,
     ROUNDING,
     Made,
     Moves,
     NoiseKind,
     Places,
     cell_table,
-    NO_COUNTS,
     count_table,
     count_tables,
     counted,

@@ -1,15 +1,15 @@
 r"""A fit that goes on: parameters and last counts, known together up to a Gaussian, and updated by new counts alone.
 
-After the past the parameters are :math:`x = \hat x + S u`, :math:`u \sim N(0, 1)`, and the last counts given u have the mean :math:`m + R u` and the
-covariance V: R is how they would differ had the parameters been others, the cross term. New counts y have the evidence
+After the past the parameters are :math:`x = \hat x + S u`, :math:`u \sim N(0, 1)`, and the last counts given u have the mean :math:`m + R
+u` and the covariance V: R is how they would differ had the parameters been others, the cross term. New counts y have the evidence
 :math:`\log p(y | u)`, with slope g from two runs per column of S, and the information
 :math:`H = G^\top \Sigma^{-1} G` from the mean (slope G) and the covariance :math:`\Sigma` that y is forecast to have. So
 
 .. math:: u | y \sim N(\hat u, A^{-1}), \quad A = 1 + H, \quad \hat u = A^{-1} g; \qquad
     x' = \hat x + S\hat u, \quad S' = S A^{-1/2}, \quad r' = r A^{-1/2},
 
-with r the change of any table's mean per unit of u: `IntegratedBeliefs`, and the R of the next update. Without counts g = H = 0, and this is a
-forecast. Every update costs 2 runs of the new steps per parameter, and two more.
+with r the change of any table's mean per unit of u: `IntegratedBeliefs`, and the R of the next update. Without counts g = H = 0, and this
+is a forecast. Every update costs 2 runs of the new steps per parameter, and two more.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class Going:
         """
         if not fit.plug_ins or fit.information is None:
             raise ValueError(
-                "a fit goes on from its posterior and its standard errors: fit with standard_errors=True, in this session (a file has neither)"
+                "a fit goes on from its posterior and its standard errors: fit with standard_errors=True, in this session (a file has "
+                "neither)"
             )
         setting, family = fit.parametrisations[sequence], fit.families[sequence]
         initial = family.find(Initial)
@@ -148,7 +149,7 @@ class Going:
         slope, information = self._evidence(ends, steps, run(np.zeros(width)).problem)
         precision = np.eye(width) + information
         moved = np.linalg.solve(precision, slope)
-        base = run(moved)
+        base = run(np.asarray(moved, dtype=float))
         values, vectors = np.linalg.eigh(precision)
         root = (vectors / np.sqrt(values)) @ vectors.T
         response = partial(_response, [[p.beliefs for p in pair] for pair in ends], steps, root)

@@ -6,12 +6,12 @@ covariance, the new chain begins with the shares of m, whose own law of the coun
 
 .. math:: p(n_0) \propto \mathrm{Mult}(n_0; N, m/N)\, e^{-\frac12 (n_0 - m)^\top D (n_0 - m)}, \qquad D = V^{-1} - C^{-1} = R^\top R ,
 
-so that its Gaussian has the covariance V: every row of R is one more reading :math:`R_k m` of the sum :math:`R_k n_0` with standard deviation 1.
-Two runs so joined give what one run of all counts gives, up to the Gaussian: :math:`V \preceq C` around the mean of the default engine, because
-its Gaussian is made there. Where the past scatters more (learned parameters, company), :math:`\varphi` is the smallest factor with which D has no
-negative eigenvalue. The number of individuals: known, its total is no direction of V; not known, the total is one more direction and the
-new law of N is flat; of an open population :math:`C = \operatorname{diag} m`, those who arrive later are independent of the past.
-States that are known exactly are exact counts.
+so that its Gaussian has the covariance V: every row of R is one more reading :math:`R_k m` of the sum :math:`R_k n_0` with standard
+deviation 1. Two runs so joined give what one run of all counts gives, up to the Gaussian: :math:`V \preceq C` around the mean of the
+default engine, because its Gaussian is made there. Where the past scatters more (learned parameters, company), :math:`\varphi` is the
+smallest factor with which D has no negative eigenvalue. The number of individuals: known, its total is no direction of V; not known, the
+total is one more direction and the new law of N is flat; of an open population :math:`C = \operatorname{diag} m`, those who arrive later
+are independent of the past. States that are known exactly are exact counts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from headcount._types import Array, Index
 from headcount.errors import ProblemError, shown
 from headcount.individual import WAITING_STATE, HiddenStateChain, Model
 from headcount.labels import readable
+from headcount.observe._base import Observation
 from headcount.observe._binding import Site
 from headcount.observe._noises import Exact, Gaussian
 from headcount.population import Between, Exactly, PoissonSize, SizeLaw
@@ -45,8 +46,8 @@ KNOWN = 1e-9
 """Variance of a count, as a share of its mean, below which it is known exactly: rounding of a constrained Gaussian leaves about 1e-12."""
 UNINFORMED = 1e-9
 """Eigenvalues of D, in units of the multinomial's own precision, below which a direction carries nothing."""
-ROUNDING = 1e-6
-"""Share by which the past may scatter more than the law that the chain begins with before that is widened."""
+ROUNDING = 1e-3
+"""Share by which the past may scatter more than the law that the chain begins with before that is widened: an engine's tolerance."""
 NARROWEST = 0.05
 """Standard deviation, in individuals, of a combination of counts that is known although none of its counts is: a twentieth of an
 individual moves nothing that is a whole number, and a smaller one makes the readings stiff."""
@@ -185,23 +186,9 @@ class Start:
         free = np.flatnonzero(there & ~exact)
         scale = np.sqrt(mean[free])
         scatter = covariance[np.ix_(free, free)] / np.outer(scale, scale)
-        totals, flat = [], []
-        for name, law in laws.items():
-            own = np.isin(free, self.rows(name))
-            if law is None or not own.any():
-                continue
-            direction = np.where(own, scale, 0.0)
-            direction = direction / np.linalg.norm(direction)
-            size = self.sizes[group_text(name)]
-            known = size is not None and not math.isnan(size)
-            totals.append(direction)
-            low, high = self._window(name, law)
-            flat.append(
-                0.0 if known else (high - low + 1.0) ** 2 / (2.0 * math.pi * mean[self.rows(name)].sum())
-            )
-        closed = np.array(totals).reshape(len(totals), len(free))
-        known = closed[[k for k, width in enumerate(flat) if width == 0.0]]
-        scatter = scatter + known.T @ known  # a direction without variance, in which both precisions are 1
+        closed, flat = self._totals(laws, free, scale)
+        fixed = closed[flat == 0.0]
+        scatter = scatter + fixed.T @ fixed  # a direction without variance, in which both precisions are 1
         values, vectors = np.linalg.eigh(scatter)
         least = NARROWEST**2 / max(float(mean[free].max(initial=1.0)), 1.0)
         values = np.maximum(values, least)
@@ -210,7 +197,7 @@ class Start:
         root = vectors * np.sqrt(values)
         needed = float(np.linalg.eigvalsh(root.T @ own @ root).max(initial=0.0))
         phi = needed if needed > phi * (1.0 + ROUNDING) else phi
-        gained, directions = np.linalg.eigh(precision - own / phi - known.T @ known)
+        gained, directions = np.linalg.eigh(precision - own / phi - fixed.T @ fixed)
         kept = gained > UNINFORMED
         rows = np.zeros((int(kept.sum()), len(mean)))
         rows[:, free] = (directions[:, kept] * np.sqrt(gained[kept])).T / scale
@@ -219,6 +206,26 @@ class Start:
         log_z = -0.5 * kept.sum() * math.log(2.0 * math.pi)
         log_z -= 0.5 * float(np.linalg.slogdet(np.eye(len(free)) + prior @ informed)[1])
         return Readings(rows, np.flatnonzero(exact), phi, float(log_z) + self._log_exact(exact, laws))
+
+    def _totals(
+        self, laws: Mapping[Hashable, SizeLaw | None], free: Index, scale: Array
+    ) -> tuple[Array, Array]:
+        """Per closed group, the direction of its total in scaled counts, (G, K); and the prior's variance along it, 0 where N is known.
+
+        A law that is flat over w numbers has the density 1/w, that of a Gaussian with the variance w²/2π at its middle.
+        """
+        directions, widths = np.zeros((0, len(free))), []
+        for name, law in laws.items():
+            own = np.isin(free, self.rows(name))
+            if law is None or not own.any():
+                continue
+            along = np.where(own, scale, 0.0)
+            directions = np.vstack([directions, along / np.linalg.norm(along)])
+            size = self.sizes[group_text(name)]
+            low, high = self._window(name, law)
+            flat = (high - low + 1.0) ** 2 / (2.0 * math.pi * self.mean[self.rows(name)].sum())
+            widths.append(flat if size is None or math.isnan(size) else 0.0)
+        return directions, np.array(widths)
 
     def _log_exact(self, exact: Any, laws: Mapping[Hashable, SizeLaw | None]) -> float:
         """Log probability of the counts that are known exactly, under the law that the chain begins with."""
@@ -243,7 +250,7 @@ class Start:
         made, size = [], int(onto.shape[1])
         rows, exact = readings.rows, readings.exact
         if len(rows):
-            noise = Gaussian(rows @ self.mean, sd=np.ones(len(rows)), on=(first,))
+            noise: Observation = Gaussian(rows @ self.mean, sd=np.ones(len(rows)), on=(first,))
             weights = csr_array(rows @ onto)
             made.append(
                 Site((first,), size, None, weights, noise, ["what the past says"] * len(rows), FROM_PAST)

@@ -82,8 +82,10 @@ FORECAST_FOLDER = "forecast"
 
 def with_forecast(result: Result) -> Result:
     """The result with its forecast after its last time, where the forecast lies in its folder and goes on from that time."""
-    folder = None if result.path is None else result.path.parent / FORECAST_FOLDER
-    if folder is None or not (folder / result.path.name).exists() or not result.is_chain:
+    if result.path is None or not result.is_chain:
+        return result
+    folder = result.path.parent / FORECAST_FOLDER
+    if not (folder / result.path.name).exists():
         return result
     ahead = load_result(folder)
     told = ahead.attributes.get("forecast")
