@@ -41,6 +41,7 @@ CLAIMS = {
     "health": "benchmarks.health",
     "networks": "benchmarks.networks",
     "series": "benchmarks.series",
+    "long": "benchmarks.long",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

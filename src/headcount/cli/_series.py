@@ -248,18 +248,25 @@ def run_after(tables: Sequence[Path], options: Options, output: Output, series: 
     options = inherited(options, past)
     rows = count_rows(tables, options)
     begin = where_to_begin(series.after, tables, rows, revise=series.revise)
-    infer_from(begin, options, output, series)
+    _end(infer_from(begin, options, output, series))
+
+
+def _end(alarmed: bool) -> None:
+    """End with the exit code of an alarm where there is one."""
+    import typer
+
+    from headcount.cli._show import ALARM
+
+    if alarmed:
+        raise typer.Exit(ALARM)
 
 
 def infer_from(
     begin: Beginning, options: Options, output: Output, series: Series, *, stamp: str | None = None
-) -> None:
-    """Read, infer from the beginning, compare with the forecast, write."""
-    import typer
-
+) -> bool:
+    """Read, infer from the beginning, compare with the forecast, write; return whether an alarm was asked for and raised."""
     from headcount.check import alarm
     from headcount.cli._run import _write_and_show, planned, ready_engine, refuse_too_large
-    from headcount.cli._show import ALARM
     from headcount.learn import infer
 
     output.check()
@@ -288,8 +295,7 @@ def infer_from(
     _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
     if found is not None:
         tell(alarm=found.facts())
-        if found.raised and series.alarm is not None:
-            raise typer.Exit(ALARM)
+    return found is not None and found.raised and series.alarm is not None
 
 
 DEFAULT_RATE = 0.01
@@ -361,7 +367,7 @@ def run_series(folder: Path, options: Options, output: Output, series: Series) -
         raise TableError(
             f"{folder}: there is no table of counts in this folder: put files such as 2024-W01.csv there"
         )
-    stamp, before, done = "", None if series.after is None else series.after, 0
+    stamp, before, done, alarmed = "", series.after, 0, False
     stems = [path.name.split(".")[0] for path in files]
     if len(set(stems)) < len(stems):
         raise TableError(f"{folder}: two tables have the same name but for their ending: rename one")
@@ -384,11 +390,12 @@ def run_series(folder: Path, options: Options, output: Output, series: Series) -
             if done == len(stems[: stems.index(stem)]) and done:
                 say(f"{done} of {len(files)} tables were finished before")
             say((stem, "bold"))
-            infer_from(begin, options, replace(output, out=target), series, stamp=stamp)
+            alarmed |= infer_from(begin, options, replace(output, out=target), series, stamp=stamp)
         before = target
     tell(tables=len(files), finished_before=done)
     if done == len(files):
         show_notes([f"all {len(files)} tables were finished before; nothing was repeated"])
+    _end(alarmed)
 
 
 def run_forecast(results: Path, steps: int, options: Options, output: Output) -> None:
