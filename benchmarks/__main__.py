@@ -40,6 +40,8 @@ CLAIMS = {
     "docks": "benchmarks.docks",
     "health": "benchmarks.health",
     "networks": "benchmarks.networks",
+    "series": "benchmarks.series",
+    "long": "benchmarks.long",
 }
 """The modules, in the order they run: what measures time first, while the machine is cool and quiet."""
 

@@ -7,7 +7,7 @@ Options are declared as the fields of dataclasses; `takes_options` puts them int
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -181,6 +181,22 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Series:
+    """How infer goes on from an earlier run."""
+
+    after: Path | None = _option(
+        "The results folder of an earlier run: go on from its last counts. Options that are not given are those of that run."
+    )
+    revise: int = _option(
+        "Begin this many steps earlier, so that these are revised by the new counts.", default=0
+    )
+    alarm: float | None = _option(
+        "False-alarm rate: end with exit code 5 where the new counts are unlike the forecast from the past.",
+        metavar="RATE",
+    )
+
+
+@dataclass(frozen=True)
 class Learning:
     """How fit learns."""
 
@@ -324,7 +340,7 @@ app = typer.Typer(
     name="headcount",
     help="Recover how many were where, and how they moved, from noisy totals.",
     epilog="Exit codes: 0 well, 1 the system refused or something is missing, 2 bad input, 3 too large for the memory limit, 4 not "
-    "converged, 130 interrupted, 143 stopped.",
+    "converged, 5 alarm, 130 interrupted, 143 stopped.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -359,14 +375,32 @@ def _root(
 
 @app.command()
 @takes_options
-def infer(counts: Counts, *, output: Output, options: Options) -> None:
+def infer(counts: Counts, *, output: Output, series: Series, options: Options) -> None:
     """Infer how many were where and how they moved, with intervals.
 
-    Exit codes: 2 bad input, 3 too large for the memory limit, 4 not converged, 130 interrupted.
+    COUNTS may be a folder of tables (weeks), which are inferred one after the other. Exit codes: 2 bad input, 3 too large for the memory
+    limit, 4 not converged, 5 alarm, 130 interrupted.
     """
     from headcount.cli._run import run_infer
 
-    run_infer(counts, options, output)
+    run_infer(counts, options, output, series)
+
+
+@app.command()
+@takes_options
+def forecast(
+    results: Results,
+    *,
+    steps: Annotated[int, typer.Option("--steps", help="How many steps after the last time.", min=1)],
+    output: Output,
+    options: Options,
+) -> None:
+    """Forecast counts and moves after the last time of a finished run, with intervals; options that are not given are those of that run."""
+    from headcount.cli._series import run_forecast
+
+    if output.out in {Path("results"), results}:
+        output = replace(output, out=results / "forecast")
+    run_forecast(results, steps, options, output)
 
 
 @app.command()

@@ -36,7 +36,7 @@ from headcount.cli._show import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headcount.cli._app import Learning, Options, Output
+    from headcount.cli._app import Learning, Options, Output, Series
     from headcount.engines import Engine
     from headcount.engines._infer import Plan
     from headcount.io import Case, Result
@@ -50,10 +50,19 @@ _FILES = ("format", "omx", "min_flow", "safe_csv")
 """Options of the output that say how its files are written."""
 
 
-def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
+def run_infer(counts: Sequence[Path], options: Options, output: Output, series: Series) -> None:
     """Read, plan, infer, say how it went, write."""
+    from headcount.cli._series import run_after, run_series, series_facts
     from headcount.learn import infer
 
+    if len(counts) == 1 and counts[0].is_dir():
+        run_series(counts[0], options, output, series)
+        return
+    if series.after is not None:
+        run_after(counts, options, output, series)
+        return
+    if series.revise or series.alarm is not None:
+        raise ValueError("--revise and --alarm need an earlier run: give its folder with --after")
     output.check()
     engine = ready_engine(options)
     cases = read_cases(counts, options)
@@ -66,7 +75,8 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     posterior = infer(case.problem, engine, rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
-    _write_and_show(posterior, output, notes, good=posterior.status.good, shapes=case.shapes)
+    said = series_facts(counts, options)
+    _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
 
 
 def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output) -> None:
@@ -108,6 +118,7 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
 
 def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: Learning) -> None:
     """Read, plan, learn, say how it went, write."""
+    from headcount.cli._series import series_facts
     from headcount.io import TableError, folder_name
     from headcount.learn import LogisticChain, fit
 
@@ -140,11 +151,16 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         client=options.cluster,
         workers=options.workers,
     )
-    _write_fit(made, cases, folders, said, output.level)
+    _write_fit(made, cases, folders, said, output.level, series_facts(counts, options))
 
 
 def _write_fit(
-    made: Fit, cases: Mapping[str, Case], folders: Mapping[str, Output], said: Sequence[str], level: float
+    made: Fit,
+    cases: Mapping[str, Case],
+    folders: Mapping[str, Output],
+    said: Sequence[str],
+    level: float,
+    made_of: Mapping[str, Any],
 ) -> None:
     """Show the weights; write and show the posterior of every sequence."""
     table = made.table(level=level).rename(columns={"parameter": "feature", "estimate": "weight"})
@@ -167,7 +183,7 @@ def _write_fit(
             [*one.notes, *said, *made.notes],
             good=made.status.good and posterior.status.good,
             causes=made.status.causes,
-            attributes={"fit": facts} | ({"sequence": key} if key else {}),
+            attributes={"fit": facts} | ({"sequence": key} if key else {}) | dict(made_of),
             weights=table,
             ascent=made.trace.select_dtypes("number"),
             shapes=one.shapes,
@@ -292,17 +308,24 @@ def read_case(counts: Sequence[Path], options: Options) -> Case:
     return next(iter(cases.values()))
 
 
-def read_cases(counts: Sequence[Path], options: Options) -> dict[str, Case]:
-    """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together."""
+def read_cases(
+    counts: Sequence[Path], options: Options, *, after: str | None = None, ahead: Sequence[str] = ()
+) -> dict[str, Case]:
+    """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together.
+
+    ``after`` is the last time of an earlier run, with which they begin, and ``ahead`` times without counts.
+    """
     together, noise = _dispersions(options)
     written = _written(options)
-    cases = _read_tables(counts, options, noise, written)
+    cases = _read_tables(counts, options, noise, written, after, ahead)
     if options.arrivals is not None or options.survival is not None:
         from headcount.io import opened
 
         how = {name: written[name] for name in ("columns", "encoding")}
         cases = {
-            key: opened(case, arrivals=options.arrivals, survival=options.survival, **how)
+            key: opened(
+                case, arrivals=options.arrivals, survival=options.survival, part=after is not None, **how
+            )
             for key, case in cases.items()
         }
     return {key: _moving(case, options, together) for key, case in cases.items()}
@@ -365,9 +388,14 @@ def _written(options: Options) -> dict[str, Any]:
 
 
 def _read_tables(
-    counts: Sequence[Path], options: Options, noise_dispersion: float | None, written: Mapping[str, Any]
+    counts: Sequence[Path],
+    options: Options,
+    noise_dispersion: float | None,
+    written: Mapping[str, Any],
+    after: str | None,
+    ahead: Sequence[str],
 ) -> dict[str, Case]:
-    from headcount.io import TableError, read_network, read_sequences
+    from headcount.io import TableError, no_counts, read_network, read_problem, read_sequences
     from headcount.population import parse_population
 
     parameters = {name: getattr(options, name) for name in _COUNT_NOISE} | {"dispersion": noise_dispersion}
@@ -381,18 +409,20 @@ def _read_tables(
         if options.tracks is not None:
             raise TableError("--tracks needs times, which a network has not: leave one of them out")
         return {"": read_network(options.network, counts, **common)}
-    if len(counts) != 1:
-        raise TableError(
-            f"a chain takes one table of counts, got {len(counts)}: put them into one, with one row per time and cell"
-        )
-    return read_sequences(
-        counts[0],
-        weights=parse_weights(options.weights),
-        tracks_counted=not options.tracks_apart,
-        flow_parameters={name: getattr(options, f"flow_{name}") for name in _FLOW_NOISE},
+    if after is not None and options.network is not None:
+        raise TableError("a network has no last time: --after is for chains")
+    told = {
+        "weights": parse_weights(options.weights),
+        "tracks_counted": not options.tracks_apart,
+        "flow_parameters": {name: getattr(options, f"flow_{name}") for name in _FLOW_NOISE},
+        "after": after,
+        "ahead": ahead,
         **{name: getattr(options, name) for name in _CHAIN},
         **common,
-    )
+    }
+    if len(counts) == 1:
+        return read_sequences(counts[0], **told)
+    return {"": read_problem(list(counts) or no_counts(), **told)}
 
 
 def named_engine(options: Options) -> Engine | None:

@@ -2,7 +2,8 @@
 
 Printed are the status first, then numbers, then what was written. Whatever comes from the user (labels, file names, messages that quote
 them) goes through `visible`, so that no control character reaches the terminal. Exit codes: 0 well, 2 bad input, 3 too large, 4 not
-converged, 130 interrupted, 143 stopped, 1 anything else; the reason is printed in one place, on standard error, without a traceback.
+converged, 5 alarm, 130 interrupted, 143 stopped, 1 anything else; the reason is printed in one place, on standard error, without a
+traceback.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _MEANING = {
 }
 
 
-BAD_INPUT, TOO_LARGE, NOT_CONVERGED, INTERRUPTED = 2, 3, 4, 130
+BAD_INPUT, TOO_LARGE, NOT_CONVERGED, ALARM, INTERRUPTED = 2, 3, 4, 5, 130
 _ASCII = str.maketrans(
     dict(zip("…•−–≥≤²½±→", ("...", "*", "-", "-", ">=", "<=", "^2", "1/2", "+-", "->"), strict=True))
 )

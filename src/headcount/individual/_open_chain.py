@@ -29,6 +29,8 @@ from headcount.individual._rooted_tree import RootedTree
 from headcount.labels import AxisLabels, split_labels, take_in_order
 from headcount.tables import dense
 
+TINY_NUMBER = 1e-9
+"""Individuals expected in a cell of a chain that begins there, whatever the chain before it says: the next run knows better."""
 NOT_YET, GONE = "not yet", "gone"
 """Labels of the two hidden states."""
 
@@ -194,6 +196,37 @@ class OpenChain(ArrivingChain):
     def with_moves(self, initial: Any, transitions: Any) -> OpenChain:
         """The chain with other first shares and other moves of those who stay."""
         return self.changed(initial=self.first.sum() * np.asarray(initial), transitions=transitions)
+
+    def between(self, first: int, last: int) -> OpenChain:
+        """See `MarkovChain`; numbers at a first time that is not the chain's own are those that it expects there."""
+        numbers = self.expected_number * self.marginal((self.times[first],))
+        return self.changed(
+            initial=numbers,
+            transitions=self.transitions[0]
+            if self.step_alike and last > first
+            else self.transitions[first:last],
+            arrivals=self.arrivals[first:last],
+            survival=self.survival[first:last],
+            times=self.times[first : last + 1],
+            cells=self.cells,
+        )
+
+    def continued(self, times: Sequence[Variable]) -> OpenChain:
+        """See `MarkovChain`; arrivals and survival have to be the same at all steps, too."""
+        alike = all((part == part[:1]).all() for part in (self.arrivals, self.survival))
+        if not (self.step_alike and alike):
+            raise ModelError(
+                "transitions, arrivals or survival change with time: give the model of the new times, model=..."
+            )
+        expected = np.maximum(self.expected_number * self.marginal((self.times[-1],)), TINY_NUMBER)
+        return self.changed(
+            initial=expected,
+            transitions=self.transitions[0],
+            arrivals=self.arrivals[0],
+            survival=self.survival[0],
+            times=(self.times[-1], *times),
+            cells=self.cells,
+        )
 
     @cached_property
     def full(self) -> MarkovChain:

@@ -423,6 +423,37 @@ class MarkovChain(RootedModel):
         """The chain with another initial distribution and other transitions, its times and cells kept."""
         return MarkovChain(initial, transitions, times=self.times, cells=self.states)
 
+    @property
+    def step_alike(self) -> bool:
+        """Whether all steps are one, so that the chain can be continued."""
+        return all(step is self._tree.transitions[1] for step in self._tree.transitions[1:])
+
+    def between(self, first: int, last: int) -> MarkovChain:
+        """The chain from time number ``first`` to number ``last``, both included; its first law is unknown unless it is the chain's own."""
+        times = self.times[first : last + 1]
+        steps = self.transitions[0] if self.step_alike and last > first else self.transitions[first:last]
+        law = self.initial if first == 0 and self.initial_known else None
+        cells = {time: self.states[time] for time in times}
+        return MarkovChain(law, steps, times=times, cells=cells, concentration=self.concentration)
+
+    def continued(self, times: Sequence[Variable]) -> MarkovChain:
+        """The chain from its last time on, with steps like its own.
+
+        Raises
+        ------
+        ModelError
+            Where its steps differ, so that nobody knows the next ones.
+        """
+        if not self.step_alike or len(self.times) < 2:
+            raise ModelError("the transitions change with time: give the model of the new times, model=...")
+        return MarkovChain(
+            None,
+            self.transitions[0],
+            times=(self.times[-1], *times),
+            cells=self.cells,
+            concentration=self.concentration,
+        )
+
 
 class HiddenStateChain(MarkovChain):
     """A chain of cells whose individuals follow a larger chain: they remember more than their cell, or may be in none.
@@ -456,6 +487,16 @@ class HiddenStateChain(MarkovChain):
             f"a {type(self).__name__} is more than an initial distribution and transitions of cells, which are learned or replaced here: "
             "learn what it is made of (LearnHazard, LearnMemory, LearnArrivals), or change its arguments with chain.changed(...)"
         )
+
+    def between(self, first: int, last: int) -> MarkovChain:
+        """See `MarkovChain`; refused where the steps between cells are not all that is known."""
+        raise ModelError(
+            f"a {type(self).__name__} cannot be cut into parts: give a chain of the times that are wanted"
+        )
+
+    def continued(self, times: Sequence[Variable]) -> MarkovChain:
+        """See `MarkovChain`; steps of hidden states are the same at all times here."""
+        return self.changed(times=(self.times[-1], *times))
 
     def larger(self) -> Larger:
         """The states of `full`."""

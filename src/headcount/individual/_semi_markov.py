@@ -111,6 +111,20 @@ class SemiMarkovChain(ArrivingChain):
             "cells": self.cells,
         }
 
+    def between(self, first: int, last: int) -> SemiMarkovChain:
+        """See `MarkovChain`; how long individuals have been in a cell at a first time that is not the chain's own is not known here."""
+        return self.changed(
+            arrivals=None if self.expected_number is None else self.arrivals[first:last],
+            times=self.times[first : last + 1],
+        )
+
+    def continued(self, times: Sequence[Variable]) -> SemiMarkovChain:
+        """See `MarkovChain`."""
+        if not (self.arrivals == self.arrivals[:1]).all():
+            raise ModelError("arrivals change with time: give the model of the new times, model=...")
+        arrivals = None if self.expected_number is None else self.arrivals[0]
+        return self.changed(arrivals=arrivals, times=(self.times[-1], *times))
+
     @cached_property
     def full(self) -> MarkovChain:
         """The chain on (cell, age), all ages of the first cell first; then `NOT_YET` and `GONE` where individuals come or go."""

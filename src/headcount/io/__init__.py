@@ -1,10 +1,11 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
+from headcount.io._long import infer_long, read_long
 from headcount.io._many import Many, folder_name, infer_many
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
 from headcount.io._problem import Case, opened, read_chain, read_network, read_problem, read_sequences
 from headcount.io._source import TableError
-from headcount.io._tables import NOISES, read_counts, read_weights
+from headcount.io._tables import NOISES, no_counts, read_counts, read_weights
 from headcount.io._write import (
     Result,
     export,
@@ -29,12 +30,15 @@ __all__ = [
     "export",
     "folder_name",
     "formula_note",
+    "infer_long",
     "infer_many",
     "load_result",
+    "no_counts",
     "opened",
     "put_results",
     "read_chain",
     "read_counts",
+    "read_long",
     "read_network",
     "read_omx",
     "read_problem",

@@ -22,6 +22,7 @@ from headcount.individual import DiscreteModel, MarkovChain, OpenChain
 from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels
 from headcount.io._source import Findings, Source, TableError, label_text, listed
 from headcount.io._tables import (
+    NO_COUNTS,
     ROUNDING,
     Made,
     Moves,
@@ -29,6 +30,7 @@ from headcount.io._tables import (
     Places,
     cell_table,
     count_table,
+    count_tables,
     counted,
     expected,
     flow_table,
@@ -115,6 +117,8 @@ def read_problem(
     missing: Sequence[str] = (),
     dates: str | None = None,
     wide: bool = False,
+    after: str | None = None,
+    ahead: Sequence[str] = (),
 ) -> Case:
     """A problem about a chain from tables: counts by time and cell, and how individuals move.
 
@@ -123,7 +127,7 @@ def read_problem(
     counts
         ``time, cell, count``, and whichever of ``rate, sd, detection, …`` the noise needs by row; ``x, y`` or ``lon, lat``.
         CSV, Excel (``book.xlsx`` or ``book.xlsx#sheet``), Parquet, NetCDF, a pandas table or an xarray cube. An empty count is
-        "nobody looked".
+        "nobody looked". A list of such tables is read as one; where two have the same time and cell, the later table corrects the earlier.
     population
         N, or what is known of it: ``About``, ``Between`` or ``Unknown``.
     transitions
@@ -163,6 +167,11 @@ def read_problem(
         ``"day-first"`` or ``"month-first"``, for dates such as 03/04/2024 in which no number is above 12.
     wide
         Counts have one column per cell or per time, transitions one per destination.
+    after
+        The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
+        up to it are left out, and `initial` is not read.
+    ahead
+        Times to forecast, of which there are no counts.
 
     Returns
     -------
@@ -179,15 +188,22 @@ def read_problem(
     findings = Findings()
     reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
     kind = noise_kind(noise, findings)
-    table = count_table(counts, reader, whole=kind is not None and kind.model.whole)
+    whole = kind is not None and kind.model.whole
+    table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
     moves = move_table(transitions, features, reader, normalise=normalise)
     known = None if cells is None else cell_table(cells, reader)
+    initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
     if population is None:
         findings.problem("population", NO_POPULATION + total_hint(table, numbers))
     # From here on every part is read as far as the others allow, so that one report says everything.
-    axes = _axes(table, moves, known, uneven=uneven, findings=findings)
+    more = [*([] if after is None else [after]), *ahead]
+    axes = _axes(table, moves, known, uneven=uneven, findings=findings, more=more)
+    if more and moves is not None and axes.times is not None:
+        moves = moves.leaving(
+            axes.times.texts[:-1]
+        )  # the table may have moves of the past, and of later times
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
@@ -332,6 +348,7 @@ def _axes(
     *,
     uneven: bool,
     findings: Findings,
+    more: Sequence[str] = (),
 ) -> Axes:
     """The cells as listed, or those that the moves name, or those of the counts where neither could be read; all times in order."""
     if known is not None:
@@ -342,8 +359,10 @@ def _axes(
         cells, places = ordered(filter(None, texts)), None
     if table is None:
         return Axes(cells, places, None)
-    departures = [] if moves is None or "time" not in moves.source else moves.source["time"].tolist()
-    times = order_times([*table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings)
+    departures = [] if more or moves is None or "time" not in moves.source else moves.source["time"].tolist()
+    times = order_times(
+        [*more, *table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings
+    )
     own = places_in(table)
     return Axes(cells, own if places is None else places, times)
 
@@ -454,6 +473,11 @@ class Seen(NamedTuple):
     counts: Array
     parameters: Mapping[str, Any]
 
+    @property
+    def ahead(self) -> bool:
+        """Whether these are times of a forecast, without any count."""
+        return self.table.name == NO_COUNTS
+
 
 def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
     """The counts under the cells and times of the chain; None where the times could not be read."""
@@ -544,7 +568,8 @@ def _built(
     counts = findings.build(kind.model, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
-    return findings.build(_problem, chain, population, (counts, *beside), initial)
+    observed = tuple(beside) if seen.ahead else (counts, *beside)
+    return findings.build(_problem, chain, population, observed, initial)
 
 
 def _uniform(cells: int) -> Array | None:
@@ -579,6 +604,7 @@ def opened(
     survival: Any = None,
     columns: Mapping[str, str] | None = None,
     encoding: str | Mapping[str, str] | None = None,
+    part: bool = False,
 ) -> Case:
     """The same case with individuals that come and go.
 
@@ -592,6 +618,8 @@ def opened(
         A probability to stay for a step, or a table ``cell, probability[, time]``; the time is that before the step.
     columns, encoding
         As for `read_problem`.
+    part
+        Whether the tables may have other times than the case's, which are then left out.
 
     Raises
     ------
@@ -614,8 +642,8 @@ def opened(
     findings.raise_any()
     assert isinstance(chain, MarkovChain)
     times, cells = [label_text(t) for t in chain.times], [label_text(c) for c in chain.cells]
-    come = None if arrivals is None else _arrivals(arrivals, reader, {"time": times, "cell": cells})
-    stay = _survival(survival, reader, times, cells)
+    come = None if arrivals is None else _arrivals(arrivals, reader, {"time": times, "cell": cells}, part)
+    stay = _survival(survival, reader, times, cells, part)
     findings.raise_any()
     made = OpenChain(
         population * chain.initial,
@@ -628,17 +656,19 @@ def opened(
     return replace(case, problem=Problem(made, None, case.problem.observations))
 
 
-def _arrivals(given: Any, reader: Reader, axes: Mapping[str, Sequence[str]]) -> Array | None:
+def _arrivals(given: Any, reader: Reader, axes: Mapping[str, Sequence[str]], part: bool) -> Array | None:
     """Expected arrivals, (T, L)."""
     table = count_table(given, reader)
     if table is None:
         return None
+    if part:  # of the first time they are among the counts of the past
+        table = table.where(np.isin(table["time"], axes["time"][1:]))
     table.knows("time", axes["time"], "unknown time: arrivals are named by a time of the counts: correct it")
     knows_cells(table, axes["cell"], "cell")
     return np.nan_to_num(table.spread(table["count"], axes, 0.0))
 
 
-def _survival(given: Any, reader: Reader, times: list[str], cells: list[str]) -> Any:
+def _survival(given: Any, reader: Reader, times: list[str], cells: list[str], part: bool) -> Any:
     """One probability, one per cell, or one per step and cell."""
     try:
         return None if given is None else float(str(given))
@@ -646,6 +676,8 @@ def _survival(given: Any, reader: Reader, times: list[str], cells: list[str]) ->
         source = reader.read(given, ["cell"], "probability", optional=["time"])
     if source is None:
         return None
+    if part and "time" in source:
+        source = source.where(np.isin(source["time"], times[:-1]))
     axes = {"time": times[:-1], "cell": cells} if "time" in source else {"cell": cells}
     text = "unknown time: survival is named by a time of the counts that is not the last: correct it"
     known = "time" not in source or source.knows("time", times[:-1], text)

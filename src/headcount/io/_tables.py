@@ -91,6 +91,65 @@ def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> Source |
     return None if source is None else counted(source, "count", whole=whole)
 
 
+NO_COUNTS = "times ahead"
+"""Name of the table of a forecast, which has no counts."""
+
+
+def no_counts() -> Source:
+    """A table without counts, for a forecast."""
+    import pandas as pd
+
+    return Source(NO_COUNTS, pd.DataFrame({"time": [], "cell": [], "count": []}, dtype=object), np.arange(0))
+
+
+def count_tables(
+    tables: Sequence[Any], reader: Reader, *, whole: bool = False, after: str | None = None
+) -> Source | None:
+    """Several tables of counts as one, later ones correcting earlier ones; without the times up to ``after``."""
+    read = [
+        count_table(table, replace(reader, _placed=set()) if k else reader, whole=whole)
+        for k, table in enumerate(tables)
+    ]
+    found = [table for table in read if table is not None]
+    if len(found) < len(tables) or not found:
+        return None
+    made = found[0] if len(found) == 1 else _one_below_the_other(found)
+    if after is not None:
+        made = made.where(np.array([later(text, after) for text in made["time"]], dtype=bool))
+    return made
+
+
+def _one_below_the_other(tables: Sequence[Source]) -> Source:
+    """One table with the columns that all have; of two rows of one time and cell the later counts, which is noted."""
+    import pandas as pd
+
+    roles = [role for role in tables[0].values if all(role in table for table in tables)]
+    values = {role: np.concatenate([table[role] for table in tables]) for role in roles}
+    empty = {
+        role: np.concatenate([table.empty[role] for table in tables])
+        for role in roles
+        if all(role in table.empty for table in tables)
+    }
+    frame = pd.concat([table.frame for table in tables], ignore_index=True)
+    rows = np.concatenate([table.rows for table in tables])
+    last = tables[-1]
+    whole = replace(last, frame=frame, rows=rows, values=values, empty=empty)
+    kept = ~pd.DataFrame({role: values[role] for role in ("time", "cell")}).duplicated(keep="last").to_numpy()
+    if not kept.all():
+        last.note(
+            f"{(~kept).sum()} counts of earlier tables are replaced by later ones of the same time and cell"
+        )
+    return whole.where(kept)
+
+
+def later(text: str, than: str) -> bool:
+    """Whether a time, as text, is after another: numbers by size, dates in the form 2024-05-31 by date."""
+    try:
+        return float(text) > float(than)
+    except ValueError:
+        return text.replace("T", " ") > than.replace("T", " ")
+
+
 def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> Source | None:
     """Observed flows ``time, origin, dest, count`` in any known spelling; ``time`` is that of departure."""
     source = reader.read(flows, ["time", "from", "to"], "flow", empty=True)
@@ -203,6 +262,13 @@ class Moves(NamedTuple):
     source: Source
     values: Array
     names: tuple[str, ...] = ()
+
+    def leaving(self, times: Sequence[str]) -> Moves:
+        """The moves that leave at some times; all where they have no time."""
+        if "time" not in self.source:
+            return self
+        kept = np.isin(self.source["time"], list(times))
+        return self._replace(source=self.source.where(kept), values=self.values[kept])
 
 
 class Made(NamedTuple):

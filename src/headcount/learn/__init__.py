@@ -4,6 +4,7 @@ from headcount.learn._chains import LearnInitial, LogisticChain, TabularChain
 from headcount.learn._family import Component, Family, Natural, Parametrisation
 from headcount.learn._feature_table import features
 from headcount.learn._fit import fit, fit_complete
+from headcount.learn._going import Going
 from headcount.learn._initial import infer, infer_initial
 from headcount.learn._log_linear import LogLinear
 from headcount.learn._populations import (
@@ -18,6 +19,7 @@ from headcount.learn._populations import (
     LearnSurvival,
 )
 from headcount.learn._result import Fit, FitNotConvergedError, Forecast, compare
+from headcount.learn._series import forecast, update
 from headcount.learn._steps import Periodic, Smooth
 from headcount.learn._uncertainty import Direction, Information
 
@@ -29,6 +31,7 @@ __all__ = [
     "Fit",
     "FitNotConvergedError",
     "Forecast",
+    "Going",
     "Information",
     "Known",
     "LearnArrivals",
@@ -50,6 +53,8 @@ __all__ = [
     "features",
     "fit",
     "fit_complete",
+    "forecast",
     "infer",
     "infer_initial",
+    "update",
 ]

@@ -28,9 +28,10 @@ from headcount.learn._chains import LearnInitial
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, estimated, moving_together
 from headcount.learn._family import Family, Part
-from headcount.observe import Observation, Problem, Site
+from headcount.observe import Observation, Problem, Site, Start
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 from headcount.posterior._derived import ViewBeliefs
+from headcount.posterior._stored import StoredPosterior
 from headcount.tables import Scope
 
 SMALLEST_SHARE = 1e-9
@@ -41,6 +42,7 @@ def infer(
     problem: Problem,
     engine: Engine | str | None = None,
     *,
+    start: Posterior | StoredPosterior | Start | None = None,
     dispersion: Dispersion | str | None = None,
     rng: np.random.Generator | int | None = None,
     strict: bool = True,
@@ -55,6 +57,9 @@ def infer(
     engine
         How to infer: an engine, or its name (``"MAP"``). None and ``Auto()`` choose from the problem
         (``headcount.engines.select`` says what and why).
+    start
+        The posterior of an earlier run, in memory or from its file, which ends at this problem's first time: the run goes on from its last
+        counts, with their uncertainty and correlations. The problem has the new counts only; its initial distribution is not used.
     dispersion
         How individuals move together, instead of what the problem says: ``Flocks(5)``, ``Company(rho=0.01)``, or ``"estimate"`` for
         the dispersion with the most evidence (``post.dispersion_estimate``).
@@ -83,6 +88,8 @@ def infer(
     """
     if dispersion is not None:
         problem = moving_together(problem, dispersion)
+    if start is not None:
+        problem = problem.after(start if isinstance(start, Start) else start.last)
     if problem.groups is not None and not problem.model.initial_known:
         if not problem.size_known:
             raise ModelError(

@@ -7,7 +7,7 @@ cov n_{t+1} = Pᵀ cov(n_t) P + Σ_i E[φ_i n_t(i)] (diag p_i − p_i p_iᵀ)   
             + (∂E n_{t+1}/∂x) C (∂E n_{t+1}/∂x)ᵀ                        (parameters, to first order)
 
 The slope ∂/∂x is that of the future's matrices, the last counts held: that other parameters would also give other last counts is left out
-(it takes two E-steps per parameter; `Fit.posterior` of a chain that has the future times includes it).
+(it takes two E-steps per parameter; ``fit.going().update(problem)`` of a problem without counts includes it).
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ from headcount.tables import Scope, dense
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+    from headcount.learn._going import Going
 
 MOST_SOLVES = 400
 """Cells up to which the covariance of the last counts is kept without matrices: a second or two of solves."""
@@ -477,6 +479,16 @@ class Fit(Saved):
                 raise ValueError("by is given, but the fit has no classes of steps")
             setting = with_innermost(setting, replace(inner, by=by))
         return setting.bind(problem.model).apply(self.working, problem)
+
+    def going(self, sequence: int = 0) -> Going:
+        """Where the fit has ended, to go on from with new counts: ``fit.going().update(problem)`` (see `Going`).
+
+        Last counts and parameters are updated together by the new counts alone; of a problem without counts it is a forecast that includes
+        the parameters' uncertainty and what it has to do with the last counts (two runs of the past per parameter, once).
+        """
+        from headcount.learn._going import Going
+
+        return Going.of(self, sequence)
 
     def forecast(
         self,

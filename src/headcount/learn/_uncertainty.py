@@ -613,10 +613,16 @@ def _columns(expect: Expectation, information: Information | None, apart: Sequen
         return none, (
             f"learned, their uncertainty not included ({len(kept)} parameters are too many for a random engine)"
         )
+    return spread_columns(information, count, apart), ""
+
+
+def spread_columns(information: Information, count: int, apart: Sequence[int] = ()) -> Array:
+    """Standard deviations of the estimate as columns, (K, R), without those along `apart` given the others."""
+    kept = np.setdiff1d(np.arange(count), apart)
     covariance = information.spread @ information.spread.T
     values, vectors = np.linalg.eigh(covariance[np.ix_(kept, kept)])
     some = values > 1e-14 * values.max(initial=0.0)
-    return covariance[:, kept] @ (vectors[:, some] / np.sqrt(values[some])), ""
+    return covariance[:, kept] @ (vectors[:, some] / np.sqrt(values[some]))
 
 
 def _responses(expect: Expectation, point: Evaluation, columns: Array) -> list[dict[Scope, Array]]:

@@ -213,6 +213,13 @@ class Cloud:
         member, node = self.members[k], self.index[variable]
         return np.arange(member.tree.sizes[node]) if member.kept is None else member.kept[node]
 
+    def all_codes(self, k: int, node: int) -> Index:
+        """Which cell each state of a member's model is, those included that its tags exclude."""
+        member = self.members[k]
+        if not member.tags or member.model is None:
+            return member.cells[node]
+        return in_larger_graph(member.model, self.states)[1][node]
+
     def of_group(self, name: Hashable) -> tuple[int, ...]:
         """The members of one group, tagged individuals included."""
         return tuple(k for k, member in enumerate(self.members) if member.group == name)
@@ -438,15 +445,8 @@ class View:
         """The cells that are shown, in their order."""
         if self.members is None:
             return np.arange(len(self.cloud.states[self.cloud.members[0].tree.variables[node]]))
-        codes = np.concatenate([self._all_cells(k, node) for k in self.members])
+        codes = np.concatenate([self.cloud.all_codes(k, node) for k in self.members])
         return np.unique(codes[codes >= 0])
-
-    def _all_cells(self, k: int, node: int) -> Index:
-        """The cells of a member's model, those included that its tags exclude."""
-        member = self.cloud.members[k]
-        if not member.tags or member.model is None:
-            return member.cells[node]
-        return in_larger_graph(member.model, self.cloud.states)[1][node]
 
     def matrix(self, scope: Scope) -> csr_array:
         """The map of one table, shape (entries seen, entries of the larger table). Nobody changes the member."""

@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from headcount._html import card, heat_map
 from headcount.checks import LARGEST_COUNT, brief, whole_number
 from headcount.errors import Faults, ModelError, ProblemError, shown
-from headcount.individual import MarkovChain, Model, Records, join_records, record_log_prob
+from headcount.individual import HiddenStateChain, MarkovChain, Model, Records, join_records, record_log_prob
 from headcount.observe._base import Array, Observation
 from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
@@ -29,6 +29,7 @@ from headcount.observe._cloud import (
     on_larger,
     tagged,
 )
+from headcount.observe._start import Readings, Start
 from headcount.observe._tracks import Tracks
 from headcount.population import (
     Company,
@@ -90,6 +91,8 @@ class Problem:
     """Individuals that were followed."""
     numbers: Numbers | None = None
     """Of a problem that engines are given (`core`): the laws of the sizes of the root's states, where one known number is not all."""
+    start: Start | None = None
+    """What an earlier run says of the first counts (see `after`)."""
 
     def __init__(
         self,
@@ -121,6 +124,7 @@ class Problem:
             groups=groups,
             tracks=tracks,
             numbers=None,
+            start=None,
         )
         sites = _bound(model, number, kept, faults)
         vars(self).update(sites=sites)
@@ -187,6 +191,8 @@ class Problem:
             larger = in_larger_graph(model, states)
             law = _law_of_units(model, size, units)
             member = Member(name, *larger, law, float(weight * units), model=model)
+            if self.start is not None:
+                member = self.start.first(member)
             own = self.records[True].get(name)
             if own is None:
                 members.append(member)
@@ -241,20 +247,125 @@ class Problem:
             return self._twin(population=self.typical_population, numbers=numbers)
         cloud = self.cloud
         population = self.typical_population if cloud.numbers is not None else cloud.members[0].law.most
+        first = () if self.start is None else self.start.sites(cloud, self._readings)
         return self._twin(
             model=cloud.model,
-            sites=cloud.lifted,
+            sites=(*cloud.lifted, *first),
             population=population,
             numbers=cloud.numbers,
             groups=None,
             tracks=(),
             dispersion=cloud.together,
+            start=None,
         )
+
+    @property
+    def kinds(self) -> dict[Hashable, tuple[Model, Any]]:
+        """Model and size of every kind of individuals."""
+        if self.groups is None:
+            return {None: (self.model, self.population)}
+        return {name: (group.model, _size_of(group)) for name, group in self.groups.items()}
+
+    @cached_property
+    def _readings(self) -> Readings:
+        """What the past says of the first counts, beside the law with which they begin."""
+        assert self.start is not None
+        units = self.flock_units
+        laws = {
+            name: None if model.expected_number is not None else _law_of_units(model, size, units)
+            for name, (model, size) in self.kinds.items()
+        }
+        return self.start.joined(laws, self.root_phi if units == 1 else 1.0)
+
+    def after(self, start: Start) -> Problem:
+        """The same problem, begun with what an earlier run says of the counts at its first time (``hc.infer(problem, start=post)``).
+
+        Raises
+        ------
+        ProblemError
+            Where the problem cannot go on from there.
+        """
+        if not isinstance(self.model, MarkovChain):
+            raise ProblemError(
+                f"start: a {type(self.model).__name__} has no last time to go on from: give chains, or infer all tables at once"
+            )
+        start.check(self.kinds)
+        if start.unit != self.flock_units:
+            raise ProblemError(
+                f"start: the past counts units of {start.unit:g} individuals, the problem of {self.flock_units}: give the same dispersion"
+            )
+        made = self._begun(start)
+        made = made._twin(start=start)
+        phi = made._readings.phi
+        if phi > max(1.0, self.root_phi if self.flock_units == 1 else 1.0):
+            if self.opens or self.flock_units != 1 or isinstance(self.dispersion, (Flocks, ToEstimate)):
+                raise ProblemError(
+                    f"start: the last counts of the past scatter {phi:.3g} times as much as counts that a population with "
+                    f"{'arrivals' if self.opens else 'this dispersion'} can begin with: infer the whole series at once"
+                )
+            together = self.dispersion if isinstance(self.dispersion, Company) else Company(phi=1.0)
+            first = phi if together.rho is None else (phi - 1.0) / max(self.typical_population - 1.0, 1.0)
+            made = made._twin(dispersion=replace(together, initial=first))
+        return made
+
+    def unseen(self) -> Problem:
+        """The same problem before anything was counted: what the past, or the model alone, says of it."""
+        return self._twin(sites=(), observations=(), tracks=())
+
+    @cached_property
+    def _by_time(self) -> dict[Hashable, list[Site]]:
+        """The sites by their time; of a flow, that of arrival."""
+        made: dict[Hashable, list[Site]] = {}
+        for site in self.sites:
+            made.setdefault(site.scope[-1], []).append(site)
+        return made
+
+    def between(self, first: int, last: int) -> Problem:
+        """What was seen from time number ``first`` to number ``last``, both included; of a first time that is not the chain's, nothing.
+
+        The counts of time number ``first`` belong to the part before, from whose last counts this part begins (see `after`).
+        """
+        if not isinstance(self.model, MarkovChain) or self.tracks:
+            what = "Followed individuals" if self.tracks else type(self.model).__name__
+            raise ProblemError(f"{what} cannot be cut into parts by time: infer everything at once")
+        kept = set(self.model.times[first + (first > 0) : last + 1])
+        sites = tuple(
+            site
+            for time in self.model.times[first : last + 1]
+            if time in kept
+            for site in self._by_time.get(time, ())
+        )
+        groups = None
+        if self.groups is not None:
+            groups = {n: replace(g, model=g.model.between(first, last)) for n, g in self.groups.items()}
+        blank = Problem(
+            None if groups else self.model.between(first, last),
+            None if groups or self.model.expected_number is not None else self.population,
+            groups=groups,
+            dispersion=_within(self.dispersion, kept),
+        )
+        return blank._twin(sites=sites, observations=self.observations)
+
+    def _begun(self, start: Start) -> Problem:
+        """The same problem with chains of cells that begin with the shares of the past's means; others begin so in their cloud."""
+
+        def begun(name: Hashable, model: MarkovChain) -> MarkovChain:
+            first = start.mean[start.rows(name)]
+            if isinstance(model, HiddenStateChain):
+                return model
+            return model.with_moves(np.maximum(first, 0.0) / np.maximum(first, 0.0).sum(), _steps(model))
+
+        if self.groups is not None:
+            return self.with_groups({n: replace(g, model=begun(n, g.model)) for n, g in self.groups.items()})
+        if isinstance(self.model, HiddenStateChain) or not isinstance(self.model, MarkovChain):
+            return self
+        return self.with_model(begun(None, self.model))
 
     @property
     def _needs_cloud(self) -> bool:
         """Whether the larger graph differs from the model's own, or something is known beside one number and counts."""
         more = self.groups is not None or bool(self.tracks) or not self.size_known or self.flock_units != 1
+        more |= self.start is not None
         return (more or self.has_hidden_states) and self.model.larger() is not None
 
     @property
@@ -275,6 +386,11 @@ class Problem:
 
     def of_candidates(self, candidates: Candidates) -> Problem:
         """The same data on a known number of candidates."""
+        if self.start is not None:
+            raise ValueError(
+                "this engine counts individuals one by one, and what an earlier run says of the first counts is a Gaussian: use TiltedEP "
+                "(the default) or Laplace, or infer the whole series at once"
+            )
         return self._twin(
             model=candidates.model,
             sites=candidates.sites,
@@ -290,7 +406,14 @@ class Problem:
         member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
         model, weight = member.model, int(member.weight)
         return self._twin(
-            model=model, population=weight, groups=None, tracks=(), observations=(), sites=(), dispersion=None
+            model=model,
+            population=weight,
+            groups=None,
+            tracks=(),
+            observations=(),
+            sites=(),
+            dispersion=None,
+            start=None,
         )
 
     def of_group(self, name: Hashable) -> Problem:
@@ -299,7 +422,13 @@ class Problem:
         group = self.groups[name]
         number = group.weight * group.size if isinstance(group.size, int) else group.size
         return self._twin(
-            model=group.model, population=number, groups=None, tracks=(), observations=(), sites=()
+            model=group.model,
+            population=number,
+            groups=None,
+            tracks=(),
+            observations=(),
+            sites=(),
+            start=None,
         )
 
     @property
@@ -307,7 +436,8 @@ class Problem:
         """What is added to the log evidence of `core`: the tracks' probability, and what densities of counted units lose."""
         if not self._needs_cloud or self.numbers is not None:
             return 0.0
-        return self.cloud.log_offset + self.cloud.log_unit_loss
+        past = 0.0 if self.start is None else self._readings.log_prob
+        return self.cloud.log_offset + self.cloud.log_unit_loss - past
 
     @property
     def scale(self) -> float:
@@ -415,7 +545,8 @@ class Problem:
         same = model.variables == self.model.variables and dict(model.states) == dict(self.model.states)
         if model.expected_number is not None or not same:
             population = None if model.expected_number is not None else self.population
-            return Problem(model, population, given, dispersion=self.dispersion)
+            made = Problem(model, population, given, dispersion=self.dispersion)
+            return made if self.start is None else made._twin(start=self.start)
         faults = Faults(ProblemError)
         _check_scopes(model, self.sites, faults)
         dispersion = _dispersion(model, self.population, self.dispersion, faults)
@@ -476,11 +607,14 @@ class Problem:
     def with_groups(self, groups: Mapping[Hashable, Group]) -> Problem:
         """The same counts of other groups."""
         given: list[Observation | Tracks] = [*self.observations, *self.tracks]
-        return Problem(groups=groups, observations=given, dispersion=self.dispersion)
+        made = Problem(groups=groups, observations=given, dispersion=self.dispersion)
+        return made if self.start is None else made._twin(start=self.start)
 
     def with_sites(self, sites: tuple[Site, ...], *, model: Model | None = None) -> Problem:
         """The same problem with other sites that are known to fit it, under this or another model: for an engine's own use."""
-        return self._twin(sites=sites, model=self.model if model is None else model, groups=None, tracks=())
+        return self._twin(
+            sites=sites, model=self.model if model is None else model, groups=None, tracks=(), start=None
+        )
 
     def _twin(self, **changed: Any) -> Problem:
         """A problem that is known to be right: this one with other fields, and cached properties that are known already."""
@@ -507,6 +641,17 @@ class Problem:
                 )
             total += float(np.sum(site.noise.log_prob(site.margin(flat))))
         return total
+
+
+def _within(dispersion: Any, times: set[Hashable]) -> Any:
+    """The dispersion of some steps."""
+    return dispersion.among(times) if isinstance(dispersion, Company) else dispersion
+
+
+def _steps(model: MarkovChain) -> Any:
+    """The transitions as a chain takes them: one matrix where all steps are alike."""
+    steps = model.transitions
+    return steps[0] if steps and all(step is steps[0] for step in steps) else steps
 
 
 GUESSED_SIZE = 1000

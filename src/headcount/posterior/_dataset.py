@@ -3,7 +3,8 @@
 ``posterior`` holds joint draws of the node counts (dims ``chain``, ``draw``) and, where asked for, of the flows;
 ``posterior_predictive`` replicates of the data under these draws, ``log_likelihood`` that of the data, ``observed_data`` what was seen
 (all three: ``y`` along ``observation``), ``constant_data`` what was given; ``nodes`` and ``flows`` the summaries, ``fit_check`` the
-check of every count, ``trace`` the run, ``sizes`` the posterior of N, ``groups`` the same tables of every group. How it was got is in the
+check of every count, ``trace`` the run, ``sizes`` the posterior of N, ``groups`` the same tables of every group, ``last`` the counts of
+the last time with their covariance, from which a later run goes on. How it was got is in the
 root's attributes.
 """
 
@@ -20,6 +21,7 @@ import numpy as np
 from headcount import memory
 from headcount._disk import away_from_the_cluster, replacing
 from headcount.checks import whole_number
+from headcount.observe import Start
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, drawn_entries, margin
 from headcount.posterior._fit_check import count_labels
@@ -77,6 +79,8 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
         **draws,
         "constant_data": xr.Dataset({"population": result.population} | places).reset_coords(),
     }
+    if result.last is not None:
+        groups["last"] = last_group(result.last)
     if result.shapes:
         groups["shapes"] = _shape_group(result.shapes, result.cells)
     groups |= _table_groups(result)
@@ -155,8 +159,30 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         path=path,
         shapes=_shapes(tree, node_table),
         check=_checked(tree),
+        last=_last(tree),
         **_read_tables(tree),
     )
+
+
+def last_group(last: Start) -> xr.Dataset:
+    """The counts at the last time, from which a later run goes on."""
+    import xarray as xr
+
+    arrays = {"mean": ("entry", last.mean), "covariance": (("entry", "other"), last.covariance)}
+    return xr.Dataset(arrays, attrs={"facts": json.dumps(last.facts)})
+
+
+def _last(tree: xr.DataTree) -> Start | None:
+    """The inverse of :func:`last_group`; None in a file without."""
+    if "last" not in tree:
+        return None
+    return last_of(tree["last"].to_dataset())
+
+
+def last_of(group: xr.Dataset) -> Start:
+    """The last counts from their group in a file."""
+    facts = json.loads(group.attrs["facts"])
+    return Start.of_facts(facts, group["mean"].to_numpy(), group["covariance"].to_numpy())
 
 
 def _shape_group(shapes: Mapping[Hashable, Sequence[Array]], cells: list[Hashable]) -> xr.Dataset:

@@ -33,6 +33,7 @@ from scipy.special import betainc, gammainc, gammaincc, ndtr
 
 from headcount._linalg import threads_for
 from headcount.observe._binding import by_family
+from headcount.observe._start import FROM_PAST
 from headcount.population import CGM, Company, Flocks, ToEstimate, step_moments
 from headcount.population._cgm import company_moves, multinomial
 from headcount.posterior._result import is_plain_chain
@@ -331,11 +332,11 @@ def randomised_pit(y: Array, expected: Array, sd: Array, whole: NDArray[np.bool_
     u = np.random.default_rng(CHECK_SEED).random(len(y))
     with np.errstate(divide="ignore", invalid="ignore"):
         smooth = ndtr((y - expected) / sd)
-    below, upto = (_count_cdf(k, np.maximum(expected, 1e-9), sd**2) for k in (y - 1.0, y))
+    below, upto = (count_cdf(k, np.maximum(expected, 1e-9), sd**2) for k in (y - 1.0, y))
     return np.where(sd > 0, np.where(whole, below + u * (upto - below), smooth), np.nan)
 
 
-def _count_cdf(k: Array, mean: Array, variance: Array) -> Array:
+def count_cdf(k: Array, mean: Array, variance: Array) -> Array:
     """P(Y ≤ k) for a count with this mean and variance: negative binomial where the variance is above the mean, else binomial."""
     excess = variance - mean
     near = np.abs(excess) <= 1e-6 * mean
@@ -501,10 +502,10 @@ def fit_check(problem: Problem, *, core: Problem | None = None, learned: Array |
 
 def _left_out(problem: Problem, learned: Array | None) -> Found:
     """The check with every count predicted from all others of its window."""
-    if not problem.sites:
+    if all(site.source == FROM_PAST for site in problem.sites):
         raise NotChecked("nothing was observed")
     windows = windows_of(problem)
-    alone = len(windows) == 1
+    alone = len(windows) == 1 and not any(site.source == FROM_PAST for site in problem.sites)
     parts = [w for k in windows if (w := window_check(problem, k, alone=alone, learned=learned)) is not None]
     if not parts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
@@ -686,11 +687,24 @@ def counts_of(problem: Problem, window: list[int]) -> Counts | None:
     n, cov = prior_moments(problem, sites)
     starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
     place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
-    made = _with_noise(place, sites, n, cov)
-    fine = np.flatnonzero(np.isfinite(made.mean) & np.isfinite(np.diag(made.noise)))
+    made = _with_noise(place, sites, *_given_past(sites, n, cov))
+    past = np.repeat([site.source == FROM_PAST for site in sites], list(map(len, sites)))
+    fine = np.flatnonzero(np.isfinite(made.mean) & np.isfinite(np.diag(made.noise)) & ~past)
     if not len(fine):
         return None
     return Counts._make(part[fine] if part.ndim == 1 else part[np.ix_(fine, fine)] for part in made)
+
+
+def _given_past(sites: Sequence[Site], n: Array, cov: Array) -> tuple[Array, Array]:
+    """Mean and covariance given what an earlier run says of the first counts."""
+    past = np.repeat([site.source == FROM_PAST for site in sites], list(map(len, sites)))
+    if not past.any():
+        return n, cov
+    said = [site for site in sites if site.source == FROM_PAST]
+    noise = np.concatenate([np.full(len(site), 0.0 if site.noise.exact else 1.0) for site in said])
+    gap = np.concatenate([site.noise.counts for site in said]) - n[past]
+    gain = cov[:, past] @ np.linalg.pinv(cov[np.ix_(past, past)] + np.diag(noise), hermitian=True)
+    return n + gain @ gap, cov - gain @ cov[past]
 
 
 def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: Array) -> Counts:

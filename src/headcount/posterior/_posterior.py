@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
-    from headcount.observe import Problem
+    from headcount.observe import Problem, Start
     from headcount.population import DispersionEstimate
     from headcount.posterior._beliefs import Beliefs, Named, Outcome, Promises
     from headcount.posterior._stored import StoredPosterior
@@ -440,6 +441,29 @@ class Posterior(Answers):
         return self.outcome.info.get("dispersion")
 
     @cached_property
+    def last(self) -> Start:
+        """The counts at the last time, mean and covariance: where a later run goes on (``hc.infer(problem, start=post)``)."""
+        from headcount.posterior._last import last_counts
+
+        return last_counts(self)
+
+    def last_of(self, number: int) -> Start:
+        """The same of time number ``number``, given all counts, those of later times included: for comparison, not to go on from."""
+        from headcount.posterior._last import last_counts
+
+        return last_counts(self, number)
+
+    def update(self, counts: Any, **options: Any) -> Posterior:
+        """Go on with the counts of later times: see `headcount.learn.update`, which lies above this package."""
+        made: Posterior = import_module("headcount.learn").update(self, counts, **options)
+        return made
+
+    def forecast(self, steps: int | None = None, **options: Any) -> Posterior:
+        """Counts and flows after the last time, of which nothing was seen: see `headcount.learn.forecast`."""
+        made: Posterior = import_module("headcount.learn").forecast(self, steps, **options)
+        return made
+
+    @cached_property
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
         learned = self.outcome.learned
@@ -449,7 +473,7 @@ class Posterior(Answers):
 
     def at_found_sizes(self, problem: Problem) -> Problem:
         """A problem like this posterior's as engines solve it, with the sizes that were found in place of those that are not known."""
-        simple = problem.groups is None and not problem.tracks and not problem.has_hidden_states
+        simple = problem.groups is None and not (problem.tracks or problem.has_hidden_states or problem.start)
         if simple:  # also flocks, whose moments are a multiple of those of individuals
             return (
                 problem

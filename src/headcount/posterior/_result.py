@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
+    from headcount.observe import Start
     from headcount.observe._cloud import Seen
     from headcount.posterior._posterior import Posterior
 
@@ -90,6 +91,8 @@ class Result:
         The file it was read from.
     shapes
         Areas of the cells where they are known: rings of points, shape (K, 2), in the units of the coordinates; None otherwise.
+    last
+        The counts at a chain's last time, mean and covariance, from which a later run goes on; None where there are none.
     """
 
     nodes: pd.DataFrame
@@ -106,6 +109,7 @@ class Result:
     check: pd.DataFrame | None = None
     sizes: pd.DataFrame | None = None
     groups: Mapping[Hashable, Result] = field(default_factory=dict)
+    last: Start | None = field(default=None, repr=False)
 
     @property
     def plot(self) -> Any:
@@ -188,7 +192,16 @@ class Result:
             if found.known or not posterior.beliefs.has_spread
             else pd.DataFrame({"size": found.values, "probability": found.probabilities}),
             groups={stored: cls.of(posterior.group(name), level=level) for stored, name in groups},
+            last=_last(posterior),
         )
+
+
+def _last(posterior: Posterior) -> Start | None:
+    """The last counts; None where a later run cannot go on from them."""
+    try:
+        return posterior.last
+    except ModelError:
+        return None
 
 
 def checked_counts(posterior: Posterior) -> pd.DataFrame | None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
+    from headcount.observe import Start
 
 _FILE = "posterior.nc"
 
@@ -140,6 +141,15 @@ class StoredPosterior(Answers):
 
         none = xr.Dataset(attrs={"draws": 0, "note": "draws are of the sum over groups"})
         return StoredPosterior(groups[key], none)
+
+    @property
+    def last(self) -> Start:
+        """The counts at the last time, from which a later run goes on: ``hc.infer(problem, start=hc.load(path))``."""
+        if self.result.last is None:
+            raise ModelError(
+                "the file has no last counts to go on from: they need a chain and an engine with spread; infer again"
+            )
+        return self.result.last
 
     @property
     def fit_check(self) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ import hashlib
 import html
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +21,7 @@ import numpy as np
 
 from headcount._disk import replacing
 from headcount.engines import Status
-from headcount.io._write import as_result
+from headcount.io._write import as_result, load_result
 from headcount.plot._picture import count_text, label, percent, visible
 from headcount.posterior._result import MC_ERROR
 from headcount.report._payload import payload
@@ -63,7 +64,7 @@ def write(
     Path
         Of the page: one file, whole or not written at all, which needs no network.
     """
-    known = as_result(result)
+    known = with_forecast(as_result(result))
     if path is None:
         if known.path is None:
             message = "a result in memory has no folder; give path, for example path='report.html'"
@@ -73,6 +74,30 @@ def write(
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return Path(path)
+
+
+FORECAST_FOLDER = "forecast"
+"""Folder inside a results folder where ``headcount forecast`` writes."""
+
+
+def with_forecast(result: Result) -> Result:
+    """The result with its forecast after its last time, where the forecast lies in its folder and goes on from that time."""
+    if result.path is None or not result.is_chain:
+        return result
+    folder = result.path.parent / FORECAST_FOLDER
+    if not (folder / result.path.name).exists():
+        return result
+    ahead = load_result(folder)
+    told = ahead.attributes.get("forecast")
+    if told is None or ahead.times[0] != result.times[-1] or ahead.level != result.level:
+        return result  # the forecast of an earlier run
+    import pandas as pd
+
+    later = ahead.nodes[ahead.nodes["time"] != result.times[-1]]
+    nodes = pd.concat([result.nodes, later], ignore_index=True)
+    flows = pd.concat([result.flows, ahead.flows], ignore_index=True)
+    nodes.attrs, flows.attrs = result.nodes.attrs, result.flows.attrs
+    return replace(result, nodes=nodes, flows=flows, attributes={**result.attributes, "forecast": told})
 
 
 def is_page(path: Path) -> bool:
@@ -485,6 +510,8 @@ def _sum_error(result: Result) -> float | None:
 def _warnings(result: Result) -> list[str]:
     """Where numbers may be wrong."""
     known, found = result.attributes, []
+    if known.get("alarm", {}).get("raised"):
+        found.append(str(known["alarm"]["words"]))
     if known.get("fit_check", {}).get("agrees") is False:
         found.append(f"{known['fit_check']['verdict']} No range on this page can be relied on.")
     if not result.good:

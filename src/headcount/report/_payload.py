@@ -54,11 +54,18 @@ def payload(result: Result) -> dict[str, Any]:
         "check": _check(result, times, cells),
         "nodes": ends(nodes, times, cells) | {"observed": numbers(nodes["observed"])} | _summary(nodes),
         "flows": ends(flows, times, cells) | _summary(flows),
+        "forecastFrom": _forecast_from(result),
         "trace": _curves(result.trace),
         "tolerance": _plain(result.attributes.get("tolerance")),
         "ascent": _curves(result.ascent),
         "weights": _records(result.weights),
     }
+
+
+def _forecast_from(result: Result) -> int | None:
+    """The number of the last time that was not forecast; None where none was."""
+    steps = result.attributes.get("forecast", {}).get("steps")
+    return None if not steps else len(result.times) - 1 - int(steps)
 
 
 def _kept_cells(result: Result) -> list[Hashable]:

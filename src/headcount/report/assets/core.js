@@ -54,7 +54,12 @@ const short = (label, most = 26) => plain(cut(label, most));
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const dates = data.timeKind === "date" ? data.timeValues.map((text) => ({ year: text.slice(0, 4), month: Number(text.slice(5, 7)) - 1, day: Number(text.slice(8, 10)), hour: text.slice(11, 16) })) : null;
 const hours = dates !== null && dates.some((date) => date.hour && date.hour !== "00:00");
+// Whether a time was forecast: nothing was counted there.
+const ahead = (t) => data.forecastFrom !== null && t > data.forecastFrom;
 function timeName(t) {
+  return ahead(t) ? `${plainTime(t)} (forecast)` : plainTime(t);
+}
+function plainTime(t) {
   if (dates !== null) { const { year, month, day, hour } = dates[t]; return `${day} ${MONTHS[month]} ${year}${hours ? `, ${hour}` : ""}`; }
   return data.timeKind === "number" ? `${chain ? "time" : "variable"} ${data.times[t]}` : data.times[t];
 }

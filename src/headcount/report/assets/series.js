@@ -18,9 +18,14 @@ function drawSeries() {
     },
   ], {
     height: 320, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 10, r: 14, t: 30, b: 40 }, hovermode: "x", dragmode: fine ? "zoom" : false,
-    shapes: [{ type: "line", x0: here, x1: here, yref: "paper", y0: 0, y1: 1, line: { color: css("soft"), width: 1, dash: "dot" } }],
+    shapes: [...aheadShape(), { type: "line", x0: here, x1: here, yref: "paper", y0: 0, y1: 1, line: { color: css("soft"), width: 1, dash: "dot" } }],
     xaxis: timeAxis(), yaxis: axis({ title: { text: "individuals", standoff: 6 }, rangemode: "tozero" }),
   });
+}
+function aheadShape() {
+  if (data.forecastFrom === null) return [];
+  const [x0, x1] = [data.forecastFrom, data.times.length - 1].map((t) => data.timeValues[t]);
+  return [{ type: "rect", x0, x1, yref: "paper", y0: 0, y1: 1, fillcolor: tint(css("warm"), 0.1), line: { width: 0 }, layer: "below", label: { text: "forecast", textposition: "top center" } }];
 }
 function saveSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);

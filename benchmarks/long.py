@@ -1,0 +1,93 @@
+"""Claim: a chain of any length is inferred in bounded memory, in time that grows with its length, and read back by time.
+
+36 cells, 1080 individuals, Poisson counts at rate 1, steps that stay with .8; windows of 168 steps, 24 more for the answers; nodes and
+flows with intervals written. T = 87 600 (ten years of hours) is the time per step of the longest history here times its length.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import tempfile
+from pathlib import Path
+from time import perf_counter, process_time
+
+import numpy as np
+
+import headcount as hc
+from benchmarks._report import Check, Report, Table
+
+CELLS, PEOPLE, SEED, HOURS = 36, 1080, 30, 87_600
+
+
+def run(*, quick: bool) -> Report:
+    """Growing histories, then one of them against a single run."""
+    lengths = (200, 400) if quick else (500, 1000, 2000, 4000)
+    problem(300), _measured(problem(300))  # compiled code is made before the clock starts
+    rows = []
+    for length in lengths:
+        seconds, folder = _measured(problem(length))
+        rows.append(
+            [
+                length,
+                seconds,
+                1000 * seconds / length,
+                resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+            ]
+        )
+        size = sum(p.stat().st_size for p in folder.iterdir()) / 1e6
+        begun = perf_counter()
+        hc.io.read_long(folder, length // 2, length // 2 + 24)
+        reading = perf_counter() - begun
+        rows[-1] += [size, reading]
+        if length == lengths[0]:
+            off = _against_one_run(problem(length), folder)
+        shutil.rmtree(folder)
+    per_step = [row[2] for row in rows]
+    checks = [
+        Check("time per step of the longest ÷ of the shortest", per_step[-1] / per_step[0], at_most=1.3),
+        Check("peak memory of the longest ÷ of the shortest", rows[-1][3] / rows[0][3], at_most=1.3),
+        Check("means against one run, largest difference (sd)", off, at_most=0.1),
+    ]
+    return Report(
+        "long",
+        "Long histories, window by window.",
+        checks=checks,
+        tables=[
+            Table(
+                "Growing histories",
+                ["times", "CPU s", "ms per step", "peak memory (MB)", "written (MB)", "a day read (s)"],
+                rows,
+                f"Ten years of hours would take {per_step[-1] * HOURS / 3.6e6:.1f} CPU hours.",
+            )
+        ],
+        seeds=[SEED],
+    )
+
+
+def problem(length: int) -> hc.Problem:
+    """A simulated history."""
+    rng = np.random.default_rng(SEED)
+    moves = 0.8 * np.eye(CELLS) + 0.2 * rng.dirichlet(np.ones(CELLS), CELLS)
+    n, counts = rng.multinomial(PEOPLE, np.full(CELLS, 1 / CELLS)), []
+    for _ in range(length):
+        counts.append(rng.poisson(n))
+        n = rng.multinomial(n, moves).sum(axis=0)
+    chain = hc.MarkovChain(np.full(CELLS, 1 / CELLS), moves, length=length)
+    return hc.Problem(chain, PEOPLE, hc.Poisson(np.array(counts, dtype=float)))
+
+
+def _measured(asked: hc.Problem) -> tuple[float, Path]:
+    """CPU seconds, and the folder that was written."""
+    folder = Path(tempfile.mkdtemp())
+    begun = process_time()
+    hc.io.infer_long(asked, folder, progress=False)
+    return process_time() - begun, folder
+
+
+def _against_one_run(asked: hc.Problem, folder: Path) -> float:
+    whole, nodes = hc.infer(asked), hc.io.read_long(folder)
+    return max(
+        float(np.abs((nodes["mean"].sel(time=t).values - whole.node(t).mean) / whole.node(t).sd).max())
+        for t in range(0, len(asked.model.variables), 3)
+    )

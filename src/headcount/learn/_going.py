@@ -1,0 +1,211 @@
+r"""A fit that goes on: parameters and last counts, known together up to a Gaussian, and updated by new counts alone.
+
+After the past the parameters are :math:`x = \hat x + S u`, :math:`u \sim N(0, 1)`, and the last counts given u have the mean :math:`m + R
+u` and the covariance V: R is how they would differ had the parameters been others, the cross term. New counts y have the evidence
+:math:`\log p(y | u)`, with slope g from two runs per column of S, and the information
+:math:`H = G^\top \Sigma^{-1} G` from the mean (slope G) and the covariance :math:`\Sigma` that y is forecast to have. So
+
+.. math:: u | y \sim N(\hat u, A^{-1}), \quad A = 1 + H, \quad \hat u = A^{-1} g; \qquad
+    x' = \hat x + S\hat u, \quad S' = S A^{-1/2}, \quad r' = r A^{-1/2},
+
+with r the change of any table's mean per unit of u: `IntegratedBeliefs`, and the R of the next update. Without counts g = H = 0, and this
+is a forecast. Every update costs 2 runs of the new steps per parameter, and two more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount._types import Array, Scope
+from headcount.engines import Engine, Posterior
+from headcount.learn._components import Initial
+from headcount.learn._family import Parametrisation, standard_errors
+from headcount.learn._initial import infer
+from headcount.learn._uncertainty import spread_columns
+from headcount.observe import Problem, Start
+from headcount.posterior import IntegratedBeliefs
+from headcount.posterior._fit_check import counts_of
+from headcount.posterior._last import last_counts
+from headcount.tables import dense
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from headcount.learn._result import Fit
+
+LEFT = 0.5
+"""Share of every expected last count that is left at both ends of a column: a step of one standard deviation is shortened to it."""
+MOST_COLUMNS = 60
+"""Parameters up to which a fit goes on: 120 runs of the new steps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Going:
+    """Where a fit is: its parameters, the last counts, and what both have to do with each other.
+
+    Attributes
+    ----------
+    names, working
+        The parameters and their estimate on the scale of the search.
+    spread
+        S: the columns are standard deviations of the estimate, shape (parameters, Q).
+    start
+        The last counts given the estimate.
+    response
+        R: their change per column of S, shape (K, Q).
+    posterior
+        Of the times of the last update, the parameters' uncertainty included; of the fit itself at first.
+    """
+
+    setting: Parametrisation = field(repr=False)
+    names: tuple[str, ...]
+    working: Array
+    spread: Array = field(repr=False)
+    start: Start = field(repr=False)
+    response: Array = field(repr=False)
+    posterior: Posterior
+
+    @classmethod
+    def of(cls, fit: Fit, sequence: int = 0) -> Going:
+        """Where a fit has ended.
+
+        Raises
+        ------
+        ValueError
+            For a fit without standard errors, one that was read from a file, or one with very many parameters.
+        """
+        if not fit.plug_ins or fit.information is None:
+            raise ValueError(
+                "a fit goes on from its posterior and its standard errors: fit with standard_errors=True, in this session (a file has "
+                "neither)"
+            )
+        setting, family = fit.parametrisations[sequence], fit.families[sequence]
+        initial = family.find(Initial)
+        apart = () if initial is None or fit.templates[sequence].initial_known else initial.where.tolist()
+        spread = spread_columns(fit.information, len(fit.working), apart)
+        if spread.shape[1] > MOST_COLUMNS:
+            raise ValueError(
+                f"{spread.shape[1]} parameters would take twice as many runs of every update: the most is {MOST_COLUMNS}; go on with the "
+                "parameters as they are, hc.infer(fit.apply(problem), start=fit.plug_in)"
+            )
+        here = fit.plug_ins[sequence]
+        made = cls(
+            setting, tuple(family.names), fit.working, spread, last_counts(here), np.zeros((0, 0)), here
+        )
+        ends = [
+            [
+                last_counts(infer(made._at(here.problem, side * column), fit.engine)).mean
+                for side in (1.0, -1.0)
+            ]
+            for column in np.eye(spread.shape[1])
+        ]
+        response = np.array([0.5 * (up - down) for up, down in ends]).reshape(-1, len(made.start.mean)).T
+        return replace(made, response=response)
+
+    def _at(self, problem: Problem, u: Array) -> Problem:
+        """A problem under the parameters at u."""
+        return self.setting.bind(problem.model).apply(self.working + self.spread @ u, problem)
+
+    def _started(self, u: Array) -> Start:
+        """The last counts at u."""
+        return replace(self.start, mean=self.start.mean + self.response @ u)
+
+    def table(self) -> pd.DataFrame:
+        """The parameters: ``parameter, estimate, standard_error``, on their natural scale."""
+        import pandas as pd
+
+        natural = self.setting.bind(self.posterior.problem.model).natural(self.working)
+        errors = standard_errors(natural, self.spread @ self.spread.T)
+        return pd.DataFrame(
+            {"parameter": list(natural.names), "estimate": natural.values, "standard_error": errors}
+        )
+
+    def update(
+        self,
+        problem: Problem,
+        engine: Engine | str | None = None,
+        *,
+        setting: Parametrisation | None = None,
+    ) -> Going:
+        """Go on with a problem whose chain begins at the last time: its counts update last counts and parameters together.
+
+        Without observations this is a forecast: its ``posterior`` has the parameters' uncertainty with its cross term. ``setting`` is the
+        parametrisation of the new steps, with the same parameters, where it is not that of the past: other features.
+        """
+        if setting is not None:
+            return replace(self, setting=setting).update(problem, engine)
+
+        def run(u: Array) -> Posterior:
+            return infer(self._at(problem, u), engine, start=self._started(u))
+
+        width = self.spread.shape[1]
+        steps = [self._step(k) for k in range(width)]
+        ends = [[run(side * h * np.eye(width)[k]) for side in (1.0, -1.0)] for k, h in enumerate(steps)]
+        slope, information = self._evidence(ends, steps, run(np.zeros(width)).problem)
+        precision = np.eye(width) + information
+        moved = np.linalg.solve(precision, slope)
+        base = run(np.asarray(moved, dtype=float))
+        values, vectors = np.linalg.eigh(precision)
+        root = (vectors / np.sqrt(values)) @ vectors.T
+        response = partial(_response, [[p.beliefs for p in pair] for pair in ends], steps, root)
+        evidence = base.beliefs.log_evidence
+        if evidence is not None:
+            evidence += -0.5 * float(moved @ moved) - 0.5 * float(np.log(values).sum())
+        beliefs = IntegratedBeliefs(base.beliefs, base.problem, response, evidence, base.diagnostics)
+        info = base.outcome.info | {"parameters": "learned, their uncertainty included"}
+        posterior = Posterior(base.problem, base.settings, replace(base.outcome, beliefs=beliefs, info=info))
+        last = [[last_counts(p).mean for p in pair] for pair in ends]
+        change = [(up - down) / (2.0 * h) for (up, down), h in zip(last, steps, strict=True)]
+        onward = last_counts(base)
+        rows = np.array(change).reshape(width, len(onward.mean)).T
+        return replace(
+            self,
+            working=self.working + self.spread @ moved,
+            spread=self.spread @ root,
+            start=onward,
+            response=rows @ root,
+            posterior=posterior,
+        )
+
+    def _step(self, k: int) -> float:
+        """How much of a standard deviation the ends of a column are away, so that all expected counts stay well above 0."""
+        share = np.abs(self.response[:, k]) / np.maximum(self.start.mean, 1e-12)
+        return float(min(1.0, LEFT / max(float(share[self.start.mean > 1e-6].max(initial=0.0)), LEFT)))
+
+    def _evidence(
+        self, ends: Sequence[Sequence[Posterior]], steps: Sequence[float], problem: Problem
+    ) -> tuple[Array, Array]:
+        """g and H; none where nothing was counted."""
+        width = len(ends)
+        if not problem.sites or not width:
+            return np.zeros(width), np.zeros((width, width))
+        slope = np.array(
+            [
+                (up.log_evidence - down.log_evidence) / (2.0 * h)  # type: ignore[operator]
+                for (up, down), h in zip(ends, steps, strict=True)
+            ]
+        )
+        every = list(range(len(problem.core.sites)))
+        middle = counts_of(problem.core, every)
+        if middle is None:
+            return slope, np.zeros((width, width))
+        sides = [
+            [counts_of(p.problem.core, list(range(len(p.problem.core.sites)))) for p in pair] for pair in ends
+        ]
+        g = np.array([(a.mean - b.mean) / (2.0 * h) for (a, b), h in zip(sides, steps, strict=True)]).T  # type: ignore[union-attr]
+        spread = middle.slope[:, None] * middle.cov_n * middle.slope + middle.noise
+        return slope, g.T @ np.linalg.pinv(spread, hermitian=True) @ g
+
+
+def _response(ends: Sequence[Sequence[Any]], steps: Sequence[float], root: Array, scope: Scope) -> Array:
+    """r A^(−1/2) of one table, shape (entries, columns)."""
+    halves = [
+        (np.ravel(dense(up.mean(scope))) - np.ravel(dense(down.mean(scope)))) / (2.0 * h)
+        for (up, down), h in zip(ends, steps, strict=True)
+    ]
+    return np.array(halves).T @ root
