@@ -86,10 +86,10 @@ def test_a_cohort_does_not_leave_at_a_constant_rate(cohort: tuple[np.ndarray, np
     right = hc.fit(
         hc.learn.LearnHazard(came, ages=FEATURES),
         hc.Problem(semi, observations=hc.Poisson(y)),
-        parameters="plug-in",
     )
     assert wrong.posterior.fit_check.agrees is False
     assert right.posterior.fit_check.agrees is True
+    assert right.plug_in.fit_check.agrees is None
     assert right.evidence > wrong.evidence + 100
     table = right.table().set_index("parameter")
     for name, truth in (("hazard constant", -6), ("hazard age", 1), ("arrivals", 360 / 13)):

@@ -134,7 +134,7 @@ def test_the_check_of_fit_knows_what_was_learned() -> None:
     setting = LogisticChain(world.features)
     found = fit(setting, problem)
     check = found.posterior.fit_check
-    tangent = found.posterior.outcome.learned()
+    tangent = found.posterior.outcome.learned
     shifted = setting.bind(world.model).apply(found.working + np.array([0.0, 0.4, 0.0, 0.0]), problem)
     moved, naive = fit_check(shifted, learned=tangent), fit_check(shifted)
     assert check.agrees

@@ -414,6 +414,9 @@ def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> li
             "the dispersion cannot be estimated: nothing was observed; give one, or leave it out"
         )
     ranges = _ranges(problems)
+    if form is None and "company" in ranges:
+        # Less scatter than that of independent individuals mostly means that the noise is wrong: it is found only where it is asked for.
+        ranges["company"] = (0.0, *ranges["company"][1:])
     if form is not None and form not in ranges:
         raise ProblemError(
             f"the dispersion cannot be estimated: {form} is a property of steps, which the model does not have; give one, or leave it out"

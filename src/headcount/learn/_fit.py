@@ -30,7 +30,13 @@ from headcount.learn._one_cell import cells_at_once
 from headcount.learn._populations import Detection, Rate
 from headcount.learn._result import Fit, FitNotConvergedError, LastCounts, last_node
 from headcount.learn._search import CLOSE_ENOUGH, begin, choose_engine, rival_notes, searched
-from headcount.learn._uncertainty import Information, complete_information, integrated, prior_note
+from headcount.learn._uncertainty import (
+    Information,
+    complete_information,
+    integrated,
+    prior_note,
+    without_maximum,
+)
 from headcount.observe import Problem
 from headcount.population import CGM, CountTables, Dispersion, ToEstimate
 
@@ -38,8 +44,6 @@ MOST_COMPLETE = 5000
 """Parameters up to which the information of complete counts, a dense matrix, is made: 200 MB."""
 LARGEST_RESIDUAL = 1e-4
 """Standard errors from the maximum beyond which Newton's method has not arrived."""
-LARGEST_LOG_ODDS = 15.0
-"""Log-odds of a single weight that no count of individuals can support: e^15 is three million."""
 CHECKPOINT_KIND = "headcount checkpoint"
 """What a checkpoint's file says that it is."""
 PARAMETERS = ("integrated", "plug-in")
@@ -569,7 +573,7 @@ def _told(objective: Objective, x: Array, moves: float) -> tuple[Information | N
         return None, [], []
     family, information = objective.families[0], objective.information(x)
     known = complete_information(information, family.names, moves)
-    endless = _without_maximum(family, x, information)
+    endless = without_maximum(family, x, information)
     notes = [f"not identified: {d}" for d in known.unidentified]
     if endless:
         notes.append(
@@ -607,13 +611,6 @@ def _sets(
             "each, or as many"
         )
     return settings, models, [_lookup(t) for t in found]
-
-
-def _without_maximum(family: Family, x: Array, information: Array) -> list[str]:
-    """Names of weights that grow without end: large log-odds, of which the counts leave nothing to learn."""
-    reach = np.concatenate([c.reach(p) for c, p in zip(family.components, family.split(x), strict=True)])
-    weak = np.diagonal(information) * x**2 < 1.0  # a standard error larger than the weight itself
-    return [n for n, far in zip(family.names, (reach > LARGEST_LOG_ODDS) & weak, strict=True) if far]
 
 
 def _lookup(tables: Any) -> Tables:

@@ -33,6 +33,7 @@ from scipy.special import logit
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
+from headcount.learn._churn import churn_by_means
 from headcount.learn._climb import (
     RIVAL,
     Climb,
@@ -41,13 +42,14 @@ from headcount.learn._climb import (
     same_maximum,
     usable,
 )
-from headcount.learn._components import Initial
+from headcount.learn._components import Initial, Moves
 from headcount.learn._expect import NULL_SHARE, Evaluation, Expectation, scaled_eigen
 from headcount.learn._family import Family
 from headcount.learn._files import Saved
 from headcount.learn._initial import initial_response
 from headcount.observe import Problem
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
+from headcount.posterior._doubt import Learned
 from headcount.tables import Domain, Scope
 
 FIRST_STEP = 0.1
@@ -97,6 +99,10 @@ EDGE_GRID = 1e-6 * 3.0 ** np.arange(12)
 function that falls as e^(−a p) does (its mean comes out within 2 %)."""
 MOST_EDGES = 10
 """Probabilities that ran to zero up to which they are integrated over: each takes 12 E-steps."""
+LARGEST_LOG_ODDS = 15.0
+"""Log-odds of a single weight that no count of individuals can support: e^15 is three million."""
+GIVEN = "given with the model"
+"""What is said of parameters where none was learned but an initial law that is integrated over."""
 TANGENT_STEP = 1e-4
 """Step of differences of expected counts: its square and float64's precision over it are both below 1e-7."""
 
@@ -554,12 +560,28 @@ def _around(expect: Expectation, point: Evaluation, information: Information | N
     responses = _responses(expect, point, columns) if columns.shape[1] else none
     said = {"parameters": why_not or "learned, their uncertainty included"}
     made = []
+    churn = partial(churn_by_means, expect.families, posteriors, point.x)
+    endless = without_maximum(expect.families[0], point.x, point.objective.information(point.x))
     for k, posterior in enumerate(posteriors):
-        tangent = partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), point.x)
-        outcome = replace(posterior.outcome, learned=tangent, info=posterior.outcome.info | said)
+        learned = Learned(
+            partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), point.x),
+            moves=expect.families[k].find(Moves) is not None,  # type: ignore[type-abstract]
+            plug_in=bool(why_not) and why_not != GIVEN,
+            edge=() if information is None else information.edge,
+            endless=tuple(endless),
+            churn=churn,
+        )
+        outcome = replace(posterior.outcome, learned=learned, info=posterior.outcome.info | said)
         own = Posterior(posterior.problem, posterior.settings, outcome)
         made.append(_widened(own, (responses[k], initial[k].response), initial[k].log_evidence))
     return tuple(made)
+
+
+def without_maximum(family: Family, x: Array, information: Array) -> list[str]:
+    """Names of weights that grow without end: large log-odds, of which the counts leave nothing to learn."""
+    reach = np.concatenate([c.reach(p) for c, p in zip(family.components, family.split(x), strict=True)])
+    weak = np.diagonal(information) * x**2 < 1.0  # a standard error larger than the weight itself
+    return [n for n, far in zip(family.names, (reach > LARGEST_LOG_ODDS) & weak, strict=True) if far]
 
 
 def _of_sizes(posterior: Posterior, problem: Problem) -> Problem:
@@ -606,7 +628,7 @@ def _columns(expect: Expectation, information: Information | None, apart: Sequen
     none = np.zeros((count, 0))
     kept = np.setdiff1d(np.arange(count), apart)
     if not len(kept):
-        return none, "given with the model"
+        return none, GIVEN
     if information is None:
         return none, "learned, their uncertainty not included"
     if expect.engine.random and len(kept) > RANDOM_COLUMNS:

@@ -147,6 +147,10 @@ class Observation(ABC):
             return np.full(shape, np.nan), np.full(shape, np.nan)
         return draws.mean(axis=0), draws.var(axis=0)
 
+    def steadier(self) -> Mapping[str, Observation]:
+        """Noises with the same mean and less scatter, by the call to write: what counts that scatter too little may have had."""
+        return {}
+
     @property
     def domain_low(self) -> Array:
         """The lower end of the n for which `log_prob` is finite (itself included or not), shape (K,)."""

@@ -40,6 +40,14 @@ class Rated(Observation):
         """A rate per unit."""
         return self.replaced({"rate": self.rate * size}), 0.0
 
+    def steadier(self) -> Mapping[str, Observation]:
+        """Binomial, where every individual gives at most one count and nothing else does."""
+        rate = np.asarray(self.rate)
+        if not (rate < 1.0).all() or np.any(self.background):
+            return {}
+        text = f"{float(rate.flat[0]):.3g}" if np.ptp(rate) == 0 else "rate"
+        return {f"hc.Binomial(counts, detection={text})": Binomial(self.counts, detection=rate)}
+
     def faults(self, population: int) -> Iterator[Fault]:
         """Also background < 0."""
         yield from super().faults(population)

@@ -16,11 +16,10 @@ from headcount.posterior._draws import whole_draws
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
+    from headcount.posterior._doubt import Learned
     from headcount.structure import Field
 
 
@@ -72,8 +71,8 @@ class Outcome:
     seconds: float = 0.0
     trace: tuple[dict[str, float], ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
-    learned: Callable[[], NDArray[np.float64]] | None = field(default=None, repr=False)
-    """Where parameters were learned from these data: ∂E[y]/∂parameters of all observed counts under the model, (counts, K)."""
+    learned: Learned | None = field(default=None, repr=False)
+    """What is known of parameters that were learned from these data."""
 
 
 class Named(Protocol):

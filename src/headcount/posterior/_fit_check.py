@@ -36,6 +36,16 @@ from headcount.observe._binding import by_family
 from headcount.observe._start import FROM_PAST
 from headcount.population import CGM, Company, Flocks, ToEstimate, step_moments
 from headcount.population._cgm import company_moves, multinomial
+from headcount.posterior._doubt import (
+    DISPERSION,
+    SCATTER_GAIN,
+    Advice,
+    Churn,
+    Learned,
+    doubts_of,
+    flows_seen,
+    more_information,
+)
 from headcount.posterior._result import is_plain_chain
 from headcount.structure import TreeStructure
 from headcount.structure._clique_passes import CliquePasses
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem, Site
+    from headcount.population import DispersionEstimate
     from headcount.tables import Scope
 
     Together = tuple[Company, Array]
@@ -164,6 +175,10 @@ class NotChecked(Exception):
     """Why there is no check, in words."""
 
 
+class TooFewFree(NotChecked):
+    """Learned parameters leave nothing to check: a reason for doubt."""
+
+
 NO_CHOICE = "the model leaves no observed count a choice"
 
 
@@ -202,8 +217,10 @@ class Window(NamedTuple):
     sd: Array
     kept: int
     """Residuals that enter averages."""
+    counts: float
+    """Counts that the model leaves a choice."""
     free: float
-    """Counts less learned parameters."""
+    """The same less learned parameters."""
     freedom: float
     """dE Q/dc of the score statistic Q."""
     scatter: Test
@@ -230,6 +247,7 @@ def window_check(problem: Problem, window: list[int], *, alone: bool, learned: A
     one = np.eye(len(w))
     ws = one - w * added
     wk = one - w * (noise + added) if np.count_nonzero(counts.noise) <= len(noise) else w @ k
+    choice = float(np.trace(ws))
     if learned is not None:
         g = learned[counts.place]
         pull = w @ g
@@ -250,6 +268,7 @@ def window_check(problem: Problem, window: list[int], *, alone: bool, learned: A
         (w @ r) / own,
         np.sqrt(predicted),
         int(kept.sum()),
+        choice,
         float(np.trace(ws)),
         float(np.einsum("ij,ji->", wk, wk)),
         tested(wk @ ws, lambda x: np.einsum("ri,ri->r", x @ w @ k, x @ w), r, simulate),
@@ -368,7 +387,7 @@ class FitCheck:
     Attributes
     ----------
     agrees
-        Whether no test rejects the model; None where nothing could be checked.
+        Whether no test rejects the model; None where nothing could be checked, or where an agreement would say nothing (``doubts``).
     verdict
         The same in words.
     dispersion
@@ -395,6 +414,13 @@ class FitCheck:
         What variables and states are called: ``time`` and ``cell`` for a chain.
     seconds
         What the check cost.
+    doubts
+        Why an agreement would say nothing: too few free counts, a fit closer than chance, parameters at an edge, moves that were read off
+        the scatter, parameters taken as known. ``agrees`` is then None at best, and nothing is reliable.
+    advice
+        What to do, the most helpful first, for programs: ``kind``, ``call`` and ``words`` of each.
+    churn
+        Where moves were learned: the share that moves in a step, and what the means of the counts alone tell of it.
     """
 
     agrees: bool | None
@@ -416,6 +442,9 @@ class FitCheck:
     steps: tuple[tuple[Hashable, float, float], ...] = ()
     axes: tuple[str, str] = ("variable", "state")
     seconds: float = 0.0
+    doubts: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    churn: Churn | None = None
 
     def __str__(self) -> str:
         return self.verdict
@@ -456,13 +485,23 @@ class Found(NamedTuple):
     residual_dispersion: float
     residual_p: float = np.nan
     steps: tuple[tuple[Hashable, float, float], ...] = ()
+    free: float = np.inf
+    """Counts that learned parameters leave free."""
+    taken: float = 0.0
+    """Counts that they take."""
 
 
-def fit_check(problem: Problem, *, core: Problem | None = None, learned: Array | None = None) -> FitCheck:
+def fit_check(
+    problem: Problem,
+    *,
+    core: Problem | None = None,
+    learned: Learned | None = None,
+    estimate: DispersionEstimate | None = None,
+) -> FitCheck:
     """Check the counts of a problem against its model (see the module).
 
     `core` is the same on the larger graph that its individuals follow, with known sizes; the problem itself by default.
-    `learned` is ∂E[y]/∂θ of all observed counts, shape (counts, K), where parameters θ of the model were learned from them.
+    `learned` is what is known of parameters that were learned from these counts, `estimate` a dispersion that was.
     """
     begun = perf_counter()
     if isinstance(problem.dispersion, ToEstimate):
@@ -473,15 +512,32 @@ def fit_check(problem: Problem, *, core: Problem | None = None, learned: Array |
     try:
         # Matrices of a few hundred: more BLAS threads cost several times what they bring.
         with threads_for(0):
-            found = _steps_ahead(problem) if ahead else _left_out(core, learned)
+            found = (
+                _steps_ahead(problem)
+                if ahead
+                else _left_out(core, None if learned is None else learned.tangent())
+            )
     except NotChecked as reason:
-        return FitCheck(None, f"Not checked: {reason}.", axes=axes, seconds=perf_counter() - begun)
+        doubts, advice = _doubts(None, problem, learned, estimate, too_few=isinstance(reason, TooFewFree))
+        words = [str(reason), *doubts]
+        verdict = f"Not checked: {'; '.join(words)}.{_helps(advice)}"
+        return FitCheck(
+            None,
+            verdict,
+            doubts=tuple(doubts),
+            advice=tuple(advice),
+            axes=axes,
+            seconds=perf_counter() - begun,
+        )
     implied = None if ahead or core is not problem else _implied_population(problem)
-    agrees, verdict = _judged(found, problem, implied)
+    judged = _judged(found, problem, implied, learned, estimate)
     error, sd = found.observed - found.expected, found.sd
     return FitCheck(
-        agrees,
-        verdict,
+        judged.agrees,
+        judged.verdict,
+        doubts=tuple(judged.doubts),
+        advice=tuple(judged.advice),
+        churn=None if learned is None or not learned.moves else learned.churn(),
         dispersion=found.dispersion,
         dispersion_p=found.scatter.p,
         residual_dispersion=found.residual_dispersion,
@@ -509,12 +565,12 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
     parts = [w for k in windows if (w := window_check(problem, k, alone=alone, learned=learned)) is not None]
     if not parts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
-    place, y, whole, error, sd, kept, free, freedom, scatters, residuals = zip(*parts, strict=True)
+    place, y, whole, error, sd, kept, choice, free, freedom, scatters, residuals = zip(*parts, strict=True)
     scatter, residual = (joined(tests, independent=False) for tests in (scatters, residuals))
     if scatter.mean <= 0 or sum(freedom) <= 0:
         raise NotChecked(NO_CHOICE)
     if learned is not None and sum(free) < FEWEST_FREE:
-        raise NotChecked(
+        raise TooFewFree(
             f"{learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free"
         )
     observed = np.concatenate(y)
@@ -527,6 +583,8 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
         1.0 + (scatter.value - scatter.mean) / sum(freedom),
         scatter,
         *_mean_square(residual, sum(kept)),
+        free=sum(free),
+        taken=sum(choice) - sum(free),
     )
 
 
@@ -614,10 +672,12 @@ def _implied_population(problem: Problem) -> tuple[float, float] | None:
     return problem.population + pull / weight, weight**-0.5
 
 
-REMEDY = (
-    ' Where individuals move together, or moves vary between steps, dispersion="estimate" (--dispersion estimate) learns how much, '
-    "and widens the intervals."
-)
+def _helps(advice: Sequence[Advice]) -> str:
+    """The strongest advice, with the call to write, and the kinds of the others."""
+    if not advice:
+        return ""
+    others = " or ".join(one.name for one in advice[1:])
+    return f" What would help: {advice[0]}{'; else ' if others else ''}{others}."
 
 
 def _excess(found: Found) -> float:
@@ -627,9 +687,46 @@ def _excess(found: Found) -> float:
     return max(wide, off)
 
 
-def _judged(found: Found, problem: Problem, implied: tuple[float, float] | None) -> tuple[bool, str]:
-    """Whether no test rejects the model, and the verdict in words, with a remedy where there is one."""
+class Judged(NamedTuple):
+    """What follows from the tests: whether the model stands, in words, why that might say nothing, and what to do."""
+
+    agrees: bool | None
+    verdict: str
+    doubts: Sequence[str] = ()
+    advice: Sequence[Advice] = ()
+
+
+def _doubts(
+    found: Found | None,
+    problem: Problem,
+    learned: Learned | None,
+    estimate: DispersionEstimate | None,
+    *,
+    too_few: bool = False,
+) -> tuple[list[str], list[Advice]]:
+    """Of what the tests found; None where there were none."""
+    free, taken = (0.0 if too_few else np.inf, float(too_few)) if found is None else (found.free, found.taken)
+    return doubts_of(
+        problem,
+        learned,
+        estimate,
+        free=free,
+        taken=taken,
+        dispersion=1.0 if found is None else found.dispersion,
+        closer_than_chance=found is not None and found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL,
+    )
+
+
+def _judged(
+    found: Found,
+    problem: Problem,
+    implied: tuple[float, float] | None,
+    learned: Learned | None,
+    estimate: DispersionEstimate | None,
+) -> Judged:
+    """Whether no test rejects the model, and the verdict in words, with what to do."""
     population, factor = problem.population, _excess(found)
+    doubts, advice = _doubts(found, problem, learned, estimate)
     faults = []
     if factor > 0.0:
         faults.append(
@@ -642,15 +739,67 @@ def _judged(found: Found, problem: Problem, implied: tuple[float, float] | None)
             "(or another rate of counting)"
         )
     if faults:
-        remedy = REMEDY if factor > 0.0 and problem.dispersion is None else ""
-        return False, f"The data disagree with the model: {'; '.join(faults)}.{remedy}"
-    if found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL:
-        # No fault: counts from which parameters were learned scatter less around them, and wide intervals still hold the truth.
-        return True, (
-            f"The data agree with the model; they scatter only {max(found.dispersion, 0.0):.2g} times as much as it allows, "
-            "so intervals are rather too wide."
+        words = f"The data disagree with the model: {'; '.join(faults)}."
+        if factor == 0.0 or problem.dispersion is not None:
+            return Judged(False, words, doubts, ())
+        if doubts and learned is not None and learned.moves:
+            # Moves that were learned from the same counts are read off their scatter: a dispersion would take that away.
+            return Judged(
+                False, f"{words} {_CANNOT_TELL}: {'; '.join(doubts)}.{_helps(advice)}", doubts, advice
+            )
+        return Judged(False, f"{words} {DISPERSION}.", doubts, [DISPERSION, *advice])
+    steady = found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL
+    noises = steadier_noises(problem) if steady else []
+    if doubts:
+        advice = [*noises, *advice]
+        return Judged(
+            None, f"Agreement says nothing here: {'; '.join(doubts)}.{_helps(advice)}", doubts, advice
         )
-    return True, "The data agree with the model."
+    if estimate is not None and estimate.gain >= SCATTER_GAIN:
+        more = [] if flows_seen(problem) else more_information(problem)[:2]
+        words = (
+            f"The data agree with the model once a scatter of {estimate.name} {estimate.value:.3g} is allowed; a missing cause of movement "
+            "looks the same"
+        )
+        return Judged(True, f"{words}.{_helps(more)}" if more else f"{words}.", (), more)
+    if steady:  # no fault: wide intervals still hold the truth
+        return Judged(
+            True,
+            f"The data agree with the model; they scatter only {max(found.dispersion, 0.0):.2g} times as much as it allows, "
+            f"so intervals are rather too wide.{_helps(noises)}",
+            (),
+            noises,
+        )
+    return Judged(True, "The data agree with the model.")
+
+
+_CANNOT_TELL = "A dispersion cannot be told from moves learned from the same counts"
+
+
+def steadier_noises(problem: Problem) -> list[Advice]:
+    """Noises that scatter less than the declared one and would explain counts that do, with the evidence of each against it."""
+    told, found = _moment_evidence(problem), []
+    for call in problem.sites[0].noise.steadier():
+        sites = [replace(site, noise=site.noise.steadier().get(call, site.noise)) for site in problem.sites]
+        gain = _moment_evidence(problem.with_sites(tuple(sites))) - told
+        words = f"another noise explains it (evidence {gain:+.0f} nats by the counts' moments)"
+        found.append((gain, Advice("noise", call, words)))
+    return [advice for gain, advice in sorted(found, key=lambda one: -one[0]) if gain > SCATTER_GAIN]
+
+
+def _moment_evidence(problem: Problem) -> float:
+    """log N(y; E y, S) of all counts: the evidence as far as two moments tell it; −∞ where there are too many counts, or none."""
+    counts = (
+        counts_of(problem, list(range(len(problem.sites))))
+        if sum(map(len, problem.sites)) <= WINDOW
+        else None
+    )
+    if counts is None:
+        return -np.inf
+    s = counts.slope[:, None] * counts.cov_n * counts.slope + counts.noise
+    lower = np.linalg.cholesky(s + LEAST_NOISE * np.eye(len(s)))
+    r = np.linalg.solve(lower, counts.y - counts.mean)
+    return float(-0.5 * (r @ r) - np.log(np.diag(lower)).sum())
 
 
 # --- what the model says about the observed counts before seeing them: exact means and covariances, simulated data sets

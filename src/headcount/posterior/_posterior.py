@@ -22,6 +22,7 @@ from headcount.population import Flocks, ToEstimate
 from headcount.posterior._beliefs import GaussianBeliefs, Sizes, Status
 from headcount.posterior._dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
 from headcount.posterior._derived import ViewBeliefs, member_sizes, one_group, total_law
+from headcount.posterior._doubt import EVERYBODY, SCATTER_GAIN, flows_seen, unknown_rate
 from headcount.posterior._draws import drawn_entries
 from headcount.posterior._fit_check import FitCheck, fit_check
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
@@ -466,10 +467,10 @@ class Posterior(Answers):
     @cached_property
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
-        learned = self.outcome.learned
         core = self.at_found_sizes(self.problem)
         problem = self.problem if core.numbers is not None or core.model is not self.problem.model else core
-        return fit_check(problem, core=core, learned=None if learned is None else learned())
+        found = fit_check(problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate)
+        return replace(found, verdict=EVERYBODY + found.verdict) if unknown_rate(self.problem) else found
 
     def at_found_sizes(self, problem: Problem) -> Problem:
         """A problem like this posterior's as engines solve it, with the sizes that were found in place of those that are not known."""
@@ -496,8 +497,13 @@ class Posterior(Answers):
         if sizes is None:
             sizes = total_law(self.beliefs, self.problem.model.variables[:1], given)
         return PopulationEstimate.of(
-            sizes, known=False, point=not self.beliefs.has_spread, note=self.diagnostics.get("size_note", "")
+            sizes, known=False, point=not self.beliefs.has_spread, note=self._size_note()
         )
+
+    def _size_note(self) -> str:
+        """What the data leave open about the number of individuals."""
+        told = self.diagnostics.get("size_note", "")
+        return EVERYBODY + told if unknown_rate(self.problem) else told
 
     def more_draws(self, draws: int, *, client: Any = None) -> Posterior:
         """The same posterior with so many draws more behind its sds and evidence, without inferring again.
@@ -624,7 +630,9 @@ class Posterior(Answers):
         """The same of any counts, given their moments and prior probabilities; ``scope`` where they are entries of a table."""
         low, high = tails(level)
         lower, median, upper = self.quantiles_of(mean, variance, (low, 0.5, high), scope=scope)
-        return Summary(mean, median, sd_of(variance, mean.shape), lower, upper, self.reliable_where(mu))
+        return Summary(
+            mean, median, sd_of(variance, mean.shape), lower, upper, self.reliable_where(mu, scope)
+        )
 
     def mean_table(self, scope: Scope) -> Array:
         """Expected counts without labels."""
@@ -663,17 +671,22 @@ class Posterior(Answers):
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
         """Where intervals can be trusted, without labels.
 
-        Nowhere if a promise about the means does not hold; only where the model leaves no choice if the data disagree with it.
+        Nowhere if a promise about the means does not hold; only where the model leaves no choice if the data disagree with it, or if
+        their agreement would say nothing.
         """
-        return self.reliable_where(self.problem.model.marginal(scope))
+        return self.reliable_where(self.problem.model.marginal(scope), scope)
 
-    def reliable_where(self, mu: Array) -> NDArray[np.bool_]:
-        """The same for any entries, given their prior probabilities."""
+    def reliable_where(self, mu: Array, scope: Scope | None = None) -> NDArray[np.bool_]:
+        """The same for any entries, given their prior probabilities; ``scope`` where they are entries of a table."""
         size = mu.shape
         sampled = self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm"
         if not sampled and not (self.status.good and self.beliefs.has_spread and all(astuple(self.promises))):
             return np.zeros(size, bool)
-        fits = self.fit_check.agrees is not False
+        check, estimate = self.fit_check, self.dispersion_estimate
+        fits = check.agrees is not False and not check.doubts
+        if estimate is not None and estimate.gain >= SCATTER_GAIN and len(scope or ()) > 1:
+            # Counts tell how much they scatter, not whether company or a missing cause of movement makes them.
+            fits = fits and flows_seen(self.problem)
         if sampled and fits:
             return np.ones(size, bool)
         certain = (mu == 0) | (mu == 1)

@@ -286,6 +286,11 @@ def _check(posterior: Posterior) -> dict[str, Any]:
     check = posterior.fit_check
     names = ("agrees", "verdict", "dispersion", "dispersion_p", "residual_dispersion", "residual_p")
     made = {name: getattr(check, name) for name in (*names, "implied_population", "population_sd")}
+    made["doubts"] = list(check.doubts)
+    made["advice"] = [dataclasses.asdict(one) for one in check.advice]
+    if check.churn is not None:
+        low, high = check.churn.interval()
+        made["churn"] = {"share": check.churn.share, "lower": low, "upper": high}
     for axis in check.axes if len(check.residual) else ():
         table = check.dispersion_by(axis)
         made[f"dispersion_by_{axis}"] = dict(zip(map(str, table[axis]), table["dispersion"], strict=True))

@@ -1,0 +1,118 @@
+r"""How many move in a step, by the means of the counts alone.
+
+Given the counts before a step, those after it have the mean :math:`n_t P(x)` and the covariance :math:`C_t`. With :math:`F_t = \partial
+(n_t P)/\partial x` the means hold the information
+
+.. math:: J = \sum_t F_t^\top (C_t + D_t)^{-1} F_t ,
+
+D the variance of the noise. What J leaves open about the share that moves, :math:`c = \sum_{t,i} n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`,
+is left to the scatter, which tells it only where nothing else makes counts scatter. A dispersion multiplies C and divides J.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from headcount._types import Array
+from headcount.engines import Posterior
+from headcount.individual import MarkovChain
+from headcount.learn._components import Moves
+from headcount.learn._family import Family
+from headcount.observe import Site
+from headcount.population import step_moments
+from headcount.posterior._doubt import Churn
+from headcount.tables import dense
+
+STEP = 1e-4
+"""Step of differences of probabilities in working parameters: its square and float64's precision over it are both below 1e-7."""
+LEAST_NOISE = 0.25
+"""Variance added to every count (individuals²): that of a coin, as in the check of fit."""
+NOT_TOLD = 1e-9
+"""Share of the largest information below which the means tell nothing: rounding of differences."""
+MOST_CELLS = 300
+"""Cells up to which it is computed: covariances of steps are dense."""
+
+
+def churn_by_means(families: Sequence[Family], posteriors: Sequence[Posterior], x: Array) -> Churn | None:
+    """The share that moves in a step, and its standard error by the means of all problems' counts.
+
+    None where it is not a question: no chain with the same cells at all times whose moves were learned, hidden states, groups, or more
+    than `MOST_CELLS` cells.
+    """
+    information, slope = np.zeros((len(x), len(x))), np.zeros(len(x))
+    moved = present = 0.0
+    for family, posterior in zip(families, posteriors, strict=True):
+        matrices = _matrices(family, posterior)
+        if matrices is None:
+            return None
+        here = matrices(x)
+        changes = [
+            [(up - down) / (2 * STEP) for up, down in zip(matrices(x + s), matrices(x - s), strict=True)]
+            for s in STEP * np.eye(len(x))
+        ]
+        for t, (u, v) in enumerate(pairwise(posterior.problem.model.variables)):
+            n = np.maximum(np.asarray(posterior.beliefs.mean((u,)), dtype=float), 0.0)
+            present, moved = present + n.sum(), moved + float(n @ (1.0 - np.diag(here[t])))
+            slope -= [float(n @ np.diag(change[t])) for change in changes]
+            means = np.array([n @ change[t] for change in changes])
+            information += _told(posterior, u, v, n, here[t], means)
+    share = moved / present
+    values, vectors = np.linalg.eigh(information)
+    along = vectors.T @ (slope / present)
+    floor = NOT_TOLD * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
+    variance = float(np.sum(along**2 / np.maximum(values, floor)))
+    odds = share * (1.0 - share)
+    return Churn(float(share), float(np.sqrt(variance) / odds) if odds > 0 else np.inf)
+
+
+def _matrices(family: Family, posterior: Posterior) -> Callable[[Array], list[Array]] | None:
+    """The matrices of all steps by parameters; None where there are none to ask about."""
+    problem, moves = posterior.problem, family.find(Moves)  # type: ignore[type-abstract]
+    model = problem.model
+    plain = isinstance(model, MarkovChain) and problem.groups is None and not problem.has_hidden_states
+    if not plain or moves is None or len({model.states[v] for v in model.variables}) != 1:
+        return None
+    count = len(model.variables) - 1
+    if count < 1 or len(model.states[model.variables[0]]) > MOST_CELLS:
+        return None
+
+    def matrices(x: Array) -> list[Array]:
+        made = moves.component.matrices(x[moves.where])
+        return [np.asarray(dense(m)) for m in (made if isinstance(made, list) else [made] * count)]
+
+    return matrices
+
+
+def _told(posterior: Posterior, u: object, v: object, n: Array, p: Array, means: Array) -> Array:
+    """F (C + D)⁻¹ Fᵀ of one step, (K, K), by what was counted after it."""
+    problem = posterior.problem
+    sites = [site for site in problem.sites if site.scope == (v,)]
+    told = np.zeros((len(means), len(means)))
+    if not sites:
+        return told
+    known = all(site.noise.exact and site.whole for site in problem.sites if site.scope == (u,))
+    seen = any(site.scope == (u,) for site in problem.sites)
+    before = (
+        np.zeros((len(n), len(n)))
+        if known and seen
+        else np.asarray(posterior.beliefs.covariance((u,), (u,)), dtype=float)
+    )
+    mean, covariance = step_moments(n, before, p, problem.dispersion, v)
+    for site in sites:
+        told += _of_site(site, mean, covariance, means)
+    return told
+
+
+def _of_site(site: Site, mean: Array, covariance: Array, means: Array) -> Array:
+    """The same of the counts of one site."""
+    rows = site.margin(site.margin(covariance.T).T)
+    at = site.margin(mean)
+    (low, variance), (high, _) = site.noise.moments(at), site.noise.moments(at + 1.0)
+    a = high - low
+    fine = np.isfinite(a) & np.isfinite(variance)
+    f = (site.margin(means) * a)[:, fine]
+    s = (a[:, None] * rows * a)[np.ix_(fine, fine)] + np.diag(variance[fine] + LEAST_NOISE)
+    return np.asarray(f @ np.linalg.solve(s, f.T))

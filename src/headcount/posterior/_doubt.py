@@ -1,0 +1,256 @@
+r"""What withholds agreement: reasons to doubt an answer that no test of the counts rejects, and what would help.
+
+Between counts, net moves are in the means, :math:`n_{t+1} \approx n_t P`; gross moves (churn) mostly in the scatter,
+:math:`\operatorname{cov} = \sum_i n_i \phi_i (\operatorname{diag} p_i - p_i p_i^\top)`. With :math:`\phi` free only the product of churn
+and :math:`\phi` is left. So moves that were learned from counts are identified only as far as the means tell them, and an agreement of
+counts with as many parameters as counts says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import expit, logit, ndtri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headcount._types import Array
+    from headcount.observe import Observation, Problem
+    from headcount.population import DispersionEstimate
+
+WIDEST_CHURN = 0.5
+"""Standard error of the log-odds of moving, by the means of counts alone, above which gross moves are not identified: a 90 % interval of
+the odds then spans a factor of five."""
+FREE_PER_PARAMETER = 1.0
+"""Free counts that must be left per learned parameter for an agreement to mean anything: with as many as there are parameters, half of
+the scatter is explained by them."""
+FAR_BELOW = 0.5
+"""Scatter around learned parameters, in that of the model, below which the fit is closer than chance allows."""
+SCATTER_GAIN = 2.0
+"""Nats of evidence from which an estimated dispersion is one that the data need: less is what independent individuals give by chance."""
+MOST_NAMED = 3
+"""Parameters that one sentence names."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to do: what kind of information it adds, the call to write, and why it helps.
+
+    Attributes
+    ----------
+    kind
+        ``"tags"``, ``"flows"`` (a survey of them), ``"prior"``, ``"law"`` (moves that are given, not learned), ``"dispersion"``,
+        ``"noise"``, ``"parameters"`` (their uncertainty) or ``"data"``.
+    call
+        What to write.
+    words
+        The same in a sentence.
+    """
+
+    kind: str
+    call: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.words}: {self.call}"
+
+    @property
+    def name(self) -> str:
+        """The kind of information in words."""
+        return _KINDS[self.kind]
+
+
+_KINDS = {
+    "tags": "tags",
+    "flows": "a survey of flows",
+    "prior": "a prior",
+    "law": "a given law of moves",
+    "dispersion": "a dispersion",
+    "noise": "another noise",
+    "parameters": "posteriors that include the parameters' uncertainty",
+    "data": "more counts",
+}
+
+
+@dataclass(frozen=True)
+class Churn:
+    """The share of individuals that move in a step: the estimate, and what the means of counts tell of it, its scatter left aside."""
+
+    share: float
+    log_odds_error: float
+    """Standard error of log(share/(1 − share)), for individuals that scatter as the model says; infinite where the means tell nothing."""
+
+    @property
+    def identified(self) -> bool:
+        """Whether the means alone tell how many move."""
+        return self.log_odds_error <= WIDEST_CHURN
+
+    def widened(self, dispersion: float) -> Churn:
+        """The same where counts scatter so many times more than the model says."""
+        factor = max(dispersion, 1.0) if np.isfinite(dispersion) else 1.0
+        return Churn(self.share, self.log_odds_error * float(np.sqrt(factor)))
+
+    def interval(self, level: float = 0.9) -> tuple[float, float]:
+        """The shares that the means of counts allow."""
+        middle = float(logit(np.clip(self.share, 1e-9, 1 - 1e-9)))
+        reach = float(ndtri(0.5 + level / 2)) * min(self.log_odds_error, 1e3)
+        return float(expit(middle - reach)), float(expit(middle + reach))
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        return f"between {low:.1%} and {high:.1%} of all individuals move in a step"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a fit knows of parameters that were learned from the same counts."""
+
+    tangent: Callable[[], Array]
+    """∂E[y]/∂parameters of all observed counts under the model, (counts, K)."""
+    moves: bool = False
+    """Whether moves are among the parameters."""
+    plug_in: bool = False
+    """Whether the posterior takes the estimate for the truth."""
+    edge: tuple[str, ...] = ()
+    """Probabilities that ran to zero."""
+    endless: tuple[str, ...] = ()
+    """Weights that run to ±∞."""
+    churn: Callable[[], Churn | None] = field(default=lambda: None)
+    """How many move in a step, by the means of counts; None where that is no question (no steps between the same cells)."""
+
+
+def flows_seen(problem: Problem) -> bool:
+    """Whether anything but counts of single variables tells moves: tags, or tables of several variables."""
+    return bool(problem.tracks) or any(len(site.scope) > 1 for site in problem.sites)
+
+
+def unknown_rate(problem: Problem) -> bool:
+    """Whether the number of individuals is unknown and no count says which share of them it sees: all are then taken to be seen."""
+    if problem.size_known or problem.opens or not problem.sites:
+        return False
+    return all(_counts_everybody(site.noise) for site in problem.sites)
+
+
+def _counts_everybody(noise: Observation) -> bool:
+    """Whether a noise has one expected count per individual, without being a count of all of them for certain."""
+    zero = np.zeros(np.shape(noise.counts))
+    slope = noise.moments(zero + 1.0)[0] - noise.moments(zero)[0]
+    return not noise.exact and bool(np.all(slope == 1.0))
+
+
+EVERYBODY = "Assumes that everybody is counted (no rate or detection is given): if half are, N doubles. "
+"""What is said first of an unknown number of individuals without a rate."""
+
+
+def more_information(problem: Problem) -> tuple[Advice, ...]:
+    """What tells moves where counts do not, the strongest first."""
+    tags = Advice(
+        "tags",
+        "hc.Problem(model, N, [counts, hc.Tracks(table)])",
+        "records of some individuals (tags, panels, phones), even a few dozen, tell moves directly",
+    )
+    survey = Advice(
+        "flows",
+        "hc.Problem(model, N, [counts, hc.Poisson(flows, on=(t, u), rate=share)])",
+        "so does a survey of flows at any step",
+    )
+    prior = Advice(
+        "prior",
+        'hc.TabularChain(prior=table, strength="learned")',
+        "an older table of moves can be given as a prior; the answer then rests on it",
+    )
+    law = Advice(
+        "law",
+        'hc.infer(hc.Problem(hc.MarkovChain(initial, matrix), N, counts), dispersion="estimate")',
+        "moves that are known from elsewhere can be given instead of learned",
+    )
+    return (tags, survey, prior, law)
+
+
+DISPERSION = Advice(
+    "dispersion",
+    'dispersion="estimate" (--dispersion estimate)',
+    "Where individuals move together, or moves vary between steps, an estimated dispersion learns how much, and widens the intervals",
+)
+INTEGRATE = Advice(
+    "parameters",
+    'hc.fit(..., standard_errors=True, parameters="integrated")',
+    "posteriors that include the uncertainty of the parameters",
+)
+
+
+def named(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def doubts_of(
+    problem: Problem,
+    learned: Learned | None,
+    estimate: DispersionEstimate | None,
+    *,
+    free: float,
+    taken: float,
+    dispersion: float,
+    closer_than_chance: bool,
+) -> tuple[list[str], list[Advice]]:
+    """Why an agreement would say nothing, and what would help.
+
+    Parameters
+    ----------
+    free, taken
+        Counts that learned parameters leave free, and those that they take.
+    dispersion
+        Scatter around the fit, in that of the model.
+    closer_than_chance
+        Whether it is below what chance allows.
+    """
+    if learned is None:
+        return [], []
+    doubts, advice = [], []
+    if learned.plug_in:
+        doubts.append("the uncertainty of the learned parameters is not included (plug-in)")
+        advice.append(INTEGRATE)
+    if free < FREE_PER_PARAMETER * taken:
+        doubts.append(
+            f"{taken:.0f} learned parameters leave {max(free, 0.0):.0f} counts free: the fit says nothing about the model"
+        )
+    if closer_than_chance and dispersion < FAR_BELOW:
+        doubts.append(
+            f"counts scatter only {max(dispersion, 0.0):.2g} times as much around what was learned from them as chance would have it"
+        )
+    if learned.edge:
+        doubts.append(f"at the edge: {named(learned.edge)} ran to zero, which counts alone rarely justify")
+    if learned.endless:
+        doubts.append(
+            f"at the edge: {named(learned.endless)} ran off without end (some moves are always or never made)"
+        )
+    if learned.moves and not flows_seen(problem):
+        doubts += _churn_doubts(learned.churn(), dispersion, estimate)
+    if doubts and not advice:
+        advice += more_information(problem) if learned.moves else [_MORE_DATA]
+    return doubts, advice
+
+
+_MORE_DATA = Advice("data", "hc.fit(parametrisation, [problem, another])", "more counts, or fewer parameters")
+
+
+def _churn_doubts(churn: Churn | None, dispersion: float, estimate: DispersionEstimate | None) -> list[str]:
+    """Whether gross moves were read off the scatter of the counts."""
+    if churn is None:
+        return (
+            []
+            if estimate is None
+            else ["moves and a dispersion were both learned from the scatter of the same counts"]
+        )
+    wide = churn.widened(dispersion if estimate is None else 1.0)
+    if wide.identified:
+        return []
+    return [
+        f"how many move is read off the scatter of the counts, which a dispersion or a missing cause changes as well: their means allow "
+        f"that {wide}"
+    ]
