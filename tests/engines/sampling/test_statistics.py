@@ -67,7 +67,7 @@ def test_effective_size_of_an_autoregression(rho):
 
 
 def test_effective_size_is_that_of_arviz():
-    """On short chains, where corrections for their length show: equal where both end the sum at the same lag, which is a matter of taste."""
+    """On short chains, where corrections for their length show: equal where both end the sum at the same lag (often)."""
     arviz = pytest.importorskip("arviz")
     draws = autoregressive(0.5, (4, 20, 30))
     expected = [float(arviz.ess(np.ascontiguousarray(draws[:, :, k]), method="mean")) for k in range(30)]
