@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.combinations import problem_of, random_combination
@@ -38,3 +40,15 @@ def test_combinations_agree_with_enumeration(seed: int) -> None:
         assert (off <= np.maximum(0.1 * people, 0.5 * exact.node(v).sd.values)).all(), case.name
     if found.log_evidence is not None:
         assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1.0), case.name
+
+
+@pytest.mark.parametrize("seed", [0, 6, 9])
+def test_combinations_go_through_files_and_the_page(seed: int, tmp_path: Path) -> None:
+    """What is written, of all and of every group, is read again with the same means, and shown."""
+    case = random_combination(seed, people=20)
+    found = hc.infer(problem_of(case), "TiltedEP", strict=False)
+    hc.io.write_results(found, tmp_path / "results")
+    back = hc.Posterior.load(tmp_path / "results" / "posterior.nc")
+    for v in found.problem.model.variables:
+        np.testing.assert_allclose(back.node(v).mean, found.node(v).mean, rtol=1e-6, atol=1e-9)
+    assert hc.report.write(tmp_path / "results").stat().st_size > 10_000

@@ -420,7 +420,8 @@ class Problem:
         """The individuals of one group, of which nothing was seen by itself."""
         assert self.groups is not None
         group = self.groups[name]
-        number = group.weight * group.size if isinstance(group.size, int) else group.size
+        size = _size_of(group)
+        number = group.weight * size if isinstance(size, int) else size
         return self._twin(
             model=group.model,
             population=number,
