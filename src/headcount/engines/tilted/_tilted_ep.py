@@ -359,7 +359,12 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         draws = {} if recall is None or recall.draws is None else {"draws": recall.numbers}
         tilts = centre.roles.tilts
         given = int(tilts.offsets[sum(site.source != IMPLIED for site in tilts.problem.sites)])
-        more = {**draws, "g": centre.g[:given], "tau": sites.tau[:given], "eta": state.eta[:given]}
+        more: dict[str, Any] = {
+            **draws,
+            "g": centre.g[:given],
+            "tau": sites.tau[:given],
+            "eta": state.eta[:given],
+        }
         if given < len(centre.g):
             more["certain"] = len(centre.g) - given
         return gaussian_beliefs(
