@@ -605,7 +605,7 @@ def _worm_round(
     for run, kept in zip(runs, draws, strict=True):
         run.burn(SWEEPS_BEFORE)
         run.sweep(each, seen, kept)
-    law = seen / (CHAINS * each + 1)
+    law = seen / seen.sum(axis=2, keepdims=True)  # nothing is seen of a table that has no individual left
     ends, flows = tuple(run.counts for run in runs), draws.reshape(CHAINS, draws.shape[1], -1)
     n = np.arange(float(law.shape[2]))
     variance = np.maximum(law @ n**2 - (law @ n) ** 2, 0.0).ravel()
