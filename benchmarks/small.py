@@ -56,7 +56,9 @@ def mixture(sites: int) -> list[float]:
         hc.Problem(site, hc.About(4.0, sd=2.0), [hc.Binomial([[y]], detection=0.5) for y in row])
         for row in counts
     ]
-    hc.fit(LearnDetection(LearnSizes()), problems)  # compiles; a few sites alone need not tell λ from p, and climb without end
+    hc.fit(
+        LearnDetection(LearnSizes()), problems
+    )  # compiles; a few sites alone need not tell λ from p, and climb without end
     (_, _, best), direct = timed(lambda: direct_sum(counts))
     fit, seconds = timed(lambda: hc.fit(LearnDetection(LearnSizes()), problems))
     return [sites, direct, seconds, seconds / direct, fit.evidence - best]
