@@ -165,3 +165,18 @@ def test_a_sampler_that_cannot_exchange_groups_says_so():
     seen = hc.Exact(np.array([[np.nan, 1.0, np.nan], [np.nan, 0.0, np.nan]]))
     post = hc.infer(hc.Problem(groups=groups, observations=seen), "PathGibbs", rng=1, strict=False)
     assert not post.status.good
+
+
+def test_a_table_without_a_choice_is_answered_exactly():
+    """Exact counts that leave every flow one number: means, medians and intervals are that number, zeros too (one was 5 … 5)."""
+    step = [[0.7, 0.3, 0.0], [0.0, 0.7, 0.3], [0.0, 0.0, 1.0]]
+    counts = np.array([[5.0, 3.0, 2.0], [4.0, 4.0, 2.0], [3.0, 3.0, 4.0]])
+    post = hc.infer(hc.Problem(hc.MarkovChain([0.5, 0.3, 0.2], [step] * 2), 10, hc.Exact(counts)), TableBP())
+    for t, only in enumerate(([[4, 1, 0], [0, 3, 0], [0, 0, 2]], [[3, 1, 0], [0, 2, 2], [0, 0, 2]])):
+        flow = post.edge(t, t + 1)
+        np.testing.assert_allclose(flow.mean, only)
+        np.testing.assert_allclose(flow.sd, 0.0, atol=1e-12)
+        frame = post.to_frame("flows")
+        here = frame[frame["time"] == t]
+        np.testing.assert_array_equal(here["lower"], here["mean"])
+        np.testing.assert_array_equal(here["upper"], here["mean"])

@@ -605,10 +605,11 @@ def _worm_round(
     for run, kept in zip(runs, draws, strict=True):
         run.burn(SWEEPS_BEFORE)
         run.sweep(each, seen, kept)
-    law = seen / (CHAINS * each + 1)
+    law = seen / seen.sum(axis=2, keepdims=True)  # nothing is seen of a table that has no individual left
     ends, flows = tuple(run.counts for run in runs), draws.reshape(CHAINS, draws.shape[1], -1)
-    variance = flows.reshape(-1, flows.shape[2]).var(axis=0)
-    asked = variance > SELDOM
+    n = np.arange(float(law.shape[2]))
+    variance = np.maximum(law @ n**2 - (law @ n) ** 2, 0.0).ravel()
+    asked = (variance > SELDOM) & (flows != flows[0, 0]).any(axis=(0, 1))
     residual, size = 0.0, np.full(variance.shape, np.nan)
     if asked.any():
         size[asked] = effective_size(flows[:, :, asked])

@@ -280,15 +280,15 @@ def _table(tree: RootedTree, beliefs: Sequence[Array], site: Site) -> Array:
     return place.turn(above[:, None] * dense(tree.transitions[place.node]))
 
 
-def require_numbers(noise: Observation, n: Array, found: Array) -> None:
-    """Refuse a noise whose slope or curvature is NaN at counts n.
+def require_numbers(noise: Observation, n: Array, slope: Array, curvature: Array) -> None:
+    """Refuse a noise whose slope or curvature, or what was made of them, is NaN at counts n.
 
     Raises
     ------
     ProblemError
         It names the noise and a count.
     """
-    wrong = np.flatnonzero(np.isnan(found))
+    wrong = np.flatnonzero(np.isnan(slope) | np.isnan(curvature))
     if len(wrong):
         raise ProblemError(
             f"{type(noise).__name__}: slope or curvature is NaN at n = {n[wrong[0]]:g}, where finite numbers were expected: correct the "

@@ -618,15 +618,22 @@ def sweep_worms(random, step, where, row, column, owner, first, table, touched, 
     """Sweeps of so many worms; returns the steps they made.
 
     After every sweep ``seen[i, j, n]`` counts that the entry was n, where it is wide enough; ``draws`` gets evenly spaced tables.
+    Most entries of large tables are 0: only the others are written, sweep by sweep.
     """
     steps, kept, width = 0, draws.shape[0], where.width
     thin = sweeps // max(kept, 1)
+    for i in range(seen.shape[0]):
+        for j in range(seen.shape[1]):
+            seen[i, j, 0] += sweeps
     for sweep in range(sweeps):
         for _ in range(worms):
             steps += 1 + abs(worm(random, step, where, row, column, owner, first, table, touched))
         for i in range(seen.shape[0]):
             for j in range(seen.shape[1]):
-                seen[i, j, table[i * width + j]] += 1.0
+                n = table[i * width + j]
+                if n > 0:
+                    seen[i, j, n] += 1.0
+                    seen[i, j, 0] -= 1.0
         if kept > 0 and (sweep + 1) % thin == 0 and (sweep + 1) // thin <= kept:
             for i in range(draws.shape[1]):
                 for j in range(draws.shape[2]):

@@ -29,6 +29,9 @@ CERTAIN_NATS = 10.0
 """By how much the log-probability of a neighbouring whole number has to be below: e⁻¹⁰ = 5e-5. The prior's slope at the most probable
 counts stands for its difference between two whole numbers, which changes that by 1 to 3 nats (n log n − n for log n!)."""
 
+FAR = 1e9
+"""Nats that stand for infinity, so that two of them can be added."""
+
 
 def certain_counts(tilts: Tilts, g: Array) -> tuple[Site, ...]:
     """Exact sites of all entries that the data make certain and that are not seen exactly, given tilts g of the most probable counts."""
@@ -73,10 +76,11 @@ def _gap(noise: Observation, k: Array, g: Array, most: float, *, complete: bool)
         here = noise.log_prob(k)
         fewer = np.where(k > 0, noise.log_prob(np.maximum(k - 1, 0.0)) - here + g, -np.inf)
         more = np.where(k < most, noise.log_prob(k + 1) - here - g, -np.inf)
+    fewer, more = (np.nan_to_num(x, nan=FAR, posinf=FAR, neginf=-FAR) for x in (fewer, more))
     gap = -np.maximum(fewer, more)
     if complete:
         gap = -np.maximum(fewer + _largest_other(more), more + _largest_other(fewer))
-    return np.where(np.isfinite(here) & ~np.isnan(gap), gap, -np.inf)
+    return np.where(np.isfinite(here), gap, -np.inf)
 
 
 def _largest_other(values: Array) -> Array:

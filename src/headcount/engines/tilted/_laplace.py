@@ -198,5 +198,5 @@ def _state(centre: Centre, delta: Array, pull: Array, *, residual: float = np.in
             tau[index] = -bend
             nu[index] = noise.slope(n) - bend * delta[index]
         if np.isfinite(value):
-            require_numbers(noise, n, nu[index] + tau[index])
+            require_numbers(noise, n, nu[index], tau[index])
     return NewtonState(centre, delta, pull, objective - value, tau, nu, value, residual)

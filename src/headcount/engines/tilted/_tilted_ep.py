@@ -242,7 +242,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
             tau[index] = np.maximum(-noise.curvature(at), 0.0)
             nu[index] = noise.slope(at) - centre.g[index]
-            require_numbers(noise, at, tau[index] + nu[index])
+            require_numbers(noise, at, nu[index], tau[index])
         return Sites(tau, nu)
 
     def step(self, state: EPState) -> EPState:
