@@ -17,7 +17,7 @@ from headcount.cli._show import say, show_notes, tell
 from headcount.labels import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
@@ -128,6 +128,34 @@ def series_facts(
     }
 
 
+def history(after: Path) -> Iterator[tuple[Path, Result]]:
+    """The run of a folder, the one it went on from, and so on; each is read when it is asked for."""
+    place: Path | None = after
+    while place is not None:
+        past = past_result(place)
+        yield place, past
+        before = past.attributes.get(SERIES, {}).get("after")
+        place = None if before is None else Path(before)
+
+
+def first_change(after: Path, rows: pd.DataFrame) -> str | None:
+    """The first time whose counts differ from those that were used; None where none do. Runs are read as far back as the rows go."""
+    from headcount.io._tables import later
+
+    changed: list[str] = []
+    for _, past in history(after):
+        times = [readable(t) for t in past.times]
+        begun = past.attributes.get(SERIES, {}).get("after") is None
+        own = times if begun else times[1:]  # the first is the last of the run before
+        old = rows[[t in own or (begun and not later(t, own[0])) for t in rows["time"]]]
+        seen = past.nodes.assign(time=past.nodes["time"].map(readable), cell=past.nodes["cell"].map(readable))
+        held = old.merge(seen[["time", "cell", "observed"]], on=["time", "cell"], how="left")
+        changed += held["time"][held["count"].notna() & (held["count"] != held["observed"])].tolist()
+        if all(later(t, times[0]) for t in rows["time"]):
+            break
+    return min(changed, key=_order, default=None)
+
+
 def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, revise: int) -> Beginning:
     """Find the last run that no count contradicts, and that ends ``revise`` steps or more before the newest.
 
@@ -140,50 +168,22 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
     """
     from headcount.io._tables import later
 
-    changed: str | None = None
-    chain: list[tuple[Path, Result]] = []
-    place: Path | None = after
-    while place is not None:
-        past = past_result(place)
-        chain.append((place, past))
-        times, before = [readable(t) for t in past.times], past.attributes.get(SERIES, {}).get("after")
-        own = times if before is None else times[1:]
-        old = (
-            rows[[t in own or not later(t, own[0]) for t in rows["time"]]]
-            if before is None
-            else rows[rows["time"].isin(own)]
-        )
-        seen = past.nodes.assign(time=past.nodes["time"].map(readable), cell=past.nodes["cell"].map(readable))
-        held = old.merge(seen[["time", "cell", "observed"]], on=["time", "cell"], how="left")
-        differs = held[held["count"].notna() & (held["count"] != held["observed"])]
-        if len(differs):
-            changed = min([*differs["time"], *([] if changed is None else [changed])], key=_order)
-        place = None if before is None else Path(before)
-    first = chain[0][1].last
-    assert first is not None
-    steps_back, kept = revise, list(tables)
-    for place, past in chain:
-        assert past.last is not None
-        contradicted = changed is not None and not later(changed, past.last.time)
-        if not contradicted and steps_back <= 0:
-            notes = []
-            if changed is not None:
-                notes.append(
-                    f"counts of {changed} differ from those that were used: begun again after {past.last.time} ({place})"
-                )
-            elif revise:
-                notes.append(
-                    f"the last {revise} steps are revised: begun again after {past.last.time} ({place})"
-                )
-            return Beginning(place, kept, notes)
-        info = past.attributes.get(SERIES, {})
-        kept = [*map(Path, info.get("tables", [])), *kept]
-        steps_back -= len(past.times) - 1
+    changed = first_change(after, rows)
     why = (
-        f"counts of {changed} differ from those that were used"
-        if changed is not None
-        else "all steps are revised"
+        f"the last {revise} steps are revised"
+        if changed is None
+        else f"counts of {changed} differ from those that were used"
     )
+    kept, back = list(tables), 0
+    for place, past in history(after):
+        assert past.last is not None
+        end = past.last.time
+        if (changed is None or later(changed, end)) and back >= revise:
+            return Beginning(
+                place, kept, [f"{why}: begun again after {end} ({place})"] if place != after else []
+            )
+        kept = [*map(Path, past.attributes.get(SERIES, {}).get("tables", [])), *kept]
+        back += len(past.times) - 1
     return Beginning(None, kept, [f"{why}, and no run ends before them: begun again from the first counts"])
 
 
@@ -360,42 +360,52 @@ def _order(text: str) -> tuple[float, str]:
 
 def run_series(folder: Path, options: Options, output: Output, series: Series) -> None:
     """Infer a folder of tables in the order of their names, each going on from the one before; what is finished is not repeated."""
-    from headcount.io import TableError, folder_name, load_result
+    from headcount.io import folder_name
 
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix.lower() in _TABLES)
-    if not files:
-        raise TableError(
-            f"{folder}: there is no table of counts in this folder: put files such as 2024-W01.csv there"
-        )
     stamp, before, done, alarmed = "", series.after, 0, False
-    stems = [path.name.split(".")[0] for path in files]
-    if len(set(stems)) < len(stems):
-        raise TableError(f"{folder}: two tables have the same name but for their ending: rename one")
-    for path, stem in zip(files, stems, strict=True):
+    files = weekly_files(folder)
+    for stem, path in files.items():
         target = output.out / folder_name(stem)
-        begin = Beginning(None, [path]) if before is None else None
-        if before is not None:
-            past = past_result(before)
-            own = inherited(options, past)
-            begin = where_to_begin(before, [path], count_rows([path], own), revise=series.revise)
-        assert begin is not None
         stamp = digest([path], options, f"{stamp} {series.revise}")
-        try:
-            finished = load_result(target).attributes.get(SERIES, {}).get("digest") == stamp
-        except TableError:
-            finished = False
-        if finished:
+        if is_finished(target, stamp):
             done += 1
         else:
-            if done == len(stems[: stems.index(stem)]) and done:
-                say(f"{done} of {len(files)} tables were finished before")
-            say((stem, "bold"))
+            say((stem, "bold"), f"  ({done} of {len(files)} tables were finished before)" if done else "")
+            begin = Beginning(None, [path])
+            if before is not None:
+                rows = count_rows([path], inherited(options, past_result(before)))
+                begin = where_to_begin(before, [path], rows, revise=series.revise)
             alarmed |= infer_from(begin, options, replace(output, out=target), series, stamp=stamp)
         before = target
     tell(tables=len(files), finished_before=done)
     if done == len(files):
         show_notes([f"all {len(files)} tables were finished before; nothing was repeated"])
     _end(alarmed)
+
+
+def weekly_files(folder: Path) -> dict[str, Path]:
+    """The tables of a folder by their names without endings, in order."""
+    from headcount.io import TableError
+
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix.lower() in _TABLES)
+    made = {path.name.split(".")[0]: path for path in files}
+    if not files:
+        raise TableError(
+            f"{folder}: there is no table of counts in this folder: put files such as 2024-W01.csv there"
+        )
+    if len(made) < len(files):
+        raise TableError(f"{folder}: two tables have the same name but for their ending: rename one")
+    return made
+
+
+def is_finished(target: Path, stamp: str) -> bool:
+    """Whether a folder has the whole answer to a run."""
+    from headcount.io import TableError, load_result
+
+    try:
+        return bool(load_result(target).attributes.get(SERIES, {}).get("digest") == stamp)
+    except TableError:
+        return False
 
 
 def run_forecast(results: Path, steps: int, options: Options, output: Output) -> None:

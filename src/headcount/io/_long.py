@@ -26,7 +26,7 @@ from headcount.errors import ProblemError
 from headcount.individual import MarkovChain
 from headcount.io._many import Task
 from headcount.io._source import TableError
-from headcount.labels import readable
+from headcount.labels import parse_date, readable
 from headcount.learn import infer
 from headcount.observe import Problem
 from headcount.posterior import Posterior
@@ -103,8 +103,8 @@ def infer_long(
             answers = filtered if ahead == end else infer(problem.between(at, ahead), engine, start=start)
             file = f"part-{len(index['parts']):06d}.nc"
             _write(answers, filtered.last, place / file, (at, end), names, flows=flows, level=level)
-            index["parts"].append({"file": file, "begin": at, "end": end})
-            index["labels"] = [readable(model.times[0]), readable(model.times[end])]
+            ends = {"from": _order(model.times[at]), "to": _order(model.times[end])}
+            index["parts"].append({"file": file, "begin": at, "end": end, **ends})
             _put_index(place, index)
             start, at = filtered.last, end
             bar.advance(text=f"up to {readable(model.times[end])}")
@@ -194,6 +194,28 @@ def _last(path: Path) -> Start:
         return last_of(group.load())
 
 
+def _order(label: Hashable) -> float | str | None:
+    """A label as JSON holds it and can compare it: a number, or a date as text; None where labels have no order."""
+    if isinstance(label, (int, float, np.number)):
+        return float(label)
+    text = readable(label)
+    return text if parse_date(text) is not None else None
+
+
+def _may_have(part: dict[str, Any], first: Hashable, last: Hashable) -> bool:
+    """Whether a window may have times from ``first`` to ``last``; windows whose times cannot be compared may."""
+    low, high = part["from"], part["to"]
+    for asked, end, before in ((first, high, True), (last, low, False)):
+        key = None if asked is None else _order(asked)
+        if key is None or end is None or isinstance(key, str) != isinstance(end, str):
+            continue
+        # A text that is shorter names a whole day or month, all of whose times begin with it.
+        near = isinstance(key, str) and str(end).startswith(str(key))
+        if not near and ((end < key) if before else (end > key)):
+            return False
+    return True
+
+
 def read_long(
     folder: str | os.PathLike[str], first: Hashable = None, last: Hashable = None, *, what: str = "nodes"
 ) -> xr.Dataset:
@@ -218,13 +240,11 @@ def read_long(
     axis = "time" if what == "nodes" else "departure"
     parts = json.loads((place / INDEX).read_text(encoding="utf-8"))["parts"]
     kept = []
-    for part in parts:
+    for part in filter(lambda part: _may_have(part, first, last), parts):
         with xr.open_dataset(place / part["file"], group=what, engine="h5netcdf") as found:
             inside = found.sel({axis: slice(first, last)})
             if inside.sizes[axis]:
                 kept.append(inside.load())
-            elif kept:
-                break
     if not kept:
         raise TableError(f"{place}: no time from {first} to {last} is there")
     return xr.concat(kept, dim=axis)

@@ -120,16 +120,20 @@ def count_tables(
 
 
 def _one_below_the_other(tables: Sequence[Source]) -> Source:
-    """One table with the columns that all have; of two rows of one time and cell the later counts, which is noted."""
+    """One table of several with the same columns; of two rows of one time and cell the later counts, which is noted."""
     import pandas as pd
 
-    roles = [role for role in tables[0].values if all(role in table for table in tables)]
+    roles = list(tables[0].values)
+    for table in tables[1:]:
+        if set(table.values) != set(roles):
+            own, first = (sorted(set(t.values) - {"time", "cell", "count"}) for t in (table, tables[0]))
+            table.problem(
+                f"beside time, cell and count it has {listed(own) or 'nothing'}, and {tables[0].name} has {listed(first) or 'nothing'}: "
+                "give all tables of counts the same columns"
+            )
+            return tables[0]
     values = {role: np.concatenate([table[role] for table in tables]) for role in roles}
-    empty = {
-        role: np.concatenate([table.empty[role] for table in tables])
-        for role in roles
-        if all(role in table.empty for table in tables)
-    }
+    empty = {role: np.concatenate([table.empty[role] for table in tables]) for role in tables[0].empty}
     frame = pd.concat([table.frame for table in tables], ignore_index=True)
     rows = np.concatenate([table.rows for table in tables])
     last = tables[-1]
