@@ -108,7 +108,7 @@ class Churn:
 class Learned:
     """What a fit knows of parameters that were learned from the same counts."""
 
-    tangent: Callable[[], Array]
+    tangent: Callable[[], Array] = field(repr=False)
     """∂E[y]/∂parameters of all observed counts under the model, (counts, K)."""
     initial: int = 0
     """How many of them are an initial law's: they meet the first counts, one by one, and take nothing from the others."""
@@ -118,7 +118,7 @@ class Learned:
     """Whether the posterior takes the estimate for the truth."""
     edge: tuple[str, ...] = ()
     """Probabilities that ran to zero, and weights that run to ±∞."""
-    churn: Callable[[], Churn | None] = field(default=lambda: None)
+    churn: Callable[[], Churn | None] = field(default=lambda: None, repr=False)
     """How many move in a step, by the means of counts; None where that is no question (no steps between the same cells)."""
 
 
@@ -195,6 +195,7 @@ def doubts_of(
     *,
     free: float,
     taken: float,
+    too_few: str,
     dispersion: float,
     closer_than_chance: bool,
 ) -> tuple[list[str], list[Advice]]:
@@ -204,6 +205,8 @@ def doubts_of(
     ----------
     free, taken
         Counts that learned parameters leave free, and those that they take.
+    too_few
+        That nothing is left to check, in words; empty where something is.
     dispersion
         Scatter around the fit, in that of the model.
     closer_than_chance
@@ -216,6 +219,8 @@ def doubts_of(
         doubts.append("the uncertainty of the learned parameters is not included (plug-in)")
         advice.append(INTEGRATE)
     taken -= learned.initial
+    if too_few:
+        doubts.append(too_few)
     if free < FREE_PER_PARAMETER * taken:
         doubts.append(
             f"{taken:.0f} learned parameters leave {max(free, 0.0):.0f} counts free: the fit says nothing about the model"

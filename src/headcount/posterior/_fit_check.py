@@ -518,8 +518,11 @@ def fit_check(
                 else _left_out(core, None if learned is None else learned.tangent())
             )
     except NotChecked as reason:
-        doubts, advice = _doubts(None, problem, learned, estimate, too_few=isinstance(reason, TooFewFree))
-        words = [str(reason), *doubts]
+        nothing_left = isinstance(reason, TooFewFree)
+        doubts, advice = _doubts(
+            None, problem, learned, estimate, too_few=str(reason) if nothing_left else ""
+        )
+        words = doubts if nothing_left else [str(reason), *doubts]
         verdict = f"Not checked: {'; '.join(words)}.{_helps(advice)}"
         return FitCheck(
             None,
@@ -567,12 +570,12 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
     place, y, whole, error, sd, kept, free, taken, freedom, scatters, residuals = zip(*parts, strict=True)
     scatter, residual = (joined(tests, independent=False) for tests in (scatters, residuals))
-    if scatter.mean <= 0 or sum(freedom) <= 0:
-        raise NotChecked(NO_CHOICE)
     if learned is not None and sum(free) < FEWEST_FREE:
         raise TooFewFree(
             f"{learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free"
         )
+    if scatter.mean <= 0 or sum(freedom) <= 0:
+        raise NotChecked(NO_CHOICE)
     observed = np.concatenate(y)
     return Found(
         np.concatenate(place),
@@ -702,16 +705,16 @@ def _doubts(
     learned: Learned | None,
     estimate: DispersionEstimate | None,
     *,
-    too_few: bool = False,
+    too_few: str = "",
 ) -> tuple[list[str], list[Advice]]:
     """Of what the tests found; None where there were none."""
-    free, taken = (0.0 if too_few else np.inf, float(too_few)) if found is None else (found.free, found.taken)
     return doubts_of(
         problem,
         learned,
         estimate,
-        free=free,
-        taken=taken,
+        free=np.inf if found is None else found.free,
+        taken=0.0 if found is None else found.taken,
+        too_few=too_few,
         dispersion=1.0 if found is None else found.dispersion,
         closer_than_chance=found is not None and found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL,
     )
@@ -742,7 +745,7 @@ def _judged(
         words = f"The data disagree with the model: {'; '.join(faults)}."
         if factor == 0.0 or problem.dispersion is not None:
             return Judged(False, words, doubts, ())
-        if doubts and learned is not None and learned.moves:
+        if doubts and learned is not None and learned.moves and not flows_seen(problem):
             # Moves that were learned from the same counts are read off their scatter: a dispersion would take that away.
             return Judged(
                 False, f"{words} {_CANNOT_TELL}: {'; '.join(doubts)}.{_helps(advice)}", doubts, advice
