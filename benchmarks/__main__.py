@@ -34,6 +34,7 @@ CLAIMS = {
     "small": "benchmarks.small",
     "fit_check": "benchmarks.fit_check",
     "learned": "benchmarks.learned",
+    "doubt": "benchmarks.doubt",
     "bikes": "benchmarks.bikes",
     "sizes": "benchmarks.sizes",
     "flights": "benchmarks.flights",

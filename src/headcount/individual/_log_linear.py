@@ -28,6 +28,16 @@ from headcount.individual._rooted_models import MarkovChain
 from headcount.individual._rooted_tree import Matrix
 
 
+def require_counts(n: Array) -> None:
+    """Refuse flows that are not finite numbers ≥ 0."""
+    bad = ~(np.isfinite(n) & (n >= 0))
+    if bad.any():
+        first = tuple(int(k) for k in np.argwhere(bad)[0])
+        raise ModelError(
+            f"{int(bad.sum())} flows are not counts, the first {n[first]} at {first}: give finite numbers ≥ 0"
+        )
+
+
 @final
 class LogLinearTransitions:
     """Transition matrices from features and weights, P_t(i, j) ∝ exp(w_t·f_t(i, j)).
@@ -221,7 +231,7 @@ class LogLinearTransitions:
         spread = self._by_row(np.maximum, self._maps) - self._by_row(np.minimum, self._maps)
         return spread.max(axis=(0, 2))[self._feature] * np.abs(self._basis).max(axis=0)[self._column]
 
-    def flows(self, flows: Any) -> Array:
+    def flows(self, flows: Any, *, signed: bool = False) -> Array:
         """Flows by kind of step and move, shape ``(kinds, moves)``: those of equal steps added, all the likelihood sees.
 
         Parameters
@@ -229,6 +239,9 @@ class LogLinearTransitions:
         flows
             One table per step, dense ``(T − 1, L, L)`` or a list of ``scipy.sparse``; one table, if every step is the same; or
             what this method returned.
+        signed
+            Whether single flows may be below zero, as an engine's expectation with a second-order term may: l stays concave, since its
+            curvature depends on row totals alone.
         """
         if isinstance(flows, list) and flows and sparse.issparse(flows[0]):
             return self._summed(np.stack([self._stored(table) for table in flows]))
@@ -236,10 +249,10 @@ class LogLinearTransitions:
         cells = (self.cell_count, self.cell_count)
         if n.shape == (len(self._basis), self.move_count) != cells:
             return n
-        self._check_flows(n, cells)
+        self._check_flows(n, cells, signed=signed)
         return self._summed(n.reshape(-1, *cells)[:, self._origin, self._dest])
 
-    def _check_flows(self, n: Array, cells: tuple[int, int]) -> None:
+    def _check_flows(self, n: Array, cells: tuple[int, int], *, signed: bool) -> None:
         """Refuse flows of another shape, and what are no counts."""
         steps = (len(self.kinds), *cells)
         if n.shape[-2:] != cells or n.ndim not in (2, 3) or not (self.homogeneous or n.shape == steps):
@@ -248,13 +261,8 @@ class LogLinearTransitions:
                 f"flows have the shape {n.shape}, expected {wanted}: origin by destination, one table per "
                 "step"
             )
-        bad = ~(np.isfinite(n) & (n >= 0))
-        if bad.any():
-            first = tuple(int(k) for k in np.argwhere(bad)[0])
-            raise ModelError(
-                f"{int(bad.sum())} flows are not counts, the first {n[first]} at {first}: give finite "
-                "numbers ≥ 0"
-            )
+        if not signed:
+            require_counts(n)
 
     def _summed(self, flat: Array) -> Array:
         """Flows by step, added up by kind."""

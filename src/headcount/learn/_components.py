@@ -151,7 +151,9 @@ class Weights(Moves, Ridge):
         linear = self.transitions
         if not steps:
             return np.zeros((1, linear.move_count))
-        return linear.flows(steps if linear.sparse else np.stack([np.asarray(dense(s)) for s in steps]))
+        return linear.flows(
+            steps if linear.sparse else np.stack([np.asarray(dense(s)) for s in steps]), signed=True
+        )
 
     def value(self, x: Array, n: Array) -> float:
         """Σ n log P."""

@@ -19,6 +19,7 @@ from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.individual import MarkovChain, Model, ModelError
+from headcount.individual._log_linear import require_counts
 from headcount.learn._climb import Climber, ClimbState
 from headcount.learn._dispersion import asks_for_estimate, from_flows, in_turn, moving_together, problems_on
 from headcount.learn._expect import PRIOR_ROUNDS, Expectation, Objective, run_here, running, settled
@@ -28,7 +29,7 @@ from headcount.learn._log_linear import MOST_DENSE
 from headcount.learn._margins import tables_at_once
 from headcount.learn._one_cell import cells_at_once
 from headcount.learn._populations import Detection, Rate
-from headcount.learn._result import Fit, FitNotConvergedError, LastCounts, last_node
+from headcount.learn._result import Fit, FitNotConvergedError, LastCounts, distance, last_node
 from headcount.learn._search import CLOSE_ENOUGH, begin, choose_engine, rival_notes, searched
 from headcount.learn._uncertainty import (
     Information,
@@ -433,9 +434,7 @@ def _notes(at: ClimbState, information: Information | None, names: Sequence[str]
     if information is not None:
         point, left = at.climb.point, at.rows[-1]["residual"]
         if left > CLOSE_ENOUGH:
-            notes.append(
-                f"the search ended {left:.2g} standard errors from the maximum, about {0.5 * left**2:.2g} nats below it"
-            )
+            notes.append(f"the search ended {distance(left)}")
         notes += [
             *information.notes(),
             *prior_note(information, point.objective.prior_information(point.x), names),
@@ -473,6 +472,8 @@ def fit_complete(
     settings, models, lookups = _sets(parametrisation, model, tables)
     families: list[Family] = [s.bind(m) for s, m in zip(settings, models, strict=True)]
     statistics = [f.statistics(t, None) for f, t in zip(families, lookups, strict=True)]
+    for table in (table for own in statistics for table in own):
+        require_counts(np.asarray(table))
     objective, x, strengths = _maximum(Objective(families, statistics))
     families = list(objective.families)
     moves = sum(

@@ -58,6 +58,8 @@ FILE_KIND = "headcount fit"
 """What a fit's file says that it is."""
 _SHOWN_ESTIMATES = 12
 """Rows of estimates that a notebook shows."""
+FARTHEST = 1e3
+"""Standard errors from the maximum up to which the distance is said: further off the standard error is that of next to no information."""
 SLOPE_STEP = 0.1
 """Difference step of a forecast's slope, in standard errors of the parameter, and its longest on the scale of weights and log-odds: a
 central difference of a logistic curve over ±h errs by a share of h²/6, here below 0.2 %."""
@@ -239,6 +241,13 @@ def following(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
     return tuple(f"+{k + 1}" for k in range(steps))
 
 
+def distance(residual: float) -> str:
+    """How far from the maximum a search ended, in words: a number only where a standard error is one."""
+    if residual <= FARTHEST:
+        return f"{residual:.2g} standard errors from the maximum, about {0.5 * residual**2:.2g} nats below it"
+    return "where the evidence still rises along a direction that complete counts would hardly tell: a parameter is running off"
+
+
 class FitNotConvergedError(RuntimeError):
     """A fit did not reach its maximum. What was reached is in :attr:`fit`."""
 
@@ -247,8 +256,8 @@ class FitNotConvergedError(RuntimeError):
         last = made.rows[-1]
         super().__init__(
             f"fit by {made.method} with {made.engine} did not converge: {made.status.value} after {last['iteration']} "
-            f"iterations ({made.e_steps} E-steps), {last['residual']:.3g} standard errors from the maximum (asked: "
-            f"{tolerance:.3g}). Raise max_iterations, or look at .fit.trace and .fit.notes: {'; '.join(made.notes) or 'none'}. "
+            f"iterations ({made.e_steps} E-steps), {distance(last['residual'])} (asked: {tolerance:.3g} standard errors). "
+            f"Raise max_iterations, or look at .fit.trace and .fit.notes: {'; '.join(made.notes) or 'none'}. "
             "To take the estimate all the same, call fit(..., strict=False)."
         )
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,9 @@ MOST_EDGES = 10
 """Probabilities that ran to zero up to which they are integrated over: each takes 12 E-steps."""
 LARGEST_LOG_ODDS = 15.0
 """Log-odds of a single weight that no count of individuals can support: e^15 is three million."""
+OPEN_LOG_ODDS = 6.0
+"""Log-odds of a weight (one move in 400) beyond which a standard error above `LONGEST_SPREAD` means that it runs off: the counts then leave
+every larger weight as probable."""
 GIVEN = "given with the model"
 """What is said of parameters where none was learned but an initial law that is integrated over."""
 TANGENT_STEP = 1e-4
@@ -503,32 +507,57 @@ def _other_maxima(
     return found
 
 
-def _off_the_edge(expect: Expectation, point: Evaluation) -> tuple[Evaluation, Array]:
-    r"""A point with probabilities that ran to zero at their mean under a flat prior, and one standard deviation of each, shape (K, E).
+class Edge(NamedTuple):
+    """A parameter without a maximum: its name, its log-odds now, and the direction along which they grow by one."""
+
+    name: str
+    now: float
+    up: Array
+
+
+def _edges(expect: Expectation, point: Evaluation, information: Information | None) -> list[Edge]:
+    """Probabilities that ran to zero, and weights that ran off: exp(−|w| r), r the range of the feature, is then a probability at zero."""
+    first = expect.families[0].find(Initial)  # integrated over by its own response
+    apart = np.zeros(0, np.intp) if first is None else first.where
+    natural = expect.families[0].natural(point.x)
+    found = []
+    for name, way in point.objective.vanishing(point.x, EDGE):
+        if not way[apart].any():
+            k = natural.names.index(name)
+            now = float(logit(max(natural.values[k], np.finfo(float).tiny)))
+            found.append(Edge(name, now, way * np.sign(natural.jacobian[k] @ way)))
+    reach, names = _reach(expect.families[0], point.x), expect.families[0].names
+    off = set(without_maximum(expect.families[0], point.x, point.objective.information(point.x)))
+    far = [] if information is None else np.flatnonzero(reach > OPEN_LOG_ODDS).tolist()
+    for at in far:
+        error = float(np.sqrt(information.covariance[at, at]))  # type: ignore[union-attr]
+        if error * reach[at] / abs(point.x[at]) > LONGEST_SPREAD:
+            off.add(names[at])
+    for k, name in enumerate(names):
+        if name not in off:
+            continue
+        up = np.zeros(len(point.x))
+        up[k] = -point.x[k] / reach[k]
+        found.append(Edge(name, -float(reach[k]), up))
+    return found
+
+
+def _off_the_edge(expect: Expectation, point: Evaluation, edges: Sequence[Edge]) -> tuple[Evaluation, Array]:
+    r"""A point with parameters at an edge at their mean under a flat prior, and one standard deviation of each, shape (K, E).
 
     With the evidence L(p), the other parameters held, :math:`E\,p^k = \int p^k L(p)\,dp / \int L(p)\,dp`, by the trapezium rule in log p.
     The ends of a column at :math:`p e^{\pm s}` differ by :math:`2 p \sinh s`: s is arsinh(sd/mean).
     """
-    count = len(expect.families[0].names)
-    stay = point, np.zeros((count, 0))
-    flat = expect.families[0].find(Initial)  # integrated over by its own response
-    apart = np.zeros(0, np.intp) if flat is None else flat.where
-    edge = [(name, way) for name, way in point.objective.vanishing(point.x, EDGE) if not way[apart].any()]
-    if not 0 < len(edge) <= MOST_EDGES or expect.engine.random or not np.isfinite(point.value):
+    stay = point, np.zeros((len(point.x), 0))
+    if not 0 < len(edges) <= MOST_EDGES or expect.engine.random or not np.isfinite(point.value):
         return stay
-    natural = expect.families[0].natural(point.x)
     x, columns = point.x.copy(), []
-    for name, way in edge:
-        k = natural.names.index(name)
-        now, up = (
-            logit(max(natural.values[k], np.finfo(float).tiny)),
-            way * np.sign(natural.jacobian[k] @ way),
-        )
-        mean, sd = _edge_moments(expect, point, up, now)
+    for one in edges:
+        mean, sd = _edge_moments(expect, point, one.up, one.now)
         if np.isnan(mean):
             return stay
-        x += (logit(mean) - now) * up
-        columns.append(up * np.arcsinh(sd / mean))
+        x += (logit(mean) - one.now) * one.up
+        columns.append(one.up * np.arcsinh(sd / mean))
     moved = expect(x, point.starts)
     return (moved, np.array(columns).T) if usable(moved, point) else stay
 
@@ -546,29 +575,31 @@ def _edge_moments(expect: Expectation, point: Evaluation, up: Array, now: float)
 
 def _around(expect: Expectation, point: Evaluation, information: Information | None) -> tuple[Posterior, ...]:
     """The posteriors at a maximum, with the spread of the parameters around it."""
-    edge = np.zeros((len(point.x), 0))
-    if information is not None and information.edge:
-        point, edge = _off_the_edge(expect, point)
+    edge, edges = np.zeros((len(point.x), 0)), _edges(expect, point, information)
+    if information is not None:
+        point, edge = _off_the_edge(expect, point, edges)
     posteriors = expect.posteriors(point)
     initial = [
         initial_response(posterior, family, point.x)
         for posterior, family in zip(posteriors, expect.families, strict=True)
     ]
     columns, why_not = _columns(expect, information, initial[0].parameters)
+    if edge.shape[1]:  # one-sided: no Gaussian around a weight that ran off
+        columns = columns * (~np.isin(expect.families[0].names, [one.name for one in edges]))[:, None]
     columns = np.hstack([columns, edge])
     none: list[dict[Scope, Array]] = [{} for _ in posteriors]
     responses = _responses(expect, point, columns) if columns.shape[1] else none
     said = {"parameters": why_not or "learned, their uncertainty included"}
     made = []
     churn = partial(churn_by_means, expect.families, posteriors, point.x)
-    endless = without_maximum(expect.families[0], point.x, point.objective.information(point.x))
+    first = expect.families[0].find(Initial)
     for k, posterior in enumerate(posteriors):
         learned = Learned(
             partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), point.x),
+            initial=0 if first is None else len(first.where),
             moves=expect.families[k].find(Moves) is not None,  # type: ignore[type-abstract]
             plug_in=bool(why_not) and why_not != GIVEN,
-            edge=() if information is None else information.edge,
-            endless=tuple(endless),
+            edge=tuple(one.name for one in edges),
             churn=churn,
         )
         outcome = replace(posterior.outcome, learned=learned, info=posterior.outcome.info | said)
@@ -577,9 +608,14 @@ def _around(expect: Expectation, point: Evaluation, information: Information | N
     return tuple(made)
 
 
+def _reach(family: Family, x: Array) -> Array:
+    """Largest log-odds that each parameter makes."""
+    return np.concatenate([c.reach(p) for c, p in zip(family.components, family.split(x), strict=True)])
+
+
 def without_maximum(family: Family, x: Array, information: Array) -> list[str]:
     """Names of weights that grow without end: large log-odds, of which the counts leave nothing to learn."""
-    reach = np.concatenate([c.reach(p) for c, p in zip(family.components, family.split(x), strict=True)])
+    reach = _reach(family, x)
     weak = np.diagonal(information) * x**2 < 1.0  # a standard error larger than the weight itself
     return [n for n, far in zip(family.names, (reach > LARGEST_LOG_ODDS) & weak, strict=True) if far]
 

@@ -108,17 +108,17 @@ class Churn:
 class Learned:
     """What a fit knows of parameters that were learned from the same counts."""
 
-    tangent: Callable[[], Array]
+    tangent: Callable[[], Array] = field(repr=False)
     """∂E[y]/∂parameters of all observed counts under the model, (counts, K)."""
+    initial: int = 0
+    """How many of them are an initial law's: they meet the first counts, one by one, and take nothing from the others."""
     moves: bool = False
     """Whether moves are among the parameters."""
     plug_in: bool = False
     """Whether the posterior takes the estimate for the truth."""
     edge: tuple[str, ...] = ()
-    """Probabilities that ran to zero."""
-    endless: tuple[str, ...] = ()
-    """Weights that run to ±∞."""
-    churn: Callable[[], Churn | None] = field(default=lambda: None)
+    """Probabilities that ran to zero, and weights that run to ±∞."""
+    churn: Callable[[], Churn | None] = field(default=lambda: None, repr=False)
     """How many move in a step, by the means of counts; None where that is no question (no steps between the same cells)."""
 
 
@@ -195,6 +195,7 @@ def doubts_of(
     *,
     free: float,
     taken: float,
+    too_few: str,
     dispersion: float,
     closer_than_chance: bool,
 ) -> tuple[list[str], list[Advice]]:
@@ -204,6 +205,8 @@ def doubts_of(
     ----------
     free, taken
         Counts that learned parameters leave free, and those that they take.
+    too_few
+        That nothing is left to check, in words; empty where something is.
     dispersion
         Scatter around the fit, in that of the model.
     closer_than_chance
@@ -215,6 +218,9 @@ def doubts_of(
     if learned.plug_in:
         doubts.append("the uncertainty of the learned parameters is not included (plug-in)")
         advice.append(INTEGRATE)
+    taken -= learned.initial
+    if too_few:
+        doubts.append(too_few)
     if free < FREE_PER_PARAMETER * taken:
         doubts.append(
             f"{taken:.0f} learned parameters leave {max(free, 0.0):.0f} counts free: the fit says nothing about the model"
@@ -224,13 +230,11 @@ def doubts_of(
             f"counts scatter only {max(dispersion, 0.0):.2g} times as much around what was learned from them as chance would have it"
         )
     if learned.edge:
-        doubts.append(f"at the edge: {named(learned.edge)} ran to zero, which counts alone rarely justify")
-    if learned.endless:
         doubts.append(
-            f"at the edge: {named(learned.endless)} ran off without end (some moves are always or never made)"
+            f"at the edge: {named(learned.edge)} ran off (some moves are never or always made), which counts alone rarely justify"
         )
     if learned.moves and not flows_seen(problem):
-        doubts += _churn_doubts(learned.churn(), dispersion, estimate)
+        doubts += _churn_doubts(told_churn(learned, dispersion, estimate), estimate)
     if doubts and not advice:
         advice += more_information(problem) if learned.moves else [_MORE_DATA]
     return doubts, advice
@@ -239,18 +243,22 @@ def doubts_of(
 _MORE_DATA = Advice("data", "hc.fit(parametrisation, [problem, another])", "more counts, or fewer parameters")
 
 
-def _churn_doubts(churn: Churn | None, dispersion: float, estimate: DispersionEstimate | None) -> list[str]:
+def told_churn(
+    learned: Learned | None, dispersion: float, estimate: DispersionEstimate | None
+) -> Churn | None:
+    """What the means tell of gross moves, for the scatter that was found; None where no moves were learned."""
+    churn = None if learned is None or not learned.moves else learned.churn()
+    return None if churn is None else churn.widened(dispersion if estimate is None else 1.0)
+
+
+def _churn_doubts(churn: Churn | None, estimate: DispersionEstimate | None) -> list[str]:
     """Whether gross moves were read off the scatter of the counts."""
     if churn is None:
-        return (
-            []
-            if estimate is None
-            else ["moves and a dispersion were both learned from the scatter of the same counts"]
-        )
-    wide = churn.widened(dispersion if estimate is None else 1.0)
-    if wide.identified:
+        both = "moves and a dispersion were both learned from the scatter of the same counts"
+        return [] if estimate is None or estimate.gain < SCATTER_GAIN else [both]
+    if churn.identified:
         return []
     return [
-        f"how many move is read off the scatter of the counts, which a dispersion or a missing cause changes as well: their means allow "
-        f"that {wide}"
+        "how many move is read off the scatter of the counts, which a dispersion or a missing cause changes as well: their means allow "
+        f"that {churn}"
     ]

@@ -45,6 +45,7 @@ from headcount.posterior._doubt import (
     doubts_of,
     flows_seen,
     more_information,
+    told_churn,
 )
 from headcount.posterior._result import is_plain_chain
 from headcount.structure import TreeStructure
@@ -217,10 +218,10 @@ class Window(NamedTuple):
     sd: Array
     kept: int
     """Residuals that enter averages."""
-    counts: float
-    """Counts that the model leaves a choice."""
     free: float
-    """The same less learned parameters."""
+    """Counts less learned parameters."""
+    taken: float
+    """Counts that learned parameters take."""
     freedom: float
     """dE Q/dc of the score statistic Q."""
     scatter: Test
@@ -268,8 +269,8 @@ def window_check(problem: Problem, window: list[int], *, alone: bool, learned: A
         (w @ r) / own,
         np.sqrt(predicted),
         int(kept.sum()),
-        choice,
         float(np.trace(ws)),
+        choice - float(np.trace(ws)),
         float(np.einsum("ij,ji->", wk, wk)),
         tested(wk @ ws, lambda x: np.einsum("ri,ri->r", x @ w @ k, x @ w), r, simulate),
         tested((w * share) @ ws, lambda x: ((x @ w) ** 2) @ share, r, simulate),
@@ -518,8 +519,11 @@ def fit_check(
                 else _left_out(core, None if learned is None else learned.tangent())
             )
     except NotChecked as reason:
-        doubts, advice = _doubts(None, problem, learned, estimate, too_few=isinstance(reason, TooFewFree))
-        words = [str(reason), *doubts]
+        nothing_left = isinstance(reason, TooFewFree)
+        doubts, advice = _doubts(
+            None, problem, learned, estimate, too_few=str(reason) if nothing_left else ""
+        )
+        words = doubts if nothing_left else [str(reason), *doubts]
         verdict = f"Not checked: {'; '.join(words)}.{_helps(advice)}"
         return FitCheck(
             None,
@@ -537,7 +541,7 @@ def fit_check(
         judged.verdict,
         doubts=tuple(judged.doubts),
         advice=tuple(judged.advice),
-        churn=None if learned is None or not learned.moves else learned.churn(),
+        churn=told_churn(learned, found.dispersion, estimate),
         dispersion=found.dispersion,
         dispersion_p=found.scatter.p,
         residual_dispersion=found.residual_dispersion,
@@ -565,14 +569,14 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
     parts = [w for k in windows if (w := window_check(problem, k, alone=alone, learned=learned)) is not None]
     if not parts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
-    place, y, whole, error, sd, kept, choice, free, freedom, scatters, residuals = zip(*parts, strict=True)
+    place, y, whole, error, sd, kept, free, taken, freedom, scatters, residuals = zip(*parts, strict=True)
     scatter, residual = (joined(tests, independent=False) for tests in (scatters, residuals))
-    if scatter.mean <= 0 or sum(freedom) <= 0:
-        raise NotChecked(NO_CHOICE)
     if learned is not None and sum(free) < FEWEST_FREE:
         raise TooFewFree(
             f"{learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free"
         )
+    if scatter.mean <= 0 or sum(freedom) <= 0:
+        raise NotChecked(NO_CHOICE)
     observed = np.concatenate(y)
     return Found(
         np.concatenate(place),
@@ -584,7 +588,7 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
         scatter,
         *_mean_square(residual, sum(kept)),
         free=sum(free),
-        taken=sum(choice) - sum(free),
+        taken=sum(taken),
     )
 
 
@@ -702,16 +706,16 @@ def _doubts(
     learned: Learned | None,
     estimate: DispersionEstimate | None,
     *,
-    too_few: bool = False,
+    too_few: str = "",
 ) -> tuple[list[str], list[Advice]]:
     """Of what the tests found; None where there were none."""
-    free, taken = (0.0 if too_few else np.inf, float(too_few)) if found is None else (found.free, found.taken)
     return doubts_of(
         problem,
         learned,
         estimate,
-        free=free,
-        taken=taken,
+        free=np.inf if found is None else found.free,
+        taken=0.0 if found is None else found.taken,
+        too_few=too_few,
         dispersion=1.0 if found is None else found.dispersion,
         closer_than_chance=found is not None and found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL,
     )
@@ -742,14 +746,14 @@ def _judged(
         words = f"The data disagree with the model: {'; '.join(faults)}."
         if factor == 0.0 or problem.dispersion is not None:
             return Judged(False, words, doubts, ())
-        if doubts and learned is not None and learned.moves:
+        if doubts and learned is not None and learned.moves and not flows_seen(problem):
             # Moves that were learned from the same counts are read off their scatter: a dispersion would take that away.
             return Judged(
                 False, f"{words} {_CANNOT_TELL}: {'; '.join(doubts)}.{_helps(advice)}", doubts, advice
             )
         return Judged(False, f"{words} {DISPERSION}.", doubts, [DISPERSION, *advice])
     steady = found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL
-    noises = steadier_noises(problem) if steady else []
+    noises = steadier_noises(problem) if found.dispersion < 1.0 else []
     if doubts:
         advice = [*noises, *advice]
         return Judged(
@@ -762,18 +766,18 @@ def _judged(
             "looks the same"
         )
         return Judged(True, f"{words}.{_helps(more)}" if more else f"{words}.", (), more)
-    if steady:  # no fault: wide intervals still hold the truth
-        return Judged(
-            True,
-            f"The data agree with the model; they scatter only {max(found.dispersion, 0.0):.2g} times as much as it allows, "
-            f"so intervals are rather too wide.{_helps(noises)}",
-            (),
-            noises,
-        )
+    if steady or noises:  # no fault: wide intervals still hold the truth
+        little = f"only {max(found.dispersion, 0.0):.2g} times as much as" if steady else "less than"
+        words = f"The data agree with the model; they scatter {little} it allows, so intervals are rather too wide."
+        return Judged(True, words + _helps(noises), (), noises)
     return Judged(True, "The data agree with the model.")
 
 
 _CANNOT_TELL = "A dispersion cannot be told from moves learned from the same counts"
+
+
+NOISE_GAIN = 5.0
+"""Nats of evidence, by the counts' moments, from which another noise is named: 150 to 1."""
 
 
 def steadier_noises(problem: Problem) -> list[Advice]:
@@ -784,7 +788,7 @@ def steadier_noises(problem: Problem) -> list[Advice]:
         gain = _moment_evidence(problem.with_sites(tuple(sites))) - told
         words = f"another noise explains it (evidence {gain:+.0f} nats by the counts' moments)"
         found.append((gain, Advice("noise", call, words)))
-    return [advice for gain, advice in sorted(found, key=lambda one: -one[0]) if gain > SCATTER_GAIN]
+    return [advice for gain, advice in sorted(found, key=lambda one: -one[0]) if gain > NOISE_GAIN]
 
 
 def _moment_evidence(problem: Problem) -> float:

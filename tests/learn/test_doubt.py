@@ -1,0 +1,162 @@
+"""Where counts cannot earn trust, nothing is called reliable, and what would help is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.learn._result import distance
+from headcount.posterior._doubt import Churn
+
+
+def sites(steps: int, *, rho: float, seed: int = 0) -> tuple[hc.Problem, list[np.ndarray]]:
+    """Exact counts at three sites, with rows that vary from step to step."""
+    rng = np.random.default_rng([5, seed])
+    p = 0.8 * np.eye(3) + 0.2 * rng.dirichlet(np.ones(3), 3)
+    n = [rng.multinomial(5000, rng.dirichlet(np.full(3, 5.0)))]
+    flows = []
+    for _ in range(steps):
+        rows = [rng.dirichlet(row * (1 / rho - 1)) if rho else row for row in p]
+        flows.append(np.stack([rng.multinomial(int(k), row) for k, row in zip(n[-1], rows, strict=True)]))
+        n.append(flows[-1].sum(0))
+    chain = hc.MarkovChain(None, np.full((steps, 3, 3), 1 / 3))
+    return hc.Problem(chain, 5000, hc.Exact(np.array(n, dtype=float))), flows
+
+
+def test_moves_learned_from_a_short_series_are_not_reliable_and_no_dispersion_is_advised() -> None:
+    """Six parameters beside ten free counts, churn in the scatter alone: no agreement, no `estimate`, tags first."""
+    problem, flows = sites(5, rho=0.02)
+    post = hc.fit(hc.TabularChain(), problem, strict=False).posterior
+    check = post.fit_check
+    assert check.agrees is False
+    assert check.doubts
+    assert [advice.kind for advice in check.advice] == ["tags", "flows", "prior", "law"]
+    assert "hc.Tracks" in check.verdict
+    assert "dispersion=" not in check.verdict
+    assert not any(post.edge(t, t + 1).reliable.any() for t in range(5))
+    assert check.churn is not None
+    low, high = check.churn.interval()
+    assert low < 1 - sum(np.trace(f) for f in flows) / 25_000 < high
+
+
+def test_learned_weights_that_the_means_tell_still_agree() -> None:
+    """Birds with four weights: the check agrees, and flows of enough birds are reliable; plug-in posteriors are not."""
+    world = hc.simulate.birds(4, (1.0, 2.0, 2.0, 2.0), 480, steps=10, rng=3)
+    fit = hc.fit(hc.LogisticChain(world.features), hc.Problem(world.model, 480, hc.Poisson(world.observed)))
+    check = fit.posterior.fit_check
+    assert check.agrees
+    assert check.churn is not None
+    assert check.churn.identified
+    assert fit.posterior.node(5).reliable.any()
+    assert fit.plug_in.fit_check.agrees is None
+    assert "plug-in" in fit.plug_in.fit_check.verdict
+    assert not fit.plug_in.node(5).reliable.any()
+
+
+def test_an_estimated_dispersion_is_said_and_flows_stay_doubtful() -> None:
+    """Moves given, flocks of six: counts are reliable once the scatter is allowed, flows that nobody saw are not."""
+    moves = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+    chain = hc.MarkovChain([0.5, 0.3, 0.2], moves, length=10)
+    world = hc.simulate.population(chain, 1200, dispersion=hc.Flocks(6), rng=5)
+    problem = hc.Problem(chain, 1200, hc.Poisson(world.observed))
+    alone = hc.infer(problem).fit_check
+    assert alone.agrees is False
+    assert alone.advice[0].kind == "dispersion"
+    post = hc.infer(problem, dispersion="estimate")
+    assert post.fit_check.agrees
+    assert "once a scatter of" in post.fit_check.verdict
+    assert post.node(5).reliable.all()
+    assert not post.edge(4, 5).reliable.any()
+
+
+def test_less_scatter_than_chance_is_found_only_where_it_is_asked_for_and_names_another_noise() -> None:
+    """Binomial counts declared Poisson: phi stays at 1 or above, and the check names the binomial with its evidence."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]], length=12)
+    world = hc.simulate.population(chain, 4000, rng=1)
+    seen = np.random.default_rng(2).binomial(np.asarray(world.counts).astype(int), 0.9)
+    problem = hc.Problem(chain, 4000, hc.Poisson(seen, rate=0.9))
+    check = hc.infer(problem).fit_check
+    assert check.agrees
+    assert [advice.kind for advice in check.advice] == ["noise"]
+    assert "hc.Binomial(counts, detection=0.9)" in check.verdict
+    found = hc.infer(problem, dispersion="estimate").dispersion_estimate
+    assert found is not None
+    assert found.psi >= 0
+
+
+def test_an_unknown_number_without_a_rate_says_first_that_everybody_is_counted() -> None:
+    """With a rate nothing is assumed in silence, and nothing is said."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]], length=4)
+    seen = np.random.default_rng(0).poisson(70, (4, 2)).astype(float)
+    assumed = hc.infer(hc.Problem(chain, hc.Unknown(), hc.Poisson(seen)))
+    told = hc.infer(hc.Problem(chain, hc.Unknown(), hc.Poisson(seen, rate=0.7)))
+    assert assumed.fit_check.verdict.startswith("Assumes that everybody is counted")
+    assert "Assumes that everybody is counted" in repr(assumed)
+    assert assumed.population.note.startswith("Assumes that everybody is counted")
+    assert "everybody" not in told.fit_check.verdict + told.population.note
+
+
+def test_a_weight_that_runs_off_has_a_one_sided_posterior_and_is_named() -> None:
+    """A move that is never made: its weight has no maximum, the flow keeps a spread, and the verdict says so."""
+    features = np.zeros((2, 3, 3))
+    features[0], features[1, 0, 2] = np.eye(3), 1
+    p = np.exp(np.tensordot([1.5, -40.0], features, 1))
+    p /= p.sum(1, keepdims=True)
+    world = hc.simulate.population(hc.MarkovChain([0.8, 0.1, 0.1], p, length=12), 3000, rng=1)
+    blank = hc.MarkovChain([0.8, 0.1, 0.1], np.full((3, 3), 1 / 3), length=12)
+    fit = hc.fit(
+        hc.LogisticChain(features, names=["stay", "0 to 2"]),
+        hc.Problem(blank, 3000, hc.Exact(np.asarray(world.counts))),
+        strict=False,
+    )
+    post = fit.posterior
+    assert post.fit_check.agrees is None
+    assert "0 to 2 ran off" in post.fit_check.verdict
+    assert post.edge(0, 1).sd[0, 2] > 1
+    assert post.edge(0, 1).sd[0, 2] > 3 * fit.plug_in.edge(0, 1).sd[0, 2]
+
+
+def test_margins_with_a_large_dispersion_are_learned_without_blaming_the_user() -> None:
+    """The engine's second-order term takes flows below zero: weights are learned from them all the same."""
+    rng = np.random.default_rng(5)
+    zones, people = 15, 500_000
+    place = rng.uniform(0, 300, (zones, 2))
+    distance = np.maximum(np.linalg.norm(place[:, None] - place[None], axis=-1), 5.0)
+    p = rng.lognormal(0, 1.5, zones) * distance**-2.0
+    p /= p.sum(1, keepdims=True)
+    first = rng.multinomial(people, rng.dirichlet(np.ones(zones)))
+    flows = np.stack(
+        [rng.multinomial(n, rng.dirichlet(row * 30 + 1e-9)) for n, row in zip(first, p, strict=True)]
+    )
+    seen = hc.Exact(np.array([first, flows.sum(0)], dtype=float))
+    setting = hc.LogisticChain(np.stack([np.eye(zones), -np.log(distance)]), names=["stay", "-log d"])
+    fit = hc.fit(
+        setting,
+        hc.Problem(hc.MarkovChain(None, p[None]), people, seen),
+        dispersion=hc.Company(rho=0.5),
+        strict=False,
+    )
+    assert np.isfinite(fit.working).all()
+    with pytest.raises(hc.ModelError, match="flows are not counts"):
+        hc.learn.fit_complete(
+            setting, hc.MarkovChain(None, p[None]), lambda scope: np.full((zones,) * len(scope), -1.0)
+        )
+
+
+def test_a_distance_is_a_number_only_where_a_standard_error_is_one() -> None:
+    """Nobody reads of 10³⁵ standard errors."""
+    assert distance(0.3).startswith("0.3 standard errors from the maximum")
+    assert "e+35" not in distance(3.4e35)
+    assert "running off" in distance(3.4e35)
+
+
+def test_a_range_of_churn_widens_with_the_scatter() -> None:
+    """The standard error of the log-odds grows with the root of the dispersion, and never shrinks."""
+    told = Churn(0.2, 0.1)
+    assert told.identified
+    assert told.widened(0.01).log_odds_error == told.log_odds_error
+    assert told.widened(100).log_odds_error == pytest.approx(1.0)
+    assert not told.widened(100).identified
+    low, high = told.interval()
+    assert 0 < low < 0.2 < high < 1
