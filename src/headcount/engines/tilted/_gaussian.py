@@ -173,7 +173,7 @@ def _probability(
 
 NARROW_SIZE = 0.1
 """Variance of a group's size at the centre below which no evidence is given beside exact counts: they hold the size at an end of what its
-law allows, where its Gaussian is a density and not a probability (off by 7 nats at a variance of 1e-6, by .2 at .1)."""
+law allows, where its Gaussian is a density and not a probability (off by 7 nats at a variance of 1e-6). Chosen, not measured."""
 PRECISION = 2 * np.pi
 """Of the Gaussian with integral one and height one; over c² it is that with integral c, for counts that are c apart."""
 MOST_ROWS = 1500
