@@ -33,7 +33,8 @@ from headcount.learn._result import FitNotConvergedError
 from headcount.observe import Problem, ProblemError
 from headcount.posterior._dataset import replicates
 from headcount.posterior._draws import DrawError, drawn_entries
-from headcount.posterior._fit_check import Test, count_cdf, count_labels, counts_of
+from headcount.posterior._fit_check import Test as GammaTest
+from headcount.posterior._fit_check import count_cdf, count_labels, counts_of
 from headcount.posterior._posterior import RELIABLE_VARIANCE
 from headcount.simulate import population as simulated_population
 from headcount.tables import Scope, dense
@@ -470,13 +471,13 @@ def _whole_test(problem: Problem, ahead: Posterior, counts: Any, weight: Array, 
         tables = ahead.beliefs.sample(ALARM_DRAWS, rng=rng, integer=True)
         again = replicates(problem, drawn_entries(problem, tables), rng)[:, counts.place]
     except (DrawError, NotImplementedError):
-        return Test(value, mean, math.sqrt(2.0 * mean), math.sqrt(8.0 / max(mean, 1.0))).above
+        return GammaTest(value, mean, math.sqrt(2.0 * mean), math.sqrt(8.0 / max(mean, 1.0))).above
     drawn = again - counts.mean
     q = np.einsum("ri,ij,rj->r", drawn, weight, drawn)
     sd = max(float(q.std()), 1e-12)
     # Larger of the two: replicates of few counts have a longer tail than χ², and rarely a shorter one that can be trusted.
     skewness = max(float((((q - q.mean()) / sd) ** 3).mean()), math.sqrt(8.0 / max(mean, 1.0)))
-    return Test(value, max(float(q.mean()), mean), max(sd, math.sqrt(2.0 * mean)), skewness).above
+    return GammaTest(value, max(float(q.mean()), mean), max(sd, math.sqrt(2.0 * mean)), skewness).above
 
 
 def _count_probabilities(y: Array, mean: Array, sd: Array, whole: Any) -> Array:

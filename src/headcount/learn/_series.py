@@ -62,7 +62,7 @@ def update(
     >>> post = hc.infer(hc.Problem(chain, 1000, hc.Poisson([[500, 480], [520, 470], [560, 450]])))
     >>> more = post.update([[570, 430]])
     >>> more.node(3).mean.round().values
-    array([570., 430.])
+    array([586., 414.])
     """
     seen = (
         [counts] if isinstance(counts, Observation) or not isinstance(counts, (list, tuple)) else list(counts)
