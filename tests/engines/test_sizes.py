@@ -321,3 +321,15 @@ def test_counts_that_disagree_still_have_a_number(model) -> None:
     about = hc.infer(hc.Problem(model, hc.About(1000, sd=500), seen), "TiltedEP").population
     assert free.mean == pytest.approx(about.mean, abs=2.0)
     assert free.sd == pytest.approx(about.sd, rel=0.03)
+
+
+@pytest.mark.parametrize(("length", "cells", "people"), [(40, 4, 5000), (20, 10, 1000), (100, 2, 100_000)])
+def test_long_series_of_an_unknown_number_have_it(length: int, cells: int, people: int) -> None:
+    """Every individual is counted anew at every time, so that N is known to about √(N/T): Poisson counts add up to T N."""
+    rng = np.random.default_rng(length)
+    moves = 0.7 * np.eye(cells) + 0.3 * rng.dirichlet(np.ones(cells), cells)
+    chain = hc.MarkovChain(rng.dirichlet(np.full(cells, 3.0)), moves, length=length)
+    seen = hc.simulate.population(chain, people, rng=1).observed
+    found = hc.infer(hc.Problem(chain, hc.Unknown(), hc.Poisson(seen))).population
+    assert found.mean == pytest.approx(seen.values.sum() / length, rel=2e-3)
+    assert found.sd == pytest.approx(np.sqrt(people / length), rel=0.02)

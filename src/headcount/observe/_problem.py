@@ -381,8 +381,11 @@ class Problem:
 
     def with_numbers(self, sizes: ArrayLike) -> Problem:
         """A `core` whose groups have known sizes, rounded."""
-        known = [Exactly(max(0, round(float(n)))) for n in np.asarray(sizes)]
-        return self._twin(numbers=Numbers.of(known))
+        return self.with_laws([Exactly(max(0, round(float(n)))) for n in np.asarray(sizes)])
+
+    def with_laws(self, laws: Sequence[SizeLaw]) -> Problem:
+        """A `core` whose groups have sizes with these laws."""
+        return self._twin(numbers=Numbers.of(laws))
 
     def of_candidates(self, candidates: Candidates) -> Problem:
         """The same data on a known number of candidates."""
@@ -487,7 +490,7 @@ class Problem:
             return max(1, int(self.population))
         low, high = self.size_bounds
         law = self.population
-        if isinstance(law, SizeLaw) and law.variance > (VAGUE * law.mean) ** 2:
+        if isinstance(law, SizeLaw) and law.vague:
             seen = [float(np.abs(site.noise.counts).sum()) for site in self.sites]
             high = min(high, max(low, 4 * round(max(seen, default=0.0)) + 100))
         return max(high, 1)
@@ -836,8 +839,6 @@ def _size_of(group: Group) -> Any:
     return group.size if expected is None else PoissonSize(expected)
 
 
-VAGUE = 3.0
-"""Relative standard deviation of a law of sizes above which the counts say better how many individuals are typical."""
 PROBABILITIES = 1e-6
 """Distance of a sum from 1 at which numbers are taken as probabilities."""
 

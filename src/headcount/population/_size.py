@@ -60,6 +60,12 @@ FAR_BEYOND = 1e3
 """Factor beyond mean and spread at which counts of a population of unknown size are cut off: no data reach there."""
 
 
+VAGUE = 3.0
+"""Relative standard deviation of a law of sizes above which the counts say better how many individuals are typical."""
+STEEPEST_TILT, BISECTIONS = 700.0, 200
+"""Largest tilt, e^700 being the largest number; and halvings of an interval after which float64 has no number between its ends."""
+
+
 class SizeLaw(ABC):
     """The law of the number of individuals: its ``mean`` and ``variance``, and its ``text`` as the command line takes it."""
 
@@ -87,6 +93,28 @@ class SizeLaw(ABC):
 
         The last two are mean and variance of the tilted law p(N) e^{aN − κ(a)}. All are infinite where E e^{aN} is.
         """
+
+    @property
+    def vague(self) -> bool:
+        """Whether the counts say better than the law how many individuals are typical."""
+        return bool(self.variance > (VAGUE * self.mean) ** 2)
+
+    def tilt_to(self, mean: float) -> float:
+        """The tilt a with κ'(a) = mean, by bisection; the law's least and largest numbers are not reached."""
+        low, high = -1.0, 1.0
+
+        def above(a: float) -> bool:
+            found = self.cgf(a)[1]
+            return not (np.isfinite(found) and found <= mean)
+
+        while above(low) and low > -STEEPEST_TILT:
+            low *= 2.0
+        while not above(high) and high < STEEPEST_TILT:
+            high *= 2.0
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if above(middle) else (middle, high)
+        return low
 
     def in_units(self, size: float) -> SizeLaw:
         """The law of N/size, for individuals in flocks of that size: mean and standard deviation divided by it."""

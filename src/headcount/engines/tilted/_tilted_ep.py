@@ -22,7 +22,7 @@ import numpy as np
 
 from headcount._device import find_device
 from headcount.engines._engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
-from headcount.engines._map import MAP
+from headcount.engines._map import MAP, first_tilts
 from headcount.engines._tilting import Tilts, require_numbers
 from headcount.engines.tilted._centre import CLOSE_MARGIN, MOST_AT_ONCE, Centre, Roles, meet_exact_margins
 from headcount.engines.tilted._certain import certain_counts
@@ -30,6 +30,7 @@ from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, Projected, laplace_site, summed_site
 from headcount.engines.tilted._size_sites import Sizes, size_sites, with_size_sites
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
+from headcount.population import PoissonSize
 from headcount.posterior._beliefs import Beliefs
 from headcount.posterior._program import IMPLIED
 from headcount.structure import Contradiction, NotPositiveDefinite, Recall
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.observe import Problem
+    from headcount.population import Numbers
 
 NEARLY_IMPOSSIBLE = 0.01
 """Variance of an observed count below which, and factor on its prior variance by which, a first centre may not make it smaller: at a
@@ -431,7 +433,7 @@ def _lengths(state: EPState) -> Callable[[Array], Array]:
 
 
 def _map_tilts(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
-    """Tilts of the MAP estimate, from g; those of size sites, the last ones, stay zero.
+    """Tilts of the MAP estimate, from g; those of size sites, the last ones, stay zero but for vague laws (see `_of_vague_sizes`).
 
     MAP itself has no such sites: beside them its steps in N overshoot where counts disagree (400 and 600, then 300 and 690 of a chain
     that hardly changes: N = 978 after 58 iterations without them, stalled at 185 000 with them).
@@ -440,7 +442,56 @@ def _map_tilts(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
     counted = tuple(site for site in sites if not site.noise.of_size)
     width, sizes = (sum(map(len, part)) for part in (counted, sites[len(counted) :]))
     bare = Tilts(tilts.problem.with_sites(counted), tilts.device) if sizes else tilts
+    numbers = bare.problem.numbers
+    if sizes and numbers is not None and any(law.vague for law in numbers.laws):
+        return _of_vague_sizes(bare, numbers, how)
+    return np.concatenate([_map_from(bare, how, None if g is None else g[:width]), np.zeros(sizes)])
+
+
+def _map_from(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
+    """Tilts of the MAP estimate, from g."""
     engine = MAP(tolerance=how.tolerance)
-    first = engine.start(bare, None if g is None else g[:width])
-    end = iterate(engine, first, patience=how.patience, gain=how.gain, look_first=True).state
-    return np.concatenate([end.objective.g(end.search.point), np.zeros(sizes)])
+    end = iterate(engine, engine.start(tilts, g), patience=how.patience, gain=how.gain, look_first=True).state
+    return end.objective.g(end.search.point)
+
+
+def _of_vague_sizes(tilts: Tilts, numbers: Numbers, how: MapStart) -> Array:
+    r"""Tilts of the most probable counts where hardly anything is said of sizes, those of the size sites last.
+
+    Next to its pole :math:`\kappa` of such a law hardly changes, and the expected size runs from one individual to a billion: no search
+    gets through. A Poisson law with the mean that the counts suggest stands in for it. At the maximum over N the tilt of a size is zero,
+    so that the mean found is taken as the next law's, until it stays. The tilt of the size site is what is left to this mean.
+    """
+    g, found = first_tilts(tilts), numbers
+    sizes = np.ones(len(numbers.laws)) if g is None else _numbers(tilts, g).mean
+    for _ in range(STAND_IN_ROUNDS):
+        laws = [
+            PoissonSize(max(n, 1.0)) if law.vague else law for law, n in zip(numbers.laws, sizes, strict=True)
+        ]
+        near = Tilts(tilts.problem.with_laws(laws), tilts.device)
+        g = _map_from(near, how, g)
+        found = _numbers(near, g)
+        moved = np.abs(np.log(np.maximum(found.mean, 1.0) / np.maximum(sizes, 1.0))).max()
+        sizes = found.mean
+        if moved < STAND_IN_CLOSE:
+            break
+    own = [
+        law.tilt_to(max(float(n), SMALLEST_MEAN)) if law.vague else a
+        for law, n, a in zip(numbers.laws, sizes, found.tilts, strict=True)
+    ]
+    assert g is not None
+    return np.concatenate([g, (np.array(own) - found.tilts)[numbers.unknown]])
+
+
+def _numbers(tilts: Tilts, g: Array) -> Numbers:
+    """The laws of sizes at tilts."""
+    found = tilts.law(g).numbers
+    assert found is not None
+    return found
+
+
+SMALLEST_MEAN = 1.5
+"""Mean of a vague law at the first centre, at least: between its least number, 1, and the next."""
+STAND_IN_ROUNDS, STAND_IN_CLOSE = 20, 0.02
+"""Rounds of a stand-in for a vague law, and the relative change of its mean at which it stays: sweeps begin there, no more. One round
+leaves 1/(1 + T) of the distance where T times are counted."""
