@@ -569,7 +569,7 @@ def _packages() -> Iterator[Finding]:
         match = _REQUIREMENT.match(line)
         assert match is not None, line
         name, extra = match["name"], match["extra"]
-        if extra in {"test", "docs", "benchmarks"} or name in seen:
+        if extra in {"all", "test", "docs", "benchmarks"} or name in seen:
             continue
         seen.add(name)
         try:
