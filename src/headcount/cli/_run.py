@@ -60,6 +60,10 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output) -> None:
     if list(cases) != [""]:
         _infer_sequences(cases, options, output)
         return
+    if options.cluster is not None or options.workers is not None:
+        raise ValueError(
+            "--workers and --cluster share out several sequences, and these counts are one: leave them out"
+        )
     case = cases[""]
     output.check_files(case, fitted=False)
     refuse_too_large(planned(case.problem, options)[1])
