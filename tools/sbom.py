@@ -151,10 +151,9 @@ def bill() -> dict[str, Any]:
 def licence(name: str) -> str:
     """The licence that an installed package states: its SPDX expression, else its classifiers, else the first line of its text."""
     told = metadata.metadata(name)
-    expression = told.get("License-Expression")
-    if expression:
-        return expression
-    first = (told.get("License") or "").strip().partition("\n")[0].strip()
+    if "License-Expression" in told:
+        return told["License-Expression"]
+    first = "".join(told.get_all("License") or ()).strip().partition("\n")[0].strip()
     if allowed(first):
         return _identifiers(first)
     classes = [line for line in told.get_all("Classifier") or () if line.startswith("License ::")]
