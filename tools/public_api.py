@@ -6,6 +6,7 @@ line in the changelog.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import re
 from collections.abc import Iterator
@@ -16,7 +17,11 @@ import headcount
 
 
 def arguments(value: Any) -> str:
-    """Names, kinds and defaults of the arguments, without annotations; nothing where Python knows none."""
+    """Names, kinds and defaults of the arguments, without annotations; the values of an enumeration; nothing of what is not called."""
+    if inspect.isclass(value) and issubclass(value, enum.Enum):
+        return f"({', '.join(value.__members__)})"
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return ""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -33,7 +38,7 @@ def members(name: str, value: type, known: set[type]) -> Iterator[str]:
     above = {key for base in handed for key in vars(base)}
     for member in sorted({key for base in own for key in vars(base) if not key.startswith("_")} - above):
         found = inspect.getattr_static(value, member)
-        called = inspect.isfunction(found) or isinstance(found, staticmethod | classmethod)
+        called = isinstance(found, staticmethod | classmethod) or inspect.isfunction(found)
         yield f"{name}.{member}{arguments(getattr(value, member)) if called else ''}"
 
 
@@ -66,7 +71,7 @@ def lines() -> Iterator[str]:
     found = names()
     known = {value for value in found.values() if inspect.isclass(value)}
     for name, value in found.items():
-        yield f"{name}{arguments(value) if callable(value) else ''}"
+        yield f"{name}{arguments(value)}"
         if inspect.isclass(value) and "." not in name:
             yield from members(name, value, known)
     yield from commands()
