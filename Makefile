@@ -14,7 +14,7 @@ JOBS   ?= 2
 BIRDS  := examples/birds
 BIKES  := examples/bikes
 
-.PHONY: env demo test lint docs house reproduce bench bench-quick pins clean
+.PHONY: env demo test lint docs wheel house reproduce bench bench-quick pins clean
 .DEFAULT_GOAL := env
 
 env: $(STAMP)
@@ -44,6 +44,10 @@ lint: env
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The package as others get it: built twice, installed with the core dependencies alone, every command run.
+wheel: env
+	$(ONE_THREAD) $(BIN)/python -m tools.wheel
 
 # Measures of the source: size, complexity, what one engine needs, what one command runs through.
 house: env

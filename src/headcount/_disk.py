@@ -366,6 +366,15 @@ class DamagedFileError(ValueError):
     """A file that is not what was written."""
 
 
+class NewerFormatError(ValueError):
+    """A file in a version of the format that this headcount does not read."""
+
+
+FORMAT, FORMAT_VERSION = "format_version", 1
+"""Attribute of a file of results with the version of its layout, and the one that is written and read. It is raised when a reader of the
+version before could not read the file; a group, column or attribute that is only added does not raise it. Files of before 0.2 have none."""
+
+
 def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     """Write any tree as compressed NetCDF with checksums."""
     encoding = {
@@ -375,7 +384,7 @@ def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
         for node in tree.subtree
     }
     marked = tree.copy()
-    marked.attrs = {**tree.attrs, CHECKSUMS: json.dumps(checksums(tree))}
+    marked.attrs = {**tree.attrs, FORMAT: FORMAT_VERSION, CHECKSUMS: json.dumps(checksums(tree))}
     # Made in memory: HDF5 ends the process with a segmentation fault when the disk is full under a small file.
     with away_from_the_cluster():
         content = marked.to_netcdf(engine="h5netcdf", encoding=encoding)
@@ -395,18 +404,26 @@ def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
     ------
     DamagedFileError
         Not NetCDF, no checksums, or an array or attribute that is not what was written.
+    NewerFormatError
+        Its version of the format is newer than `FORMAT_VERSION`.
     """
     import xarray as xr
 
-    def read() -> tuple[xr.DataTree, Any, dict[str, str]]:
+    def read() -> tuple[xr.DataTree, int, Any, dict[str, str]]:
         with xr.open_datatree(path, engine="h5netcdf") as held:
             # The arrays, the tidy tables made of them, and the bytes whose checksum is taken.
             memory.require(3 * held.nbytes, Path(path).name, remedy="read it on a larger machine")
             tree = held.load()
         stored = json.loads(tree.attrs.pop(CHECKSUMS, "null"))
-        return tree, stored, checksums(tree)
+        version = int(tree.attrs.pop(FORMAT, FORMAT_VERSION))
+        return tree, version, stored, checksums(tree)
 
-    tree, stored, found = parsed(read)
+    tree, version, stored, found = parsed(read)
+    if version > FORMAT_VERSION:
+        raise NewerFormatError(
+            f"{path}: this file has version {version} of the format, this headcount reads version {FORMAT_VERSION}: "
+            "install a newer headcount to read it"
+        )
     if stored is None:
         raise DamagedFileError("it has no checksums")
     if stored != found:

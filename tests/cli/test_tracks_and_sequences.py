@@ -135,3 +135,14 @@ def _infer_each(words: list[object], cases: dict[str, Case], out: Path) -> None:
     code, said = run(*words, "--report")
     assert code == 2
     assert "--report are for one sequence" in said
+
+
+@pytest.mark.parametrize("option", [("--workers", 2), ("--cluster", "tcp://127.0.0.1:1")])
+def test_one_sequence_is_not_shared_out(option: tuple[object, ...], tmp_path: Path) -> None:
+    """Workers and a cluster are for several sequences; with one they are refused, not ignored."""
+    paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS)
+    words = ["infer", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    code, said = run(*words, "--out", tmp_path / "out", *option)
+    assert code == 2
+    assert "these counts are one" in said
+    assert not (tmp_path / "out").exists()

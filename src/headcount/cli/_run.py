@@ -69,6 +69,10 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     if list(cases) != [""]:
         _infer_sequences(cases, options, output)
         return
+    if options.cluster is not None or options.workers is not None:
+        raise ValueError(
+            "--workers and --cluster share out several sequences, and these counts are one: leave them out"
+        )
     case = cases[""]
     output.check_files(case, fitted=False)
     refuse_too_large(planned(case.problem, options)[1])
@@ -599,7 +603,7 @@ def _packages() -> Iterator[Finding]:
         match = _REQUIREMENT.match(line)
         assert match is not None, line
         name, extra = match["name"], match["extra"]
-        if extra in {"test", "docs", "benchmarks"} or name in seen:
+        if extra in {"all", "test", "docs", "benchmarks"} or name in seen:
             continue
         seen.add(name)
         try:

@@ -20,6 +20,7 @@ from headcount import memory
 from headcount._disk import (
     MANIFEST,
     DamagedFileError,
+    NewerFormatError,
     OutputError,
     check_manifest,
     filling,
@@ -413,7 +414,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         if place.is_dir():
             check_manifest(place, POSTERIOR_FILE)
         tree = read_tree(file)
-    except OutputError as error:
+    except (OutputError, NewerFormatError) as error:
         raise TableError(str(error)) from None
     except (DamagedFileError, OSError) as error:
         raise TableError(f"{file}: this is not a result of headcount ({error}): {_REMEDY}") from error

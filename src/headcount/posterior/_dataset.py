@@ -132,9 +132,6 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     """The inverse of :func:`tree_of`."""
     attributes = json.loads(tree.attrs["provenance"])
     nodes, flows = tree["nodes"].to_dataset(), tree["flows"].to_dataset()
-    if "observed" not in nodes:  # a file of an earlier headcount
-        seen = tree["observed_data/count"].variable
-        nodes = nodes.assign(observed=(seen.dims, seen.data))
     if "time" in nodes.dims:
         node_table = _table(nodes, ["time", "cell"])
         flow_table = _table(flows, ["departure", "origin", "dest"]).rename(columns={"departure": "time"})
