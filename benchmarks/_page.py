@@ -30,6 +30,7 @@ TITLES = {
     "limits": "Against the machine's limits",
     "learning": "Learning",
     "learned": "Intervals after a fit",
+    "doubt": "Who is told that all is well",
     "starts": "Several maxima",
     "small": "Many small problems",
     "flights": "Flights: from totals to routes",

@@ -72,17 +72,20 @@ def test_an_estimated_dispersion_is_said_and_flows_stay_doubtful() -> None:
 
 def test_less_scatter_than_chance_is_found_only_where_it_is_asked_for_and_names_another_noise() -> None:
     """Binomial counts declared Poisson: phi stays at 1 or above, and the check names the binomial with its evidence."""
-    chain = hc.MarkovChain([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]], length=12)
+    chain = hc.MarkovChain(np.full(6, 1 / 6), 0.6 * np.eye(6) + 0.4 / 6, length=20)
     world = hc.simulate.population(chain, 4000, rng=1)
-    seen = np.random.default_rng(2).binomial(np.asarray(world.counts).astype(int), 0.9)
-    problem = hc.Problem(chain, 4000, hc.Poisson(seen, rate=0.9))
+    seen = np.random.default_rng(2).binomial(np.asarray(world.counts).astype(int), 0.95)
+    problem = hc.Problem(chain, 4000, hc.Poisson(seen, rate=0.95))
     check = hc.infer(problem).fit_check
     assert check.agrees
     assert [advice.kind for advice in check.advice] == ["noise"]
-    assert "hc.Binomial(counts, detection=0.9)" in check.verdict
-    found = hc.infer(problem, dispersion="estimate").dispersion_estimate
+    assert "hc.Binomial(counts, detection=0.95)" in check.verdict
+    found, asked = (
+        hc.infer(problem, dispersion=text).dispersion_estimate for text in ("estimate", "estimate:company")
+    )
     assert found is not None
-    assert found.psi >= 0
+    assert asked is not None
+    assert asked.psi < 0 <= found.psi
 
 
 def test_an_unknown_number_without_a_rate_says_first_that_everybody_is_counted() -> None:

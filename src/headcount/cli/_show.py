@@ -238,7 +238,7 @@ def show_posterior(result: Result) -> None:
     counted = f"{_sizes(result)} ({', '.join(a['observations'])})"
     say(f"{counted}, population {result.population_text}{_evidence(a)}")
     check = a.get("fit_check", {})
-    fits = check.get("agrees") is not False
+    fits = check.get("agrees") is not False and not check.get("doubts")
     if "verdict" in check:
         say((str(check["verdict"]), "" if fits else "bold red"))
     share = result.nodes["reliable"].mean()

@@ -93,13 +93,11 @@ def _told(posterior: Posterior, u: object, v: object, n: Array, p: Array, means:
     told = np.zeros((len(means), len(means)))
     if not sites:
         return told
-    known = all(site.noise.exact and site.whole for site in problem.sites if site.scope == (u,))
-    seen = any(site.scope == (u,) for site in problem.sites)
-    before = (
-        np.zeros((len(n), len(n)))
-        if known and seen
-        else np.asarray(posterior.beliefs.covariance((u,), (u,)), dtype=float)
-    )
+    at = [site for site in problem.sites if site.scope == (u,)]
+    known = bool(at) and all(site.noise.exact and site.whole for site in at)
+    before = np.zeros((len(n), len(n)))
+    if not known and posterior.beliefs.has_spread:
+        before = np.asarray(posterior.beliefs.covariance((u,), (u,)), dtype=float)
     mean, covariance = step_moments(n, before, p, problem.dispersion, v)
     for site in sites:
         told += _of_site(site, mean, covariance, means)

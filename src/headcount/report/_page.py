@@ -512,8 +512,9 @@ def _warnings(result: Result) -> list[str]:
     known, found = result.attributes, []
     if known.get("alarm", {}).get("raised"):
         found.append(str(known["alarm"]["words"]))
-    if known.get("fit_check", {}).get("agrees") is False:
-        found.append(f"{known['fit_check']['verdict']} No range on this page can be relied on.")
+    check = known.get("fit_check", {})
+    if check.get("agrees") is False or check.get("doubts"):
+        found.append(f"{check['verdict']} No range on this page can be relied on.")
     if not result.good:
         status = next((s for s in Status if s.value == known["status"]), None)
         remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
@@ -548,7 +549,8 @@ def _notes(result: Result, data: Mapping[str, Any]) -> list[str]:
 
 def _reliability(result: Result) -> list[str]:
     """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
-    if not result.good or result.attributes.get("fit_check", {}).get("agrees") is False:
+    check = result.attributes.get("fit_check", {})
+    if not result.good or check.get("agrees") is False or check.get("doubts"):
         return []  # a warning has said more already
     shares = []
     for table, noun in ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs")):
