@@ -68,6 +68,10 @@ def answer(
         return _answered(engine, problem, rng, progress, start)
     except Contradiction as error:
         raise ProblemError(_contradiction(problem, error)) from error
+    except FloatingPointError as error:  # before the first sweep: there is nothing to show
+        raise ProblemError(
+            f"{engine.name} finds nowhere to begin ({error}): use PathGibbs, or Enumerate for few individuals"
+        ) from error
 
 
 def _answered(

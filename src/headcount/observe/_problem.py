@@ -424,7 +424,14 @@ class Problem:
         assert self.groups is not None
         group = self.groups[name]
         size = _size_of(group)
-        number = group.weight * size if isinstance(size, int) else size
+        weight = int(group.weight)
+        number = (
+            weight * size
+            if isinstance(size, int)
+            else size
+            if weight == 1
+            else TotalSize((size,), 0, (weight,))
+        )
         return self._twin(
             model=group.model,
             population=number,
@@ -829,9 +836,10 @@ def _number(size: Any) -> int:
 
 def total_size(groups: Mapping[Hashable, Group]) -> int | SizeLaw:
     """How many individuals all groups have."""
-    laws = tuple(_size_of(group) for group in groups.values() if isinstance(_size_of(group), SizeLaw))
+    vary = [group for group in groups.values() if isinstance(_size_of(group), SizeLaw)]
+    laws, weights = tuple(map(_size_of, vary)), tuple(int(group.weight) for group in vary)
     known = sum(g.weight * int(g.size) for g in groups.values() if not isinstance(_size_of(g), SizeLaw))
-    return TotalSize(laws, known) if laws else known
+    return TotalSize(laws, known, weights) if laws else known
 
 
 def _size_of(group: Group) -> Any:

@@ -533,20 +533,26 @@ class Unknown(SizeLaw):
 
 @dataclass(frozen=True)
 class TotalSize(SizeLaw):
-    """The law of the number of all individuals: ``others`` who are known to be there, and groups whose sizes have laws."""
+    """The law of the number of all individuals: ``others`` who are known to be there, and groups whose numbers of units have laws."""
 
     laws: tuple[SizeLaw, ...]
     others: int
+    weights: tuple[int, ...] = ()
+    """How many individuals a unit of every group stands for; 1 each where left out."""
+
+    @property
+    def _weighted(self) -> list[tuple[SizeLaw, int]]:
+        return list(zip(self.laws, self.weights or (1,) * len(self.laws), strict=True))
 
     @property
     def mean(self) -> float:
         """The laws', and the others."""
-        return sum(law.mean for law in self.laws) + self.others
+        return sum(weight * law.mean for law, weight in self._weighted) + self.others
 
     @property
     def variance(self) -> float:
         """The laws'."""
-        return sum(law.variance for law in self.laws)
+        return sum(weight**2 * law.variance for law, weight in self._weighted)
 
     @property
     def text(self) -> str:
@@ -556,17 +562,17 @@ class TotalSize(SizeLaw):
     @property
     def least(self) -> int:
         """See `SizeLaw`."""
-        return sum(law.least for law in self.laws) + self.others
+        return sum(weight * law.least for law, weight in self._weighted) + self.others
 
     @property
     def most(self) -> int:
         """See `SizeLaw`."""
-        return min(sum(law.most for law in self.laws) + self.others, LARGEST_COUNT)
+        return min(sum(weight * law.most for law, weight in self._weighted) + self.others, LARGEST_COUNT)
 
     @property
     def window(self) -> tuple[int, int]:
         """See `SizeLaw`."""
-        low, high = (self.others + sum(law.window[end] for law in self.laws) for end in (0, 1))
+        low, high = (self.others + sum(w * law.window[end] for law, w in self._weighted) for end in (0, 1))
         return low, high
 
     def log_pmf(self, n: ArrayLike) -> Array:
@@ -581,17 +587,20 @@ class TotalSize(SizeLaw):
             raise ModelError(
                 "the sum of several groups of unknown size has no closed law: ask each group's own"
             )
-        return self.laws[0].log_pmf(np.asarray(n, dtype=float) - self.others)
+        ((law, weight),) = self._weighted
+        units = (np.asarray(n, dtype=float) - self.others) / weight
+        return np.where(units == np.rint(units), law.log_pmf(np.rint(units)), -np.inf)
 
     def cgf(self, a: float) -> Cumulants:
         """The laws', and the others."""
-        parts = [law.cgf(a) for law in self.laws]
-        value, mean, variance = (sum(part) for part in zip(*parts, strict=True))
+        parts = [(law.cgf(w * a), w) for law, w in self._weighted]
+        value = sum(part[0] for part, _ in parts)
+        mean, variance = (sum(w**power * part[power] for part, w in parts) for power in (1, 2))
         return Cumulants(value + a * self.others, mean + self.others, variance)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
         """See `SizeLaw`."""
-        drawn = [law.sample(size, rng=rng) for law in self.laws]
+        drawn = [weight * law.sample(size, rng=rng) for law, weight in self._weighted]
         return np.asarray(np.sum(drawn, axis=0) + self.others)
 
 

@@ -534,7 +534,8 @@ def fit_check(
             seconds=perf_counter() - begun,
         )
     implied = None if ahead or core is not problem else _implied_population(problem)
-    judged = _judged(found, problem, implied, learned, estimate)
+    noises = steadier_noises(core) if found.dispersion < 1.0 else []
+    judged = _judged(found, problem, implied, learned, estimate, noises)
     error, sd = found.observed - found.expected, found.sd
     return FitCheck(
         judged.agrees,
@@ -727,6 +728,7 @@ def _judged(
     implied: tuple[float, float] | None,
     learned: Learned | None,
     estimate: DispersionEstimate | None,
+    noises: list[Advice],
 ) -> Judged:
     """Whether no test rejects the model, and the verdict in words, with what to do."""
     population, factor = problem.population, _excess(found)
@@ -753,7 +755,6 @@ def _judged(
             )
         return Judged(False, f"{words} {DISPERSION}.", doubts, [DISPERSION, *advice])
     steady = found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL
-    noises = steadier_noises(problem) if found.dispersion < 1.0 else []
     if doubts:
         advice = [*noises, *advice]
         return Judged(

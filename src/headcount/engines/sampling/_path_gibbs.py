@@ -432,9 +432,9 @@ def _normalised(arrays: SamplingArrays, nodes: Array, counted: Array) -> Array:
         here = arrays.node(v)
         into, out_of = arrays.blocks[v]
         before = counted[here] if v == 0 else made[arrays.node(u)]
-        wanted, have = (
-            np.asarray(np.bincount(*pair), dtype=float) for pair in ((into, before), (out_of, made[here]))
-        )
+        blocks = 1 + max(into.max(initial=0), out_of.max(initial=0))
+        wanted = np.asarray(np.bincount(into, before, minlength=blocks), dtype=float)
+        have = np.asarray(np.bincount(out_of, made[here], minlength=blocks), dtype=float)
         made[here] = made[here] * _quotient(wanted, have)[out_of]
     return made
 
