@@ -33,6 +33,7 @@ COMMANDS = (
     "infer mine/counts.csv --transitions mine/transitions.csv --cells mine/cells.csv --population 8000 --noise binomial --detection 0.3 "
     "--draws 0 --omx --out results",
     "fit counts.csv --features features.csv.gz --population 90 --start 1,2,2,2 --ridge 1 --draws 0 --out fitted",
+    "forecast results --steps 1 --draws 0",
     "report results",
     "compare results results --out compared",
     *(

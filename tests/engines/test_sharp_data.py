@@ -199,3 +199,14 @@ def test_counts_far_above_the_population_end_in_a_status(times_too_large: float)
     found = hc.infer(hc.Problem(chain, 120, hc.Poisson(counts)), TiltedEP(), strict=False)
     np.testing.assert_allclose(found.node(1).mean.sum(), 120)
     assert found.fit_check.agrees is False
+
+
+def test_readings_that_leave_two_whole_numbers_are_said() -> None:
+    """Between certain (sd .1) and wide (sd 1.5) the evidence is rough, and the diagnostics say so."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=2)
+    said = {}
+    for sd in (0.1, 0.25, 1.5):
+        seen = hc.Gaussian([[2.4, 1.6], [1.5, 2.5]], sd=sd)
+        said[sd] = "sharp_readings" in hc.infer(hc.Problem(chain, 4, seen), "TiltedEP").diagnostics
+    assert said[0.25]
+    assert not said[1.5]

@@ -7,12 +7,12 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 38300,
-    "files in src": 151,
-    "modules reachable from TiltedEP": 44,
-    "blocks rated C or worse": 40,
-    "blocks rated D or worse": 3,
-    "files from CSV to nodes.csv": 62,
+    "code lines in src": 40800,
+    "files in src": 162,
+    "modules reachable from TiltedEP": 46,
+    "blocks rated C or worse": 67,
+    "blocks rated D or worse": 4,
+    "files from CSV to nodes.csv": 68,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 

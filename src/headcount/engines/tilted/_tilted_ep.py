@@ -60,6 +60,9 @@ SIZE_DISPERSION = 2.5
 up to that of the sizes' own law: with less, the law of a wide cavity rises in its tail. Measured against exact sums over N (two
 cells, 1 to 8 times, rates .1 to 1, N about 20 and 60): N is off by .03 of its sd in the median at 2.5, by .06 at 1.5, and by .03 at 4,
 where the evidence is off by half as much again."""
+SHARP = 8.0
+"""Precision of a reading, 1/.35², above which it tells whole numbers apart. Against enumeration of 293 small problems the evidence
+beside such readings was off by up to .51 nats where they left two whole numbers."""
 FAR = 3.0
 """Distance of the mean from the centre, in standard deviations, above which MAP is run on before the first sweep: sweeps follow the
 law's exponential in straight lines. (Counts far from what the model expects, with rho .03 to .6, were 5 to 700 off and stalled after
@@ -369,6 +372,12 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         }
         if given < len(centre.g):
             more["certain"] = len(centre.g) - given
+        sharp = _sharp_readings(centre)
+        if sharp:
+            more["sharp_readings"] = (
+                f"{sharp} readings are sharper than the step between two whole numbers and leave more than one of them: the evidence may "
+                "be off by half a nat; Enumerate or PathGibbs take whole numbers as they are"
+            )
         return gaussian_beliefs(
             centre, sites.tau, sites.nu, state.log_sites, settled=settled, log_z=state.log_z, more=more
         )
@@ -430,6 +439,12 @@ def _lengths(state: EPState) -> Callable[[Array], Array]:
         return np.concatenate([v[active] * tau, sd[active] * (eta - n[active] * tau), sd[free] * g])
 
     return scaled
+
+
+def _sharp_readings(centre: Centre) -> int:
+    """Readings that tell whole numbers apart and do not leave a single one."""
+    smooth = [(index, noise) for index, noise in centre.roles.active_noise if noise.smooth and noise.any_real]
+    return sum(int((-noise.curvature(centre.expected[index]) > SHARP).sum()) for index, noise in smooth)
 
 
 def _map_tilts(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
