@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from headcount.engines import MAP, Enumerate, Gibbs, Laplace, PathGibbs, TiltedEP, infer, plan, select
+from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP, infer, plan, select
 from headcount.engines._cost import BYTES, HELD_MATRICES
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Poisson, Problem
@@ -48,7 +48,7 @@ def test_memory_and_time_grow_as_the_theory_says() -> None:
     assert thin.memory < plan(ring(400, 4), MAP(), rate=RATE).memory / 5
 
 
-@pytest.mark.parametrize("engine", [TiltedEP(), Laplace(), MAP(), PathGibbs(), Gibbs()])
+@pytest.mark.parametrize("engine", [TiltedEP(), Laplace(), MAP(), PathGibbs()])
 def test_every_usual_engine_has_a_plan(engine: object) -> None:
     """Memory and time are positive and finite; writing never takes less than inferring."""
     made = plan(ring(6, 4), engine, rate=RATE)  # type: ignore[arg-type]

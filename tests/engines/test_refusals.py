@@ -113,7 +113,7 @@ def test_an_engine_may_be_named():
     assert by_name.settings == by_engine.settings == MAP()
     np.testing.assert_array_equal(by_name.node("mon").mean, by_engine.node("mon").mean)
     for wrong in ("map", "Mode", 7, MAP):
-        with pytest.raises(ValueError, match=r"engine is .*names Auto, TiltedEP, MAP, PathGibbs.*NLBP"):
+        with pytest.raises(ValueError, match=r"engine is .*names Auto, TiltedEP, MAP, PathGibbs.*EdgeEP"):
             hc.infer(given, wrong)
 
 

@@ -11,7 +11,7 @@ import headcount as hc
 from headcount import simulate
 from headcount.engines import MAP
 from headcount.posterior import _fit_check
-from headcount.posterior._fit_check import fit_check, prior_moments, quadratic, tested
+from headcount.posterior._fit_check import fit_check, prior_moments, quadratic
 
 
 def world(kind: str, flock: int, seed: int, *, population: int = 480, steps: int = 10) -> hc.Problem:
@@ -258,7 +258,7 @@ def test_the_skewness_of_a_quadratic_form_is_that_of_gaussian_draws():
     """Σ λ² and Σ λ³ of the eigenvalues of MS: sd² = 2 Σ λ², third cumulant 8 Σ λ³; chi-squared with k degrees has √(8/k)."""
     for k in (1, 4, 25):
         far = np.full(k, 10.0)  # far above the mean, where the skewness is worked out
-        found = tested(np.eye(k), quadratic(np.eye(k)), far, None)
+        found = _fit_check.tested(np.eye(k), quadratic(np.eye(k)), far, None)
         assert found.mean == pytest.approx(k)
         assert found.sd == pytest.approx(np.sqrt(2 * k))
         assert found.skewness == pytest.approx(np.sqrt(8 / k))

@@ -527,10 +527,11 @@ def _edges(expect: Expectation, point: Evaluation, information: Information | No
             now = float(logit(max(natural.values[k], np.finfo(float).tiny)))
             found.append(Edge(name, now, way * np.sign(natural.jacobian[k] @ way)))
     reach, names = _reach(expect.families[0], point.x), expect.families[0].names
+    if information is None:  # a plug-in; and a matrix of all pairs of weights may be too large
+        return found
     off = set(without_maximum(expect.families[0], point.x, point.objective.information(point.x)))
-    far = [] if information is None else np.flatnonzero(reach > OPEN_LOG_ODDS).tolist()
-    for at in far:
-        error = float(np.sqrt(information.covariance[at, at]))  # type: ignore[union-attr]
+    for at in np.flatnonzero(reach > OPEN_LOG_ODDS).tolist():
+        error = float(np.sqrt(information.covariance[at, at]))
         if error * reach[at] / abs(point.x[at]) > LONGEST_SPREAD:
             off.add(names[at])
     for k, name in enumerate(names):

@@ -35,7 +35,7 @@ MOST_CERTAIN = 500
 """Possible entries up to which certain ones are looked for: their null space takes .1 s."""
 TOLERANCE = 1e-6
 """Of linear programs, in individuals, and of null spaces."""
-IMPLIED = -1
+IMPLIED = -2
 """`Site.source` of what follows from other observations."""
 
 

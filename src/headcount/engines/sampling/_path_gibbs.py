@@ -424,19 +424,33 @@ def _tables(arrays: SamplingArrays, path: NDArray[np.int16]) -> tuple[NDArray[np
 def _normalised(arrays: SamplingArrays, nodes: Array, counted: Array) -> Array:
     """Node means with which tables can agree: nobody moves between states that no path joins.
 
-    Counting agrees by itself, and so does smoothing; their blend with a share for every entry only nearly. At the root, states that
-    paths join have the total that was counted; from there down every block of a step has as many as come into it.
+    Counting agrees by itself, and so does smoothing; their blend with a share for every entry only nearly. At the root, groups whose
+    number is known have it; from there down every block of a step has as many as come into it.
     """
     made = np.array(nodes, dtype=float)
     for v, u in enumerate(arrays.rooted.parents):
         here = arrays.node(v)
         into, out_of = arrays.blocks[v]
-        before = counted[here] if v == 0 else made[arrays.node(u)]
         blocks = 1 + max(into.max(initial=0), out_of.max(initial=0))
-        wanted = np.asarray(np.bincount(into, before, minlength=blocks), dtype=float)
         have = np.asarray(np.bincount(out_of, made[here], minlength=blocks), dtype=float)
+        before = counted[here] if v == 0 else made[arrays.node(u)]
+        wanted = np.asarray(np.bincount(into, before, minlength=blocks), dtype=float)
+        if v == 0:
+            wanted = _kept_totals(wanted, have, float(arrays.population))
         made[here] = made[here] * _quotient(wanted, have)[out_of]
     return made
+
+
+def _kept_totals(counted: Array, blended: Array, population: float) -> Array:
+    """Totals of the root's parts that no path joins: as counted where they never change, else as blended, N in all."""
+    never = np.abs(counted - np.rint(counted)) < WHOLE_MEAN
+    rest = population - counted[never].sum()
+    scale = rest / max(float(blended[~never].sum()), EMPTY)
+    return np.where(never, counted, scale * blended)
+
+
+WHOLE_MEAN = 1e-9
+"""Distance of a mean over sweeps from a whole number below which it never changed: one change in a million sweeps is 1e-6."""
 
 
 def _rake_tree(

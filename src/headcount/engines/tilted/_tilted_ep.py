@@ -448,19 +448,24 @@ def _sharp_readings(centre: Centre) -> int:
 
 
 def _map_tilts(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
-    """Tilts of the MAP estimate, from g; those of size sites, the last ones, stay zero but for vague laws (see `_of_vague_sizes`).
+    """Tilts of the MAP estimate, from g; those of size sites stay zero but for vague laws (see `_of_vague_sizes`).
 
     MAP itself has no such sites: beside them its steps in N overshoot where counts disagree (400 and 600, then 300 and 690 of a chain
     that hardly changes: N = 978 after 58 iterations without them, stalled at 185 000 with them).
     """
     sites = tilts.problem.sites
+    of_size = np.repeat([site.noise.of_size for site in sites], list(map(len, sites)))
+    if not of_size.any():
+        return _map_from(tilts, how, g)
     counted = tuple(site for site in sites if not site.noise.of_size)
-    width, sizes = (sum(map(len, part)) for part in (counted, sites[len(counted) :]))
-    bare = Tilts(tilts.problem.with_sites(counted), tilts.device) if sizes else tilts
-    numbers = bare.problem.numbers
-    if sizes and numbers is not None and any(law.vague for law in numbers.laws):
-        return _of_vague_sizes(bare, numbers, how)
-    return np.concatenate([_map_from(bare, how, None if g is None else g[:width]), np.zeros(sizes)])
+    bare = Tilts(tilts.problem.with_sites(counted), tilts.device)
+    numbers, made = bare.problem.numbers, np.zeros(len(of_size))
+    if numbers is not None and any(law.vague for law in numbers.laws):
+        made[~of_size], made[of_size] = _of_vague_sizes(bare, numbers, how)
+    else:
+        own = g if g is None or len(g) < len(of_size) else g[~of_size]  # of a run without size sites, or with them
+        made[~of_size] = _map_from(bare, how, own)
+    return made
 
 
 def _map_from(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
@@ -470,8 +475,8 @@ def _map_from(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
     return end.objective.g(end.search.point)
 
 
-def _of_vague_sizes(tilts: Tilts, numbers: Numbers, how: MapStart) -> Array:
-    r"""Tilts of the most probable counts where hardly anything is said of sizes, those of the size sites last.
+def _of_vague_sizes(tilts: Tilts, numbers: Numbers, how: MapStart) -> tuple[Array, Array]:
+    r"""Tilts of the most probable counts where hardly anything is said of sizes, and those of the size sites.
 
     Next to its pole :math:`\kappa` of such a law hardly changes, and the expected size runs from one individual to a billion: no search
     gets through. A Poisson law with the mean that the counts suggest stands in for it. At the maximum over N the tilt of a size is zero,
@@ -486,7 +491,7 @@ def _of_vague_sizes(tilts: Tilts, numbers: Numbers, how: MapStart) -> Array:
         near = Tilts(tilts.problem.with_laws(laws), tilts.device)
         g = _map_from(near, how, g)
         found = _numbers(near, g)
-        moved = np.abs(np.log(np.maximum(found.mean, 1.0) / np.maximum(sizes, 1.0))).max()
+        moved = (np.abs(found.mean - sizes) / np.sqrt(np.maximum(found.mean, 1.0))).max()
         sizes = found.mean
         if moved < STAND_IN_CLOSE:
             break
@@ -495,7 +500,7 @@ def _of_vague_sizes(tilts: Tilts, numbers: Numbers, how: MapStart) -> Array:
         for law, n, a in zip(numbers.laws, sizes, found.tilts, strict=True)
     ]
     assert g is not None
-    return np.concatenate([g, (np.array(own) - found.tilts)[numbers.unknown]])
+    return g, (np.array(own) - found.tilts)[numbers.unknown]
 
 
 def _numbers(tilts: Tilts, g: Array) -> Numbers:
@@ -507,6 +512,6 @@ def _numbers(tilts: Tilts, g: Array) -> Numbers:
 
 SMALLEST_MEAN = 1.5
 """Mean of a vague law at the first centre, at least: between its least number, 1, and the next."""
-STAND_IN_ROUNDS, STAND_IN_CLOSE = 20, 0.02
-"""Rounds of a stand-in for a vague law, and the relative change of its mean at which it stays: sweeps begin there, no more. One round
-leaves 1/(1 + T) of the distance where T times are counted."""
+STAND_IN_ROUNDS, STAND_IN_CLOSE = 20, 0.1
+"""Rounds of a stand-in for a vague law, and the change of its mean, over its root, at which it stays: sweeps begin there, no more. One
+round leaves 1/(1 + T) of the distance where T times are counted."""
