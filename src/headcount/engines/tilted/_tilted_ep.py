@@ -463,7 +463,9 @@ def _map_tilts(tilts: Tilts, how: MapStart, g: Array | None) -> Array:
     if numbers is not None and any(law.vague for law in numbers.laws):
         made[~of_size], made[of_size] = _of_vague_sizes(bare, numbers, how)
     else:
-        own = g if g is None or len(g) < len(of_size) else g[~of_size]  # of a run without size sites, or with them
+        own = (
+            g if g is None or len(g) < len(of_size) else g[~of_size]
+        )  # of a run without size sites, or with them
         made[~of_size] = _map_from(bare, how, own)
     return made
 
