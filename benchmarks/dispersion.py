@@ -1,4 +1,4 @@
-"""Claim: where individuals move in company, 90 % intervals hold the truth nine times out of ten, once the model knows of it or finds it.
+"""Claim: where individuals move together, 90 % intervals hold the truth nine times out of ten, once the model knows of it or finds it.
 
 Six times, four cells, N = 1000 and 1 000 000. Flocks of 2, 5 and 20 live together; or each row of the moves is drawn anew from a Dirichlet
 with intra-class correlation rho at every step. The margins are seen exactly (flows are in doubt), or as Poisson counts (cells and the
@@ -31,9 +31,9 @@ CASES: tuple[Any, ...] = (
     hc.Flocks(2),
     hc.Flocks(5),
     hc.Flocks(20),
-    hc.Company(rho=0.001),
-    hc.Company(rho=0.01),
-    hc.Company(rho=0.1),
+    hc.Overdispersion(rho=0.001),
+    hc.Overdispersion(rho=0.01),
+    hc.Overdispersion(rho=0.1),
 )
 WORLDS = 4
 WORKERS = 4
@@ -122,7 +122,7 @@ def run(*, quick: bool) -> Report:
                 shares = [found.share(f"{name}, {way}") for way in WAYS]
                 rows.append([case.text, population, noise, name, *shares, _lead(found)])
             if case.root_phi(population) >= LARGE_PHI or (
-                isinstance(case, hc.Company) and case.rho * population / 4 >= LARGE_PHI
+                isinstance(case, hc.Overdispersion) and case.rho * population / 4 >= LARGE_PHI
             ):
                 ignored += [found.share(f"{name}, ignored") for name in what]
             everything.join(found)
@@ -166,7 +166,7 @@ def run(*, quick: bool) -> Report:
     )
     return Report(
         "dispersion",
-        "How often 90 % intervals hold the truth where individuals move in company: with the true dispersion, an estimated one, and none.",
+        "How often 90 % intervals hold the truth where individuals move together: with the true dispersion, an estimated one, and none.",
         checks=[
             *checks,
             *lead_checks(lead_rows),
@@ -214,7 +214,7 @@ def coverage(case: Any, population: int, noise: str, worlds: int) -> Held:
             own = hc.infer(problem, dispersion=f"estimate:{form}").dispersion_estimate
         assert own is not None
         found.inside.append(own.lower <= true <= own.upper)
-        mark = "company:rho" if form == "rho" else "flocks"
+        mark = "rho" if form == "rho" else "flocks"
         others = [e for text, e in best.tried.items() if not text.startswith(mark)]
         found.lead.append(best.tried["independent"] + own.gain - max(others))
         for way, post in answers.items():
@@ -246,13 +246,15 @@ TABLE_NOTE = (
 def small_tables(kind: Tables, problems: int) -> tuple[list[list[Any]], list[Check]]:
     """Tables of 3 × 3 with exact margins, whose rows vary with one rho around one matrix: both learned together, or rho = 0."""
     rng = np.random.default_rng(1)
-    company = hc.Company(rho=POOLED_RHO)
+    overdispersion = hc.Overdispersion(rho=POOLED_RHO)
     worlds, asked = [], []
     for _ in range(problems):
         start = rng.dirichlet(np.full(3, kind.evenness))
         members = round(float(np.exp(rng.uniform(np.log(kind.smallest), np.log(kind.largest)))))
         model = hc.MarkovChain(start, kind.moves, length=2)
-        world = simulate.population(model, members, dispersion=company, observe=simulate.exact(), rng=rng)
+        world = simulate.population(
+            model, members, dispersion=overdispersion, observe=simulate.exact(), rng=rng
+        )
         worlds.append(world)
         asked.append(hc.Problem(model, members, [hc.Exact(world.observed)]))
 
@@ -264,7 +266,7 @@ def small_tables(kind: Tables, problems: int) -> tuple[list[list[Any]], list[Che
             held.append(np.mean((world.flows[0] >= lower) & (world.flows[0] <= upper)))
         return [kind.text, way, rho, float(np.mean(off)), float(np.mean(held)), status]
 
-    known = [hc.infer(problem, dispersion=company) for problem in asked]
+    known = [hc.infer(problem, dispersion=overdispersion) for problem in asked]
     plain = hc.fit(hc.TabularChain(), asked, strict=False)
     rows = [
         row("matrix and rho known", POOLED_RHO, known, "converged"),
@@ -303,8 +305,8 @@ LEAD_COLUMNS = [
 ]
 LEAD_NOTE = (
     "Six times, four cells, margins exact: mean over worlds of the largest evidence of the true form less that of the other one that is "
-    "nearer (flocks against company, rho against company with one phi), dispersion at its best in both. Rows of about equal size give "
-    "rho and phi the same variances: one world of five steps cannot tell them apart (per world: the lead's standard deviation)."
+    "nearer (flocks against overdispersion, rho against overdispersion with one phi), dispersion at its best in both. Rows of about equal "
+    "size give rho and phi the same variances: one world of five steps cannot tell them apart (per world: the lead's standard deviation)."
 )
 
 
@@ -338,7 +340,7 @@ def expected_leads(case: Any, population: int, worlds: int) -> list[Any]:
             )
         return np.max(found, axis=0)
 
-    lead = largest("flocks" if flocks else "rho") - largest("company")
+    lead = largest("flocks" if flocks else "rho") - largest("phi")
     spread = float(lead.std())
     return [case.text, population, float(lead.mean()), spread / float(np.sqrt(worlds)), spread, worlds]
 

@@ -118,7 +118,7 @@ def run(*, quick: bool) -> Report:
 
 
 def _together(problem: hc.Problem, rho: float) -> hc.Problem:
-    return problem.with_dispersion(hc.Company(rho=rho)) if rho else problem
+    return problem.with_dispersion(hc.Overdispersion(rho=rho)) if rho else problem
 
 
 def _inferred(problem: hc.Problem, rho: float) -> hc.Posterior:

@@ -105,8 +105,8 @@ def problem_of(case: Combination) -> hc.Problem:
     together = {
         "alone": None,
         "flocks": hc.Flocks(2),
-        "phi": hc.Company(phi=1.5),
-        "rho": hc.Company(rho=0.1),
+        "phi": hc.Overdispersion(phi=1.5),
+        "rho": hc.Overdispersion(rho=0.1),
     }[case.together]
     seen: list[Any] = [_observed(case, nodes, flows, rng)]
     if tags:

@@ -69,7 +69,7 @@ def main() -> None:
         chain,
         population=int(truth[0].sum()),
         observations=hc.Binomial(xr.DataArray(seen, dims=("time", "cell"), coords=places), detection=SEEN),
-        dispersion=hc.Company(phi=TOGETHER),
+        dispersion=hc.Overdispersion(phi=TOGETHER),
     )
     posterior = hc.infer(problem)
     result = Result.of(posterior)

@@ -51,14 +51,13 @@ if TYPE_CHECKING:
         ProblemError,
         Tracks,
     )
-    from headcount.population import About, Between, Company, Flocks, Group, Unknown
+    from headcount.population import About, Between, Flocks, Group, Overdispersion, Unknown
     from headcount.posterior import Posterior
 
 __all__ = [
     "About",
     "Between",
     "Binomial",
-    "Company",
     "DiscreteModel",
     "Exact",
     "Fit",
@@ -75,6 +74,7 @@ __all__ = [
     "NegativeBinomial",
     "Observation",
     "OpenChain",
+    "Overdispersion",
     "Poisson",
     "Posterior",
     "Problem",
@@ -106,7 +106,7 @@ __all__ = [
 _NAMES = {
     "individual": "DiscreteModel MarkovChain MemoryChain Model ModelError OpenChain SemiMarkovChain Tree",
     "observe": "Binomial Exact Gaussian LaplaceNoise NegativeBinomial Observation Poisson Problem ProblemError Tracks",
-    "population": "About Between Company Flocks Group Unknown",
+    "population": "About Between Overdispersion Flocks Group Unknown",
     "posterior": "Posterior",
     "io": "infer_many",
     "learn": "Fit LogLinear LogisticChain TabularChain features fit infer",

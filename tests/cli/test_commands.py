@@ -167,13 +167,13 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
         (["--memory-limit", "lots"], "such as 8GB"),
         (["--column", "count"], "--column takes NAME=VALUE"),
         (["--noise", "cauchy"], "there is no noise 'cauchy'"),
-        (["--together", "herds:3"], "give estimate, flocks:5, company:4 or rho:0.01"),
+        (["--together", "herds:3"], "give estimate, flocks:5, phi:4 or rho:0.01"),
         (["--together", "flocks:61"], "larger than the population, 60"),
         (["--dispersion", "3"], "--dispersion 3 is a number"),
         (["--dispersion", "flocks:2", "--concentration", "50"], "both say how moves scatter"),
         (["--concentration", "-1"], "concentration is"),
         (
-            ["--together", "company:2", "--initial", "uniform", "--engine", "EdgeEP"],
+            ["--together", "phi:2", "--initial", "uniform", "--engine", "EdgeEP"],
             "EdgeEP takes independent individuals only",
         ),
         (["--nonsense"], "No such option"),
@@ -370,7 +370,7 @@ def test_individuals_that_move_together(small: list[object], tmp_path: Path) -> 
         "--initial",
         "uniform",
     ]
-    for text in (None, "flocks:5", "company:rho=0.05"):
+    for text in (None, "flocks:5", "rho:0.05"):
         out = tmp_path / str(text).replace(":", "_")
         code, said = run("infer", *asked, *([] if text is None else ["--together", text]), "--out", out)
         assert code == 0, said
@@ -378,7 +378,7 @@ def test_individuals_that_move_together(small: list[object], tmp_path: Path) -> 
         table = pd.read_csv(out / "nodes.csv")
         widths[text] = (table["upper"] - table["lower"]).sum()
     assert widths["flocks:5"] > 1.1 * widths[None]
-    assert widths["company:rho=0.05"] > 1.1 * widths[None]
+    assert widths["rho:0.05"] > 1.1 * widths[None]
     assert run("plan", *asked, "--together", "flocks:5")[0] == 0
 
 
@@ -411,7 +411,7 @@ def test_rows_that_are_not_known_exactly(small: list[object], tmp_path: Path) ->
     """--concentration 50 is rho = 1/51 at every step."""
     code, said = run("infer", *small, "--concentration", "50", "--out", tmp_path)
     assert code == 0, said
-    assert json.loads((tmp_path / "summary.json").read_text())["dispersion"] == "company:rho=0.0196078"
+    assert json.loads((tmp_path / "summary.json").read_text())["dispersion"] == "rho:0.0196078"
 
 
 @pytest.mark.parametrize("said", ["40..90", "60±10", "60+-10", "unknown"])

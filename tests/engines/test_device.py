@@ -242,7 +242,7 @@ def test_problems_that_no_device_solves(device):
     del device
     asked = problem("dense")
     together = hc.Problem(
-        asked.model, 300, hc.Poisson(asked.sites[1].noise.counts, on=1), dispersion=hc.Company(phi=3.0)
+        asked.model, 300, hc.Poisson(asked.sites[1].noise.counts, on=1), dispersion=hc.Overdispersion(phi=3.0)
     )
     with pytest.raises(hc.ModelError, match="chains and trees of independent individuals"):
         hc.infer(together, TiltedEP(device="cuda"))

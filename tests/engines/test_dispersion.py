@@ -90,7 +90,7 @@ def test_the_prior_of_flocks_has_c_times_the_multinomial_covariance(name):
 def test_factors_of_one_change_nothing(name, noise, engine):
     """phi → 1 by the paths of dispersion is today's answer to 1e-10 N."""
     plain = problem(name, noise, 400)
-    nearly = plain.with_dispersion(hc.Company(phi=1 + 1e-13, initial=1 + 2e-13))
+    nearly = plain.with_dispersion(hc.Overdispersion(phi=1 + 1e-13, initial=1 + 2e-13))
     assert nearly.disperses
     a, b = hc.infer(plain, engine, strict=False), hc.infer(nearly, engine, strict=False)
     for clique in plain.model.junction_tree.cliques:
@@ -103,15 +103,15 @@ def test_factors_of_one_change_nothing(name, noise, engine):
 
 
 @pytest.mark.parametrize("name", ROOTED)
-def test_company_conditions_its_own_covariance(name):
-    """Posterior of company given Gaussian readings = dense conditioning of its prior covariance."""
+def test_overdispersion_conditions_its_own_covariance(name):
+    """Posterior of overdispersion given Gaussian readings = dense conditioning of its prior covariance."""
     model = MODELS[name]
     tree = model.rooted()
     rng = np.random.default_rng(3)
     phi = {v: rng.uniform(0.5, 6.0, tree.sizes[tree.parents[k]]) for k, v in enumerate(tree.variables) if k}
-    company = hc.Company(phi=phi, initial=3.0)
-    asked = gaussian_problem(name, sd=15.0, dispersion=company)
-    prior = hc.infer(hc.Problem(model, N, dispersion=company), ClosedForm())
+    overdispersion = hc.Overdispersion(phi=phi, initial=3.0)
+    asked = gaussian_problem(name, sd=15.0, dispersion=overdispersion)
+    prior = hc.infer(hc.Problem(model, N, dispersion=overdispersion), ClosedForm())
     post = hc.infer(asked, ClosedForm())
     sites = asked.sites
     k = np.block(
@@ -135,14 +135,14 @@ def test_rho_is_the_variance_of_a_dirichlet_multinomial():
     """All N start in one cell: Var n_j = N p_j (1 − p_j) (1 + (N − 1) ρ)."""
     p = np.array([0.2, 0.5, 0.3])
     model = hc.MarkovChain([1.0, 0.0, 0.0], [p, p, p], length=2)
-    prior = hc.infer(hc.Problem(model, N, dispersion=hc.Company(rho=0.03)))
+    prior = hc.infer(hc.Problem(model, N, dispersion=hc.Overdispersion(rho=0.03)))
     np.testing.assert_allclose(prior.node(1).sd ** 2, N * p * (1 - p) * (1 + (N - 1) * 0.03), rtol=1e-12)
 
 
 def test_an_unknown_initial_law_is_a_factor_at_the_root():
     """Dirichlet(α) initial law: Var n_i = N μ (1 − μ) (1 + (N − 1) ρ₀), and moves add their multinomial noise."""
     model = hc.MarkovChain([0.4, 0.6], np.eye(2), length=2)
-    prior = hc.infer(hc.Problem(model, N, dispersion=hc.Company(rho=0.0, initial=0.1)))
+    prior = hc.infer(hc.Problem(model, N, dispersion=hc.Overdispersion(rho=0.0, initial=0.1)))
     for time in (0, 1):
         np.testing.assert_allclose(prior.node(time).sd ** 2, N * 0.24 * (1 + (N - 1) * 0.1), rtol=1e-12)
 
@@ -152,11 +152,11 @@ def test_rho_is_read_at_the_answers_own_counts(engine):
     """phi_i = 1 + (n̂_i − 1) ρ holds at the posterior means: a prior far from the data does not set the scatter."""
     model = hc.MarkovChain([0.5, 0.5], [[0.7, 0.3], [0.2, 0.8]], length=3)
     seen = [hc.Gaussian(np.array([N * 0.9, N * 0.1]), sd=30.0, on=0)]
-    asked = hc.Problem(model, N, seen, dispersion=hc.Company(rho=0.02))
+    asked = hc.Problem(model, N, seen, dispersion=hc.Overdispersion(rho=0.02))
     post = hc.infer(asked, engine)
     counts = {v: post.beliefs.mean((v,)) for v in (0, 1)}
     phi = {v + 1: 1 + (counts[v] - 1) * 0.02 for v in (0, 1)}
-    fixed = hc.infer(asked.with_dispersion(hc.Company(phi=phi)), engine)
+    fixed = hc.infer(asked.with_dispersion(hc.Overdispersion(phi=phi)), engine)
     assert post.diagnostics["phi_largest"] == pytest.approx(max(x.max() for x in phi.values()), rel=1e-3)
     np.testing.assert_allclose(post.beliefs.mean((1, 2)), fixed.beliefs.mean((1, 2)), rtol=1e-3)
     if post.beliefs.has_spread:
@@ -184,7 +184,7 @@ def test_counts_far_from_what_the_model_expects_are_explained_by_strong_scatter(
         "exact": lambda: hc.Exact(seen),
     }[noise]()
     found = [
-        hc.infer(hc.Problem(model, number, counted, dispersion=hc.Company(rho=r)), TiltedEP())
+        hc.infer(hc.Problem(model, number, counted, dispersion=hc.Overdispersion(rho=r)), TiltedEP())
         for r in (rho, 1.3 * rho)
     ]
     assert all(post.status.good for post in found)
@@ -205,7 +205,7 @@ def test_whole_number_draws_scatter_as_flocks_do():
 @pytest.mark.parametrize("engine", [EdgeEP(), NLBP()], ids=lambda engine: engine.name)
 def test_engines_of_independent_individuals_say_so(engine):
     """Refused with the name of the engine and of one that takes it."""
-    asked = problem("chain", "poisson", 4).with_dispersion(hc.Company(phi=2))
+    asked = problem("chain", "poisson", 4).with_dispersion(hc.Overdispersion(phi=2))
     with pytest.raises(ValueError, match=rf"{engine.name} takes independent.*TiltedEP"):
         hc.infer(asked, engine, rng=1)
     with pytest.raises(ValueError, match=rf"{engine.name} takes independent"):
@@ -213,9 +213,9 @@ def test_engines_of_independent_individuals_say_so(engine):
 
 
 @pytest.mark.parametrize("engine", [Enumerate(), Gibbs(), PathGibbs()], ids=lambda engine: engine.name)
-def test_company_for_a_step_is_no_unit(engine):
+def test_overdispersion_for_a_step_is_no_unit(engine):
     """Parties that mix again are not sampled one by one; rho is, by PathGibbs alone."""
-    asked = problem("chain", "poisson", 4).with_dispersion(hc.Company(phi=2))
+    asked = problem("chain", "poisson", 4).with_dispersion(hc.Overdispersion(phi=2))
     with pytest.raises(ValueError, match=rf"{engine.name} takes independent"):
         hc.infer(asked, engine, rng=1)
 
@@ -289,7 +289,7 @@ def test_path_gibbs_samples_flocks_and_rows_that_vary():
     np.testing.assert_allclose(drawn.edge(0, 1).sd, exact.edge(0, 1).sd, rtol=0.1)
     step = hc.MarkovChain([0.6, 0.4], [[0.7, 0.3], [0.2, 0.8]], length=2)
     y, rho = np.array([[5.0, 3.0], [6.0, 3.0]]), 0.2
-    varied = hc.Problem(step, 8, [hc.Poisson(y)], dispersion=hc.Company(rho=rho))
+    varied = hc.Problem(step, 8, [hc.Poisson(y)], dispersion=hc.Overdispersion(rho=rho))
     mean, square, total = np.zeros((2, 2)), np.zeros((2, 2)), 0.0
     for first, a, b in itertools.product(range(9), repeat=3):
         if a <= first and b <= 8 - first:
@@ -328,8 +328,8 @@ def test_flocks_that_do_not_divide_are_refused():
         hc.infer(odd, PathGibbs(), rng=1)
 
 
-def test_large_maps_of_company_are_solved_without_matrices(monkeypatch):
-    """Where matrices do not fit, individuals that move alone, in flocks or in company get the matrix-free structure."""
+def test_large_maps_of_overdispersion_are_solved_without_matrices(monkeypatch):
+    """Where matrices do not fit, individuals that move alone, in flocks or together for a step get the matrix-free structure."""
     cells = 400
     step = sparse.csr_array(0.9 * np.eye(cells) + 0.1 * np.roll(np.eye(cells), 1, axis=1))
     model = MarkovChain(np.full(cells, 1 / cells), step, length=3)
@@ -337,50 +337,52 @@ def test_large_maps_of_company_are_solved_without_matrices(monkeypatch):
     alone, together = (memory_of(asked, engine) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
     monkeypatch.setattr("headcount.memory.limit", lambda: (alone + together) // 2)
     assert select(asked).engine.structure == "matrix-free"
-    for dispersion in (hc.Flocks(2), hc.Company(rho=0.05)):
+    for dispersion in (hc.Flocks(2), hc.Overdispersion(rho=0.05)):
         assert select(asked.with_dispersion(dispersion)).engine.structure == "matrix-free"
 
 
 def test_no_list_of_independent_individuals_is_chosen():
-    """Tiny populations are listed when independent, and not in company that is no whole number of flocks."""
+    """Tiny populations are listed when independent, and not in parties that is no whole number of flocks."""
     plain = problem("chain", "poisson", 3)
     assert select(plain).engine.name == "Enumerate"
-    for together in (hc.Flocks(2), hc.Company(rho=0.1)):
+    for together in (hc.Flocks(2), hc.Overdispersion(rho=0.1)):
         assert select(plain.with_dispersion(together)).engine.name == "TiltedEP"
 
 
 def test_a_problem_refuses_a_dispersion_that_does_not_fit():
-    """Wrong kind, a flock above N, company without direction, factors of other states or steps."""
+    """Wrong kind, a flock above N, overdispersion without direction, factors of other states or steps."""
     chain, cycle = MODELS["chain"], MODELS["four-cycle"]
     with pytest.raises(hc.ProblemError, match=r"dispersion: must be None, Flocks\(5\)"):
         hc.Problem(chain, 10, dispersion=5)
     with pytest.raises(hc.ProblemError, match="larger than the population, 10"):
         hc.Problem(chain, 10, dispersion=hc.Flocks(11))
     with pytest.raises(hc.ProblemError, match=r"in no particular direction.*Flocks\(c\)"):
-        hc.Problem(cycle, 10, dispersion=hc.Company(phi=2))
+        hc.Problem(cycle, 10, dispersion=hc.Overdispersion(phi=2))
     with pytest.raises(hc.ProblemError, match=r"shape \(2,\).*per state of 'mon' \(3\)"):
-        hc.Problem(chain, 10, dispersion=hc.Company(phi=[1.0, 2.0]))
+        hc.Problem(chain, 10, dispersion=hc.Overdispersion(phi=[1.0, 2.0]))
     with pytest.raises(hc.ProblemError, match="names 'mon', which no move leads to"):
-        hc.Problem(chain, 10, dispersion=hc.Company(phi={"mon": 2.0}))
+        hc.Problem(chain, 10, dispersion=hc.Overdispersion(phi={"mon": 2.0}))
 
 
 def test_a_problem_keeps_its_dispersion():
     """Another model, other noise: the same dispersion."""
-    asked = problem("chain", "poisson", 40).with_dispersion(hc.Company(rho=0.1))
-    assert asked.with_model(asked.model).dispersion == hc.Company(rho=0.1)
-    assert asked.with_noise(lambda noise: noise).dispersion == hc.Company(rho=0.1)
+    asked = problem("chain", "poisson", 40).with_dispersion(hc.Overdispersion(rho=0.1))
+    assert asked.with_model(asked.model).dispersion == hc.Overdispersion(rho=0.1)
+    assert asked.with_noise(lambda noise: noise).dispersion == hc.Overdispersion(rho=0.1)
 
 
 def test_intervals_of_flows_hold_where_rows_vary():
-    """Of 40 worlds with ρ = .01 and exact margins, 90 % intervals hold at least 70 % of the flows with company, below 40 % without.
+    """Of 40 worlds with ρ = .01 and exact margins, 90 % intervals hold at least 70 % of the flows with overdispersion, below 40 % without.
 
     Were all flows of a world held or missed together, a share below .7 would have probability 3e-4.
     """
     model = hc.MarkovChain([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.15, 0.7, 0.15], [0.1, 0.3, 0.6]], length=2)
-    company, held = hc.Company(rho=0.01), []
+    overdispersion, held = hc.Overdispersion(rho=0.01), []
     for seed in range(40):
-        world = simulate.population(model, 100_000, dispersion=company, observe=simulate.exact(), rng=seed)
-        for dispersion in (company, None):
+        world = simulate.population(
+            model, 100_000, dispersion=overdispersion, observe=simulate.exact(), rng=seed
+        )
+        for dispersion in (overdispersion, None):
             asked = hc.Problem(model, 100_000, [hc.Exact(world.observed)], dispersion=dispersion)
             lower, upper = hc.infer(asked).interval_tables((0, 1), 0.9)
             held.append(((world.flows[0] >= lower) & (world.flows[0] <= upper)).mean())

@@ -60,7 +60,7 @@ def test_flows_have_the_law_of_the_sum_over_all_tables(number):
 )
 def test_rows_that_vary_have_their_law_on_a_ring(engine):
     """With rho the weights are Dirichlet–multinomial: the same moves have that law."""
-    asked = ring(4, 3, 0.6, dispersion=hc.Company(rho=0.2))
+    asked = ring(4, 3, 0.6, dispersion=hc.Overdispersion(rho=0.2))
     post = hc.infer(asked, engine, rng=2)
     step = np.asarray(asked.model.rooted().transitions[1])
     exact = varying_rows(step, 4.0, np.full(4, 3), np.full(4, 3))

@@ -190,9 +190,9 @@ def test_what_it_meets_is_answered_as_enumeration_does(kind: str, what: str) -> 
 
 
 @pytest.mark.parametrize("kind", CHAINS)
-@pytest.mark.parametrize("together", [hc.Company(rho=0.05), hc.Flocks(3), None])
+@pytest.mark.parametrize("together", [hc.Overdispersion(rho=0.05), hc.Flocks(3), None])
 def test_without_data_counts_are_those_of_simulated_worlds(kind: str, together: object) -> None:
-    """Means and sds of the last counts, with company and without."""
+    """Means and sds of the last counts, with overdispersion and without."""
     chain = CLOSED[kind]
     found = hc.infer(hc.Problem(chain, 90, dispersion=together))
     worlds = [hc.simulate.population(chain, 90, dispersion=together, rng=k) for k in range(500)]

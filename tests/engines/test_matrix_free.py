@@ -254,8 +254,8 @@ def by_state(number: int, length: int) -> dict[int, tuple[float, ...]]:
 
 @pytest.mark.parametrize("moves", ["dense", "sparse"])
 @pytest.mark.parametrize("form", ["phi", "under-dispersed", "by state"])
-def test_company_scatters_as_with_matrices(moves, form):
-    """Company by step: means and covariances of the tree structure to 1e-6, draws too; sds and evidence within their errors.
+def test_overdispersion_scatters_as_with_matrices(moves, form):
+    """Overdispersion by step: means and covariances of the tree structure to 1e-6, draws too; sds and evidence within their errors.
 
     Cells and some flows are seen; at one time nothing is.
     """
@@ -267,13 +267,13 @@ def test_company_scatters_as_with_matrices(moves, form):
     model = hc.MarkovChain(rng.dirichlet(np.full(6, 3.0)), table, length=5)
     counts, flows = rng.poisson(100.0, (5, 6)).astype(float), np.full((6, 6), np.nan)
     counts[2], flows[2, 3], flows[4, 4] = np.nan, 20.0, 25.0
-    company = {
-        "phi": hc.Company(phi=3.0),
-        "under-dispersed": hc.Company(phi=0.4),
-        "by state": hc.Company(phi=by_state(6, 5), initial=2.0),
+    overdispersion = {
+        "phi": hc.Overdispersion(phi=3.0),
+        "under-dispersed": hc.Overdispersion(phi=0.4),
+        "by state": hc.Overdispersion(phi=by_state(6, 5), initial=2.0),
     }[form]
     seen = [hc.Gaussian(counts, sd=6.0), hc.Gaussian(flows, sd=3.0, on=(0, 1))]
-    problem = hc.Problem(model, 600, seen, dispersion=company)
+    problem = hc.Problem(model, 600, seen, dispersion=overdispersion)
     exact, free = (hc.infer(problem, ClosedForm(structure=kind)) for kind in ("tree", "matrix-free"))
     off = []
     for scope in [(v,) for v in model.variables] + list(pairwise(model.variables)):
@@ -291,11 +291,11 @@ def test_company_scatters_as_with_matrices(moves, form):
     assert (np.abs(drawn.std(axis=0) - sd) <= 5 * sd / np.sqrt(4000) + 1e-6).all()
 
 
-@pytest.mark.parametrize("company", [hc.Company(phi=4.0), hc.Company(rho=0.05)])
-def test_company_in_sweeps(company):
+@pytest.mark.parametrize("overdispersion", [hc.Overdispersion(phi=4.0), hc.Overdispersion(rho=0.05)])
+def test_overdispersion_in_sweeps(overdispersion):
     """Counts with phi or rho: the tree structure's means to .05 sds; sds and evidence within their errors."""
     model, counts = large_counts()
-    problem = hc.Problem(model, 900, hc.Poisson(counts), dispersion=company)
+    problem = hc.Problem(model, 900, hc.Poisson(counts), dispersion=overdispersion)
     exact, free = (hc.infer(problem, TiltedEP(structure=kind)) for kind in ("tree", "matrix-free"))
     for scope in [(v,) for v in model.variables] + list(pairwise(model.variables)):
         sd, other = (np.sqrt(np.maximum(post.beliefs.variance(scope), 0.0)) for post in (exact, free))

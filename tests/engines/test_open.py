@@ -161,7 +161,7 @@ def test_what_an_open_chain_cannot_do_yet_is_refused_in_words() -> None:
     with pytest.raises(hc.ProblemError, match="Poisson around what it expects"):
         hc.Problem(chain, hc.Unknown(), y)
     with pytest.raises(hc.ProblemError, match="first numbers are Poisson"):
-        hc.Problem(chain, observations=y, dispersion=hc.Company(rho=0.1, initial=0.1))
+        hc.Problem(chain, observations=y, dispersion=hc.Overdispersion(rho=0.1, initial=0.1))
     found = hc.infer(hc.Problem(chain, observations=y))
     with pytest.raises(hc.ModelError, match="OpenChain"):
         found.routes(3, rng=1)
@@ -181,9 +181,9 @@ def test_flocks_come_and_go() -> None:
     np.testing.assert_allclose(found.arrivals()["sd"], exact.arrivals()["sd"], rtol=0.03)
 
 
-@pytest.mark.parametrize("together", [hc.Company(rho=0.05), hc.Company(phi=4), hc.Flocks(5)])
-def test_company_of_those_who_come_and_go(together: object) -> None:
-    """Without data the counts, the arrivals and N have the means and sds of simulated worlds: arrivals keep no company, flocks do."""
+@pytest.mark.parametrize("together", [hc.Overdispersion(rho=0.05), hc.Overdispersion(phi=4), hc.Flocks(5)])
+def test_overdispersion_of_those_who_come_and_go(together: object) -> None:
+    """Without data the counts, the arrivals and N have the means and sds of simulated worlds: arrivals come alone, flocks do."""
     chain = hc.OpenChain([300, 100], [[0.8, 0.2], [0.3, 0.7]], arrivals=40, survival=0.8, length=3)
     found = hc.infer(hc.Problem(chain, dispersion=together))
     worlds = [hc.simulate.population(chain, dispersion=together, rng=k) for k in range(600)]

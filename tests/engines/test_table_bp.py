@@ -84,7 +84,7 @@ def test_small_tables_are_nearer_to_the_exact_ones_than_a_gaussian(name, rho):
     mean, log_p = exact_answer(name, 1 / rho - 1 if rho else 0.0)
     people = int(rows.sum())
     chain = hc.MarkovChain(rows / people, p, length=2)
-    together = hc.Company(rho=rho) if rho else None
+    together = hc.Overdispersion(rho=rho) if rho else None
     asked = hc.Problem(chain, people, hc.Exact(np.array([rows, columns], dtype=float)), dispersion=together)
     first = log_row(rows, rows / people, 0.0)
     off = {}
@@ -115,7 +115,7 @@ def test_totals_of_moves_are_right_where_flows_are_below_one():
     assert gaussian > 1.2 * drawn
 
 
-@pytest.mark.parametrize("together", [None, hc.Company(rho=1e-9)])
+@pytest.mark.parametrize("together", [None, hc.Overdispersion(rho=1e-9)])
 def test_expected_flows_are_the_slope_of_the_evidence(together):
     """∂ log p(y)/∂ log p_ij of a step's weights is its expected flow: Fisher's identity holds to the tolerance, also at rho → 0."""
     p, rows, columns = sticky(6, 0.8), np.array([3, 2, 4, 1, 2, 3]), np.array([2, 3, 3, 2, 3, 2])
@@ -183,8 +183,8 @@ def test_the_default_picks_it_where_it_is_better():
     hidden[2, 3] = np.nan
     assert select(hc.Problem(asked.model, 40, hc.Exact(hidden))).engine.name == "TiltedEP"
     assert select(world(6, 400, 0.9)).engine.name == "TiltedEP"
-    assert select(asked.with_dispersion(hc.Company(phi=2.0))).engine.name == "TiltedEP"
-    rows_vary = asked.with_dispersion(hc.Company(rho=0.1))
+    assert select(asked.with_dispersion(hc.Overdispersion(phi=2.0))).engine.name == "TiltedEP"
+    rows_vary = asked.with_dispersion(hc.Overdispersion(rho=0.1))
     assert select(rows_vary).engine.name == "TableBP"
     assert select(rows_vary, sampling=False).engine.name == "TiltedEP"
 

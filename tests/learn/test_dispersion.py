@@ -13,8 +13,8 @@ from headcount import simulate
 from headcount.engines import MAP, PathGibbs, TiltedEP, infer
 from headcount.learn._dispersion import Peak, estimated
 from headcount.learn._expect import EStep, Objective
-from headcount.population import Company, Flocks, ToEstimate, unit_tables
-from headcount.population._cgm import company_moves
+from headcount.population import Flocks, Overdispersion, ToEstimate, unit_tables
+from headcount.population._cgm import overdispersed_moves
 
 MOVES = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.1, 0.3, 0.6]])
 CHAIN = hc.MarkovChain([0.5, 0.3, 0.2], MOVES, length=10)
@@ -94,7 +94,7 @@ def test_the_gradient_in_units_is_the_derivative_of_the_exact_evidence():
             w = math.comb(4, first) * 0.5**4 * pa * pb * seen
             flows, weight = flows + w * np.array([a, b]), weight + w
     tables = {(0, 1): flows / weight, (0,): (flows / weight).sum(axis=1)}
-    units = unit_tables(Company(phi=2.0), law.rooted(), 4, lambda scope: tables[scope])
+    units = unit_tables(Overdispersion(phi=2.0), law.rooted(), 4, lambda scope: tables[scope])
     family = hc.TabularChain().bind(law)
     x = family.components[0].log_odds(start)
     gradient = Objective([family], [family.statistics(tables.__getitem__, None, units)]).gradient(x)
@@ -110,7 +110,7 @@ def test_the_gradient_in_units_is_the_derivative_of_the_exact_evidence():
     np.testing.assert_allclose(gradient, numeric, rtol=1e-7)
 
 
-@pytest.mark.parametrize("dispersion", [Flocks(5), Company(phi=5), Company(rho=0.02)])
+@pytest.mark.parametrize("dispersion", [Flocks(5), Overdispersion(phi=5), Overdispersion(rho=0.02)])
 def test_the_engines_gradient_is_the_slope_of_its_evidence(dispersion):
     """Within .15 standard errors (measured: .04 to .11): EP's evidence and Fisher's gradient differ by O(1) at φ = 1, too."""
     world = simulate.population(CHAIN, 1000, dispersion=dispersion, rng=2)
@@ -177,8 +177,8 @@ def test_a_maximum_far_from_none_is_found_beside_that_at_none():
     [
         (Flocks(5), 1000, "poisson", None),
         (Flocks(20), 10**6, "exact", "flock size"),
-        (Company(rho=0.01), 10**6, "poisson", None),
-        (Company(rho=0.1), 1000, "exact", "rho"),
+        (Overdispersion(rho=0.01), 10**6, "poisson", None),
+        (Overdispersion(rho=0.1), 1000, "exact", "rho"),
     ],
 )
 def test_the_estimate_finds_the_truth(true, population, observe, name):
@@ -187,7 +187,7 @@ def test_the_estimate_finds_the_truth(true, population, observe, name):
     world = simulate.population(
         CHAIN, population, dispersion=true, observe=getattr(simulate, observe)(), rng=5
     )
-    form = "rho" if isinstance(true, Company) else "flocks"
+    form = "rho" if isinstance(true, Overdispersion) else "flocks"
     asked = hc.Problem(CHAIN, population, [kind(world.observed)], dispersion=f"estimate:{form}")
     found = hc.infer(asked).dispersion_estimate.at_level(0.999)
     assert found.lower < (true.rho if form == "rho" else true.size) < found.upper
@@ -228,7 +228,7 @@ def test_a_fit_learns_parameters_and_dispersion(tmp_path):
 def test_classes_of_steps_have_their_own():
     """Rows that vary fifty times more at odd steps: each class's interval (99.9 %) holds its rho, the answer has both, evidence rises."""
     model = hc.MarkovChain(CHAIN.initial, MOVES, length=21)
-    true = Company(rho={t: 0.1 if t % 2 == 0 else 0.002 for t in range(1, 21)})
+    true = Overdispersion(rho={t: 0.1 if t % 2 == 0 else 0.002 for t in range(1, 21)})
     world = simulate.population(model, 2000, dispersion=true, observe=simulate.exact(), rng=5)
     problem = hc.Problem(model, 2000, [hc.Exact(world.observed)])
     post = hc.infer(problem, "Laplace", dispersion="estimate:rho:2")
@@ -247,7 +247,7 @@ def test_a_fit_has_classes_of_steps_in_its_table_and_file(tmp_path):
     """One row for all steps and one per class; read again it is the same; a forecast would need the future's classes."""
     short = hc.MarkovChain(CHAIN.initial, MOVES, length=5)
     seen = simulate.population(
-        short, 500, dispersion=Company(rho=0.1), observe=simulate.exact(), rng=5
+        short, 500, dispersion=Overdispersion(rho=0.1), observe=simulate.exact(), rng=5
     ).observed
     family, wish = hc.LogisticChain(np.eye(3)[None], names=["stay"]), ToEstimate("rho", by=[0, 1, 0, 1])
     made = hc.fit(family, hc.Problem(short, 500, [hc.Exact(seen)]), "Laplace", dispersion=wish, strict=False)
@@ -275,7 +275,7 @@ def test_what_cannot_be_estimated_is_said(tmp_path):
     one = hc.MarkovChain([0.5, 0.5], np.eye(2), length=1)
     with pytest.raises(hc.ProblemError, match="rho is a property of steps"):
         hc.infer(hc.Problem(one, 90, [hc.Poisson([[40.0, 50.0]])], dispersion="estimate:rho"))
-    with pytest.raises(hc.ModelError, match="estimate company or rho by class"):
+    with pytest.raises(hc.ModelError, match="estimate phi or rho by class"):
         ToEstimate("flocks", by="hour")
     with pytest.raises(hc.ModelError, match="by=hour needs times that are dates"):
         hc.infer(asked, dispersion="estimate::hour")
@@ -283,27 +283,27 @@ def test_what_cannot_be_estimated_is_said(tmp_path):
         hc.fit(hc.TabularChain(), [asked, asked.with_dispersion(Flocks(2))])
 
 
-def test_company_of_a_log_linear_model_is_refused():
+def test_overdispersion_of_a_log_linear_model_is_refused():
     """Its rows do not vary one by one; flocks do."""
     features = {"stay": {(t, t + 1): np.eye(3) for t in CHAIN.times[:-1]}}
-    asked = hc.Problem(CHAIN, 90, [hc.Poisson(np.full((10, 3), 30.0))], dispersion=Company(phi=2))
+    asked = hc.Problem(CHAIN, 90, [hc.Poisson(np.full((10, 3), 30.0))], dispersion=Overdispersion(phi=2))
     with pytest.raises(hc.ProblemError, match="rows of a LogLinear model"):
         hc.fit(hc.LogLinear(features), asked)
 
 
 def test_concentration_is_rho_at_every_step():
-    """MarkovChain(concentration=κ) is Company(rho=1/(1 + κ)), in inference and simulation; one per row as well."""
+    """MarkovChain(concentration=κ) is Overdispersion(rho=1/(1 + κ)), in inference and simulation; one per row as well."""
     world = simulate.population(CHAIN, 5000, rng=2)
     for kappa in (50.0, (20.0, 50.0, 100.0)):
         uncertain = hc.MarkovChain(CHAIN.initial, MOVES, length=10, concentration=kappa)
         rho = 1 / (1 + np.array(kappa))
         asked = hc.Problem(uncertain, 5000, [hc.Poisson(world.observed)])
-        assert asked.dispersion == Company(rho=rho)
-        known = hc.Problem(CHAIN, 5000, [hc.Poisson(world.observed)], dispersion=Company(rho=rho))
+        assert asked.dispersion == Overdispersion(rho=rho)
+        known = hc.Problem(CHAIN, 5000, [hc.Poisson(world.observed)], dispersion=Overdispersion(rho=rho))
         np.testing.assert_array_equal(hc.infer(asked).node(4).sd, hc.infer(known).node(4).sd)
         drawn = [
             simulate.population(model, 5000, dispersion=together, rng=7).counts
-            for model, together in ((uncertain, None), (CHAIN, Company(rho=rho)))
+            for model, together in ((uncertain, None), (CHAIN, Overdispersion(rho=rho)))
         ]
         np.testing.assert_array_equal(*drawn)
     with pytest.raises(hc.ProblemError, match=r"concentration 50.* give one of them"):
@@ -315,7 +315,7 @@ def test_concentration_is_rho_at_every_step():
             hc.MarkovChain([1, 0, 0], MOVES, length=3, concentration=wrong)
 
 
-@pytest.mark.parametrize("dispersion", [Flocks(6), Company(phi=3), Company(rho=0.02)])
+@pytest.mark.parametrize("dispersion", [Flocks(6), Overdispersion(phi=3), Overdispersion(rho=0.02)])
 def test_forecasts_scatter_as_those_who_move_together_do(dispersion):
     """One and two steps ahead of a fit: the spread of 4 000 simulated futures that start at the last counts, to 6 %."""
     stay = hc.LogisticChain(np.eye(3)[None], names=["stay"])
@@ -326,18 +326,20 @@ def test_forecasts_scatter_as_those_who_move_together_do(dispersion):
     ahead = made.forecast(2, parameters=False)
     moves = made.model.transitions[0]
     rng, size = np.random.default_rng(4), 4000
-    kind = Company(phi=dispersion.size) if isinstance(dispersion, Flocks) else dispersion
+    kind = Overdispersion(phi=dispersion.size) if isinstance(dispersion, Flocks) else dispersion
     factor = kind.rho or kind.phi
     counts = np.tile(last.astype(int), size)
     for step in range(2):
-        drawn = company_moves(counts, np.tile(moves, (size, 1)), kind, np.full(3 * size, factor), rng)
+        drawn = overdispersed_moves(counts, np.tile(moves, (size, 1)), kind, np.full(3 * size, factor), rng)
         counts = drawn.reshape(size, 3, 3).sum(axis=1).ravel()
         np.testing.assert_allclose(ahead.sd.values[step], counts.reshape(size, 3).std(axis=0), rtol=0.06)
 
 
 def test_a_forecast_needs_a_dispersion_of_the_future():
     """phi by time says nothing about times to come."""
-    problem = hc.Problem(CHAIN, 90, [hc.Poisson(np.full((10, 3), 30.0))], dispersion=Company(phi={3: 2.0}))
+    problem = hc.Problem(
+        CHAIN, 90, [hc.Poisson(np.full((10, 3), 30.0))], dispersion=Overdispersion(phi={3: 2.0})
+    )
     made = hc.fit(
         hc.LogisticChain(np.eye(3)[None]), problem, start=[1.0], standard_errors=False, strict=False
     )

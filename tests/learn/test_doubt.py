@@ -81,7 +81,7 @@ def test_less_scatter_than_chance_is_found_only_where_it_is_asked_for_and_names_
     assert [advice.kind for advice in check.advice] == ["noise"]
     assert "hc.Binomial(counts, detection=0.95)" in check.verdict
     found, asked = (
-        hc.infer(problem, dispersion=text).dispersion_estimate for text in ("estimate", "estimate:company")
+        hc.infer(problem, dispersion=text).dispersion_estimate for text in ("estimate", "estimate:phi")
     )
     assert found is not None
     assert asked is not None
@@ -137,7 +137,7 @@ def test_margins_with_a_large_dispersion_are_learned_without_blaming_the_user() 
     fit = hc.fit(
         setting,
         hc.Problem(hc.MarkovChain(None, p[None]), people, seen),
-        dispersion=hc.Company(rho=0.5),
+        dispersion=hc.Overdispersion(rho=0.5),
         strict=False,
     )
     assert np.isfinite(fit.working).all()

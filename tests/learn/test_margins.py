@@ -25,9 +25,9 @@ MARGINS = [
 DISPERSIONS = [
     None,
     hc.Flocks(3),
-    hc.Company(phi=4),
-    hc.Company(rho=0.02),
-    hc.Company(rho=0.02, initial=0.01),
+    hc.Overdispersion(phi=4),
+    hc.Overdispersion(rho=0.02),
+    hc.Overdispersion(rho=0.02, initial=0.01),
 ]
 
 
@@ -168,7 +168,9 @@ def test_small_tables_reach_the_exact_maximum(rho: float) -> None:
 def test_fit_follows_the_evidence() -> None:
     """At the estimate of a fit of small tables no other matrix has more evidence: Fisher's gradient is its derivative there."""
     fit = hc.fit(
-        hc.TabularChain(), [table(*m) for m in dirichlet_tables(60, 0.05, 4)], dispersion=hc.Company(rho=0.05)
+        hc.TabularChain(),
+        [table(*m) for m in dirichlet_tables(60, 0.05, 4)],
+        dispersion=hc.Overdispersion(rho=0.05),
     )
     assert fit.information is not None
     assert fit.information.discrepancy < 0.01
@@ -179,7 +181,9 @@ def test_fit_follows_the_evidence() -> None:
 def test_engines_without_a_batch_still_fit() -> None:
     """Laplace runs every table by itself."""
     problems = [table(*m) for m in dirichlet_tables(5, 0.05, 5)]
-    made = hc.fit(hc.TabularChain(), problems, Laplace(), dispersion=hc.Company(rho=0.05), strict=False)
+    made = hc.fit(
+        hc.TabularChain(), problems, Laplace(), dispersion=hc.Overdispersion(rho=0.05), strict=False
+    )
     assert made.engine == "Laplace"
     assert np.isfinite(made.evidence)
 
@@ -187,7 +191,7 @@ def test_engines_without_a_batch_still_fit() -> None:
 def test_a_probability_that_ran_to_zero_is_integrated_over() -> None:
     """Its posterior mean is that of a flat prior times the evidence, the other row held, and flows that need it have a spread."""
     margins = [([120, 80], [121, 79]), ([150, 40], [150, 40]), ([60, 100], [63, 97]), ([90, 90], [92, 88])]
-    fit = hc.fit(hc.TabularChain(), [table(*m) for m in margins], dispersion=hc.Company(rho=0.05))
+    fit = hc.fit(hc.TabularChain(), [table(*m) for m in margins], dispersion=hc.Overdispersion(rho=0.05))
     assert fit.status is Status.EDGE
     rows, columns = (np.array(m, dtype=float) for m in zip(*margins, strict=True))
     other = fit.models[0].transitions[0][1]
@@ -205,7 +209,9 @@ def test_a_probability_that_ran_to_zero_is_integrated_over() -> None:
 def test_the_total_of_a_fit_shares_the_uncertainty_of_the_parameters() -> None:
     """Σ_k n_k over problems: means add up, variances given the parameters add up, and responses to the parameters add up before squares."""
     fit = hc.fit(
-        hc.TabularChain(), [table(*m) for m in dirichlet_tables(12, 0.05, 6)], dispersion=hc.Company(rho=0.05)
+        hc.TabularChain(),
+        [table(*m) for m in dirichlet_tables(12, 0.05, 6)],
+        dispersion=hc.Overdispersion(rho=0.05),
     )
     scope = (0, 1)
     beliefs: list[Any] = [p.beliefs for p in fit.posteriors]

@@ -170,7 +170,7 @@ def test_a_checkpoint_keeps_learned_priors(tmp_path) -> None:
 def test_observed_flows_tell_rho(rho: float) -> None:
     """The intra-class correlation of flows that were observed lies within three standard errors of the true one, zero included."""
     chain = MarkovChain([0.3, 0.3, 0.4], [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], length=60)
-    together = {"dispersion": hc.Company(rho=rho)} if rho else {}
+    together = {"dispersion": hc.Overdispersion(rho=rho)} if rho else {}
     world = hc.simulate.population(chain, 300, rng=3, **together)
     pairs = [(t, t + 1) for t in range(59)]
     flows = [hc.Exact(np.asarray(world.tables.table(p), dtype=float), on=p) for p in pairs]
@@ -179,4 +179,4 @@ def test_observed_flows_tell_rho(rho: float) -> None:
     assert found.form == "rho"
     assert abs(found.value - rho) < 3 * found.standard_error
     with pytest.raises(hc.ProblemError, match="which tell rho"):
-        hc.fit(TabularChain(), hc.Problem(chain, 300, flows), dispersion="estimate:company")
+        hc.fit(TabularChain(), hc.Problem(chain, 300, flows), dispersion="estimate:phi")

@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "initial law learned": (unknown_first, PEOPLE, hc.Poisson, COUNTS, {}),
     "N between": (chain, hc.Between(250, 330), hc.Poisson, COUNTS, {}),
     "N about": (chain, hc.About(300, sd=10), hc.Poisson, COUNTS, {}),
-    "company": (chain, PEOPLE, hc.Poisson, COUNTS, {"dispersion": hc.Company(rho=0.02)}),
+    "overdispersion": (chain, PEOPLE, hc.Poisson, COUNTS, {"dispersion": hc.Overdispersion(rho=0.02)}),
     "flocks as units": (chain, PEOPLE, hc.Poisson, COUNTS, {"dispersion": hc.Flocks(5)}),
     "flocks as a scatter": (chain, PEOPLE, hc.Poisson, COUNTS, {"dispersion": hc.Flocks(7)}),
     "open": (open_chain, None, hc.Poisson, COUNTS, {}),

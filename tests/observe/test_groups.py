@@ -382,8 +382,8 @@ def test_a_group_may_count_several_times():
     assert [(member.weight, member.law.most) for member in units] == [(4.0, 2), (2.0, 1)]
 
 
-def test_company_of_groups_is_kept_within_them():
-    """Moves of one kind scatter together: intervals are wider than without, as those of sampled rows are; tags keep no company."""
+def test_overdispersion_of_groups_is_kept_within_them():
+    """Moves of one kind scatter together: intervals are wider than without, as those of sampled rows are; tags move alone."""
     groups = {"up": hc.Group(UP, 400), "down": hc.Group(DOWN, 300)}
     seen = [hc.Poisson([[362, 340], [240, 460], [233, 475]])]
     alone = hc.infer(hc.Problem(groups=groups, observations=seen))

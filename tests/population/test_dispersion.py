@@ -9,7 +9,7 @@ from scipy.special import gammaln
 from tests.structure.cases import Where
 
 from headcount.individual import MarkovChain, ModelError, RootedTree, tilted
-from headcount.population import Company, DispersionEstimate, Flocks, ToEstimate, parse_dispersion
+from headcount.population import DispersionEstimate, Flocks, Overdispersion, ToEstimate, parse_dispersion
 from headcount.structure import TreeStructure
 
 N = 4
@@ -100,9 +100,9 @@ def test_draws_of_the_structure_have_the_parties_covariance(dispersed, rng):
     "text",
     [
         "flocks:5",
-        "company:rho=0.01",
-        "company:phi=3.0",
-        "company:rho=0.1,initial=0.02",
+        "rho:0.01",
+        "phi:3.0",
+        "rho:0.1,initial=0.02",
         "estimate",
         "estimate:flocks",
     ],
@@ -115,10 +115,10 @@ def test_text_and_value_are_one(text):
 def test_parsed_values():
     """Each form of the text."""
     assert parse_dispersion("flocks:5") == Flocks(5)
-    assert parse_dispersion("company:rho=0.01") == Company(rho=0.01)
-    assert parse_dispersion("company:phi=3,initial=2") == Company(phi=3, initial=2)
-    assert parse_dispersion("company:3") == Company(phi=3)
-    assert parse_dispersion("rho:.01") == Company(rho=0.01)
+    assert parse_dispersion("rho:0.01") == Overdispersion(rho=0.01)
+    assert parse_dispersion("phi:3,initial=2") == Overdispersion(phi=3, initial=2)
+    assert parse_dispersion("phi:3") == Overdispersion(phi=3)
+    assert parse_dispersion("rho:.01") == Overdispersion(rho=0.01)
     assert parse_dispersion("estimate") == ToEstimate()
     assert parse_dispersion("estimate:rho") == ToEstimate("rho")
     assert parse_dispersion("estimate:rho:hour") == ToEstimate("rho", by="hour")
@@ -126,7 +126,7 @@ def test_parsed_values():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "flocks", "flocks:many", "company:", "company:size=3", "herds:2", "estimate:herds", "rho:"]
+    "text", ["", "flocks", "flocks:many", "phi:", "phi:size=3", "herds:2", "estimate:herds", "rho:"]
 )
 def test_other_text_is_refused_with_what_would_do(text):
     """The message names the forms there are."""
@@ -139,17 +139,17 @@ def test_other_text_is_refused_with_what_would_do(text):
     [
         lambda: Flocks(0.5),
         lambda: Flocks(np.inf),
-        lambda: Company(),
-        lambda: Company(phi=2, rho=0.1),
-        lambda: Company(phi=0),
-        lambda: Company(phi=[1, -1]),
-        lambda: Company(phi="two"),
-        lambda: Company(rho=1),
-        lambda: Company(rho=-0.1),
-        lambda: Company(rho=[0.1, 1.0]),
+        lambda: Overdispersion(),
+        lambda: Overdispersion(phi=2, rho=0.1),
+        lambda: Overdispersion(phi=0),
+        lambda: Overdispersion(phi=[1, -1]),
+        lambda: Overdispersion(phi="two"),
+        lambda: Overdispersion(rho=1),
+        lambda: Overdispersion(rho=-0.1),
+        lambda: Overdispersion(rho=[0.1, 1.0]),
         lambda: ToEstimate("herds"),
-        lambda: Company(rho=0.1, initial=1.0),
-        lambda: Company(phi=2, initial=0),
+        lambda: Overdispersion(rho=0.1, initial=1.0),
+        lambda: Overdispersion(phi=2, initial=0),
     ],
 )
 def test_values_that_cannot_be_are_refused(make):
@@ -160,33 +160,33 @@ def test_values_that_cannot_be_are_refused(make):
 
 def test_rho_by_step():
     """Steps that are not named have none; a part of the steps keeps its own."""
-    company = Company(rho={1: 0.5, 2: [0.1, 0.2]})
+    overdispersion = Overdispersion(rho={1: 0.5, 2: [0.1, 0.2]})
     counts = np.array([3.0, 11.0])
-    assert company.party(1, counts).tolist() == [2.0, 6.0]
-    assert company.party(2, counts).tolist() == [1.2, 3.0]
-    assert company.party(3, counts).tolist() == [1.0, 1.0]
-    assert company.among((0, 1)) == Company(rho={1: 0.5})
-    assert Company(rho={1: 0.0}).is_none
+    assert overdispersion.party(1, counts).tolist() == [2.0, 6.0]
+    assert overdispersion.party(2, counts).tolist() == [1.2, 3.0]
+    assert overdispersion.party(3, counts).tolist() == [1.0, 1.0]
+    assert overdispersion.among((0, 1)) == Overdispersion(rho={1: 0.5})
+    assert Overdispersion(rho={1: 0.0}).is_none
     with pytest.raises(ModelError, match=r"rho\[1\]"):
-        Company(rho={1: 1.5})
+        Overdispersion(rho={1: 1.5})
 
 
 @pytest.mark.parametrize("squares", [3, 8, 400])
 def test_the_interval_of_a_mean_of_few_squares_holds_its_expectation(squares, rng):
     """phi estimated as a mean of m squares, standard error √(2/m) of its logarithm: 90 % of the intervals hold phi, m however small."""
     found = rng.chisquare(squares, 4000) / squares
-    made = [DispersionEstimate("company", np.log(x), np.sqrt(2 / squares), -9.0, 9.0) for x in found]
+    made = [DispersionEstimate("phi", np.log(x), np.sqrt(2 / squares), -9.0, 9.0) for x in found]
     assert np.mean([one.lower <= 1.0 <= one.upper for one in made]) == pytest.approx(0.9, abs=0.02)
 
 
 def test_one_is_nothing():
     """Factors of one and correlations of zero are independent individuals."""
     assert Flocks(1).is_none
-    assert Company(phi=[1.0, 1.0]).is_none
-    assert Company(phi={1: 1.0}, initial=1.0).is_none
-    assert Company(rho=0).is_none
-    assert not Company(rho=0, initial=0.1).is_none
-    assert not Company(phi={1: 1.0, 2: [1.0, 2.0]}).is_none
+    assert Overdispersion(phi=[1.0, 1.0]).is_none
+    assert Overdispersion(phi={1: 1.0}, initial=1.0).is_none
+    assert Overdispersion(rho=0).is_none
+    assert not Overdispersion(rho=0, initial=0.1).is_none
+    assert not Overdispersion(phi={1: 1.0, 2: [1.0, 2.0]}).is_none
 
 
 def test_the_compiled_solver_takes_the_factors(dispersed, rng):

@@ -212,12 +212,12 @@ def test_moments_of_a_noise_are_those_of_its_draws(noise: hc.Observation) -> Non
     assert draws.var(axis=0) == pytest.approx(variance, rel=0.05)
 
 
-@pytest.mark.parametrize("dispersion", [hc.Flocks(5), hc.Company(phi=4), hc.Company(rho=0.02)])
+@pytest.mark.parametrize("dispersion", [hc.Flocks(5), hc.Overdispersion(phi=4), hc.Overdispersion(rho=0.02)])
 @pytest.mark.parametrize("kind", ["poisson", "exact"])
 def test_those_who_move_together_are_checked_by_their_own_scatter(dispersion: object, kind: str) -> None:
     """20 worlds with the true dispersion in the model: 1 on average, at most two warnings; ignored beside exact counts, it is noticed.
 
-    Measured in 300 worlds each: 0.7 % warn alone, 1.0 to 1.3 % in company, so that three of 20 have probability .001.
+    Measured in 300 worlds each: 0.7 % warn alone, 1.0 to 1.3 % overdispersed, so that three of 20 have probability .001.
     """
     model = hc.MarkovChain([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.7, 0.2], [0.1, 0.3, 0.6]], length=8)
     noise = hc.Exact if kind == "exact" else hc.Poisson
@@ -236,8 +236,8 @@ def test_those_who_move_together_are_checked_by_their_own_scatter(dispersion: ob
         assert sum(check.agrees is False for check in ignoring) >= 14
 
 
-@pytest.mark.parametrize("dispersion", [hc.Flocks(3), hc.Company(phi=[2.0, 5.0], initial=4.0)])
-def test_prior_moments_of_company_are_those_of_the_structure(dispersion: object) -> None:
+@pytest.mark.parametrize("dispersion", [hc.Flocks(3), hc.Overdispersion(phi=[2.0, 5.0], initial=4.0)])
+def test_prior_moments_of_overdispersion_are_those_of_the_structure(dispersion: object) -> None:
     """Node counts by the recursion over steps, flows by the structure: one covariance."""
     model = hc.MarkovChain([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], length=4)
     nodes = hc.Problem(model, 100, [hc.Poisson(np.full((4, 2), 50.0))], dispersion=dispersion)

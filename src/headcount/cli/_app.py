@@ -64,7 +64,7 @@ class Options:
         "Probability to stay for a step: a number, or a table cell, probability[, time].", metavar="P|FILE"
     )
     dispersion: str | None = _table(
-        "How they move together: estimate, flocks:5, company:4 or rho:0.01; alone unless given.", *_DISPERSION
+        "How they move together: estimate, flocks:5, phi:4 or rho:0.01; alone unless given.", *_DISPERSION
     )
     concentration: float | None = _table(
         "How well --transitions are known: every row is Dirichlet around the given one, with this sum."
@@ -234,7 +234,7 @@ class Chain:
     detection: float | None = _option("Probability to be counted (binomial).")
     sd: float | None = _option("Standard deviation (gaussian).")
     dispersion: str | None = _option(
-        "How they move together: flocks:5, company:4 or rho:0.01; alone unless given.", *_DISPERSION
+        "How they move together: flocks:5, phi:4 or rho:0.01; alone unless given.", *_DISPERSION
     )
     seed: int = _option(_SEED, default=MISSING)
     out: Path = _option(_FOLDER, default=Path("data"))

@@ -352,7 +352,7 @@ def _dispersions(options: Options) -> tuple[str | None, float | None]:
     if options.noise == "negative-binomial" and noise is None:
         return None, float(given)
     raise ValueError(
-        f"--dispersion {given} is a number: give estimate, flocks:5, company:4 or rho:0.01 (the dispersion of negative binomial noise is "
+        f"--dispersion {given} is a number: give estimate, flocks:5, phi:4 or rho:0.01 (the dispersion of negative binomial noise is "
         "--noise-dispersion)"
     )
 

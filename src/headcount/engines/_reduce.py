@@ -19,7 +19,7 @@ from headcount.engines._map import MAP
 from headcount.errors import NoPopulationError, shown
 from headcount.observe import ProblemError
 from headcount.observe._cloud import SIZES, Candidates
-from headcount.population import Company, Exactly, Flocks, ToEstimate, Unknown
+from headcount.population import Exactly, Flocks, Overdispersion, ToEstimate, Unknown
 from headcount.posterior._beliefs import Nobody, Outcome, Sizes, Status
 from headcount.posterior._derived import SummedBeliefs, ViewBeliefs
 from headcount.posterior._one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
@@ -330,7 +330,7 @@ def require_dispersion(engine: Engine, problem: Problem) -> None:
     """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
     together = problem.dispersion
     taken = engine.takes_dispersion
-    taken |= engine.draws_rows and isinstance(together, Company) and together.rho is not None
+    taken |= engine.draws_rows and isinstance(together, Overdispersion) and together.rho is not None
     if problem.disperses and not taken and isinstance(together, Flocks):
         raise ProblemError(_not_whole(problem, together.size))
     if problem.disperses and not taken:
@@ -359,13 +359,15 @@ def _phi_settled(
     Problems without rho are run once, as they are. ``start`` is what a run on a similar problem left.
     """
     dispersion, tree = problem.dispersion, problem.model.rooted()
-    if not problem.disperses or not isinstance(dispersion, Company) or dispersion.rho is None:
+    if not problem.disperses or not isinstance(dispersion, Overdispersion) or dispersion.rho is None:
         return run(problem, start)
     assert tree is not None
     size = problem.scale
     phi = dispersion.phi_of(tree, size, _first_counts(problem, tree, start, rng).__getitem__)
     for rounds in range(1, MOST_ROUNDS + 1):
-        fixed = Company(phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0]))
+        fixed = Overdispersion(
+            phi=dict(zip(tree.variables[1:], phi[1:], strict=True)), initial=float(phi[0][0])
+        )
         outcome = run(problem.with_dispersion(fixed), start)
         beliefs = outcome.beliefs
         counts = {v: np.asarray(beliefs.mean((v,)), dtype=float) for v in tree.variables}

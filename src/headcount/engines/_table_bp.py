@@ -4,7 +4,7 @@ Where every variable of a chain or tree is counted exactly, steps are independen
 
 .. math:: P(n) \propto \prod_{ij} w_{ij}(n_{ij}), \qquad \sum_j n_{ij} = r_i, \quad \sum_i n_{ij} = c_j
 
-with :math:`w_{ij}(n) = p_{ij}^n/n!`; with rows that vary (``Company(rho=ρ)``, κ = 1/ρ − 1) it is Dirichlet–multinomial and
+with :math:`w_{ij}(n) = p_{ij}^n/n!`; with rows that vary (``Overdispersion(rho=ρ)``, κ = 1/ρ − 1) it is Dirichlet–multinomial and
 :math:`w_{ij}(n) = Γ(n + κp_{ij})/(Γ(κp_{ij})\,n!)`. Belief propagation between entries, rows and columns takes counts for the whole numbers
 they are: a row's message to its entry (i, j) is the weight of all ways in which the others make up the rest,
 
@@ -51,7 +51,7 @@ from headcount.engines.sampling._worms import (
 )
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.observe import ProblemError
-from headcount.population import Company
+from headcount.population import Overdispersion
 from headcount.posterior import Beliefs, Promises
 from headcount.tables import dense
 
@@ -344,8 +344,8 @@ def table_bp_misfit(problem: Problem) -> str | None:
     if sum(counted) != len(tree.variables) or not all(np.logical_or(counted, known)):
         return "takes one exact count per state, and besides only readings of the same counts"
     together = problem.dispersion
-    if problem.disperses and not (isinstance(together, Company) and together.rho is not None):
-        return f"takes independent individuals or Company(rho=…), and dispersion is {together}"
+    if problem.disperses and not (isinstance(together, Overdispersion) and together.rho is not None):
+        return f"takes independent individuals or Overdispersion(rho=…), and dispersion is {together}"
     return None
 
 

@@ -338,7 +338,7 @@ class MarkovChain(RootedModel):
         and refused where they could be either.
     concentration
         How well the transitions are known: every row is Dirichlet(κ p) around the given one, anew at every step; κ > 0 is one number,
-        or one per origin. It is `Company` with rho = 1/(1 + κ) in every `Problem` of this chain. None: exactly.
+        or one per origin. It is `Overdispersion` with rho = 1/(1 + κ) in every `Problem` of this chain. None: exactly.
 
     Notes
     -----

@@ -1,6 +1,6 @@
 r"""Dispersion that the data decide: a flock's size, phi or rho by maximising the evidence.
 
-Every form is searched in :math:`\psi = \log\phi`: flocks of :math:`e^\psi`; company with :math:`\phi = e^\psi`; and
+Every form is searched in :math:`\psi = \log\phi`: flocks of :math:`e^\psi`; overdispersion with :math:`\phi = e^\psi`; and
 :math:`\rho = (e^\psi - 1)/(\bar n - 1)`, whose phi is :math:`e^\psi` where :math:`\bar n` individuals are expected. For a Gaussian with
 known mean and m counts :math:`\log p(y; \psi) = -\tfrac{m}{2}(\psi + e^{\hat\psi - \psi})`: smooth, with one maximum, and with
 
@@ -34,7 +34,14 @@ from headcount.learn._family import Family
 from headcount.learn._margins import serves, tables_at_once
 from headcount.learn._steps import step_labels
 from headcount.observe import Problem, ProblemError
-from headcount.population import Company, CountTables, Dispersion, DispersionEstimate, Flocks, ToEstimate
+from headcount.population import (
+    CountTables,
+    Dispersion,
+    DispersionEstimate,
+    Flocks,
+    Overdispersion,
+    ToEstimate,
+)
 from headcount.posterior._fit_check import fit_check
 from headcount.tables import dense
 
@@ -181,7 +188,7 @@ class Peak:
 
 def estimated(
     problems: Sequence[Problem],
-    evidence: Callable[[Flocks | Company | None], float],
+    evidence: Callable[[Flocks | Overdispersion | None], float],
     asked: ToEstimate,
     *,
     start: float | None = None,
@@ -202,8 +209,8 @@ def estimated(
         m P of the module's text: how many parameters were learned from the same counts.
     initial_learned
         Whether the initial distribution was learned from the same counts. It takes up whatever the first counts scatter, so that steps
-        alone tell how much that is: flocks are then judged as company, and tried only where they are asked for. (With their root, birds
-        that start in one corner and fly alone were found to fly in flocks of 1.6.)
+        alone tell how much that is: flocks are then judged as overdispersion, and tried only where they are asked for. (With their root,
+        birds that start in one corner and fly alone were found to fly in flocks of 1.6.)
 
     Raises
     ------
@@ -215,10 +222,10 @@ def estimated(
     best: DispersionEstimate | None = None
     tried: dict[str, float] = {"independent": alone}
     for one in _forms(problems, asked.form, flocks=not initial_learned and asked.by is None):
-        as_company = initial_learned and one.form == "flocks"
+        as_steps = initial_learned and one.form == "flocks"
 
-        def value(psi: float, one: DispersionEstimate = one, as_company: bool = as_company) -> float:
-            together = Company(phi=one.value_at(psi)) if as_company else one.at(psi)
+        def value(psi: float, one: DispersionEstimate = one, as_steps: bool = as_steps) -> float:
+            together = Overdispersion(phi=one.value_at(psi)) if as_steps else one.at(psi)
             return evidence(together) + 0.5 * parameters * psi
 
         peak = Peak(value, one.low, one.high, {0.0: alone})
@@ -234,7 +241,7 @@ def estimated(
     if best is None:
         raise ProblemError(
             "the dispersion cannot be estimated: the counts are about as probable whatever it is (they say too little about moves); give "
-            "one, such as Flocks(5) or Company(rho=0.01)"
+            "one, such as Flocks(5) or Overdispersion(rho=0.01)"
         )
     return replace(best, tried=tried)
 
@@ -243,7 +250,7 @@ def by_class(
     common: DispersionEstimate,
     by: Any,
     problems: Sequence[Problem],
-    evidence: Callable[[Flocks | Company | None], float],
+    evidence: Callable[[Flocks | Overdispersion | None], float],
     *,
     parameters: float = 0.0,
 ) -> DispersionEstimate:
@@ -293,7 +300,7 @@ def by_class(
 
 def on(problem: Problem, dispersion: Dispersion | None) -> Problem:
     """The problem with those of a dispersion's steps that it has."""
-    if isinstance(dispersion, Company):
+    if isinstance(dispersion, Overdispersion):
         dispersion = dispersion.among(problem.model.variables)
     return problem.with_dispersion(dispersion)
 
@@ -414,9 +421,9 @@ def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> li
             "the dispersion cannot be estimated: nothing was observed; give one, or leave it out"
         )
     ranges = _ranges(problems)
-    if form is None and "company" in ranges:
+    if form is None and "phi" in ranges:
         # Less scatter than that of independent individuals mostly means that the noise is wrong: it is found only where it is asked for.
-        ranges["company"] = (0.0, *ranges["company"][1:])
+        ranges["phi"] = (0.0, *ranges["phi"][1:])
     if form is not None and form not in ranges:
         raise ProblemError(
             f"the dispersion cannot be estimated: {form} is a property of steps, which the model does not have; give one, or leave it out"
@@ -429,11 +436,11 @@ def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> li
 
 
 def _ranges(problems: Sequence[Problem]) -> dict[str, tuple[float, float, float]]:
-    """Smallest and largest psi, and the scale, of every form that is possible: flocks on any model, company where it has steps."""
+    """Smallest and largest psi, and the scale, of every form that is possible: flocks on any model, overdispersion where it has steps."""
     largest = float(np.log(min(p.population for p in problems)))
     ranges = {"flocks": (0.0, largest, 1.0)}
     if all(isinstance(p.model, (MarkovChain, Tree)) and len(p.model.variables) > 1 for p in problems):
-        ranges["company"] = (float(np.log(LEAST_PHI)), largest, 1.0)
+        ranges["phi"] = (float(np.log(LEAST_PHI)), largest, 1.0)
         scale = _others(problems)
         if scale > 0:
             ranges["rho"] = (0.0, float(np.log1p(LARGEST_RHO * scale)), scale)
@@ -468,7 +475,7 @@ class Evidence:
     level: Mapping[Any, float] = field(default_factory=dict)
     """By step, log of the size, phi or rho at which `starts` were left."""
 
-    def __call__(self, dispersion: Flocks | Company | None) -> float:
+    def __call__(self, dispersion: Flocks | Overdispersion | None) -> float:
         level = _level(dispersion)
         starts = self.starts if self.starts is not None and self._near(level) else [None] * len(self.problems)
         moving = [on(p, dispersion) for p in self.problems]
@@ -504,10 +511,10 @@ class Evidence:
         return float(value) if found.status.good and value is not None and np.isfinite(value) else -np.inf
 
 
-def _level(dispersion: Flocks | Company | None) -> dict[Any, float]:
+def _level(dispersion: Flocks | Overdispersion | None) -> dict[Any, float]:
     """log of the size, phi or rho, by step where steps have their own (None: at all steps)."""
     given: Any = dispersion.size if isinstance(dispersion, Flocks) else None
-    if isinstance(dispersion, Company):
+    if isinstance(dispersion, Overdispersion):
         given = dispersion.phi if dispersion.rho is None else dispersion.rho
     values = given if isinstance(given, Mapping) else {None: given}
     return {step: float(np.log(value)) if value else -np.inf for step, value in values.items()}

@@ -35,7 +35,7 @@ from headcount.individual import (
     SemiMarkovChain,
 )
 from headcount.observe import Observation, Problem
-from headcount.population import Company, DispersionEstimate, Flocks
+from headcount.population import DispersionEstimate, Flocks, Overdispersion
 
 VERSION = 3
 """Of the files: 1 and 2 were written by earlier versions of headcount, with one layout for fits and one for checkpoints."""
@@ -93,7 +93,7 @@ class Saved:
     """Base of dataclasses that can be written to files and read again, but for fields with the metadata ``{"saved": False}``."""
 
 
-_SAVED = (Saved, Company, DispersionEstimate, Flocks)
+_SAVED = (Saved, Overdispersion, DispersionEstimate, Flocks)
 """The dataclasses that are written field by field."""
 
 

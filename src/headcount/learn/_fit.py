@@ -97,7 +97,7 @@ def fit(
         How to infer expected counts; when None, chosen once for all problems, for the model near which the search ends
         (or, where a start is given, for the start).
     dispersion
-        How individuals move together, instead of what the problems say: ``Flocks(5)``, ``Company(rho=0.01)``, or ``"estimate"``: one
+        How individuals move together, instead of what the problems say: ``Flocks(5)``, ``Overdispersion(rho=0.01)``, or ``"estimate"``: one
         for all problems, learned with the parameters (`Fit.dispersion`).
     method
         ``"ascent"`` (L-BFGS with Fisher's gradient; 10–20 E-steps) or ``"em"`` (hundreds).
@@ -530,7 +530,7 @@ def known_tables(problem: Problem) -> CountTables | None:
 
 
 def _one_known_chain(problem: Problem) -> bool:
-    """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, nobody's company given."""
+    """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, no overdispersion given."""
     alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
     closed = isinstance(problem.model, MarkovChain) and problem.size_known and not problem.has_hidden_states
     return closed and alone and not (problem.tracks or problem.groups)

@@ -61,7 +61,7 @@ def infer(
         The posterior of an earlier run, in memory or from its file, which ends at this problem's first time: the run goes on from its last
         counts, with their uncertainty and correlations. The problem has the new counts only; its initial distribution is not used.
     dispersion
-        How individuals move together, instead of what the problem says: ``Flocks(5)``, ``Company(rho=0.01)``, or ``"estimate"`` for
+        How individuals move together, instead of what the problem says: ``Flocks(5)``, ``Overdispersion(rho=0.01)``, or ``"estimate"`` for
         the dispersion with the most evidence (``post.dispersion_estimate``).
     rng
         Seed or generator for random engines. They need one: without it the answer could not be got again. A sampler that was chosen here

@@ -41,7 +41,7 @@ from headcount.learn._family import (
 from headcount.learn._files import Saved, read, write
 from headcount.learn._uncertainty import Direction, Information
 from headcount.observe import Problem
-from headcount.population import Company, Dispersion, DispersionEstimate, step_moments
+from headcount.population import Dispersion, DispersionEstimate, Overdispersion, step_moments
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._interval import count_quantile, quantiles, tails
 from headcount.tables import Scope, dense
@@ -534,7 +534,7 @@ class Fit(Saved):
                 "only a Markov chain whose last counts were inferred can be forecast; on a large map solved without matrices their "
                 "covariance is not kept: infer with the future times in the chain and NaN for their counts"
             )
-        if isinstance(last.dispersion, Company) and last.dispersion.by_step:
+        if isinstance(last.dispersion, Overdispersion) and last.dispersion.by_step:
             raise ValueError(
                 "the dispersion is given for past times, and future ones have none: fit with one for all times"
             )

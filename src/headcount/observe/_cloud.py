@@ -51,7 +51,7 @@ from headcount.individual._rooted_models import MOST_DENSE
 from headcount.observe._base import Observation
 from headcount.observe._binding import Site
 from headcount.observe._noises import Exact
-from headcount.population import Company, Exactly, Flocks, Numbers, Others, SizeLaw
+from headcount.population import Exactly, Flocks, Numbers, Others, Overdispersion, SizeLaw
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Cloud:
     members: tuple[Member, ...]
     states: Mapping[Hashable, tuple[Hashable, ...]]
     sites: tuple[Site, ...]
-    dispersion: Company | Flocks | None = None
+    dispersion: Overdispersion | Flocks | None = None
     log_offset: float = 0.0
 
     @cached_property
@@ -243,15 +243,15 @@ class Cloud:
         return sum(loss for _, loss in self._lifted)
 
     @cached_property
-    def together(self) -> Company | Flocks | None:
+    def together(self) -> Overdispersion | Flocks | None:
         """How units move together on the larger graph."""
         given = self.dispersion
-        if given is None or given.is_none or not isinstance(given, Company):
+        if given is None or given.is_none or not isinstance(given, Overdispersion):
             return given
-        return self._in_company(given, sizes_first=self.sizes_first)
+        return self._overdispersed(given, sizes_first=self.sizes_first)
 
-    def _in_company(self, given: Company, *, sizes_first: bool) -> Company:
-        """The same company on all members' states, which tagged individuals and those in hidden states do not keep."""
+    def _overdispersed(self, given: Overdispersion, *, sizes_first: bool) -> Overdispersion:
+        """The same overdispersion on all members' states, from which tagged individuals and those in hidden states are left out."""
         tree, alone = self.members[0].tree, given.alone
         origins, sizes = {}, {}
         for node in range(1, len(tree.parents)):
@@ -334,12 +334,12 @@ class Candidates:
         return (*self.cloud.lifted, *sizes, *(self._factor(k, factor) for k, factor in self.factors))
 
     @property
-    def together(self) -> Company | Flocks | None:
+    def together(self) -> Overdispersion | Flocks | None:
         """How candidates move together."""
         given = self.cloud.dispersion
-        if not isinstance(given, Company):
+        if not isinstance(given, Overdispersion):
             return given
-        return self.cloud._in_company(given, sizes_first=self.sizes_first)
+        return self.cloud._overdispersed(given, sizes_first=self.sizes_first)
 
     @cached_property
     def log_sizes(self) -> float:

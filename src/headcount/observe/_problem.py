@@ -32,12 +32,12 @@ from headcount.observe._cloud import (
 from headcount.observe._start import Readings, Start
 from headcount.observe._tracks import Tracks
 from headcount.population import (
-    Company,
     Dispersion,
     Exactly,
     Flocks,
     Group,
     Numbers,
+    Overdispersion,
     PoissonSize,
     SizeLaw,
     ToEstimate,
@@ -67,8 +67,8 @@ class Problem:
         ``{name: Group(model, size)}`` instead of a model and a population: individuals of several kinds, of which only the sum is
         counted. ``post.group(name)`` tells them apart.
     dispersion
-        How individuals move together: ``Flocks(5)``, ``Company(rho=0.01)`` or ``Company(phi=3)``, or a text as the command line
-        takes it; ``"estimate"`` lets `infer` and `fit` find it from the data. None: independently, or as the chain's
+        How individuals move together: ``Flocks(5)``, ``Overdispersion(rho=0.01)`` or ``Overdispersion(phi=3)``, or a text as the command
+        line takes it; ``"estimate"`` lets `infer` and `fit` find it from the data. None: independently, or as the chain's
         ``concentration`` says.
 
     Raises
@@ -203,7 +203,7 @@ class Problem:
             apart = self.records[False].get(name)
             if apart is not None:
                 offset += float(record_log_prob(member.tree, on_larger(apart, model)).sum())
-        together = self.dispersion if isinstance(self.dispersion, (Flocks, Company)) else None
+        together = self.dispersion if isinstance(self.dispersion, (Flocks, Overdispersion)) else None
         if units != 1:
             together = None
         sites = self.sites
@@ -303,7 +303,9 @@ class Problem:
                     f"start: the last counts of the past scatter {phi:.3g} times as much as counts that a population with "
                     f"{'arrivals' if self.opens else 'this dispersion'} can begin with: infer the whole series at once"
                 )
-            together = self.dispersion if isinstance(self.dispersion, Company) else Company(phi=1.0)
+            together = (
+                self.dispersion if isinstance(self.dispersion, Overdispersion) else Overdispersion(phi=1.0)
+            )
             first = phi if together.rho is None else (phi - 1.0) / max(self.typical_population - 1.0, 1.0)
             made = made._twin(dispersion=replace(together, initial=first))
         return made
@@ -470,7 +472,7 @@ class Problem:
     @property
     def root_phi(self) -> float:
         """Factor on the covariance of the first counts: 1 for independent individuals."""
-        known = isinstance(self.dispersion, (Flocks, Company))
+        known = isinstance(self.dispersion, (Flocks, Overdispersion))
         return self.dispersion.root_phi(self.typical_population) if known else 1.0  # type: ignore[union-attr]
 
     @property
@@ -656,7 +658,7 @@ class Problem:
 
 def _within(dispersion: Any, times: set[Hashable]) -> Any:
     """The dispersion of some steps."""
-    return dispersion.among(times) if isinstance(dispersion, Company) else dispersion
+    return dispersion.among(times) if isinstance(dispersion, Overdispersion) else dispersion
 
 
 def _steps(model: MarkovChain) -> Any:
@@ -855,7 +857,7 @@ def _dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Fau
     """How individuals move together: as given, or as the chain's concentration says."""
     kappa = model.concentration
     if kappa is not None:
-        implied = Company(rho=1.0 / (1.0 + np.asarray(kappa)))
+        implied = Overdispersion(rho=1.0 / (1.0 + np.asarray(kappa)))
         if given is not None and given != implied:
             faults.add(
                 "dispersion",
@@ -878,26 +880,26 @@ def _read_dispersion(given: Any, faults: Faults) -> Any:
 
 def _misfits(dispersion: Any, model: Model, population: int | SizeLaw) -> Iterable[str]:
     """What does not fit of a dispersion."""
-    if not isinstance(dispersion, (Flocks, Company, ToEstimate)):
+    if not isinstance(dispersion, (Flocks, Overdispersion, ToEstimate)):
         return [
-            f'must be None, Flocks(5), Company(rho=0.01), Company(phi=3) or "estimate", got {brief(dispersion)}'
+            f'must be None, Flocks(5), Overdispersion(rho=0.01), Overdispersion(phi=3) or "estimate", got {brief(dispersion)}'
         ]
     if isinstance(dispersion, Flocks):
         largest = population.most if isinstance(population, SizeLaw) else population
         too_large = dispersion.size > largest
         return [f"a flock of {dispersion.size:g} is larger than the population, {largest}"] * too_large
     if (
-        isinstance(dispersion, Company)
+        isinstance(dispersion, Overdispersion)
         and dispersion.initial is not None
         and model.expected_number is not None
     ):
         return ["initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"]
     if model.steps_are_directed:
         tree = model.rooted()
-        return dispersion.faults(tree) if isinstance(dispersion, Company) and tree is not None else []
-    if isinstance(dispersion, Company) or dispersion.form in {"company", "rho"}:
+        return dispersion.faults(tree) if isinstance(dispersion, Overdispersion) and tree is not None else []
+    if isinstance(dispersion, Overdispersion) or dispersion.form in {"phi", "rho"}:
         return [
-            f"Company is a property of steps, which a {type(model).__name__} has in no particular direction: give a "
+            f"Overdispersion is a property of steps, which a {type(model).__name__} has in no particular direction: give a "
             "MarkovChain or a Tree, or Flocks(c)"
         ]
     return []

@@ -8,10 +8,10 @@ covariance, the new chain begins with the shares of m, whose own law of the coun
 
 so that its Gaussian has the covariance V: every row of R is one more reading :math:`R_k m` of the sum :math:`R_k n_0` with standard
 deviation 1. Two runs so joined give what one run of all counts gives, up to the Gaussian: :math:`V \preceq C` around the mean of the
-default engine, because its Gaussian is made there. Where the past scatters more (learned parameters, company), :math:`\varphi` is the
-smallest factor with which D has no negative eigenvalue. The number of individuals: known, its total is no direction of V; not known, the
-total is one more direction and the new law of N is flat; of an open population :math:`C = \operatorname{diag} m`, those who arrive later
-are independent of the past. States that are known exactly are exact counts.
+default engine, because its Gaussian is made there. Where the past scatters more (learned parameters, overdispersion), :math:`\varphi` is
+the smallest factor with which D has no negative eigenvalue. The number of individuals: known, its total is no direction of V; not known,
+the total is one more direction and the new law of N is flat; of an open population :math:`C = \operatorname{diag} m`, those who arrive
+later are independent of the past. States that are known exactly are exact counts.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from headcount.population._conditionals import (
     step_moments,
 )
 from headcount.population._dispersion import (
-    Company,
     Dispersion,
     DispersionEstimate,
     Flocks,
+    Overdispersion,
     ToEstimate,
     parse_dispersion,
     unit_tables,
@@ -40,7 +40,6 @@ __all__ = [
     "GCGM",
     "About",
     "Between",
-    "Company",
     "CountTables",
     "Dispersion",
     "DispersionEstimate",
@@ -54,6 +53,7 @@ __all__ = [
     "NodeConditional",
     "Numbers",
     "Others",
+    "Overdispersion",
     "PoissonSize",
     "RealTables",
     "SizeLaw",

@@ -37,7 +37,7 @@ from headcount.errors import raise_all
 from headcount.individual import MarkovChain, Model, ModelError, Tree
 from headcount.individual._model import checked_model
 from headcount.numerics import log_factorial, poisson_log_pmf
-from headcount.population._dispersion import Company, Flocks
+from headcount.population._dispersion import Flocks, Overdispersion
 from headcount.population._size import SizeLaw
 from headcount.population._tables import CountTables, Table
 from headcount.tables import Domain, dense
@@ -396,17 +396,17 @@ def sample_tables(
 
 
 def sample_together(
-    model: Model, dispersion: Flocks | Company, population: int, *, rng: np.random.Generator
+    model: Model, dispersion: Flocks | Overdispersion, population: int, *, rng: np.random.Generator
 ) -> dict[Scope, Any]:
     """One draw of every clique's table, of individuals that move together.
 
-    Flocks of c: N // c flocks, and one of those left over. Company with phi: of those in a state, parties of phi and one of those
-    left over. Company with rho: each row's probabilities are Dirichlet(p (1 − rho)/rho), anew at every step.
+    Flocks of c: N // c flocks, and one of those left over. Overdispersion with phi: of those in a state, parties of phi and one of those
+    left over. Overdispersion with rho: each row's probabilities are Dirichlet(p (1 − rho)/rho), anew at every step.
 
     Raises
     ------
     ModelError
-        For sizes and phi that are no whole numbers, and for company on a model without steps.
+        For sizes and phi that are no whole numbers, and for overdispersion on a model without steps.
     """
     if isinstance(dispersion, Flocks):
         size = _whole_size(dispersion.size, "the size of a flock")
@@ -422,33 +422,33 @@ def sample_together(
     tree = model.rooted()
     raise_all(dispersion.faults(tree))
     factor = dispersion.initial or 0.0
-    counts = [company_moves(np.array([population]), tree.initial[None, :], dispersion, factor, rng)[0]]
+    counts = [overdispersed_moves(np.array([population]), tree.initial[None, :], dispersion, factor, rng)[0]]
     found: dict[Scope, Any] = {}
     phi = dispersion.phi_of(tree, population, lambda v: np.zeros(len(model.states[v])))
     for v in range(1, len(tree.parents)):
         u = tree.parents[v]
         factors = phi[v] if dispersion.rho is None else dispersion.rows(tree.variables[v], tree.sizes[u])
-        table = company_moves(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
+        table = overdispersed_moves(counts[u], dense(tree.transitions[v]), dispersion, factors, rng)
         counts.append(table.sum(axis=0))
         found[(tree.variables[u], tree.variables[v])] = table
     return found or {tree.variables: counts[0]}
 
 
-def company_moves(
+def overdispersed_moves(
     counts: NDArray[np.int64],
     p: NDArray[np.float64],
-    company: Company,
+    overdispersion: Overdispersion,
     factors: Any,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Share out each row's count in company: `factors` is rho or phi of every row (or one for all); 0 is no company."""
+    """Share out each row's count overdispersed: `factors` is rho or phi of every row (or one for all); 0 is no overdispersion."""
     if np.all(np.equal(factors, 0.0)):
         return multinomial(counts, p, rng=rng)
-    if company.rho is not None:
+    if overdispersion.rho is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             rho = np.reshape(factors, (-1, 1))
             shape = np.where(p > 0, p * (1.0 - rho) / rho, 0.0)
-        # A row without company has infinite shapes: its own probabilities.
+        # A row without overdispersion has infinite shapes: its own probabilities.
         weights = np.where(np.isinf(shape), p, rng.standard_gamma(np.where(np.isinf(shape), 1.0, shape)))
         # Tiny shapes may all underflow to zero; then everyone goes one way.
         lost = np.flatnonzero(weights.sum(axis=1) <= 0)
@@ -462,7 +462,7 @@ def company_moves(
 def _whole_size(size: float, what: str) -> int:
     if size < 1 or size != round(size):
         raise ModelError(
-            f"{what} is {size:g}: only whole numbers, 1 or more, can be simulated; Company(rho=…) takes any correlation"
+            f"{what} is {size:g}: only whole numbers, 1 or more, can be simulated; Overdispersion(rho=…) takes any correlation"
         )
     return int(size)
 

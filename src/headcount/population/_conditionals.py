@@ -32,7 +32,7 @@ from headcount._types import Array, Index
 from headcount.checks import numbers
 from headcount.errors import raise_all
 from headcount.individual import ModelError
-from headcount.population._dispersion import Company, Dispersion, Flocks
+from headcount.population._dispersion import Dispersion, Flocks, Overdispersion
 from headcount.population._laplacian import (
     LaplacianFactor,
     inverse_or_zero,
@@ -115,7 +115,7 @@ def step_moments(
         \operatorname{cov} n' = p^\top \operatorname{cov}(n)\, p + \sum_i E[n_i \phi_i(n_i)] (\operatorname{diag} p_i - p_i p_i^\top)
     """
     noise = mean
-    if isinstance(dispersion, (Flocks, Company)):
+    if isinstance(dispersion, (Flocks, Overdispersion)):
         # rho's phi is linear in n: E[n phi(n)] = E n · phi(E n²/E n).
         squares = np.divide(np.diag(covariance), mean, out=np.zeros_like(mean), where=mean > 0)
         noise = mean * dispersion.party(node, mean + squares)

@@ -1,9 +1,9 @@
-r"""How much more (or less) counts scatter than those of independent individuals: moving in company.
+r"""How much more (or less) counts scatter than those of independent individuals: moving together.
 
 *Flocks for life* of size c move as one: n = c m with N/c units, so that the log of :math:`E\,e^{g\cdot n}` is
 :math:`(N/c)\,[A(\theta + c g) - A(\theta)]`: means as before, covariances c times larger.
 
-*Company for a step*: of those in state i, parties of size :math:`\phi_i` move together and mix again before the next step. Per
+*Overdispersion* of a step: of those in state i, parties of size :math:`\phi_i` move together and mix again before the next step. Per
 individual the cgf of the step is :math:`\phi_i^{-1}\log\sum_j p_{ij}e^{\phi_i m_j}`, its covariance
 :math:`\phi_i\,E[n_i]\,(\mathrm{diag}\,p_i - p_i p_i^\top)`. Less than 1 (timetables) is under-dispersion. With
 
@@ -88,8 +88,8 @@ class Flocks:
 
 
 @dataclass(frozen=True)
-class Company:
-    """Individuals move in company for a step, and mix again before the next.
+class Overdispersion:
+    """Individuals move together for a step, and mix again before the next.
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ class Company:
 
     Examples
     --------
-    >>> Company(rho=0.01)
-    Company(rho=0.01)
+    >>> Overdispersion(rho=0.01)
+    Overdispersion(rho=0.01)
     """
 
     phi: Any = field(default=None, kw_only=True, repr=False)
@@ -114,7 +114,7 @@ class Company:
 
     def __post_init__(self) -> None:
         if (self.phi is None) == (self.rho is None):
-            raise ModelError("give either phi or rho: Company(phi=3) or Company(rho=0.01)")
+            raise ModelError("give either phi or rho: Overdispersion(phi=3) or Overdispersion(rho=0.01)")
         name, value, _ = self._given
         given = (
             {node: _factor(one, f"{name}[{node!r}]", name) for node, one in value.items()}
@@ -133,18 +133,15 @@ class Company:
         return ("phi", self.phi, 1.0) if self.rho is None else ("rho", self.rho, 0.0)
 
     def __repr__(self) -> str:
-        return f"Company({', '.join(self._parts)})"
+        name, value, _ = self._given
+        first = "" if self.initial is None else f", initial={self.initial:g}"
+        return f"Overdispersion({name}={_shown(value)}{first})"
 
     @property
     def text(self) -> str:
         """As the command line takes it."""
-        return f"company:{','.join(self._parts)}"
-
-    @property
-    def _parts(self) -> list[str]:
         name, value, _ = self._given
-        parts = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={brief(value)}"]
-        return parts if self.initial is None else [*parts, f"initial={self.initial:g}"]
+        return f"{name}:{_shown(value)}" + ("" if self.initial is None else f",initial={self.initial:g}")
 
     @property
     def is_none(self) -> bool:
@@ -163,22 +160,22 @@ class Company:
         """phi or rho, whichever was given."""
         return self._given[1]
 
-    def by_steps(self, values: Mapping[Hashable, Any]) -> Company:
+    def by_steps(self, values: Mapping[Hashable, Any]) -> Overdispersion:
         """The same with other values, by the variable that a move leads to."""
-        return _company(self._given[0], values)
+        return _overdispersion(self._given[0], values)
 
     @property
     def by_step(self) -> bool:
         """Whether steps are given by name."""
         return isinstance(self._given[1], Mapping)
 
-    def among(self, nodes: Collection[Hashable]) -> Company:
+    def among(self, nodes: Collection[Hashable]) -> Overdispersion:
         """The same for some of the steps."""
         if not self.by_step:
             return self
         name, given, _ = self._given
         kept: dict[str, Any] = {name: {node: value for node, value in given.items() if node in nodes}}
-        return Company(**kept, initial=self.initial)
+        return Overdispersion(**kept, initial=self.initial)
 
     def spacing(self, counts: Array) -> float:
         """One individual: who moves together is decided anew at every step."""
@@ -202,14 +199,16 @@ class Company:
         value = given.get(node, alone) if isinstance(given, Mapping) else given
         return np.broadcast_to(np.asarray(value, dtype=float), (size,)).copy()
 
-    def onto(self, origins: Mapping[Hashable, NDArray[np.intp]], sizes: Mapping[Hashable, int]) -> Company:
-        """The same company on other states: per variable that a move leads to, which of its old states each new one is, −1 alone."""
+    def onto(
+        self, origins: Mapping[Hashable, NDArray[np.intp]], sizes: Mapping[Hashable, int]
+    ) -> Overdispersion:
+        """The same on other states: per variable that a move leads to, which of its old states each new one is, −1 alone."""
         name, _, alone = self._given
         made = {
             node: tuple(np.where(old >= 0, self.rows(node, sizes[node])[np.maximum(old, 0)], alone).tolist())
             for node, old in origins.items()
         }
-        return _company(name, made)
+        return _overdispersion(name, made)
 
     def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
         """phi of every step of a tree, given the expected counts of a variable (read for rho only)."""
@@ -246,7 +245,7 @@ class ToEstimate:
     Parameters
     ----------
     form
-        ``"flocks"``, ``"company"`` (one phi) or ``"rho"``; None tries all that the model has, and takes the one with most evidence.
+        ``"flocks"``, ``"phi"`` or ``"rho"``; None tries all that the model has, and takes the one with most evidence.
     by
         One phi or rho per class of steps: ``"hour"`` and the other names of the calendar, a list of them, the period of a cycle, or
         one label per step (as `TabularChain` takes it).
@@ -260,7 +259,7 @@ class ToEstimate:
             raise ModelError(f"form is {brief(self.form)}: give one of {', '.join(FORMS)}, or None for all")
         if self.by is not None and self.form == "flocks":
             raise ModelError(
-                "by is given, and flocks stay together at all steps: estimate company or rho by class"
+                "by is given, and flocks stay together at all steps: estimate phi or rho by class"
             )
         if is_sequence(self.by):
             object.__setattr__(self, "by", tuple(self.by))
@@ -279,9 +278,9 @@ class ToEstimate:
 
 MOST_ALLOWED = 1.0
 """Largest s² that `DispersionEstimate.used` allows for: below two degrees of freedom no interval is wide enough anyway."""
-FORMS = ("flocks", "company", "rho")
+FORMS = ("flocks", "phi", "rho")
 """What can be estimated."""
-Dispersion = Flocks | Company | ToEstimate
+Dispersion = Flocks | Overdispersion | ToEstimate
 
 
 @dataclass(frozen=True)
@@ -291,7 +290,7 @@ class DispersionEstimate:
     Attributes
     ----------
     form
-        ``"flocks"``, ``"company"`` (phi) or ``"rho"``.
+        ``"flocks"``, ``"phi"`` or ``"rho"``.
     psi, psi_error
         Where the evidence is largest, and the standard error by its curvature there.
     scale
@@ -330,34 +329,34 @@ class DispersionEstimate:
         psi = float(np.clip(psi, self.low, self.high))
         return float(np.expm1(psi) / self.scale if self.form == "rho" else np.exp(psi))
 
-    def at(self, psi: float) -> Flocks | Company:
+    def at(self, psi: float) -> Flocks | Overdispersion:
         """The dispersion of this form."""
         value = self.value_at(psi)
         if self.form == "flocks":
             return Flocks(value)
-        return _company(self.form, value)
+        return _overdispersion(self.form, value)
 
     @property
     def name(self) -> str:
         """What was estimated."""
-        name = {"flocks": "flock size", "company": "phi", "rho": "rho"}[self.form]
+        name = {"flocks": "flock size", "phi": "phi", "rho": "rho"}[self.form]
         return name if self.label is None else f"{name} [{self.label}]"
 
-    def _at_steps(self, psi: Callable[[DispersionEstimate], float]) -> Flocks | Company:
+    def _at_steps(self, psi: Callable[[DispersionEstimate], float]) -> Flocks | Overdispersion:
         """The dispersion at psi; by step, where classes of steps have their own."""
         if not self.classes:
             return self.at(psi(self))
         values = {one.label: one.value_at(psi(one)) for one in self.classes}
         by_step = {time: values[label] for time, label in self.steps.items()}
-        return _company(self.form, by_step)
+        return _overdispersion(self.form, by_step)
 
     @property
-    def dispersion(self) -> Flocks | Company:
+    def dispersion(self) -> Flocks | Overdispersion:
         """The one with the most evidence."""
         return self._at_steps(lambda one: one.psi)
 
     @property
-    def used(self) -> Flocks | Company:
+    def used(self) -> Flocks | Overdispersion:
         r"""The dispersion of the answer's intervals: phi is :math:`e^{s^2}` times as large, s the standard error of log phi.
 
         90 % intervals are then as wide as those of Student's t with 2/s² degrees of freedom, because the spread was estimated, too:
@@ -419,9 +418,14 @@ class DispersionEstimate:
         return facts
 
 
-def _company(form: str, value: Any) -> Company:
-    """Company with rho, or else with phi."""
-    return Company(rho=value) if form == "rho" else Company(phi=value)
+def _overdispersion(form: str, value: Any) -> Overdispersion:
+    """Overdispersion with rho, or else with phi."""
+    return Overdispersion(rho=value) if form == "rho" else Overdispersion(phi=value)
+
+
+def _shown(value: Any) -> str:
+    """One number, or shortly several."""
+    return f"{value:g}" if isinstance(value, float) else brief(value)
 
 
 def _factor(value: Any, name: str, form: str) -> float | tuple[float, ...]:
@@ -454,7 +458,7 @@ def unit_tables(
         size = dispersion.size
         return lambda scope: tables(scope) / size
     assert tree is not None
-    assert isinstance(dispersion, Company)
+    assert isinstance(dispersion, Overdispersion)
     phi = dispersion.phi_of(tree, population, lambda v: tables((v,)))
 
     def units(scope: Any) -> Any:
@@ -469,10 +473,10 @@ def unit_tables(
 
 
 def parse_dispersion(text: str) -> Dispersion:
-    """``flocks:5``, ``company:4`` (or ``company:phi=4``), ``rho:0.01`` (or ``company:rho=0.01``), ``estimate``, ``estimate:rho``.
+    """``flocks:5``, ``phi:4``, ``rho:0.01``, ``estimate``, ``estimate:rho``.
 
-    ``estimate:rho:hour`` and ``estimate:company:24`` estimate one per hour of the day and per place in a cycle of 24 steps.
-    ``company:rho=0.01,initial=0.001`` says how the first counts scatter, too.
+    ``estimate:rho:hour`` and ``estimate:phi:24`` estimate one per hour of the day and per place in a cycle of 24 steps.
+    ``rho:0.01,initial=0.001`` says how the first counts scatter, too.
 
     Raises
     ------
@@ -486,7 +490,7 @@ def parse_dispersion(text: str) -> Dispersion:
         raise
     except (KeyError, ValueError):
         raise ModelError(
-            f"{text!r} is not a dispersion: give estimate, flocks:5, company:4 or rho:0.01"
+            f"{text!r} is not a dispersion: give estimate, flocks:5, phi:4 or rho:0.01"
         ) from None
 
 
@@ -495,18 +499,14 @@ def _read_estimate(text: str) -> ToEstimate:
     return ToEstimate(form or None, by=int(by) if by.isdigit() else by or None)
 
 
-def _read_company(text: str) -> Company:
-    parts = text.split(",") if "=" in text else [f"phi={text}"]
-    named = dict(part.split("=", 1) for part in parts)
-    if not set(named) <= {"phi", "rho", "initial"}:
-        raise KeyError(text)
-    return Company(**{name: float(value) for name, value in named.items()})
+def _read_overdispersion(form: str, text: str) -> Overdispersion:
+    value, _, first = text.partition(",initial=")
+    return Overdispersion(**{form: float(value)}, initial=float(first) if first else None)
 
 
 _READERS: dict[str, Callable[[str], Dispersion]] = {
     "estimate": _read_estimate,
     "flocks": lambda text: Flocks(float(text)),
-    "phi": lambda text: Company(phi=float(text)),
-    "rho": lambda text: Company(rho=float(text)),
-    "company": _read_company,
+    "phi": lambda text: _read_overdispersion("phi", text),
+    "rho": lambda text: _read_overdispersion("rho", text),
 }

@@ -760,7 +760,7 @@ class Group:
             )
         if self.model.concentration is not None:
             raise ModelError(
-                "the model of a Group has a concentration: give the problem dispersion=Company(rho=...) instead"
+                "the model of a Group has a concentration: give the problem dispersion=Overdispersion(rho=...) instead"
             )
 
 

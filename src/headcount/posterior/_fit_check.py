@@ -34,8 +34,8 @@ from scipy.special import betainc, gammainc, gammaincc, ndtr
 from headcount._linalg import threads_for
 from headcount.observe._binding import by_family
 from headcount.observe._start import FROM_PAST
-from headcount.population import CGM, Company, Flocks, ToEstimate, step_moments
-from headcount.population._cgm import company_moves, multinomial
+from headcount.population import CGM, Flocks, Overdispersion, ToEstimate, step_moments
+from headcount.population._cgm import multinomial, overdispersed_moves
 from headcount.posterior._doubt import (
     DISPERSION,
     SCATTER_GAIN,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from headcount.population import DispersionEstimate
     from headcount.tables import Scope
 
-    Together = tuple[Company, Array]
-    """A kind of company, and the rho or phi of every row."""
+    Together = tuple[Overdispersion, Array]
+    """A kind of overdispersion, and the rho or phi of every row."""
 
 LEAST_NOISE = 0.25
 """Least variance of a count's noise in the weights (individuals²). Without it exact counts have no inverse, and single individuals
@@ -290,7 +290,7 @@ class Step:
     together: Together | None
     """How those who move together are drawn; None for individuals that move alone."""
     drawn: bool
-    """Whether the margin can be drawn in one go: not over several steps of company."""
+    """Whether the margin can be drawn in one go: not over several steps of overdispersion."""
 
     @property
     def variance(self) -> Array:
@@ -919,13 +919,13 @@ def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, 
 def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
     """The covariance of any two tables under the model; rho is read at the expected counts."""
     model, dispersion = problem.model, problem.dispersion
-    if not isinstance(dispersion, Company) and problem.numbers is None:
+    if not isinstance(dispersion, Overdispersion) and problem.numbers is None:
         size = problem.root_phi
         return lambda a, b: size * CGM(model, problem.population).covariance(a, b)
     tree = model.rooted()
     assert tree is not None
     people = _people(problem)
-    known = isinstance(dispersion, (Flocks, Company))
+    known = isinstance(dispersion, (Flocks, Overdispersion))
     phi = dispersion.phi_of(tree, people, lambda v: people * model.marginal((v,))) if known else None  # type: ignore[union-attr]
     law = replace(tree, phi=phi, numbers=problem.numbers)
     return TreeStructure(law, people, ()).field((), ()).covariance
@@ -995,7 +995,7 @@ def drawable(problem: Problem, tree: RootedTree) -> bool:
     """Whether data sets can be simulated: counts of single variables, and moves that scatter no less than a multinomial's."""
     if any(len(site.scope) > 1 for site in problem.sites):
         return False
-    if not isinstance(problem.dispersion, Company) or problem.dispersion.rho is not None:
+    if not isinstance(problem.dispersion, Overdispersion) or problem.dispersion.rho is not None:
         return True
     phi = problem.dispersion.phi_of(tree, problem.scale, lambda v: np.zeros(0))
     return min(float(f.min()) for f in phi) >= 1.0
@@ -1026,13 +1026,13 @@ def _simulated_nodes(
 def whole_parties(problem: Problem, node: Hashable | None, counts: NDArray[Any]) -> Together | None:
     """How the moves into a node (None: the first counts) are drawn; sizes are rounded to whole numbers."""
     dispersion = problem.dispersion
-    if not isinstance(dispersion, (Flocks, Company)):
+    if not isinstance(dispersion, (Flocks, Overdispersion)):
         return None
-    if isinstance(dispersion, Company) and dispersion.rho is not None:
+    if isinstance(dispersion, Overdispersion) and dispersion.rho is not None:
         rho = dispersion.rows(node, len(counts)) if node is not None else dispersion.initial or 0.0
         return dispersion, np.broadcast_to(np.asarray(rho), counts.shape)
     sizes = np.array([problem.root_phi]) if node is None else dispersion.party(node, counts.astype(float))
-    return Company(phi=2.0), np.maximum(np.rint(sizes), 1.0)
+    return Overdispersion(phi=2.0), np.maximum(np.rint(sizes), 1.0)
 
 
 def next_margins(
@@ -1043,6 +1043,6 @@ def next_margins(
     if together is None:
         made = multinomial(n.ravel(), rows, rng=rng)
     else:
-        company, factors = together
-        made = company_moves(n.ravel(), rows, company, np.tile(factors, len(n)), rng)
+        overdispersion, factors = together
+        made = overdispersed_moves(n.ravel(), rows, overdispersion, np.tile(factors, len(n)), rng)
     return np.asarray(made.reshape(len(n), *step.shape).sum(axis=1))

@@ -685,7 +685,7 @@ class Posterior(Answers):
         check, estimate = self.fit_check, self.dispersion_estimate
         fits = check.agrees is not False and not check.doubts
         if estimate is not None and estimate.gain >= SCATTER_GAIN and len(scope or ()) > 1:
-            # Counts tell how much they scatter, not whether company or a missing cause of movement makes them.
+            # Counts tell how much they scatter, not whether overdispersion or a missing cause of movement makes them.
             fits = fits and flows_seen(self.problem)
         if sampled and fits:
             return np.ones(size, bool)

@@ -20,7 +20,7 @@ from headcount.labels import coordinate
 from headcount.observe import Problem
 from headcount.observe._binding import positions
 from headcount.observe._cloud import alone
-from headcount.population import CGM, Company, CountTables, Dispersion, Flocks, Group, SizeLaw
+from headcount.population import CGM, CountTables, Dispersion, Flocks, Group, Overdispersion, SizeLaw
 from headcount.population._cgm import sample_together
 from headcount.tables import dense
 
@@ -205,9 +205,9 @@ def population(
         How counts are seen: a callable takes (true counts, generator) and returns counts of the same shape,
         as `poisson`, `binomial`, `gaussian` and `exact` of this package make them. One callable sees every
         variable; a mapping sees the tables it names. ``poisson()`` if left out.
-    dispersion : Flocks or Company, optional
-        How individuals move together: ``hc.Flocks(5)``, ``hc.Company(rho=0.01)`` (probabilities of moves that vary from step to
-        step) or ``hc.Company(phi=3)`` (parties of three, mixed anew at every step). If left out independently, or as the
+    dispersion : Flocks or Overdispersion, optional
+        How individuals move together: ``hc.Flocks(5)``, ``hc.Overdispersion(rho=0.01)`` (probabilities of moves that vary from step to
+        step) or ``hc.Overdispersion(phi=3)`` (parties of three, mixed anew at every step). If left out independently, or as the
         chain's ``concentration`` says.
     rng : numpy.random.Generator or int
 
@@ -248,7 +248,7 @@ def _followed(
         number = _number(whole_number(size, "size", least=1) if not isinstance(size, SizeLaw) else size, rng)
     if number == 0:
         return _nobody(cloud.model)
-    given = dispersion if isinstance(dispersion, (Flocks, Company)) else None
+    given = dispersion if isinstance(dispersion, (Flocks, Overdispersion)) else None
     return _drawn(cloud.model, number, replace(cloud, dispersion=given).together, rng)
 
 
@@ -260,10 +260,12 @@ def _drawn(
         size = CGM(model, size).sample(rng=rng).population
     number = whole_number(size, "size", least=1)
     if dispersion is None and model.concentration is not None:
-        dispersion = Company(rho=1.0 / (1.0 + np.asarray(model.concentration)))
+        dispersion = Overdispersion(rho=1.0 / (1.0 + np.asarray(model.concentration)))
     if dispersion is None:
         return CGM(model, number).sample(rng=rng)
-    known = instance(dispersion, (Flocks, Company), "dispersion", expected="Flocks(5) or Company(rho=0.01)")
+    known = instance(
+        dispersion, (Flocks, Overdispersion), "dispersion", expected="Flocks(5) or Overdispersion(rho=0.01)"
+    )
     return CountTables(model, sample_together(model, known, number, rng=rng))
 
 

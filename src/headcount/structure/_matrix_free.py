@@ -238,13 +238,13 @@ class MatrixFreeStructure(ByDraws, kind="matrix-free"):
     def knows_variances(self) -> bool:
         """Whether prior variances have a closed form: where root and steps have one phi, and one number is known.
 
-        In company, and where numbers of groups vary, they are estimated by draws.
+        With overdispersion, and where numbers of groups vary, they are estimated by draws.
         """
-        return not self.prior.company and self.prior.law.numbers is None
+        return not self.prior.overdispersed and self.prior.law.numbers is None
 
     @cached_property
     def prior_variance(self) -> Array:
-        """N μ (1 − μ) of all entries and seen moves; in company times phi of the last step, which is of the right size."""
+        """N μ (1 − μ) of all entries and seen moves; times phi of the last step, which is of the right size."""
         mu = self.prior.expected / self.population
         found = self.population * mu * (1.0 - mu)
         if self.knows_variances:
@@ -260,7 +260,7 @@ class MatrixFreeStructure(ByDraws, kind="matrix-free"):
     @property
     def _last_phi(self) -> Array | float:
         """phi of those who came to an entry, and of those who make a seen move."""
-        if not self.prior.company:
+        if not self.prior.overdispersed:
             return 1.0
         return np.concatenate([self.prior.psi, self.prior.seen_phi])
 

@@ -10,7 +10,7 @@ For v on the nodes of a rooted tree and h on some of its moves, one pass up and 
 memory, any number of columns at once. The flow from i to j has the covariance :math:`M_{ij}(d_c(i) + h_{ij} + b_c(j) - \bar E)` with
 all of it, :math:`d_c = f_u - a_c`.
 
-Individuals that move in company scatter more: the noise of the moves out of i has the factor :math:`\phi_c(i)`, that of the root
+Individuals that move together scatter more: the noise of the moves out of i has the factor :math:`\phi_c(i)`, that of the root
 :math:`\phi_0`. Then, f less :math:`\bar E` from the start, :math:`\psi_c(j) = \sum_i\bar P_c(j,i)\phi_c(i)`,
 
 .. math:: f_0 = \phi_0(b_0 - \bar E), \quad d_c = f_u - \phi_c a_c, \quad f_c = \bar P_c d_c + \psi_c b_c + \ldots, \quad
@@ -108,7 +108,7 @@ class PriorOperator:
         self.over_mu = inverse_or_zero(self.mu)
         self.rows, self.columns = (np.concatenate(list(part)) for part in (law.rows, law.columns))
         self.seen = self._seen({} if edges is None else edges)
-        self.company = law.tree.common_phi is None
+        self.overdispersed = law.tree.common_phi is None
         """Whether steps have factors phi of their own; one factor for all is in the population."""
         self.compiled = all(sparse.issparse(m) for m in law.kernels[1:]) and len(self.sizes) > 1
 
@@ -159,8 +159,8 @@ class PriorOperator:
         return self.phi[self.seen_at[1]]
 
     def phi_of(self, v: int) -> Array | float:
-        """phi of the states from which moves lead to v; 1 without company."""
-        return self.phi[self.origins_of(v)] if self.company else 1.0
+        """phi of the states from which moves lead to v; 1 without overdispersion."""
+        return self.phi[self.origins_of(v)] if self.overdispersed else 1.0
 
     @cached_property
     def expected(self) -> Array:
@@ -254,8 +254,8 @@ class PriorOperator:
 
     @property
     def root_phi(self) -> float:
-        """phi_0; 1 without company."""
-        return float(self.law.tree.phi[0][0]) if self.company and self.law.tree.phi is not None else 1.0
+        """phi_0; 1 without overdispersion."""
+        return float(self.law.tree.phi[0][0]) if self.overdispersed and self.law.tree.phi is not None else 1.0
 
     @cached_property
     def root_spread(self) -> Array | None:
@@ -271,7 +271,7 @@ class PriorOperator:
         if self.root_spread is not None:
             return self.root_spread * up, np.zeros_like(up[0])
         mean = self.mu[: self.sizes[0]] @ up
-        return (mean + self.root_phi * (up - mean) if self.company else up), mean
+        return (mean + self.root_phi * (up - mean) if self.overdispersed else up), mean
 
     def passes(self, values: Array) -> Passes:
         """One pass up and one down, for columns (size, columns); nothing is overwritten."""
@@ -289,7 +289,7 @@ class PriorOperator:
             where, scales = (self.parents, self.node, self.side_at), (self.rows, self.columns)
             pass_up(*where, self._moves[:4], *scales, seen, work, side, scratch)
             (first, mean), up = self.root(work[root]), work
-            if self.company:
+            if self.overdispersed:
                 side *= self.phi[:, None]
                 seen = (*seen[:3], self.seen_phi * self.seen.chance, held)
                 up = np.multiply(self.psi[:, None], work, out=None if keep else work)
@@ -322,9 +322,9 @@ class PriorOperator:
         up = self._with_children(start, a)
         a = a if from_seen is None else a + from_seen
         first, mean = self.root(up[own[0]])
-        total = self.psi[:, None] * up if self.company else up.copy()
+        total = self.psi[:, None] * up if self.overdispersed else up.copy()
         total = total if onto_seen is None else total + onto_seen
-        a = self.phi[:, None] * a if self.company else a
+        a = self.phi[:, None] * a if self.overdispersed else a
         total[own[0]] = first
         gamma = from_above * (total[self._above] - a)
         moved = [np.zeros_like(beta[0])] * count
@@ -371,7 +371,7 @@ class PriorOperator:
         origin, side, dest = self.seen_at
         push = self.seen.chance[:, None] * held
         weight = self.mu[origin] * self.over_mu[dest]
-        weight = weight * self.seen_phi if self.company else weight
+        weight = weight * self.seen_phi if self.overdispersed else weight
         above = np.zeros_like(push, shape=(int(self.side_at[-1]), held.shape[1]))
         below = np.zeros_like(push, shape=(self.entries, held.shape[1]))
         self.xp.add.at(above, side, push)
@@ -394,14 +394,14 @@ class PriorOperator:
             return found.total
         _, side, dest = self.seen_at
         ahead = found.up[dest] + found.held
-        if self.company:
+        if self.overdispersed:
             ahead *= self.seen_phi[:, None]
         return np.concatenate([found.total, found.side[side] + ahead])
 
     def move_values(self, v: int, found: Passes) -> Array:
         """K v at all possible moves into v, (moves, columns), from the passes: M_ij (d(i) + phi(i) (h_ij + b(j)) − Ē)."""
         side, table = found.side[self.origins_of(v)] - found.mean, self.table(v)
-        if self.company:
+        if self.overdispersed:
             phi = self.phi[self.origins_of(v)]
             side, table = side / phi[:, None], table * self.along(v, phi, self.mu[self.entries_of(v)])[0]
         above, own = self.along(v, side, found.up[self.entries_of(v)])

@@ -300,7 +300,9 @@ class FlowSums:
         above = prior.entries_of(int(prior.parents[v]))
         side = found.side[prior.origins_of(v)] - found.mean
         own = found.up[prior.entries_of(v)]
-        if prior.company:  # the pull is phi M (side / phi + own), and phi is with the counts that scatter
+        if (
+            prior.overdispersed
+        ):  # the pull is phi M (side / phi + own), and phi is with the counts that scatter
             side = side / prior.phi[prior.origins_of(v)][:, None]
         self.draws += free.shape[1]
         if self.by_pulls is not False:

@@ -22,7 +22,7 @@ from headcount import memory
 from headcount._types import Array, Index
 from headcount.individual import RootedTree
 from headcount.observe import Poisson, ProblemError
-from headcount.population import Company, Dispersion
+from headcount.population import Dispersion, Overdispersion
 from headcount.tables import Domain, Scope, dense
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def row_correlations(
     dispersion: Dispersion | None, rooted: RootedTree
 ) -> tuple[NDArray[np.float64], ...] | None:
     """rho of every row, by node; None for individuals that move alone."""
-    if not isinstance(dispersion, Company) or dispersion.rho is None:
+    if not isinstance(dispersion, Overdispersion) or dispersion.rho is None:
         return None
     steps = zip(rooted.variables[1:], rooted.parents[1:], strict=True)
     rows = [dispersion.rows(v, rooted.sizes[u]) for v, u in steps]

@@ -126,7 +126,7 @@ class PathGibbs(Sampler):
     change only to three or more individuals at once can then leave states that are never reached, which R-hat need not see. The seed fixes
     every bit, whatever the number of workers.
 
-    Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Company(rho=…)``, exactly
+    Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Overdispersion(rho=…)``, exactly
     Dirichlet–multinomial here) are drawn in turn with the paths; sweeps then move counts by a share 1/φ of their variance, so give about φ
     times as many.
     """
