@@ -333,3 +333,52 @@ def test_long_series_of_an_unknown_number_have_it(length: int, cells: int, peopl
     found = hc.infer(hc.Problem(chain, hc.Unknown(), hc.Poisson(seen))).population
     assert found.mean == pytest.approx(seen.values.sum() / length, rel=2e-3)
     assert found.sd == pytest.approx(np.sqrt(people / length), rel=0.02)
+
+
+WIDE = {
+    "negative binomial": hc.About(1000, sd=3000),
+    "nearly exponential": hc.About(1000, sd=900),
+    "range": hc.Between(1, 20_000),
+    "unknown": hc.Unknown(),
+}
+
+
+@pytest.mark.parametrize("noise", ["poisson", "binomial", "gaussian"])
+@pytest.mark.parametrize("law", WIDE)
+@pytest.mark.parametrize("total", [50.0, 164.0, 1000.0, 4000.0])
+def test_a_single_total_beside_a_wide_law(total: float, law: str, noise: str) -> None:
+    """One reading of everybody and p(N): the sum over N within .03 of an sd, 1 % of the sd, and .03 nats.
+
+    The reading's cavity is the law of N itself, which is no Gaussian; taken as one, the evidence was up to 828 nats off.
+    """
+    kinds = {
+        "poisson": lambda y, **where: hc.Poisson(y, **where),
+        "binomial": lambda y, **where: hc.Binomial(y, detection=0.3, **where),
+        "gaussian": lambda y, **where: hc.Gaussian(y, sd=0.1 * total, **where),
+    }
+    seen = kinds[noise]([total], on=4, sums=[[1.0, 1.0]])
+    n = np.arange(1.0, 25_000.0)
+    with np.errstate(divide="ignore"):
+        log_p = np.asarray(WIDE[law].log_pmf(n)) + np.asarray(seen.log_prob(n[:, None]))[:, 0]
+    p = np.exp(log_p - logsumexp(log_p))
+    mean = float(p @ n)
+    sd = float(np.sqrt(p @ (n - mean) ** 2))
+    found = hc.infer(hc.Problem(CHAIN, WIDE[law], seen), "TiltedEP")
+    assert abs(found.population.mean - mean) < 0.03 * sd
+    assert found.population.sd == pytest.approx(sd, rel=0.01)
+    assert abs(found.log_evidence - logsumexp(log_p)) < 0.03
+
+
+def test_two_sizes_that_few_counts_tell_apart() -> None:
+    """Two groups of unknown size, seen together once: the numbers agree with the path sampler, within its error and half an sd."""
+    stay = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=2)
+    leave = hc.MarkovChain([0.9, 0.1], [[0.2, 0.8], [0.3, 0.7]], length=2)
+    groups = {"stay": hc.Group(stay, hc.Unknown()), "leave": hc.Group(leave, hc.Unknown())}
+    problem = hc.Problem(groups=groups, observations=hc.Gaussian([130.0, 150.0], sd=4.0, on=1))
+    found = hc.infer(problem, "TiltedEP")
+    sampled = hc.infer(
+        problem, hc.engines.PathGibbs(sweeps=8000, burn_in=2000, workers=1), rng=1, strict=False
+    )
+    for name in groups:
+        mine, other = found.group(name).population, sampled.group(name).population
+        assert abs(mine.mean - other.mean) < 0.5 * other.sd

@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.special import gammaln
+from scipy import stats
+from scipy.special import gammaln, logsumexp
 
 import headcount as hc
 from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP
@@ -398,3 +399,27 @@ def test_overdispersion_of_groups_is_kept_within_them():
     np.testing.assert_allclose(found.edge(0, 1).mean, drawn.edge(0, 1).mean, atol=1.5)
     np.testing.assert_allclose(found.edge(0, 1).sd, drawn.edge(0, 1).sd, rtol=0.15)
     assert float(found.group(1).node(2).mean.sum()) == pytest.approx(1, abs=1e-6)
+
+
+def test_counts_above_the_number_of_units() -> None:
+    """30 pairs and 30 singles are 90 individuals: a Poisson count of 75 in a cell, against the sum over both groups, to 3 % of an sd.
+
+    Grids of counts that ended at 60, the number of units, never settled.
+    """
+    chain = hc.MarkovChain([0.8, 0.2], [[0.8, 0.2], [0.3, 0.7]], length=2)
+    groups = {"pairs": hc.Group(chain, 30, weight=2), "singles": hc.Group(chain, 30)}
+    seen = [75.0, 12.0]
+    found = hc.infer(hc.Problem(groups=groups, observations=hc.Poisson(seen, on=0)), "TiltedEP")
+    a, b = np.meshgrid(np.arange(31), np.arange(31), indexing="ij")
+    n = 2 * a + b
+    log_p = stats.binom.logpmf(a, 30, 0.8) + stats.binom.logpmf(b, 30, 0.8)
+    log_p += stats.poisson.logpmf(seen[0], n) + stats.poisson.logpmf(seen[1], 90 - n)
+    p = np.exp(log_p - logsumexp(log_p))
+    mean = float((p * n).sum())
+    sd = float(np.sqrt((p * (n - mean) ** 2).sum()))
+    assert float(found.node(0).mean[0]) == pytest.approx(mean, abs=0.03 * sd)
+    assert float(found.node(0).sd[0]) == pytest.approx(sd, rel=0.03)
+    assert found.log_evidence == pytest.approx(float(logsumexp(log_p)), abs=0.02)
+    assert float(found.group("pairs").node(0).mean[0]) == pytest.approx(
+        2 * float((p * a).sum()), abs=0.03 * sd
+    )

@@ -159,7 +159,9 @@ class Cloud:
     @cached_property
     def numbers(self) -> Numbers | None:
         """The laws of all sizes; None where one number is known."""
-        return Numbers.of([member.law for member in self.members]) if self.sizes_first else None
+        if not self.sizes_first:
+            return None
+        return Numbers.of([m.law for m in self.members], [m.weight for m in self.members])
 
     @cached_property
     def model(self) -> Model:

@@ -387,7 +387,7 @@ class Problem:
 
     def with_laws(self, laws: Sequence[SizeLaw]) -> Problem:
         """A `core` whose groups have sizes with these laws."""
-        return self._twin(numbers=Numbers.of(laws))
+        return self._twin(numbers=Numbers.of(laws, None if self.numbers is None else self.numbers.weights))
 
     def of_candidates(self, candidates: Candidates) -> Problem:
         """The same data on a known number of candidates."""

@@ -681,15 +681,19 @@ class Numbers:
         One per group.
     tilts
         a, shape (groups,).
+    weights
+        How many individuals one unit of a group stands for, shape (groups,).
     """
 
     laws: tuple[SizeLaw, ...]
     tilts: Array
+    weights: Array
 
     @classmethod
-    def of(cls, laws: Sequence[SizeLaw]) -> Numbers:
-        """Without tilts."""
-        return cls(tuple(laws), np.zeros(len(laws)))
+    def of(cls, laws: Sequence[SizeLaw], weights: ArrayLike | None = None) -> Numbers:
+        """Without tilts; one individual per unit unless given."""
+        each = np.ones(len(laws)) if weights is None else np.asarray(weights, dtype=float)
+        return cls(tuple(laws), np.zeros(len(laws)), each)
 
     @cached_property
     def cumulants(self) -> Array:
@@ -724,11 +728,12 @@ class Numbers:
 
     def tilted(self, more: Array) -> Numbers:
         """With tilts larger by ``more``."""
-        return Numbers(self.laws, self.tilts + more)
+        return Numbers(self.laws, self.tilts + more, self.weights)
 
     def most(self, typical: float) -> float:
-        """The most individuals that any count is expected to reach: the laws' ends, or far beyond what is typical."""
-        return float(min(sum(float(law.most) for law in self.laws), FAR_BEYOND * (typical + 100.0)))
+        """The most individuals that any count is expected to reach: the laws' ends, or far beyond the typical number of units."""
+        ends = sum(float(law.most) * w for law, w in zip(self.laws, self.weights, strict=True))
+        return float(min(ends, FAR_BEYOND * (typical + 100.0) * self.weights.max(initial=1.0)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,7 +49,8 @@ class Status(Enum):
                 "still falls needs time"
             ),
             Status.STALLED: (
-                "the residual no longer falls: data far from the model (check population, rates and transitions), or "
+                "the residual no longer falls: data far from the model (check population, rates and transitions), unknown sizes of "
+                "several groups of which hardly more than the sum is seen (say what is known of each: About, Between), or "
                 "a noise that is not log-concave; try TiltedEP(damping=0.3), MAP or PathGibbs"
             ),
             Status.NOT_FINITE: (

@@ -147,14 +147,17 @@ class Tilted(NamedTuple):
     """A of :math:`c(k) \\propto \\mathrm{Bin}(k)\\,e^{A s^2 + B s}`, where c is such a law."""
 
 
-def tilted_moments(grid: Grid, context: Context, g: Array) -> Tilted:
+def tilted_moments(grid: Grid, context: Context, g: Array, local: Local | None = None) -> Tilted:
     """Sum over the grid."""
     mean, variance = context.mean, context.variance
     own = variance.copy()
     law = np.stack([-0.5 / variance, np.zeros_like(mean), -0.5 * np.log(2 * np.pi * variance)])
-    whole = np.zeros(len(mean), dtype=np.bool_)
+    whole, small = np.zeros(len(mean), dtype=np.bool_), context.is_small
+    if local is not None:
+        law = np.where(local.where, local.law, law)
+        small = small & ~local.where
     if grid.coefficient is not None:
-        rows = np.flatnonzero(context.is_small)
+        rows = np.flatnonzero(small)
         fitted = whole_law(context.take(rows))
         constant = fitted.constant_against(grid.points[rows, 0], context.population)
         law[:, rows] = fitted.a, fitted.b, constant
@@ -254,6 +257,14 @@ def laplace_site(noise: Observation, here: Entries) -> Projected:
     return Projected(tau, nu, log_sites, change, None)
 
 
+class Local(NamedTuple):
+    """Cavities taken as they are around the posterior's mean m: log c = B z + A z², z = k − m, which need not be a law by itself."""
+
+    where: Mask
+    law: Array
+    """A, B and 0, shape (3, entries)."""
+
+
 class _Cavity(NamedTuple):
     """Beliefs without an entry's own site, in deviations; ``usable`` where there is such a Gaussian."""
 
@@ -262,16 +273,22 @@ class _Cavity(NamedTuple):
     live: Mask
     """Where the count is not known outright."""
     usable: Mask
+    local: Local | None
+    """Those that are much wider than the posterior, or no Gaussian at all; their mean and variance are the posterior's."""
 
 
-def _cavity(here: Entries) -> _Cavity:
-    """1/v_c = 1/v − τ, m_c = v_c (m/v − ν)."""
+def _cavity(here: Entries, widest: float) -> _Cavity:
+    """1/v_c = 1/v − τ, m_c = v_c (m/v − ν); local where v_c is more than ``widest`` times v, or no variance; none is local at infinity."""
     live = here.variance > np.maximum(KNOWN_BELOW * here.expected, LEAST_VARIANCE)
     v = np.where(live, here.variance, 1.0)
     precision = 1.0 / v - here.tau
     usable = live & (precision > LEAST_PRECISION / v)
-    variance = np.where(usable, 1.0 / np.where(usable, precision, 1.0), v)
-    return _Cavity(np.where(usable, variance * (here.mean / v - here.nu), 0.0), variance, live, usable)
+    wide = live & (~usable | (v > NOT_GAUSSIAN_BELOW) & (precision * v < 1.0 / widest)) & (widest < np.inf)
+    proper = usable & ~wide
+    variance = np.where(proper, 1.0 / np.where(proper, precision, 1.0), v)
+    mean = np.where(proper, variance * (here.mean / v - here.nu), np.where(wide, here.mean, 0.0))
+    law = np.stack([-0.5 * precision, here.tau * here.mean - here.nu, np.zeros_like(v)])
+    return _Cavity(mean, variance, live, usable | wide, Local(wide, law) if wide.any() else None)
 
 
 def summed_site(
@@ -282,6 +299,7 @@ def summed_site(
     *,
     lattice: bool,
     device: Device | None = None,
+    widest: float = np.inf,
 ) -> Projected:
     r"""Match mean and variance of :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` summed over the grid.
 
@@ -290,13 +308,15 @@ def summed_site(
     .. math:: \tau = 1/\hat v - 1/v_c, \qquad \nu = \hat m/\hat v - m_c/v_c,
 
     and its part of the log evidence :math:`\log \sum_k c\,\ell\,e^{-gk} - \log \int N(z; m_c, v_c)\,e^{-\frac12\tau z^2 + \nu z}`.
+    Cavities of more than ``widest`` times the posterior's variance are taken as they are around it (see `Local`): nothing of them is seen
+    but slope and curvature there.
 
     Raises
     ------
     FloatingPointError
         If the centre makes a count certain that the data forbid.
     """
-    cavity = _cavity(here)
+    cavity = _cavity(here, widest)
     fixed = np.rint(np.clip(here.expected, 0.0, population))
     with np.errstate(divide="ignore", invalid="ignore"):
         certain = noise.log_prob(fixed) - here.g * fixed
@@ -310,9 +330,7 @@ def summed_site(
         grid = make_grid(
             noise, here.expected + here.mean, np.sqrt(v), population, lattice=lattice, device=device
         )
-    grid, (log_z, mean, variance, own_v, bend) = _resolved(
-        noise, grid, context, here.g, cavity.usable, device
-    )
+    grid, (log_z, mean, variance, own_v, bend) = _resolved(noise, grid, context, here.g, cavity, device)
     own_v = np.where(
         np.abs(own_v - cavity.variance) < VARIANCE_ROUNDING * cavity.variance, cavity.variance, own_v
     )
@@ -320,15 +338,20 @@ def summed_site(
     ok = cavity.usable & np.isfinite(log_z)
     known = ok & (np.maximum(variance, cavity.variance) <= CERTAIN)  # the others have settled it already
     safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
-    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - 1.0 / own_v, here.tau))
-    nu = np.where(known, 0.0, np.where(ok, mean / safe - cavity.mean / own_v, here.nu))
+    precision, slope = 1.0 / own_v, cavity.mean / own_v
+    local = np.zeros_like(known) if cavity.local is None else cavity.local.where
+    if cavity.local is not None:
+        precision = np.where(local, 1.0 / v - here.tau, precision)
+        slope = np.where(local, here.mean / v - here.nu, slope)
+    tau = np.where(known, 0.0, np.where(ok, 1.0 / safe - precision, here.tau))
+    nu = np.where(known, 0.0, np.where(ok, mean / safe - slope, here.nu))
     more = np.where(
         known, 0.0, 1.0 / cavity.variance - 1.0 / own_v
     )  # the belief with this site has this precision besides
     new_v = 1.0 / np.maximum(1.0 / safe + more, LEAST_PRECISION / safe)
     new_m = new_v * (mean / safe + cavity.mean * more)
     if lattice:
-        rows = np.flatnonzero(ok & ~known & (variance < NOT_GAUSSIAN_BELOW) & context.is_small)
+        rows = np.flatnonzero(ok & ~known & ~local & (variance < NOT_GAUSSIAN_BELOW) & context.is_small)
         most = _more_bend(context, rows, mean, variance, bend)
         tau[rows] = np.clip(tau[rows], np.minimum(most, 0.0), np.maximum(most, 0.0))
         new_m[rows], new_v[rows] = mean[rows], 1.0 / (1.0 / cavity.variance[rows] + tau[rows])
@@ -347,28 +370,35 @@ def summed_site(
 
 
 def _log_integral(cavity: _Cavity, own_v: Array, here: Entries) -> Array:
-    """Log of the integral of c's Gaussian times the present site (the cavity's, where under way a site undoes more than c has)."""
+    """Log of the integral of c's Gaussian times the present site (the cavity's, where under way a site undoes more than c has).
+
+    A local c is 1 at the posterior's mean m, so that the integral is that of the posterior's Gaussian times the site at m.
+    """
     v = np.where(1.0 / own_v + here.tau > 0, own_v, cavity.variance)
     joint = np.where(cavity.usable, 1.0 / v + here.tau, 1.0 / v)
     slope = cavity.mean / v + here.nu
-    return np.asarray(-0.5 * np.log(v * joint) + 0.5 * slope**2 / joint - 0.5 * cavity.mean**2 / v)
+    found = -0.5 * np.log(v * joint) + 0.5 * slope**2 / joint - 0.5 * cavity.mean**2 / v
+    if cavity.local is None:
+        return np.asarray(found)
+    at_mean = here.mean * (here.nu - 0.5 * here.tau * here.mean)
+    return np.where(cavity.local.where, at_mean + 0.5 * np.log(2 * np.pi * cavity.variance), found)
 
 
 def _resolved(
-    noise: Observation, grid: Grid, context: Context, g: Array, usable: Mask, device: Device | None
+    noise: Observation, grid: Grid, context: Context, g: Array, cavity: _Cavity, device: Device | None
 ) -> tuple[Grid, Tilted]:
     """Tilted moments, on finer grids where a likelihood much narrower than its context fell between the points."""
     lattice = grid.coefficient is not None
-    found = tilted_moments(grid, context, g)
+    found = tilted_moments(grid, context, g, cavity.local)
     for _ in range(REFINEMENTS):
         mean, spread = found.mean, np.sqrt(np.maximum(found.variance, 0.0))
-        coarse = usable & (spread < grid.step) & ((grid.step > 1.0) | (not lattice))
+        coarse = cavity.usable & (spread < grid.step) & ((grid.step > 1.0) | (not lattice))
         if not coarse.any():
             break
         sd = np.where(coarse, np.maximum(spread, grid.step), grid.sd)
         centre = np.where(coarse, mean, grid.centre)
         grid = make_grid(noise, centre, sd, context.population, lattice=lattice, device=device)
-        found = tilted_moments(grid, context, g)
+        found = tilted_moments(grid, context, g, cavity.local)
     return grid, found
 
 

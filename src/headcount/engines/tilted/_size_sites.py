@@ -118,18 +118,18 @@ def _one(
         ratio = _log_ratio(law, a, value, centre, spread, at) if spread > CERTAIN else np.zeros(1)
         return 0.0, 0.0, float(ratio[0] - here.g * at[0]), 0.0
     precision = 1.0 / v - here.tau
-    if precision <= LEAST_PRECISION / v:
-        return float(here.tau), float(here.nu), 0.0, 1.0
-    cavity_v = 1.0 / precision
-    cavity_m = cavity_v * (here.mean / v - here.nu)
+    slope = here.mean / v - here.nu
+    around = slope - precision * here.mean
 
     def log_weight(k: Array) -> Array:
-        """Log of the cavity's density times t."""
-        gap = k - centre - cavity_m
-        density = -0.5 * gap**2 / cavity_v - 0.5 * math.log(2 * math.pi * cavity_v)
-        return np.asarray(density + _log_ratio(law, a, value, centre, spread, k) - here.g * k)
+        """Log of the cavity, exp(−½ p z² + s z) around the posterior's mean, times t."""
+        z = k - centre - here.mean
+        return np.asarray(
+            z * (around - 0.5 * precision * z) + _log_ratio(law, a, value, centre, spread, k) - here.g * k
+        )
 
-    k, step = _window(law, log_weight, centre + here.mean, math.sqrt(v))
+    proper = precision > LEAST_PRECISION / v
+    k, step = _window(law, log_weight, centre + here.mean, math.sqrt(v), bounded=not proper)
     log_w = log_weight(k) + math.log(step)
     top = float(log_w.max())
     if top == -math.inf:
@@ -138,10 +138,8 @@ def _one(
     total = float(w.sum())
     new_m = float(w @ (k - centre)) / total
     new_v = max(float(w @ (k - centre - new_m) ** 2) / total, CERTAIN)
-    tau, nu = 1.0 / new_v - precision, new_m / new_v - cavity_m * precision
-    joint = max(precision + here.tau, LEAST_PRECISION / v)
-    slope = cavity_m * precision + here.nu
-    integral = -0.5 * math.log(cavity_v * joint) + 0.5 * slope**2 / joint - 0.5 * cavity_m**2 * precision
+    tau, nu = 1.0 / new_v - precision, new_m / new_v - slope
+    integral = here.mean * (here.nu - 0.5 * here.tau * here.mean) + 0.5 * math.log(2 * math.pi * v)
     scale = max(v, LEAST_SD**2)
     moved, widened = abs(new_m - here.mean) / math.sqrt(scale), abs(new_v - v) / scale
     return tau, nu, top + math.log(total) - integral, max(moved, widened)
@@ -153,8 +151,8 @@ def _log_ratio(law: SizeLaw, a: float, value: float, centre: float, spread: floa
     return np.asarray(law.log_pmf(k) + a * k - value - gaussian)
 
 
-def _window(law: SizeLaw, log_weight: Any, middle: float, sd: float) -> tuple[Array, float]:
-    """The whole numbers that carry the sum, and the step between them."""
+def _window(law: SizeLaw, log_weight: Any, middle: float, sd: float, *, bounded: bool) -> tuple[Array, float]:
+    """The whole numbers that carry the sum, and the step between them; ``bounded`` to those around the posterior."""
     low, high = float(law.least), float(law.most)
     width = max(8.0 * sd, 20.0)
     left, right = max(low, math.floor(middle - width)), min(high, math.ceil(middle + width))
@@ -164,6 +162,8 @@ def _window(law: SizeLaw, log_weight: Any, middle: float, sd: float) -> tuple[Ar
         k = np.arange(left, right + 1.0, step)
         log_w = log_weight(k)
         top = log_w.max()
+        if bounded and top > -math.inf:
+            break
         more_left = left > low and log_w[0] > top - NEGLIGIBLE
         more_right = right < high and log_w[-1] > top - NEGLIGIBLE
         if not (more_left or more_right) and top > -math.inf:

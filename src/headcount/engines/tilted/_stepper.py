@@ -224,10 +224,12 @@ def next_state(
             if not off > state.change:
                 return new, control.after_mixed(better=new.residual <= state.residual)
         control = control.after_refused()
+    pull = 1.0
     for _ in range(s.attempts):
         step_sizes[:] = control.step_size
-        step_sizes[tilts] = 1.0
+        step_sizes[tilts] = pull
         new = _tried(evaluate, here.x + step_sizes * here.r)
+        pull *= 1.0 if new is not None else 0.5  # beyond the pole of a size's law there is no centre
         wild = new is not None and new.residual > s.take_back * state.residual
         if new is None or (wild and control.step_size > s.smallest):
             control = control.halved()  # entries of one node swing against each other; this settles them
