@@ -9,7 +9,7 @@ fractional step. The log-likelihood and the binomial coefficients are tabulated 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,8 @@ ROUNDING = 1e-15
 five of their last digits add up. At N = 1e12 that is a thousandth of an individual."""
 CACHED = 16_384
 """Points that are summed at once: two arrays of them stay in a processor's cache (256 kB)."""
+OVERDISPERSED = 1.5
+"""Variance of a cavity, over the expected count, above which it is wider than the law of a Poisson number, whose shape it then has not."""
 CERTAIN = 1e-7
 """Variance below which a count is known; a site need not say more."""
 
@@ -76,6 +78,8 @@ class Grid:
     """log of the binomial coefficients of the points, less that of the first; None on a line."""
     there: tuple[Any, ...] | None = None
     """On a device: points, log ℓ and coefficients (points, where there are none)."""
+    local: Mask | None = None
+    """Whose cavities were `Local` in the last sweep."""
 
     def serves(self, mean: Array, sd: Array) -> NDArray[np.bool_]:
         """Where the grid still fits a posterior with these moments."""
@@ -277,13 +281,21 @@ class _Cavity(NamedTuple):
     """Those that are much wider than the posterior, or no Gaussian at all; their mean and variance are the posterior's."""
 
 
-def _cavity(here: Entries, widest: float) -> _Cavity:
-    """1/v_c = 1/v − τ, m_c = v_c (m/v − ν); local where v_c is more than ``widest`` times v, or no variance; none is local at infinity."""
+def _cavity(here: Entries, widest: float, before: Mask | None) -> _Cavity:
+    """1/v_c = 1/v − τ, m_c = v_c (m/v − ν).
+
+    Local where v_c is more than ``widest`` times v, and no Poisson law, or no variance at all; and what was local stays so, lest
+    sweeps go to and fro. Nothing is local where ``widest`` is infinite.
+    """
     live = here.variance > np.maximum(KNOWN_BELOW * here.expected, LEAST_VARIANCE)
     v = np.where(live, here.variance, 1.0)
     precision = 1.0 / v - here.tau
     usable = live & (precision > LEAST_PRECISION / v)
-    wide = live & (~usable | (v > NOT_GAUSSIAN_BELOW) & (precision * v < 1.0 / widest)) & (widest < np.inf)
+    wide = np.zeros_like(live)
+    if widest < np.inf:
+        least = np.maximum(widest * v, OVERDISPERSED * here.expected)
+        wide = live & (~usable | ((v > NOT_GAUSSIAN_BELOW) & (precision * least < 1.0)))
+        wide = wide if before is None else wide | (before & live)
     proper = usable & ~wide
     variance = np.where(proper, 1.0 / np.where(proper, precision, 1.0), v)
     mean = np.where(proper, variance * (here.mean / v - here.nu), np.where(wide, here.mean, 0.0))
@@ -316,7 +328,7 @@ def summed_site(
     FloatingPointError
         If the centre makes a count certain that the data forbid.
     """
-    cavity = _cavity(here, widest)
+    cavity = _cavity(here, widest, None if grid is None else grid.local)
     fixed = np.rint(np.clip(here.expected, 0.0, population))
     with np.errstate(divide="ignore", invalid="ignore"):
         certain = noise.log_prob(fixed) - here.g * fixed
@@ -336,6 +348,8 @@ def summed_site(
     )
     mean = mean - here.expected
     ok = cavity.usable & np.isfinite(log_z)
+    if cavity.local is not None:  # what runs off to an end of its grid is held by nothing
+        ok &= ~cavity.local.where | (np.abs(mean - here.mean) < 0.5 * GRID_HALF_WIDTH * np.sqrt(v))
     known = ok & (np.maximum(variance, cavity.variance) <= CERTAIN)  # the others have settled it already
     safe = np.where(ok, np.maximum(variance, CERTAIN), 1.0)
     precision, slope = 1.0 / own_v, cavity.mean / own_v
@@ -366,7 +380,7 @@ def summed_site(
     change = np.where(
         ok, change, np.where(cavity.live, 1.0, 0.0)
     )  # an entry without a cavity has not converged
-    return Projected(tau, nu, float(parts.sum()), float(change.max(initial=0.0)), grid)
+    return Projected(tau, nu, float(parts.sum()), float(change.max(initial=0.0)), replace(grid, local=local))
 
 
 def _log_integral(cavity: _Cavity, own_v: Array, here: Entries) -> Array:

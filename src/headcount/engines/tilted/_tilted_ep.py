@@ -55,6 +55,11 @@ PROJECTING_THREADS = 3
 MONTE_CARLO_TOLERANCE = 5e-4
 """Residual at which sweeps without matrices stop: the largest change of any mean, in standard deviations. Noise of their variances moves
 means by .002 of an sd in the median, so more sweeps would find nothing."""
+SIZE_DISPERSION = 2.5
+"""Where sizes are not known, the dispersion of the law that stands for a count's cavity is at least this multiple of variance over mean,
+up to that of the sizes' own law: with less, the law of a wide cavity rises in its tail. Measured against exact sums over N (two
+cells, 1 to 8 times, rates .1 to 1, N about 20 and 60): N is off by .03 of its sd in the median at 2.5, by .06 at 1.5, and by .03 at 4,
+where the evidence is off by half as much again."""
 WIDEST_CAVITY = 2.0
 """Where sizes are not known, the cavity's variance over the posterior's above which only its slope and curvature at the posterior are
 used: whole numbers with the moments of a wide cavity would rise again in their tail, and beside a law that falls as 1/N a cavity may be
@@ -290,7 +295,13 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         variance = np.where(
             roles.exact | roles.known | (variance < 0), 0.0, variance
         )  # what is known has none
-        by_entry = Entries(mean, variance, *sites, centre.expected, centre.g, centre.dispersion)
+        spread = centre.dispersion
+        if len(roles.sizes):
+            assert centre.numbers is not None
+            over = centre.numbers.variance / np.maximum(centre.numbers.mean, LEAST_SD**2)
+            wide = np.minimum(SIZE_DISPERSION * variance / np.maximum(centre.expected, 1.0), over.max())
+            spread = np.maximum(spread, wide)
+        by_entry = Entries(mean, variance, *sites, centre.expected, centre.g, spread)
         found = self._projected(roles, by_entry, grids)
         tau, nu = (site.copy() for site in sites)
         for (index, _), part in zip(roles.active_noise, found, strict=True):
