@@ -29,6 +29,8 @@ WICKED = [
     *(f"zone {k}" for k in range(6)),
 ]
 
+NONE = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan) | {"reliable": False}
+
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -57,6 +59,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "areas": dataclasses.replace(RESULT, shapes=squares(RESULT)),
         "exact": dataclasses.replace(RESULT, nodes=exact),
         "outlier": long,
+        "doubt": chain(attributes=attributes(fit_check={"agrees": False, "verdict": "No."})),
+        "means only": dataclasses.replace(
+            RESULT, nodes=RESULT.nodes.assign(**NONE), flows=RESULT.flows.assign(**NONE)
+        ),
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
     }
@@ -325,6 +331,67 @@ def test_arrows_obey_their_controls(browser: Browser, pages: dict[str, Path]) ->
     assert browser.run(count) == (own & (moves["mean"] >= 5)).sum()
 
 
+def kinds_of(browser: Browser) -> set[str]:
+    """Classes of all arrows on the map and in the legend."""
+    found = browser.run(
+        "return [...document.querySelectorAll('path.arrow, #legend .arrow')].map((a) => a.getAttribute('class'))"
+    )
+    return {part for text in found for part in text.split()} - {"arrow", "thin"}
+
+
+def test_no_arrow_is_sure_where_no_range_can_be_relied_on(browser: Browser, pages: dict[str, Path]) -> None:
+    """A page whose data disagree has arrows in doubt only, on the map and in the legend; hovers say why, whatever the size."""
+    browser.open(pages["doubt"])
+    assert kinds_of(browser) == {"in-doubt"}
+    move_to(browser, spot_of(browser, ".arrows .arrow"))
+    told = tip_text(browser)
+    assert "the counts do not agree with the model: no range can be relied on" in told
+    assert "few" not in told
+    assert "sure" not in told
+    assert "do not agree" in browser.driver.find_element("id", "here").text
+    browser.open(pages["map"])
+    assert {"sure", "less-sure"} < kinds_of(browser)
+    rows = RESULT.flows[
+        RESULT.flows["time"] == int(browser.run("return document.getElementById('time').value"))
+    ]
+    moves = rows[rows["origin"] != rows["dest"]].nlargest(30, "mean")
+    expected = (moves["reliable"] & (moves["lower"] >= moves["mean"] / 2) & (moves["lower"] >= 0.5)).sum()
+    assert browser.run("return document.querySelectorAll('path.arrow.sure[data-move]').length") == expected
+
+
+def test_without_ranges_nothing_is_said_about_them(browser: Browser, pages: dict[str, Path]) -> None:
+    """The page of an engine that gives means only has no word about ranges in hovers, legend, lists, tables or options."""
+    browser.open(pages["means only"])
+    assert kinds_of(browser) == {"plain"}
+    pick(browser, "arrows", "0")
+    move_to(browser, spot_of(browser, ".disc[data-cell='4']"))
+    texts = [tip_text(browser)]
+    pick(browser, "arrows", "30")
+    move_to(browser, spot_of(browser, ".arrows .arrow"))
+    texts += [tip_text(browser), browser.driver.find_element("tag name", "main").text]
+    names = browser.run("return document.getElementById('series-chart').data.map((t) => t.name)")
+    for text in (*texts, *filter(None, names)):
+        assert not any(word in text for word in ("range", "interval", "sure", "reliable", "–  –", "90 %"))
+
+
+def test_kept_pictures_carry_legend_and_warning(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    """A picture of a page that warns has every key of the legend, its samples and the warning in it; that of another has no warning."""
+    for name, warns in (("doubt", True), ("map", False)):
+        browser.open(pages[name])
+        time = browser.run("return document.getElementById('time').value")
+        (tmp_path / name).mkdir()
+        root = ET.fromstring(browser.downloads(tmp_path / name, "save-svg", f"map-{time}.svg"))
+        texts = " ".join(t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}text"))
+        keys = browser.run(
+            "return [...document.querySelectorAll('#legend .key-title, #legend text')].map((t) => t.textContent)"
+        )
+        assert len(keys) > 8
+        assert all(key in texts for key in keys)
+        assert ("do not agree with the model: no range can be relied on" in texts) == warns
+
+
 def test_clicking_a_cell_chooses_it(browser: Browser, pages: dict[str, Path]) -> None:
     """A click on a disc shows that cell's series and numbers."""
     browser.open(pages["map"])
@@ -440,7 +507,7 @@ def test_pictures_and_tables_can_be_kept(browser: Browser, pages: dict[str, Path
     root = ET.fromstring(svg)
     assert root.tag.endswith("svg")
     assert "Natural Earth" in svg
-    assert "arrows: the 30 largest moves" in svg
+    assert "the 30 arrows shown carry" in svg
     assert browser.downloads(tmp_path, "save-png", f"map-{stamp}.png").startswith("89504e470d0a1a0a")
     browser.downloads(tmp_path, "save-map", "moves.csv")
     moves = pd.read_csv(tmp_path / "moves.csv")

@@ -17,8 +17,10 @@ import pandas as pd
 import pytest
 from matplotlib.path import Path as Outline
 
+import headcount as hc
 from headcount import report
 from headcount.io import Result
+from headcount.posterior._stored import load
 from headcount.report import _page, _payload
 from sample_results import POPULATION, attributes, chain, network, relabelled
 
@@ -183,7 +185,7 @@ def test_a_bad_status_is_said_above_the_map() -> None:
     """A run that did not finish well, or data that disagree, stand above the map with what to try."""
     bad = report.render(chain(attributes=attributes(status="stalled", good=False)))
     above = bad[: bad.index("<main>")]
-    assert "do not rely on these numbers" in above
+    assert "did not finish well: do not rely on its numbers. It ended with: stalled" in above
     assert "the residual no longer falls" in above
     verdict = {"agrees": False, "verdict": "The data disagree with the model: they scatter 9 times too much."}
     off = report.render(chain(attributes=attributes(fit_check=verdict)))
@@ -224,7 +226,7 @@ def test_engines_that_promise_less_say_so() -> None:
     none = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan)
     result = dataclasses.replace(result, nodes=result.nodes.assign(**none), flows=result.flows.assign(**none))
     text = report.render(result)
-    for said in ("does not keep means at or above zero", "does not make flows add up", "gives means only"):
+    for said in ("does not keep means at or above zero", "does not make flows add up"):
         assert said in text
     assert "does not keep means" not in report.render(chain())
 
@@ -234,7 +236,7 @@ def test_doubtful_numbers_are_counted() -> None:
     result = chain()
     wide = [(t["upper"] - t["lower"] >= 1) for t in (result.nodes, result.flows)]
     poor = [(w & ~t["reliable"]).sum() for w, t in zip(wide, (result.nodes, result.flows), strict=True)]
-    said = f"{poor[0]} of {wide[0].sum()} counts and {poor[1]} of {wide[1].sum()} flows whose interval"
+    said = f"{poor[0]} of {wide[0].sum()} counts and {poor[1]} of {wide[1].sum()} flows whose range"
     assert said in report.render(result)
     sure = dataclasses.replace(
         result, nodes=result.nodes.assign(reliable=True), flows=result.flows.assign(reliable=True)
@@ -243,6 +245,49 @@ def test_doubtful_numbers_are_counted() -> None:
     assert "marked as not reliable" not in report.render(
         chain(attributes=attributes(good=False, status="stalled"))
     )
+
+
+def test_the_page_of_an_engine_without_ranges_does_not_speak_of_them() -> None:
+    """`MAP` has no ranges: no sentence, tile, warning or legend of its page says anything about them."""
+    none = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan) | {"reliable": False}
+    for check in (
+        {"agrees": True, "verdict": "The data agree with the model."},
+        {"agrees": False, "verdict": "No."},
+    ):
+        known = attributes(engine="MAP", fit_check=check)
+        result = chain(attributes=known)
+        result = dataclasses.replace(
+            result, nodes=result.nodes.assign(**none), flows=result.flows.assign(**none)
+        )
+        text = report.render(result)
+        shown = " ".join(
+            said for where, said in Reader(text).texts if where not in {"script", "style", "option"}
+        )
+        assert not re.search(r"\brange|\binterval|uncertain|\breliable", shown)
+        trust = data_of(text)["trust"]
+        assert trust["ranges"] is False
+        assert "range" not in trust["warning"]
+
+
+def test_the_top_of_a_page_needs_no_terminal() -> None:
+    """What to type, in Python or in a terminal, is under "About"; above the map stands what it means."""
+    verdict = 'The data disagree with the model: 2 times. A dispersion helps: dispersion="estimate" (--dispersion estimate).'
+    text = report.render(chain(attributes=attributes(fit_check={"agrees": False, "verdict": verdict})))
+    above = text[text.index("<header>") : text.index('id="about"')]
+    assert "The data disagree with the model: 2 times. No range on this page can be relied on." in above
+    assert "--dispersion" not in above
+    assert "--dispersion" in text[text.index('id="about"') : text.index("<footer>")]
+
+
+def test_lists_of_a_check_come_back_as_lists(tmp_path: Path) -> None:
+    """No doubts are an empty list in a file, not a text that reads as a doubt: a page of data that agree does not warn."""
+    world = hc.simulate.birds(side=3, steps=4, weights=(1, 2, 2, 2), population=300, rng=1)
+    post = hc.infer(hc.Problem(world.model, population=300, observations=[hc.Poisson(world.observed)]))
+    post.save(tmp_path / "post.nc")
+    check = load(tmp_path / "post.nc").fit_check
+    assert check["doubts"] == list(post.fit_check.doubts) == []
+    page = report.render(load(tmp_path / "post.nc").result)
+    assert "No range on this page" not in page
 
 
 def test_learning_is_told() -> None:

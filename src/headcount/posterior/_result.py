@@ -334,9 +334,11 @@ def written(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold: numbers that are not finite, and whatever is no number, as text; of a mapping, all its values."""
+    """A value that JSON can hold: numbers that are not finite, and whatever is no number, as text; mappings and lists part by part."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -23,6 +23,7 @@ from headcount._disk import replacing
 from headcount.engines import Status
 from headcount.io._write import as_result, load_result
 from headcount.plot._picture import count_text, label, percent, visible
+from headcount.plot._words import DISAGREES, FEW, UNTOLD, WHY, trust
 from headcount.posterior._result import MC_ERROR
 from headcount.report._payload import payload
 
@@ -268,13 +269,14 @@ def finding(result: Result) -> str:
     """One sentence: where most were at first and at last, and the largest single move, each with its interval."""
     if result.nodes.empty:
         return ""
-    level, times = percent(result.level), result.times
+    times, ranges = result.times, trust(result).ranges
+    brackets = f" ({percent(result.level)} ranges in brackets)" if ranges else ""
     first, last = _fullest(result, times[0]), _fullest(result, times[-1])
     begun, ended = (f"{place(row.iloc[1])} with {_amount(row)}" for row in (first, last))
     if not result.is_chain:
-        return f"Most frequent: {begun} among the states of {label(times[0])} ({level} ranges in brackets)."
+        return f"Most frequent: {begun} among the states of {label(times[0])}{brackets}."
     if len(times) == 1:
-        return f"The fullest cell is {begun} ({level} range in brackets)."
+        return f"The fullest cell is {begun}{brackets}."
     said = _times_in_words(result)
     if first["cell"] == last["cell"]:
         text = f"The fullest cell {said(times[0])} is {begun}, and so it is {said(times[-1])}, with {_amount(last)}"
@@ -285,7 +287,7 @@ def finding(result: Result) -> str:
         row = moves.loc[moves["mean"].idxmax()]
         ends = f"from {place(row['origin'])} to {place(row['dest'])} after {said(row['time']).removeprefix('on ').removeprefix('at ')}"
         text += f"; the largest single move takes {_amount(row)} {ends}"
-    return f"{text} ({level} ranges in brackets)."
+    return f"{text}{brackets}."
 
 
 def _fullest(result: Result, time: Any) -> pd.Series:
@@ -332,13 +334,27 @@ _SCATTER = "They differ from what it expects by no more than chance explains."
 def check(result: Result) -> Check:
     """The check of fit for a reader."""
     found = result.attributes.get("fit_check", {})
-    text = str(found.get("verdict", "This result does not say whether the counts agree with the model."))
+    text = in_words(
+        str(found.get("verdict", "This result does not say whether the counts agree with the model."))
+    )
+    if found.get("doubts") and found.get("agrees") is not False:
+        return Check("bad", "The counts cannot tell whether the model is right", text)
     if found.get("agrees") is True:
         more = text.removeprefix("The data agree with the model.").strip()
         return Check("good", "The counts agree with the model", more or _SCATTER)
     if found.get("agrees") is False:
         return Check("bad", "The counts do not agree with the model", text)
     return Check("open", "Not checked against the model", text)
+
+
+_CODE = re.compile(r"--\w|\bhc\.|\w=[\"'\w]|\w\(\S*\)")
+"""Options and calls inside a sentence."""
+
+
+def in_words(text: str) -> str:
+    """The sentences of a verdict that a reader without a terminal can use: those with options or Python in them are left to "About"."""
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)
+    return " ".join(s for s in sentences if not _CODE.search(s)) or text
 
 
 def whole(value: int) -> str:
@@ -418,7 +434,7 @@ def _asked(result: Result) -> Rows:
         rows += [("Variables", whole(len(result.times)))]
         counted = f"{whole(seen)} of {whole(len(nodes))} states observed one by one"
     rows += [
-        ("Intervals", f"{percent(result.level)}, central"),
+        *([("Ranges", f"{percent(result.level)}, central")] if trust(result).ranges else []),
         (
             "Parameters",
             "given" if result.weights is None else f"{_plural(len(result.weights), 'weight')}, learned",
@@ -449,6 +465,9 @@ def _went(result: Result) -> Rows:
         if MC_ERROR in table and len(table):
             share = _mc_share(table)
             rows.append((f"Monte-Carlo error of sds, {name}", f"{100 * share:.1f} % of an sd (rms)"))
+    verdict = str(known.get("fit_check", {}).get("verdict", ""))
+    if verdict and in_words(verdict) != verdict:
+        rows.append(("Check of fit, with what helps", verdict))
     worst = _sum_error(result)
     if worst is not None:
         rows.append(("Counts sum to N", f"within {worst:.1g}, checked here"))
@@ -512,15 +531,15 @@ def _warnings(result: Result) -> list[str]:
     known, found = result.attributes, []
     if known.get("alarm", {}).get("raised"):
         found.append(str(known["alarm"]["words"]))
-    check = known.get("fit_check", {})
-    if check.get("agrees") is False or check.get("doubts"):
-        found.append(f"{check['verdict']} No range on this page can be relied on.")
+    told, verdict = trust(result), str(known.get("fit_check", {}).get("verdict", ""))
+    if told.nodes in {DISAGREES, UNTOLD}:
+        found.append(f"{in_words(verdict)} {told.instruction}")
+    elif told.nodes is None and told.flows is not None:
+        found.append(told.warning)
     if not result.good:
         status = next((s for s in Status if s.value == known["status"]), None)
         remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
-        found.append(
-            f"The engine did not finish well ({known['status']}): do not rely on these numbers.{remedy}"
-        )
+        found.append(f"{told.warning} It ended with: {known['status']}.{remedy}")
     if known.get("means_non_negative") is False:
         lowest = count_text(float(result.nodes["mean"].min()))
         found.append(
@@ -535,7 +554,7 @@ def _notes(result: Result, data: Mapping[str, Any]) -> list[str]:
     """What stands with the diagnostics: what has no interval, or a rough one, and what was left out."""
     found = []
     if result.nodes["sd"].isna().all():
-        found.append(f"{result.attributes['engine']} gives means only: there are no intervals on this page.")
+        found.append(f"{result.attributes['engine']} gives the most probable counts only.")
     found += [*_reliability(result), *map(str, result.attributes.get("notes", []))]
     for which, shown, known in (
         ("fullest of {} cells", len(data["cells"]), data["cellsInAll"]),
@@ -549,21 +568,18 @@ def _notes(result: Result, data: Mapping[str, Any]) -> list[str]:
 
 def _reliability(result: Result) -> list[str]:
     """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
-    check = result.attributes.get("fit_check", {})
-    if not result.good or check.get("agrees") is False or check.get("doubts"):
-        return []  # a warning has said more already
-    shares = []
-    for table, noun in ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs")):
+    told, shares = trust(result), []
+    if told.nodes is not None or not told.ranges:
+        return []  # a warning has said more already, or there is nothing to say
+    both = ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs"))
+    for table, noun in both[: 2 if told.flows is None else 1]:
         wide = table["upper"] - table["lower"] >= 1.0
         doubtful = int((wide & ~table["reliable"]).sum())
         if doubtful:
             shares.append(f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun}")
     if not shares:
         return []
-    text = (
-        "whose interval is at least one individual wide are marked as not reliable: few are expected there, "
-        "and the interval is a rough guide."
-    )
+    text = f"whose range is at least one individual wide are marked as not reliable: {WHY[FEW].replace('here', 'there')}."
     return [f"{' and '.join(shares)} {text}"]
 
 

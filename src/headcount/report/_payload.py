@@ -7,12 +7,14 @@ page says how much it was; the tables beside it have everything.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.plot._picture import label
 from headcount.plot._places import graticule, ground, places
+from headcount.plot._words import CERTAINTY, WHY, trust
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -34,7 +36,7 @@ _VALUES = ("mean", "median", "sd", "lower", "upper")
 
 def payload(result: Result) -> dict[str, Any]:
     """Everything that is drawn, as values that JSON can hold; NaN is null."""
-    times, cells = result.times, _kept_cells(result)
+    times, cells, told = result.times, _kept_cells(result), trust(result)
     known = set(cells)
     nodes = result.nodes if len(known) == len(result.cells) else _of_cells(result.nodes, known)
     flows = _kept_flows(result.flows, known, is_chain=result.is_chain)
@@ -42,6 +44,8 @@ def payload(result: Result) -> dict[str, Any]:
         "kind": "chain" if result.is_chain else "network",
         "population": result.population,
         "level": result.level,
+        "trust": {**told._asdict(), "warning": told.warning, "why": WHY, "classes": CERTAINTY},
+        "wide": NormalDist().inv_cdf((1 + result.level) / 2),
         "times": [label(t) for t in times],
         "timeKind": _kind(result.nodes.iloc[:, 0]),
         "timeValues": _axis_values(times, _kind(result.nodes.iloc[:, 0])),

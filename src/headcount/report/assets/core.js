@@ -37,7 +37,17 @@ function count(value) {
   return (value < 0 ? "−" : "") + (size < 100 ? size.toFixed(size < 10 ? 2 : 1) : whole(Math.round(size)));
 }
 
-const range = (table, row) => table.lower[row] === null ? "no interval" : `${count(table.lower[row])} – ${count(table.upper[row])}`;
+// Ranges in words. An engine without ranges gets none, and nothing is said about them.
+const { trust } = data;
+const range = (table, row) => (table.lower[row] === null ? "" : table.sd[row] === 0 ? "exactly" : `${count(table.lower[row])} – ${count(table.upper[row])}`);
+const rangeLine = (table, row) => (range(table, row) === "" ? [] : table.sd[row] === 0 ? ["known exactly"] : [`${percent}: ${range(table, row)}`]);
+// Why a range cannot be relied on: a reason that holds for the whole table, or that of its row.
+function doubtLine(table, row) {
+  if (range(table, row) === "" || table.sd[row] === 0) return [];
+  const whole = trust[table === flows ? "flows" : "nodes"];
+  return whole !== null ? [trust.why[whole]] : table.reliable[row] ? [] : [trust.why[table.mean[row] > data.population / 2 ? "many" : "few"]];
+}
+const inDoubt = (table, row) => doubtLine(table, row).length > 0;
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const largest = (values, least = 1e-9) => values.reduce((a, b) => (b > a ? b : a), least);
 function quantile(values, share) {
@@ -87,13 +97,14 @@ const drawn = (tag, attributes = {}, ...children) => put(document.createElementN
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// How sure a flow is: maybe none (the interval reaches below ½), firm (its lower end is at least half the mean), open.
-const CERTAINTY = [["firm", "accent", "sure"], ["open", "sky", "less sure"], ["maybe none", "vague", "perhaps none"]];
-const SURE = Object.fromEntries(CERTAINTY.map(([kind, , words]) => [kind, words]));
-function certainty(low, mean) {
-  if (low === null || low === undefined) return "open";
-  return low < 0.5 ? "maybe none" : low >= mean / 2 ? "firm" : "open";
+// How sure a flow is, as `certainty` in Python says it; the classes and their words come from there.
+const CLASS_COLOURS = { "": "accent", sure: "accent", "less sure": "sky", "perhaps none": "vague", "in doubt": "card" };
+const dashed = (words) => words.replaceAll(" ", "-") || "plain";
+function certainty(low, mean, reliable) {
+  if (low === null || low === undefined) return "";
+  return trust.flows !== null ? "in doubt" : low < 0.5 ? "perhaps none" : reliable && low >= mean / 2 ? "sure" : "less sure";
 }
+const sureOf = (row) => certainty(flows.lower[row], flows.mean[row], flows.reliable[row]);
 
 function axis(extra = {}) {
   return {

@@ -4,17 +4,17 @@ function drawSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
   const x = rows.map((r) => data.timeValues[nodes.t[r]]);
   const pick = (column) => rows.map((r) => column[r]);
-  const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}<br>${seenText(r)}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>the range is a rough guide"}`);
+  const texts = rows.map((r) => [`<b>${plain(timeName(nodes.t[r]))}</b>`, `${count(nodes.mean[r])} individuals`, ...rangeLine(nodes, r), seenText(r), ...doubtLine(nodes, r)].join("<br>"));
   const band = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
   const here = data.timeValues[state.time];
   byId("series-title").textContent = `${cellTitle(state.cell)} over time`;
   return draw("series-chart", [
-    { ...band, y: pick(nodes.lower) },
-    { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css("accent"), 0.22), name: `${percent} range`, showlegend: true },
+    ...(trust.ranges ? [{ ...band, y: pick(nodes.lower) },
+      { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css(trust.nodes === null ? "accent" : "dot"), 0.22), name: `${percent} range${trust.nodes === null ? "" : ", in doubt"}`, showlegend: true }] : []),
     { x, y: pick(nodes.mean), type: "scatter", mode: "lines+markers", name: "inferred", text: texts, hoverinfo: "text", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 } },
     {
       x, y: pick(seen), type: "scatter", mode: "markers", name: scaled ? "counted, scaled to individuals" : "counted", hoverinfo: "skip",
-      marker: { size: 8, color: rows.map((r) => (nodes.reliable[r] ? css("warm") : css("card"))), line: { color: css("warm"), width: 1.6 } },
+      marker: { size: 8, color: rows.map((r) => css(inDoubt(nodes, r) ? "card" : "warm")), line: { color: css("warm"), width: 1.6 } },
     },
   ], {
     height: 320, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 10, r: 14, t: 30, b: 40 }, hovermode: "x", dragmode: fine ? "zoom" : false,
@@ -39,7 +39,7 @@ function tint(colour, alpha) {
 
 function moveList(title, rows, end) {
   if (!rows.length) return [];
-  const lines = rows.slice(0, 4).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), element("td", { class: "quiet" }, range(flows, r))));
+  const lines = rows.slice(0, 4).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), ...(trust.ranges ? [element("td", { class: "quiet" }, range(flows, r))] : [])));
   return [element("h4", {}, title), element("table", {}, element("tbody", {}, ...lines))];
 }
 
@@ -51,10 +51,10 @@ function fillAside() {
   const arrive = state.time > 0 ? leaving[state.time - 1].filter((r) => flows.d[r] === state.cell && flows.o[r] !== state.cell) : [];
   box.replaceChildren(
     element("h3", {}, cellTitle(state.cell)), element("p", { class: "quiet" }, timeName(state.time)),
-    element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, seenText(row)),
-    ...(nodes.reliable[row] || nodes.sd[row] === 0 ? [] : [element("p", { class: "quiet" }, "few are expected here: the range is a rough guide")]),
+    element("p", { class: "big" }, count(nodes.mean[row])), ...rangeLine(nodes, row).map((text) => element("p", {}, text)), element("p", { class: "quiet" }, seenText(row)),
+    ...doubtLine(nodes, row).map((text) => element("p", { class: "quiet" }, text)),
     ...moveList("Came from", arrive, "o"),
-    ...(stay === undefined ? [] : [element("h4", {}, "Stay"), element("p", {}, `${count(flows.mean[stay])} (${range(flows, stay)})`)]),
+    ...(stay === undefined ? [] : [element("h4", {}, "Stay"), element("p", {}, `${count(flows.mean[stay])}${range(flows, stay) ? ` (${range(flows, stay)})` : ""}`)]),
     ...moveList("Leave to", out.filter((r) => r !== stay), "d"),
   );
 }
@@ -62,7 +62,7 @@ function fillAside() {
 function caption() {
   const box = byId("map-caption"), moves = leaving[state.time];
   if (!moves.length) { box.textContent = chain ? "This is the last time: no moves follow." : "No pairs begin with this variable."; return; }
-  if (!chain) { box.textContent = "Thin lines show the range."; return; }
+  if (!chain) { box.textContent = trust.ranges ? "Thin lines show the range." : ""; return; }
   const moved = sum(moves.filter(isMove).map((r) => flows.mean[r])), shown = mapped ? shownMoves() : barMoves();
   const carried = sum(shown.map((m) => (mapped ? m.mean : flows.mean[m])));
   box.textContent = `${count(moved)} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them.`;

@@ -41,7 +41,6 @@ function arrange() {
   for (const id of ["colour-box", "zoom", "save-png", "save-svg"]) byId(id).hidden = !mapped;
   byId("show-box").hidden = !areas;
   byId("colour").value = state.colour; byId("show").value = state.show;
-  if (!areas) byId("colour").querySelector('[value="mean"]').remove();
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
   if (!chain) {
@@ -49,7 +48,7 @@ function arrange() {
     byId("map-title").textContent = "Counts, variable by variable";
   }
   if (window.innerWidth > 700) byId("options").open = true;
-  if (!data.check) byId("colour").querySelector('[value="residual"]').remove();
+  for (const [known, value] of [[areas, "mean"], [data.check, "residual"], [trust.ranges, "sd"]]) if (!known) byId("colour").querySelector(`[value="${value}"]`).remove();
   checkChart();
   curves("trace-chart", "trace-box", data.trace, ["residual", "log_evidence"], ["residual"], data.tolerance);
   curves("ascent-chart", "ascent-box", data.ascent, ["objective", "evidence", "error", "residual"].filter((name) => name !== "evidence" || !data.ascent?.objective), ["error", "residual"], null);

@@ -50,6 +50,7 @@ const named = (title, codes, labels) => ({ title, name: true, value: (row) => co
 const figure = (title, column) => ({ title, value: (row) => column[row], text: (row) => count(column[row]) });
 const summaryColumns = (table) => {
   const ends = [(1 - data.level) / 2, (1 + data.level) / 2].map((q) => `${Number((100 * q).toPrecision(4))} %`);
+  if (!trust.ranges) return [figure("mean", table.mean)];
   return [figure("mean", table.mean), figure("median", table.median), figure("sd", table.sd), figure(ends[0], table.lower), figure(ends[1], table.upper),
     { title: "reliable", value: (row) => table.reliable[row], text: (row) => (table.reliable[row] ? "yes" : "no") }];
 };
