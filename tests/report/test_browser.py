@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -390,6 +394,79 @@ def test_kept_pictures_carry_legend_and_warning(
         assert len(keys) > 8
         assert all(key in texts for key in keys)
         assert ("do not agree with the model: no range can be relied on" in texts) == warns
+
+
+def test_tiles_are_asked_for_only_when_switched_on(browser: Browser, tmp_path: Path) -> None:
+    """A page with an address of tiles asks nothing until its box is ticked; then it asks that server, for tiles of the map alone."""
+    here = RESULT.coordinates.assign(
+        x=8.4 + RESULT.coordinates["x"] / 50, y=54.7 + RESULT.coordinates["y"] / 50
+    )
+    result = dataclasses.replace(RESULT, coordinates=here, attributes=attributes(geographic=True))
+    with tile_server() as (address, asked):
+        page = report.write(result, tmp_path / "page.html", tiles=f"{address}/{{z}}/{{x}}/{{y}}.png")
+        browser.open(page)
+        assert "until you switch on the background" in browser.driver.find_element("tag name", "footer").text
+        assert [url for url in browser.logs()[1] if url.startswith("http")] == asked == []
+        browser.run("document.getElementById('tiles').click()")
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(browser.driver, 30).until(lambda _: len(asked) >= 2)
+        complaints, sent = browser.logs()
+        assert all(url.startswith(address) for url in sent if not url.startswith("data:"))
+        assert [text for text in complaints if "Content Security" in text] == []
+        for path in asked:
+            z, x, y = (int(part) for part in path.removesuffix(".png").split("/")[1:])
+            assert x in {int((lon + 180) / 360 * 2**z) + k for lon in here["x"] for k in (-1, 0, 1)}
+            rows = [(1 - np.arcsinh(np.tan(np.radians(lat))) / np.pi) / 2 * 2**z for lat in here["y"]]
+            assert min(rows) - 2 < y < max(rows) + 2
+        # The corner of the first tile lies where the map has its degrees: next to the cell's own disc, in km.
+        gap = browser.run(
+            "const m = document.querySelector('.tiles image').getAttribute('transform').match(/-?[0-9.e-]+/g).map(Number);"
+            "return Math.hypot(m[0], m[1]) / Math.hypot(m[2], m[3])"
+        )
+        assert gap == pytest.approx(1.0, abs=0.02)  # Web Mercator keeps shapes
+
+
+@contextmanager
+def tile_server() -> Iterator[tuple[str, list[str]]]:
+    """A server on this machine that remembers what it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_scale_bar_is_true(browser: Browser, pages: dict[str, Path]) -> None:
+    """The bar is as long as it says: on a grid of unit spacing, in units; in degrees, in km."""
+    for name, spacing in (("map", 1.0), ("wicked", None)):
+        browser.open(pages[name])
+        wide, text = browser.run(
+            "return [document.querySelector('.scale path').getBBox().width, document.querySelector('.scale text').textContent]"
+        )
+        number_, unit = text.replace("\u202f", "").split()
+        gap = browser.run(
+            "const [a, b] = [0, 1].map((c) => document.querySelector(`.disc[data-cell='${c}']`));"
+            "return Math.hypot(a.getAttribute('cx') - b.getAttribute('cx'), a.getAttribute('cy') - b.getAttribute('cy'))"
+        )
+        one = (
+            spacing if spacing is not None else 6371 * np.radians(1.0)
+        )  # cells 0 and 1 are a degree of latitude apart
+        assert unit == ("units" if spacing == 1.0 and number_ != "1" else "unit" if spacing == 1.0 else "km")
+        assert float(number_) / wide == pytest.approx(one / gap, rel=0.01)
 
 
 def test_clicking_a_cell_chooses_it(browser: Browser, pages: dict[str, Path]) -> None:

@@ -19,7 +19,7 @@ from matplotlib.path import Path as Outline
 
 import headcount as hc
 from headcount import report
-from headcount.io import Result
+from headcount.io import Result, export, load_result, read_problem, write_results
 from headcount.posterior._stored import load
 from headcount.report import _page, _payload
 from sample_results import POPULATION, attributes, chain, network, relabelled
@@ -416,3 +416,110 @@ def test_no_difference_is_clear_where_a_range_is_in_doubt(tmp_path: Path) -> Non
     assert (
         "Whether it is more than chance cannot be said. after: The counts do not agree with the model" in text
     )
+
+
+def named_run(folder: Path) -> Path:
+    """A run from tables whose cells have numbers and names; two share one."""
+    (folder / "cells.csv").write_text(
+        "cell,name,lon,lat\n1,Föhr Nord,8.5,54.7\n2,Sylt,8.3,54.9\n3,Sylt,8.4,54.8\n", encoding="utf-8"
+    )
+    (folder / "counts.csv").write_text("time,cell,count\n0,1,30\n0,2,20\n0,3,10\n1,1,28\n1,2,19\n1,3,12\n")
+    moves = [f"{i},{j},{0.8 if i == j else 0.1}" for i in (1, 2, 3) for j in (1, 2, 3)]
+    (folder / "moves.csv").write_text("from,to,probability\n" + "\n".join(moves) + "\n")
+    case = read_problem(
+        folder / "counts.csv",
+        transitions=folder / "moves.csv",
+        cells=folder / "cells.csv",
+        population=60,
+        noise="poisson",
+    )
+    write_results(hc.infer(case.problem), folder / "out", names=case.names)
+    return folder / "out"
+
+
+def test_cells_are_called_by_their_names(tmp_path: Path) -> None:
+    """Names of cells.csv are on the page, in the tables and in exports, beside the labels, which stay what tables are joined by."""
+    out = named_run(tmp_path)
+    nodes, flows = pd.read_csv(out / "nodes.csv"), pd.read_csv(out / "flows.csv")
+    assert nodes["cell"].tolist() == [1, 2, 3, 1, 2, 3]
+    assert nodes["name"].tolist() == ["Föhr Nord", "Sylt", "Sylt"] * 2
+    assert set(zip(flows["dest"], flows["dest_name"], strict=True)) == {
+        (1, "Föhr Nord"),
+        (2, "Sylt"),
+        (3, "Sylt"),
+    }
+    lines = json.loads((out / "flows.geojson").read_text(encoding="utf-8"))["features"]
+    assert lines[0]["properties"]["origin_name"] == "Föhr Nord"
+    page = report.render(load_result(out))
+    data = data_of(page)
+    assert data["cells"] == ["Föhr Nord", "Sylt (2)", "Sylt (3)"]
+    assert data["labels"] == ["1", "2", "3"]
+    assert "The fullest cell at time 0 is Föhr Nord" in page
+    export(out, tmp_path / "web")
+    assert pd.read_csv(tmp_path / "web" / "locations.csv")["name"].tolist() == ["Föhr Nord", "Sylt", "Sylt"]
+    assert data_of(report.render(chain()))["labels"] is None
+
+
+def test_names_of_areas_are_read(tmp_path: Path) -> None:
+    """A property `name` of GeoJSON names the cells whose label is another property."""
+    square = [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"cell": k, "name": name},
+            "geometry": {"type": "Polygon", "coordinates": square},
+        }
+        for k, name in ((1, "Mitte"), (2, None))
+    ]
+    (tmp_path / "zones.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    (tmp_path / "counts.csv").write_text("time,cell,count\n0,1,3\n0,2,2\n1,1,3\n1,2,2\n")
+    (tmp_path / "moves.csv").write_text("from,to,probability\n1,1,1\n2,2,1\n")
+    case = read_problem(
+        tmp_path / "counts.csv",
+        transitions=tmp_path / "moves.csv",
+        cells=tmp_path / "zones.geojson",
+        population=5,
+        noise="poisson",
+    )
+    assert case.names == {1: "Mitte"}
+
+
+def test_own_lines_lie_under_the_map(tmp_path: Path) -> None:
+    """Lines of a GeoJSON file are drawn where the cells' places say, clipped to the map; a file without lines is refused."""
+    roads = {"type": "GeometryCollection", "geometries": [
+        {"type": "LineString", "coordinates": [[0, 1], [2, 1]]},
+        {"type": "MultiLineString", "coordinates": [[[900, 900], [901, 901]]]},
+    ]}  # fmt: skip
+    (tmp_path / "roads.json").write_text(json.dumps(roads))
+    path = report.write(chain(), tmp_path / "page.html", background=tmp_path / "roads.json")
+    drawn = data_of(path.read_text(encoding="utf-8"))["places"]["lines"]
+    (line,) = [
+        np.cumsum(np.reshape(steps, (-1, 2)), axis=0) * drawn["unit"] + (drawn["x"], drawn["y"])
+        for steps in drawn["lines"]
+    ]
+    np.testing.assert_allclose(line, [[0, 1], [2, 1]], atol=drawn["unit"])
+    (tmp_path / "none.json").write_text('{"type": "FeatureCollection", "features": []}')
+    with pytest.raises(ValueError, match="there are no lines in it"):
+        report.write(chain(), tmp_path / "page.html", background=tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "tiles",
+    ["https://a.org/{z}/{x}.png", "ftp://a.org/{z}/{x}/{y}", "https://a.org;script-src *;/{z}/{x}/{y}"],
+)
+def test_addresses_of_tiles_are_checked(tmp_path: Path, tiles: str) -> None:
+    """An address must have {z}, {x} and {y} and nothing that could widen the page's policy."""
+    with pytest.raises(ValueError, match="give an address like"):
+        report.write(chain(), tmp_path / "page.html", tiles=tiles)
+
+
+def test_midnight_is_an_hour_among_hours() -> None:
+    """Where times have hours, midnight is said as 00:00; where all are midnights, dates are dates."""
+    hours = relabelled(
+        chain(), list("ABCDEFGHI"), list(pd.date_range("2024-03-01 20:00", periods=6, freq="h"))
+    )
+    assert "on 1 March 2024, 20:00" in _page.finding(hours)
+    late = relabelled(chain(), list("ABCDEFGHI"), list(pd.date_range("2024-03-01", periods=6, freq="12h")))
+    assert "on 1 March 2024, 00:00" in _page.finding(late)
+    days = relabelled(chain(), list("ABCDEFGHI"), list(pd.date_range("2024-03-01", periods=6)))
+    assert "on 1 March 2024 is" in _page.finding(days)

@@ -152,6 +152,11 @@ class Result:
         """Whether the coordinates are degrees of longitude and latitude."""
         return bool(self.attributes.get("geographic", False))
 
+    def name_of(self, cell: Hashable) -> str:
+        """What people call a cell: its name where a table gave one (``attributes["names"]``), else its label as text."""
+        text = readable(cell)
+        return str((self.attributes.get("names") or {}).get(text, text))
+
     @property
     def times(self) -> list[Hashable]:
         """The times of a chain (the variables of another model), in order."""

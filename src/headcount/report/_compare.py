@@ -254,7 +254,7 @@ def _finding(first: Result, found: Comparison, names: tuple[str, str], doubts: S
     size = f"{count_text(abs(row['difference']))} {'more' if row['difference'] > 0 else 'fewer'}"
     if not bare:
         size += f" ({percent(first.level)}: {count_text(row['lower'])} to {count_text(row['upper'])})"
-    text = f"the largest difference is {size} in {names[1]}, in {place(row.iloc[1])}, {date(row.iloc[0])}."
+    text = f"the largest difference is {size} in {names[1]}, in {place(first, row.iloc[1])}, {date(row.iloc[0])}."
     if bare:
         told = "Whether it is more than chance cannot be said. " if doubts else ""
         return f"{text[0].upper()}{text[1:]} {told}{' '.join(doubts)}".strip()

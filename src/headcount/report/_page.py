@@ -25,6 +25,7 @@ from headcount.io._write import as_result, load_result
 from headcount.plot._picture import count_text, label, percent, visible
 from headcount.plot._words import DISAGREES, FEW, UNTOLD, WHY, trust
 from headcount.posterior._result import MC_ERROR
+from headcount.report._background import Background
 from headcount.report._payload import payload
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def write(
     path: str | os.PathLike[str] | None = None,
     *,
     title: str | None = None,
+    background: str | os.PathLike[str] | None = None,
+    tiles: str | None = None,
 ) -> Path:
     """Write the page of a result and return where it is.
 
@@ -59,6 +62,11 @@ def write(
         Where the page goes; ``report.html`` beside the result's file if left out.
     title : str, optional
         What stands on top of the page.
+    background : path, optional
+        GeoJSON with lines (streets, rivers) or areas to draw under the map, in the units of the cells' places.
+    tiles : str, optional
+        Address of map tiles (Web Mercator) with ``{z}``, ``{x}`` and ``{y}``, for places in degrees. The page asks that server only once
+        a reader switches the tiles on, and says so.
 
     Returns
     -------
@@ -71,7 +79,7 @@ def write(
             message = "a result in memory has no folder; give path, for example path='report.html'"
             raise ValueError(message)
         path = known.path.parent / PAGE_FILE
-    text = render(known, title=title)
+    text = render(known, title=title, background=Background.of(background, tiles))
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return Path(path)
@@ -107,9 +115,14 @@ def is_page(path: Path) -> bool:
         return b'<meta name="generator" content="headcount">' in file.read(1000)
 
 
-def render(result: Result, *, title: str | None = None) -> str:
+def render(
+    result: Result,
+    *,
+    title: str | None = None,
+    background: Background = Background(),  # noqa: B008 frozen and empty
+) -> str:
     """The page as one text."""
-    data = payload(result)
+    data = payload(result, background)
     told = check(result)
     if told.mood == "bad":  # said in full above the map
         told = told._replace(text="The warning above says how.")
@@ -132,7 +145,9 @@ def render(result: Result, *, title: str | None = None) -> str:
         "provenance": _terms(_provenance(result)),
         "command": _command(result.attributes.get("command")),
     }
-    return filled("page.html", _SECTIONS, parts, data, [plotly_script(), own_script(SCRIPTS)])
+    return filled(
+        "page.html", _SECTIONS, parts, data, [plotly_script(), own_script(SCRIPTS)], background.origin
+    )
 
 
 def filled(
@@ -141,16 +156,17 @@ def filled(
     parts: Mapping[str, str],
     data: Mapping[str, Any],
     scripts: Sequence[str],
+    images: str = "",
 ) -> str:
     """A template between the head and the foot that all pages share, with its parts, the style, the data and the scripts.
 
-    ``sections`` are the links at the top.
+    ``sections`` are the links at the top, ``images`` the one server that pictures may be asked of.
     """
     whole = {
         **parts,
         "sections": "".join(f'<a href="#{name}">{title}</a>' for name, title in sections.items()),
         "style": asset("page.css"),
-        "policy": policy(*scripts),
+        "policy": policy(*scripts, images=images),
         "data": embedded(data),
         "scripts": "".join(f"<script>{script}</script>\n" for script in scripts),
     }
@@ -188,11 +204,11 @@ def plotly_script() -> str:
     return text
 
 
-def policy(*scripts: str) -> str:
-    """Content-Security-Policy: these scripts and no other, nothing from anywhere."""
+def policy(*scripts: str, images: str = "") -> str:
+    """Content-Security-Policy: these scripts and no other, nothing from anywhere but pictures of one server, if one is named."""
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:{images and f' {images}'}; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -224,9 +240,12 @@ def _terms(rows: Rows) -> str:
 
 
 def credit(data: Mapping[str, Any]) -> str:
-    """Whose coastlines the page's map has."""
+    """Whose coastlines the page's map has, and what the page asks of the network: nothing, unless tiles are switched on."""
     here = data["places"]
-    return " Coastlines and borders: Natural Earth." if here and here["ground"] else ""
+    tiles = here and here["tiles"]
+    asks = "This file is complete and asks nothing of any network"
+    asks += f" until you switch on the background, which comes from {safe(tiles['host'])}." if tiles else "."
+    return asks + (" Coastlines and borders: Natural Earth." if here and here["ground"] else "")
 
 
 def notices(kind: str, texts: Sequence[str]) -> str:
@@ -272,7 +291,7 @@ def finding(result: Result) -> str:
     times, ranges = result.times, trust(result).ranges
     brackets = f" ({percent(result.level)} ranges in brackets)" if ranges else ""
     first, last = _fullest(result, times[0]), _fullest(result, times[-1])
-    begun, ended = (f"{place(row.iloc[1])} with {_amount(row)}" for row in (first, last))
+    begun, ended = (f"{place(result, row.iloc[1])} with {_amount(row)}" for row in (first, last))
     if not result.is_chain:
         return f"Most frequent: {begun} among the states of {label(times[0])}{brackets}."
     if len(times) == 1:
@@ -285,7 +304,8 @@ def finding(result: Result) -> str:
     moves = result.flows[result.flows["origin"] != result.flows["dest"]]
     if len(moves):
         row = moves.loc[moves["mean"].idxmax()]
-        ends = f"from {place(row['origin'])} to {place(row['dest'])} after {said(row['time']).removeprefix('on ').removeprefix('at ')}"
+        when = said(row["time"]).removeprefix("on ").removeprefix("at ")
+        ends = f"from {place(result, row['origin'])} to {place(result, row['dest'])} after {when}"
         text += f"; the largest single move takes {_amount(row)} {ends}"
     return f"{text}{brackets}."
 
@@ -307,24 +327,25 @@ def _times_in_words(result: Result) -> Callable[[Any], str]:
     """How a sentence says a time: hours alone where all lie on one day."""
     if result.nodes.iloc[:, 0].dtype.kind != "M":
         return lambda time: f"at {date(time)}"
-    first: Any
-    last: Any
-    first, last = result.times[0], result.times[-1]
-    if first.date() == last.date():
+    times: list[Any] = result.times
+    if times[0].date() == times[-1].date():
         return lambda time: f"at {time:%H:%M}"
-    return lambda time: f"on {date(time)}"
+    hours = any((time.hour, time.minute) != (0, 0) for time in times)  # then midnight is one of them
+    return lambda time: f"on {date(time, hours=hours)}"
 
 
-def date(time: Any) -> str:
-    """A time inside a sentence: a date as people write it, anything else with the word."""
+def date(time: Any, *, hours: bool | None = None) -> str:
+    """A time inside a sentence: a date, with its hour if ``hours`` (unless it is midnight where not said); anything else with the word."""
     if hasattr(time, "strftime"):
-        clock = "" if (time.hour, time.minute) == (0, 0) else f", {time:%H:%M}"
+        clock = f", {time:%H:%M}" if ((time.hour, time.minute) != (0, 0) if hours is None else hours) else ""
         return f"{time.day} {time:%B %Y}{clock}"
     return f"time {label(time)}" if isinstance(time, (int, float, np.number)) else label(time)
 
 
-def place(cell: Any) -> str:
+def place(result: Result, cell: Any) -> str:
     """A cell inside a sentence: its name, or its number with the word."""
+    if label(cell) in result.attributes.get("names", {}):
+        return result.name_of(cell)
     return f"cell {label(cell)}" if isinstance(cell, (int, float, np.number)) else label(cell)
 
 
@@ -407,7 +428,7 @@ def _dispersion(found: Mapping[str, Any]) -> str:
 def _group(result: Result) -> str:
     """How many a group has, and where most of them are at first and at last."""
     ends = (result.times[0], result.times[-1])
-    most = [f"{label(_fullest(result, time).iloc[1])} at {label(time)}" for time in ends]
+    most = [f"{result.name_of(_fullest(result, time).iloc[1])} at {label(time)}" for time in ends]
     return f"{result.population_text} individuals, most in {' and '.join(most)}"
 
 
@@ -595,7 +616,7 @@ def _provenance(result: Result) -> Rows:
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
-        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual",
+        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual", "names",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

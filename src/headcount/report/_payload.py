@@ -7,14 +7,16 @@ page says how much it was; the tables beside it have everything.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.plot._picture import label
-from headcount.plot._places import graticule, ground, places
+from headcount.plot._picture import label, visible
+from headcount.plot._places import EARTH, graticule, ground, lines_on, places
 from headcount.plot._words import CERTAINTY, WHY, trust
+from headcount.report._background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -34,7 +36,7 @@ _DIGITS = 5
 _VALUES = ("mean", "median", "sd", "lower", "upper")
 
 
-def payload(result: Result) -> dict[str, Any]:
+def payload(result: Result, background: Background = Background()) -> dict[str, Any]:  # noqa: B008 frozen and empty
     """Everything that is drawn, as values that JSON can hold; NaN is null."""
     times, cells, told = result.times, _kept_cells(result), trust(result)
     known = set(cells)
@@ -49,11 +51,12 @@ def payload(result: Result) -> dict[str, Any]:
         "times": [label(t) for t in times],
         "timeKind": _kind(result.nodes.iloc[:, 0]),
         "timeValues": _axis_values(times, _kind(result.nodes.iloc[:, 0])),
-        "cells": [label(c) for c in cells],
+        "cells": _called(result, cells),
+        "labels": [label(c) for c in cells] if result.attributes.get("names") else None,
         "cellsInAll": len(result.cells),
         "countsInAll": len(result.nodes),
         "flowsInAll": result.attributes.get("flows_in_all", len(result.flows)),
-        "places": _places(result, cells),
+        "places": _places(result, cells, background),
         "rate": _rate(result, nodes),
         "check": _check(result, times, cells),
         "nodes": ends(nodes, times, cells) | {"observed": numbers(nodes["observed"])} | _summary(nodes),
@@ -64,6 +67,16 @@ def payload(result: Result) -> dict[str, Any]:
         "ascent": _curves(result.ascent),
         "weights": _records(result.weights),
     }
+
+
+def _called(result: Result, cells: list[Hashable]) -> list[str]:
+    """What people call the cells; where two have one name, the label tells them apart."""
+    names = [visible(result.name_of(cell)) for cell in cells] if result.attributes.get("names") else []
+    count = Counter(names)
+    texts = [label(cell) for cell in cells]
+    return (
+        [f"{n} ({t})" if count[n] > 1 else n for n, t in zip(names, texts, strict=True)] if names else texts
+    )
 
 
 def _forecast_from(result: Result) -> int | None:
@@ -131,7 +144,7 @@ def _check(result: Result, times: list[Any], cells: list[Any]) -> dict[str, Any]
     return ends(known, times, cells) | {name: numbers(known[name]) for name in ("residual", "pit")}
 
 
-def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
+def _places(result: Result, cells: list[Hashable], background: Background) -> dict[str, Any] | None:
     if result.coordinates is None or not result.is_chain:
         return None
     here = places(result.coordinates, geographic=result.geographic)
@@ -144,6 +157,8 @@ def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
         "spacing": here.spacing,
         "box": list(box),
         "ground": None if here.projection is None else _ground(here, box),
+        "lines": _lines(here, background, box),
+        "tiles": _tiles(here, background),
         "shapes": None if not result.shapes else _shapes(here, result, cells, box),
     }
 
@@ -159,17 +174,38 @@ def _with_shapes(box: Box, here: Places, result: Result) -> Box:
 
 
 def _ground(here: Places, box: Box) -> dict[str, Any]:
-    """Land, borders and meridians of the box and as much again around it, for zooming out and broad windows."""
+    """Land, borders and meridians."""
     assert here.projection is not None
-    width, height = box[2] - box[0], box[3] - box[1]
-    more = max(width, height)
-    wide = box[0] - more, box[1] - 0.5 * height, box[2] + more, box[3] + 0.5 * height
-    unit = max(width, height) / GRID
+    wide, unit = _around(box), max(box[2] - box[0], box[3] - box[1]) / GRID
     found = ground(here.projection, wide, detail=unit)
     grid = [meridian.line for meridian in graticule(here.projection, here.points)]
     lines = {"land": found.land, "borders": found.borders, "grid": grid}
     steps = {name: [_steps(line, wide, unit) for line in made] for name, made in lines.items()}
     return {"x": wide[0], "y": wide[1], "unit": unit, **steps}
+
+
+def _around(box: Box) -> Box:
+    """The box and as much again around it, for zooming out and broad windows."""
+    width, height = box[2] - box[0], box[3] - box[1]
+    more = max(width, height)
+    return box[0] - more, box[1] - 0.5 * height, box[2] + more, box[3] + 0.5 * height
+
+
+def _lines(here: Places, background: Background, box: Box) -> dict[str, Any] | None:
+    """The user's own lines."""
+    wide, unit = _around(box), max(box[2] - box[0], box[3] - box[1]) / (2 * GRID)
+    found = lines_on(here, background.lines, wide, detail=unit)
+    if not found:
+        return None
+    return {"x": wide[0], "y": wide[1], "unit": unit, "lines": [_steps(line, wide, unit) for line in found]}
+
+
+def _tiles(here: Places, background: Background) -> dict[str, Any] | None:
+    """Where tiles come from, and the centre of the projection that they are laid on; none under a map of the world, or without degrees."""
+    if not background.tiles or here.projection is None or here.projection.whole:
+        return None
+    centre = {"lon": here.projection.lon, "lat": here.projection.lat, "radius": EARTH}
+    return {"url": background.tiles, "host": background.origin.split("//")[1], **centre}
 
 
 def _shapes(here: Places, result: Result, cells: list[Hashable], box: Box) -> dict[str, Any]:

@@ -7,7 +7,7 @@ const chain = data.kind === "chain";
 const mapped = places !== null;
 const areas = mapped && places.shapes !== null;
 const percent = `${Number((100 * data.level).toPrecision(6))} %`;
-const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1 };
+const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1, tiles: false };
 const listeners = [];
 const onChange = (redraw) => listeners.push(redraw);
 const change = (what) => { Object.assign(state, what); listeners.forEach((redraw) => redraw(Object.keys(what))); };
@@ -81,7 +81,8 @@ function tickName(t) {
   return { text: hours ? (begins ? `${day} ${MONTHS[month]}` : hour) : before !== null && before.year !== year ? `${day} ${MONTHS[month]} ${year}` : `${day} ${MONTHS[month]}`, begins };
 }
 
-// A cell as people say it: its name, or its number with the word.
+// A cell as people say it: its name, or its number with the word. Files that are kept have its label, as the tables do.
+const labelOf = (c) => (data.labels ?? data.cells)[c];
 const cellName = (c) => (/^-?\d+(\.\d+)?$/.test(data.cells[c]) ? `cell ${data.cells[c]}` : data.cells[c]);
 const cellTitle = (c) => cellName(c).replace(/^cell (?=-?\d)/, "Cell ");
 
@@ -114,6 +115,7 @@ function axis(extra = {}) {
 }
 
 const fine = window.matchMedia("(pointer: fine)").matches;
+const narrow = () => window.innerWidth <= 560;
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 function draw(id, traces, layout) {
   const target = byId(id);

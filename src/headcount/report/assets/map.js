@@ -139,14 +139,53 @@ function arrow(p, q, wanted, gaps) {
   return { d: `M${outline.map((point) => point.map((w) => w.toFixed(1)).join(",")).join("L")}Z`, at, hop };
 }
 
+const NICE = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7];
+const niceBelow = (value) => NICE.filter((v) => v <= value).pop() ?? Number(value.toPrecision(1));
+
+// ---- tiles: asked for only once a reader switches them on; each is laid where its corners are on this map's projection (Lambert's azimuthal)
+const MOST_TILES = 80;
+function onMap(lon, lat) {
+  const { lon: east, lat: north, radius } = places.tiles, rad = Math.PI / 180, l = (lon - east) * rad, f = lat * rad, c = north * rad;
+  const k = radius * Math.sqrt(2 / (1 + Math.sin(c) * Math.sin(f) + Math.cos(c) * Math.cos(f) * Math.cos(l)));
+  return [px(k * Math.cos(f) * Math.sin(l)), py(k * (Math.cos(c) * Math.sin(f) - Math.sin(c) * Math.cos(f) * Math.cos(l)))];
+}
+function inDegrees(u, v) {
+  const { lon, lat, radius } = places.tiles, rad = Math.PI / 180, s = view.unit * view.k;
+  const x = (u - view.width / 2 - view.x) / s + (left + right) / 2, y = (bottom + top) / 2 - (v - view.height / 2 - view.y) / s, far = Math.hypot(x, y) || 1e-9, c = 2 * Math.asin(Math.min(1, far / (2 * radius)));
+  return [lon + Math.atan2(x * Math.sin(c), far * Math.cos(lat * rad) * Math.cos(c) - y * Math.sin(lat * rad) * Math.sin(c)) / rad, Math.asin(Math.cos(c) * Math.sin(lat * rad) + y * Math.sin(c) * Math.cos(lat * rad) / far) / rad];
+}
+function drawTiles() {
+  if (!places.tiles || !state.tiles) { layers.tiles.replaceChildren(); return; }
+  const round = 2 * Math.PI * places.tiles.radius * Math.cos(places.tiles.lat * Math.PI / 180), rim = [0, 0.5, 1].flatMap((a) => [0, 0.5, 1].map((b) => inDegrees(a * view.width, b * view.height)));
+  const column = (lon, n) => Math.floor((lon + 180) / 360 * n), row = (lat, n) => Math.floor((1 - Math.asinh(Math.tan(lat * Math.PI / 180)) / Math.PI) / 2 * n);
+  const north = (j, n) => Math.atan(Math.sinh(Math.PI * (1 - 2 * j / n))) * 180 / Math.PI, ends = (values) => [Math.min(...values), Math.max(...values)];
+  let z = Math.max(0, Math.min(19, Math.round(Math.log2(round * view.unit * view.k / 256)))), i, j;
+  do { const n = 2 ** z; i = ends(rim.map(([lon]) => column(lon, n))); j = ends(rim.map(([, lat]) => Math.max(0, Math.min(n - 1, row(lat, n))))); z -= 1; } while (z >= 0 && (i[1] - i[0] + 1) * (j[1] - j[0] + 1) > MOST_TILES);
+  z += 1;
+  const n = 2 ** z, made = [];
+  for (let a = i[0]; a <= i[1]; a += 1) for (let b = j[0]; b <= j[1]; b += 1) {
+    const [o, e, s] = [[a, b], [a + 1, b], [a, b + 1]].map(([u, v]) => onMap(u / n * 360 - 180, north(v, n)));
+    const href = places.tiles.url.replace("{z}", z).replace("{x}", ((a % n) + n) % n).replace("{y}", b);
+    made.push(drawn("image", { href, width: "1.004", height: "1.004", preserveAspectRatio: "none", transform: `matrix(${[e[0] - o[0], e[1] - o[1], s[0] - o[0], s[1] - o[1], o[0], o[1]].join(" ")})` }));
+  }
+  layers.tiles.replaceChildren(...made);
+}
+// A bar of a round length at the lower left: km (or m) where there are degrees, units of the map elsewhere.
+function drawScale() {
+  const s = view.unit * view.k, long = niceBelow(110 / s), high = view.height - 10, wide = long * s;
+  const text = !places.geographic ? `${count(long)} ${long === 1 ? "unit" : "units"}` : long < 1 ? `${count(1000 * long)} m` : `${count(long)} km`;
+  layers.scale.replaceChildren(drawn("path", { class: "scale", d: `M10,${high - 5}V${high}H${(10 + wide).toFixed(1)}V${high - 5}` }), drawn("text", { class: "scale-text", x: 14, y: high - 5 }, text));
+}
+
 // ---- layers, bottom to top
 const layers = {};
 let svg = null;
 function makeMap() {
   svg = drawn("svg", { id: "map-svg", role: "img", "aria-labelledby": "map-title" });
-  for (const name of ["ground", "cells", "arrows", "discs", "hops", "packets", "names"]) { layers[name] = drawn("g", { class: name }); svg.append(layers[name]); }
+  for (const name of ["ground", "tiles", "lines", "cells", "arrows", "discs", "hops", "packets", "names", "scale"]) { layers[name] = drawn("g", { class: name }); svg.append(layers[name]); }
   const path = (lists, close) => lists.map((steps) => { let x = 0, y = 0, d = ""; for (let k = 0; k < steps.length; k += 2) { x += steps[k]; y += steps[k + 1]; d += `${k ? "L" : "M"}${x},${-y}`; } return d + (close ? "Z" : ""); }).join("");
   if (places.ground) layers.ground.append(drawn("path", { class: "grid", d: path(places.ground.grid, false) }), drawn("path", { class: "land", d: path(places.ground.land, true) }), drawn("path", { class: "border", d: path(places.ground.borders, false) }));
+  if (places.lines) layers.lines.append(drawn("path", { class: "own", d: path(places.lines.lines, false) }));
   if (areas) data.cells.forEach((_, c) => { if (places.shapes.rings[c]) layers.cells.append(drawn("path", { class: "area", "data-cell": String(c), d: path(places.shapes.rings[c], true) })); });
   const tip = byId("tip");
   byId("map-chart").append(svg);
@@ -225,8 +264,11 @@ function drawMap() {
   svg.style.touchAction = view.k > 1 ? "none" : "pan-y";
   const shift = (grid) => `translate(${px(grid.x)},${py(grid.y)}) scale(${view.unit * view.k * grid.unit})`;
   if (places.ground) layers.ground.setAttribute("transform", shift(places.ground));
+  if (places.lines) layers.lines.setAttribute("transform", shift(places.lines));
   if (areas) layers.cells.setAttribute("transform", shift(places.shapes));
-  byId("map").dataset.show = state.show; // arrows take colours that areas do not have
+  drawTiles();
+  drawScale();
+  byId("map").dataset.show = state.show; svg.dataset.tiles = String(state.tiles); // arrows take colours that areas do not have
   const groups = grouping();
   scene.groups = groups;
   drawAreas();
@@ -296,11 +338,11 @@ function drawArrows(groups) {
 // Names of the fullest, as many as fit without covering one another.
 function drawNames(groups) {
   const order = groups.list.map((_, g) => g).sort((a, b) => groups.mean[state.time][b] - groups.mean[state.time][a]);
-  const taken = [], made = [], most = Math.max(3, Math.min(10, Math.floor(view.width / 90))), root = state.show === "areas" ? 0 : perRoot(groups);
+  const taken = narrow() ? [] : [[view.width - 46, 0, 46, 118]], made = [], most = Math.max(3, Math.min(10, Math.floor(view.width / 90))), root = state.show === "areas" ? 0 : perRoot(groups);
   const own = groups.of[state.cell];
   for (const g of [own, ...order.slice(0, 3 * most).filter((g) => g !== own)]) {
     if (made.length >= most || (g !== own && groups.mean[state.time][g] < 0.02 * groups.full)) break;
-    const text = cut(groups.list[g].name, 18), wide = 6.7 * text.length, x = px(groups.list[g].x), y = py(groups.list[g].y), r = root * Math.sqrt(groups.mean[state.time][g]);
+    const text = cut(groups.list[g].name, 24), wide = 6.7 * text.length, x = px(groups.list[g].x), y = py(groups.list[g].y), r = root * Math.sqrt(groups.mean[state.time][g]);
     const spots = root ? [[x, y - r - 6, "middle"], [x + r + 5, y + 4, "start"], [x - r - 5, y + 4, "end"], [x, y + r + 14, "middle"]] : [[x, y + 4, "middle"]];
     for (const [a, b, anchor] of spots) {
       const box = [anchor === "middle" ? a - wide / 2 : anchor === "start" ? a : a - wide, b - 12, wide, 15];
@@ -324,8 +366,6 @@ function between(share) {
 }
 
 // ---- the legend, drawn with samples
-const NICE = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7];
-const niceBelow = (value) => NICE.filter((v) => v <= value).pop() ?? Number(value.toPrecision(1));
 const textWide = (text) => 6.7 * text.length + 4;
 // Keys of the legend, drawn: the same on the page and in kept pictures.
 function keysOf(groups) {
@@ -388,6 +428,7 @@ function pictureOf() {
   const words = (x, y, text, size, colour, anchor = "start") => parts.push(drawn("text", { x, y, style: `font:${size}px system-ui, sans-serif;fill:${css(colour)};text-anchor:${anchor}` }, text));
   words(10, 20, document.title, 15, "ink"); words(10, 38, timeName(state.time), 13, "soft");
   const map = styled(svg);
+  map.querySelector(".tiles").replaceChildren(); // a picture asks nothing of the network
   for (const [name, value] of Object.entries({ x: 0, y: head, width: wide, height: view.height })) map.setAttribute(name, String(value));
   parts.push(map);
   let x = 10, y = head + view.height + 8, deep = 0;

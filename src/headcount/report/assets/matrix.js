@@ -29,7 +29,7 @@ function drawMatrix() {
 function saveMatrix() {
   const rows = matrix.span === "all" ? leaving.flat() : leaving[state.time], pairs = new Map();
   for (const r of rows) { const key = `${flows.o[r]},${flows.d[r]}`; pairs.set(key, (pairs.get(key) ?? 0) + flows.mean[r]); }
-  saveTable("matrix.csv", ["origin", "dest", "mean"], [...pairs].map(([key, mean]) => { const [o, d] = key.split(",").map(Number); return [data.cells[o], data.cells[d], mean]; }));
+  saveTable("matrix.csv", ["origin", "dest", "mean"], [...pairs].map(([key, mean]) => { const [o, d] = key.split(",").map(Number); return [labelOf(o), labelOf(d), mean]; }));
 }
 
 // Expected moves per step between two sets of cells; ranges of single flows give none of their sum, so none is drawn.

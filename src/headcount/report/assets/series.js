@@ -29,7 +29,7 @@ function aheadShape() {
 }
 function saveSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
-  saveTable("cell.csv", ["time", "cell", "counted", "counted_per_rate", "mean", "lower", "upper"], rows.map((r) => [data.times[nodes.t[r]], data.cells[state.cell], nodes.observed[r], seen[r], nodes.mean[r], nodes.lower[r], nodes.upper[r]]));
+  saveTable("cell.csv", ["time", "cell", "counted", "counted_per_rate", "mean", "lower", "upper"], rows.map((r) => [data.times[nodes.t[r]], labelOf(state.cell), nodes.observed[r], seen[r], nodes.mean[r], nodes.lower[r], nodes.upper[r]]));
 }
 
 function tint(colour, alpha) {

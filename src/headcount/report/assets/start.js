@@ -25,9 +25,9 @@ function choose(event) {
 }
 
 function saveMap() {
-  if (!flows.mean.length || !chain) { saveTable("counts.csv", ["time", "cell", "mean", "lower", "upper"], [...nodeAt[state.time].values()].map((r) => [data.times[state.time], data.cells[nodes.c[r]], nodes.mean[r], nodes.lower[r], nodes.upper[r]])); return; }
+  if (!flows.mean.length || !chain) { saveTable("counts.csv", ["time", "cell", "mean", "lower", "upper"], [...nodeAt[state.time].values()].map((r) => [data.times[state.time], labelOf(nodes.c[r]), nodes.mean[r], nodes.lower[r], nodes.upper[r]])); return; }
   const rows = mapped ? shownMoves().flatMap((m) => m.rows) : barMoves();
-  saveTable("moves.csv", ["time", "origin", "dest", "mean", "lower", "upper"], rows.map((r) => [data.times[flows.t[r]], data.cells[flows.o[r]], data.cells[flows.d[r]], flows.mean[r], flows.lower[r], flows.upper[r]]));
+  saveTable("moves.csv", ["time", "origin", "dest", "mean", "lower", "upper"], rows.map((r) => [data.times[flows.t[r]], labelOf(flows.o[r]), labelOf(flows.d[r]), flows.mean[r], flows.lower[r], flows.upper[r]]));
 }
 
 function arrange() {
@@ -40,6 +40,8 @@ function arrange() {
   byId("cell-hint").textContent = mapped ? "or choose it on the map" : "or choose its bar above";
   for (const id of ["colour-box", "zoom", "save-png", "save-svg"]) byId(id).hidden = !mapped;
   byId("show-box").hidden = !areas;
+  byId("tiles-box").hidden = !places?.tiles;
+  if (places?.tiles) byId("tiles-word").textContent = `background from ${places.tiles.host} (asks the network)`;
   byId("colour").value = state.colour; byId("show").value = state.show;
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
@@ -63,6 +65,7 @@ function start() {
   listen("colour", "change", (target) => ({ colour: target.value }));
   listen("show", "change", (target) => ({ show: target.value }));
   listen("speed", "change", (target) => ({ speed: Number(target.value) }));
+  listen("tiles", "change", (target) => ({ tiles: target.checked }));
   listen("only", "change", (target) => ({ only: target.checked }));
   listen("cell", "change", (target) => ({ cell: Number(target.value) }));
   byId("play").addEventListener("click", play);

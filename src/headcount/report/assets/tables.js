@@ -25,7 +25,7 @@ function sheet(id, title, size, columns, first) {
   function arrange() {
     const names = columns.filter((column) => column.name);
     order = Array.from({ length: size }, (_, k) => k);
-    if (wanted) order = order.filter((row) => names.some((column) => String(column.text(row)).toLowerCase().includes(wanted)));
+    if (wanted) order = order.filter((row) => names.some((column) => `${column.text(row)} ${column.label?.(row) ?? ""}`.toLowerCase().includes(wanted)));
     order.sort((a, b) => compare(columns[by].value(a), columns[by].value(b), sign) || a - b);
     heads.forEach((head, k) => { if (k === by) head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending"); else head.removeAttribute("aria-sort"); });
     show();
@@ -39,14 +39,16 @@ function sheet(id, title, size, columns, first) {
   }
 
   const keep = element("button", { type: "button", class: "save" }, "CSV");
-  keep.addEventListener("click", () => saveTable(`${id.replace("table-", "")}.csv`, columns.map((column) => column.title), order.map((row) => columns.map((column) => (column.name ? column.text(row) : column.value(row))))));
+  // A cell with a name is kept with its label, by which the tables know it, and its name.
+  const kept = (row) => columns.flatMap((column) => (column.label ? [column.label(row), column.text(row)] : [column.name ? column.text(row) : column.value(row)]));
+  keep.addEventListener("click", () => saveTable(`${id.replace("table-", "")}.csv`, columns.flatMap((column) => (column.label ? [column.title, `${column.title}_name`] : [column.title])), order.map(kept)));
   const table = element("table", { class: "sorted", id }, element("thead", {}, element("tr", {}, ...heads)), body);
   byId("table-list").append(element("div", { class: "sheet" }, element("div", { class: "sheet-head" }, element("h3", {}, title), ...(short ? [] : [search]), keep),
     element("div", { class: "scroller" }, table), ...(short ? [] : [element("div", { class: "pager" }, back, status, next)])));
   arrange();
 }
 
-const named = (title, codes, labels) => ({ title, name: true, value: (row) => codes[row], text: (row) => labels[codes[row]] });
+const named = (title, codes, labels) => ({ title, name: true, value: (row) => codes[row], text: (row) => labels[codes[row]], ...(labels === data.cells && data.labels ? { label: (row) => labelOf(codes[row]) } : {}) });
 const figure = (title, column) => ({ title, value: (row) => column[row], text: (row) => count(column[row]) });
 const summaryColumns = (table) => {
   const ends = [(1 - data.level) / 2, (1 + data.level) / 2].map((q) => `${Number((100 * q).toPrecision(4))} %`);
