@@ -24,6 +24,8 @@ from headcount.engines import Status
 from headcount.io._write import as_result, load_result
 from headcount.plot._picture import count_text, label, percent, visible
 from headcount.plot._words import DISAGREES, FEW, UNTOLD, WHY, trust
+from headcount.posterior import Posterior
+from headcount.posterior._dataset import sums_of
 from headcount.posterior._result import MC_ERROR
 from headcount.report._background import Background
 from headcount.report._payload import payload
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.io import Result
-    from headcount.posterior import Posterior
 
 SHARED = ("core.js", "map.js")
 SCRIPTS = (*SHARED, "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
@@ -73,7 +74,10 @@ def write(
     Path
         Of the page: one file, whole or not written at all, which needs no network.
     """
-    known = with_forecast(as_result(result))
+    known = as_result(result)
+    if isinstance(result, Posterior):  # a file has the spread of sums already
+        known = replace(known, sums=sums_of(result))
+    known = with_forecast(known)
     if path is None:
         if known.path is None:
             message = "a result in memory has no folder; give path, for example path='report.html'"
@@ -297,6 +301,8 @@ def finding(result: Result) -> str:
     if len(times) == 1:
         return f"The fullest cell is {begun}{brackets}."
     said = _times_in_words(result)
+    size = result.attributes.get("population_estimate")
+    about = "" if size is None or not ranges else f"There are about {_size(size)} individuals. "
     if first["cell"] == last["cell"]:
         text = f"The fullest cell {said(times[0])} is {begun}, and so it is {said(times[-1])}, with {_amount(last)}"
     else:
@@ -307,7 +313,13 @@ def finding(result: Result) -> str:
         when = said(row["time"]).removeprefix("on ").removeprefix("at ")
         ends = f"from {place(result, row['origin'])} to {place(result, row['dest'])} after {when}"
         text += f"; the largest single move takes {_amount(row)} {ends}"
-    return f"{text}{brackets}."
+    return f"{about}{text}{brackets}."
+
+
+def _size(found: Mapping[str, Any]) -> str:
+    """An estimated number of individuals with its range."""
+    row = {name: float(found[name]) for name in ("mean", "lower", "upper")}
+    return _amount(row)
 
 
 def _fullest(result: Result, time: Any) -> pd.Series:
@@ -616,7 +628,7 @@ def _provenance(result: Result) -> Rows:
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
-        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual", "names",
+        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual", "names", "told_by_data",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

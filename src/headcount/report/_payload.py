@@ -61,6 +61,9 @@ def payload(result: Result, background: Background = Background()) -> dict[str, 
         "check": _check(result, times, cells),
         "nodes": ends(nodes, times, cells) | {"observed": numbers(nodes["observed"])} | _summary(nodes),
         "flows": ends(flows, times, cells) | _summary(flows),
+        "sums": _sums(result, cells),
+        "told": _plain(result.attributes.get("told_by_data")),
+        "size": _size(result),
         "forecastFrom": _forecast_from(result),
         "trace": _curves(result.trace),
         "tolerance": _plain(result.attributes.get("tolerance")),
@@ -77,6 +80,35 @@ def _called(result: Result, cells: list[Hashable]) -> list[str]:
     return (
         [f"{n} ({t})" if count[n] > 1 else n for n, t in zip(names, texts, strict=True)] if names else texts
     )
+
+
+def _sums(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
+    """Standard deviations of sums of flows, of the cells on the page; None where the result has none."""
+    if result.sums is None or not trust(result).ranges:
+        return None
+    place = {cell: k for k, cell in enumerate(result.cells)}
+    kept = [place[cell] for cell in cells]
+    sums = result.sums
+    tables = {
+        "into": sums.into[:, kept],
+        "out": sums.out[:, kept],
+        "net": sums.net[:, kept],
+        "pairs": sums.pairs[kept][:, kept],
+    }
+    lines = {
+        name: [_short(v, 3) for v in values.tolist()]
+        for name, values in (("present", sums.present), ("moved", sums.moved))
+    }
+    made = {name: [[_short(v, 3) for v in row] for row in table.tolist()] for name, table in tables.items()}
+    return {**lines, **made, "whole": _short(float(sums.whole), 3)}
+
+
+def _size(result: Result) -> dict[str, Any] | None:
+    """The number of individuals where it was not known: its mean and range."""
+    found = result.attributes.get("population_estimate")
+    if found is None or not isinstance(found.get("sd"), float):
+        return None
+    return {name: _short(float(found[name])) for name in ("mean", "lower", "upper")}
 
 
 def _forecast_from(result: Result) -> int | None:

@@ -7,7 +7,6 @@ found.flows.t.forEach((t, r) => { if (found.flows.o[r] !== found.flows.d[r]) mov
 movesAt.forEach((rows) => rows.sort((a, b) => Math.abs(found.flows.difference[b]) - Math.abs(found.flows.difference[a])));
 const ranged = found.nodes.lower.some((v) => v !== null); // two results without ranges have none of their difference
 const differing = (table, row) => [line(`${signed(table.difference[row])}${ranged ? ` (${percent}: ${signed(table.lower[row])} to ${signed(table.upper[row])})` : ""}`), ...(ranged ? [line(table.clear[row] ? "a clear difference" : "may be chance", "quiet")] : [])];
-const signed = (value) => `${value > 0 ? "+" : ""}${count(value)}`;
 const bothFull = robust([...found.nodes.first, ...found.nodes.second].filter((v) => v > 0.5));
 const differs = robust(found.nodes.difference.map(Math.abs));
 const movesDiffer = robust(found.flows.difference.map(Math.abs));

@@ -4,10 +4,11 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const { nodes, flows, places } = data;
 const chain = data.kind === "chain";
+const margins = data.margins ?? null; // a table of two margins: what is special about its page
 const mapped = places !== null;
 const areas = mapped && places.shapes !== null;
 const percent = `${Number((100 * data.level).toPrecision(6))} %`;
-const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1, tiles: false };
+const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1, tiles: false, together: false };
 const listeners = [];
 const onChange = (redraw) => listeners.push(redraw);
 const change = (what) => { Object.assign(state, what); listeners.forEach((redraw) => redraw(Object.keys(what))); };
@@ -48,6 +49,12 @@ function doubtLine(table, row) {
   return whole !== null ? [trust.why[whole]] : table.reliable[row] ? [] : [trust.why[table.mean[row] > data.population / 2 ? "many" : "few"]];
 }
 const inDoubt = (table, row) => doubtLine(table, row).length > 0;
+// The range of a sum of flows, from the sd of its joint draws: mean ± z sd, whole numbers; nothing where there are no draws.
+const sumEnds = (mean, sd, least = 0) => (sd === undefined || sd === null ? null : [Math.max(least, Math.round(mean - data.wide * sd)), Math.round(mean + data.wide * sd)]);
+const sumRange = (mean, sd, least = 0) => { const ends = sumEnds(mean, sd, least); return ends === null ? "" : ends[0] < 0 ? `${signed(ends[0])} to ${signed(ends[1])}` : `${count(ends[0])} – ${count(ends[1])}`; };
+const withRange = (mean, sd, least = 0) => { const text = sumRange(mean, sd, least); return `${least < 0 ? signed(mean) : count(mean)}${text && ` (${text})`}`; };
+const signed = (value) => `${value > 0 ? "+" : ""}${count(value)}`;
+const priorText = (o, d) => (margins?.prior ? [`before: ${count(margins.prior[o]?.[d] ?? 0)}`] : []);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const largest = (values, least = 1e-9) => values.reduce((a, b) => (b > a ? b : a), least);
 function quantile(values, share) {

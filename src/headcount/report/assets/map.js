@@ -50,7 +50,12 @@ function fitView() {
 
 // ---- cells, or groups of cells that lie too close to be told apart at this zoom
 const levels = new Map();
+const GROUPS = 12; // about as many groups as arrows between all of them can still be told apart
 function grouping() {
+  if (state.together) {
+    if (!levels.has("together")) levels.set("together", grouped(Math.sqrt((right - left) * (top - bottom) / GROUPS)));
+    return levels.get("together");
+  }
   const spacing = places.spacing * view.unit * view.k;
   const alone = spacing >= CELL_ROOM || data.cells.length < 40;
   const level = alone ? "cells" : Math.round(2 * Math.log2(view.unit * view.k));

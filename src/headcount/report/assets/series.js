@@ -27,6 +27,21 @@ function aheadShape() {
   const [x0, x1] = [data.forecastFrom, data.times.length - 1].map((t) => data.timeValues[t]);
   return [{ type: "rect", x0, x1, yref: "paper", y0: 0, y1: 1, fillcolor: tint(css("warm"), 0.1), line: { width: 0 }, layer: "below", label: { text: "forecast", textposition: "top center" } }];
 }
+// How many there are in all, where that is not known or changes.
+function drawPresent() {
+  const means = data.times.map((_, t) => sum([...nodeAt[t].values()].map((r) => nodes.mean[r] ?? 0))), sds = data.times.map((_, t) => data.sums?.present[t] ?? null);
+  const open = data.size !== null || largest(means) - Math.min(...means) > 0.5;
+  byId("present-chart").hidden = !open || !chain || data.cellsInAll > data.cells.length;
+  if (byId("present-chart").hidden) return;
+  const ends = means.map((m, t) => sumEnds(m, sds[t])), band = { x: data.timeValues, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+  draw("present-chart", [
+    ...(ends.every((e) => e !== null) ? [{ ...band, y: ends.map((e) => e[0]) }, { ...band, y: ends.map((e) => e[1]), fill: "tonexty", fillcolor: tint(css(trust.nodes === null ? "accent" : "dot"), 0.22) }] : []),
+    { x: data.timeValues, y: means, type: "scatter", mode: "lines+markers", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 }, hoverinfo: "text", text: means.map((m, t) => `<b>${plain(timeName(t))}</b><br>${withRange(m, sds[t])} individuals`) },
+  ], {
+    height: 240, margin: { l: 10, r: 14, t: 34, b: 40 }, dragmode: false, xaxis: timeAxis(), yaxis: axis({ title: { text: "individuals", standoff: 6 }, rangemode: "tozero" }),
+    title: { text: `How many there are in all${ends[0] === null ? "" : `, with ${percent} ranges`}`, font: { size: 14 }, x: 0, xanchor: "left", xref: "paper", y: 1, yref: "paper", yanchor: "bottom", pad: { b: 10 } },
+  });
+}
 function saveSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
   saveTable("cell.csv", ["time", "cell", "counted", "counted_per_rate", "mean", "lower", "upper"], rows.map((r) => [data.times[nodes.t[r]], labelOf(state.cell), nodes.observed[r], seen[r], nodes.mean[r], nodes.lower[r], nodes.upper[r]]));
@@ -53,10 +68,22 @@ function fillAside() {
     element("h3", {}, cellTitle(state.cell)), element("p", { class: "quiet" }, timeName(state.time)),
     element("p", { class: "big" }, count(nodes.mean[row])), ...rangeLine(nodes, row).map((text) => element("p", {}, text)), element("p", { class: "quiet" }, seenText(row)),
     ...doubtLine(nodes, row).map((text) => element("p", { class: "quiet" }, text)),
+    ...inAndOut(),
     ...moveList("Came from", arrive, "o"),
     ...(stay === undefined ? [] : [element("h4", {}, "Stay"), element("p", {}, `${count(flows.mean[stay])}${range(flows, stay) ? ` (${range(flows, stay)})` : ""}`)]),
     ...moveList("Leave to", out.filter((r) => r !== stay), "d"),
   );
+}
+
+// Who comes into the chosen cell and who leaves it during the step on the map, with ranges of the sums.
+function throughCell(t, c) {
+  const moves = leaving[t].filter(isMove), total = (end) => sum(moves.filter((r) => flows[end][r] === c).map((r) => flows.mean[r])), into = total("d"), out = total("o"), sds = data.sums;
+  return [["in", into, sds?.into[t]?.[c], 0], ["out", out, sds?.out[t]?.[c], 0], ["net", into - out, sds?.net[t]?.[c], -Infinity]];
+}
+function inAndOut() {
+  if (!leaving[state.time].length) return [];
+  const rows = throughCell(state.time, state.cell).map(([name, mean, sd, least]) => element("tr", {}, element("td", {}, name), element("td", {}, least < 0 ? signed(mean) : count(mean)), element("td", { class: "quiet" }, sumRange(mean, sd, least))));
+  return [element("h4", {}, "During the next step"), element("table", { id: "through" }, element("tbody", {}, ...rows))];
 }
 
 function caption() {
@@ -65,7 +92,8 @@ function caption() {
   if (!chain) { box.textContent = trust.ranges ? "Thin lines show the range." : ""; return; }
   const moved = sum(moves.filter(isMove).map((r) => flows.mean[r])), shown = mapped ? shownMoves() : barMoves();
   const carried = sum(shown.map((m) => (mapped ? m.mean : flows.mean[m])));
-  box.textContent = `${count(moved)} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them.`;
+  const share = moved > 0 ? ` (${Math.round(100 * carried / moved)} %)` : "", more = mapped && data.cells.length >= 12 && carried < moved / 3 && !state.together ? " Group the cells (options) to see more of them." : "";
+  box.textContent = `${withRange(moved, data.sums?.moved[state.time])} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them${share}.${more}`;
 }
 
 // Histogram of the probability of a smaller count, with the band that holds 95 % of the bars where the model is right.

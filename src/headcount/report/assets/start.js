@@ -11,6 +11,7 @@ function drawAll(what) {
   if (!chain) return;
   if (byId("cell").value !== String(state.cell)) byId("cell").value = String(state.cell);
   if (playing === null && what.some((name) => ["cell", "time", "theme", "width"].includes(name))) drawSeries();
+  if (what.some((name) => ["theme", "width"].includes(name))) drawPresent();
   if (!mapped && what.some((name) => ["theme", "width"].includes(name))) heatMap();
   fillAside();
 }
@@ -41,6 +42,8 @@ function arrange() {
   for (const id of ["colour-box", "zoom", "save-png", "save-svg"]) byId(id).hidden = !mapped;
   byId("show-box").hidden = !areas;
   byId("tiles-box").hidden = !places?.tiles;
+  byId("together-box").hidden = !mapped || areas || data.cells.length < 12;
+  if (data.told !== null) byId("told").textContent = `Where moves go is ${Math.round(100 * (1 - Math.max(0, data.told)))} % the model's word: the counts take away ${Math.round(100 * Math.max(0, data.told))} % of the variance that moves have under the model alone.`;
   if (places?.tiles) byId("tiles-word").textContent = `background from ${places.tiles.host} (asks the network)`;
   byId("colour").value = state.colour; byId("show").value = state.show;
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
@@ -65,6 +68,7 @@ function start() {
   listen("colour", "change", (target) => ({ colour: target.value }));
   listen("show", "change", (target) => ({ show: target.value }));
   listen("speed", "change", (target) => ({ speed: Number(target.value) }));
+  listen("together", "change", (target) => ({ together: target.checked }));
   listen("tiles", "change", (target) => ({ tiles: target.checked }));
   listen("only", "change", (target) => ({ only: target.checked }));
   listen("cell", "change", (target) => ({ cell: Number(target.value) }));
