@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import pytest
 
 from headcount import report
 from headcount.io import Result
+from headcount.posterior._sums import Sums
 from sample_results import attributes, chain, network, relabelled
 
 if TYPE_CHECKING:
@@ -34,6 +36,21 @@ WICKED = [
 ]
 
 NONE = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan) | {"reliable": False}
+
+SUMS = Sums(
+    present=np.zeros(6),
+    moved=np.full(5, 10.0),
+    into=np.full((5, 9), 3.0),
+    out=np.full((5, 9), 4.0),
+    net=np.full((5, 9), 5.0),
+    pairs=np.full((9, 9), 2.0),
+    whole=np.array(30.0),
+)
+
+
+def two_margins() -> Result:
+    """A table with two margins, on a map."""
+    return relabelled(chain(steps=2), [f"zone {k}" for k in range(9)], ["entries", "exits"])
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +84,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "means only": dataclasses.replace(
             RESULT, nodes=RESULT.nodes.assign(**NONE), flows=RESULT.flows.assign(**NONE)
         ),
+        "margins": two_margins(),
+        "sums": dataclasses.replace(RESULT, sums=SUMS, attributes=attributes(told_by_data=0.08)),
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
     }
@@ -121,7 +140,7 @@ def tip_text(browser: Browser) -> str:
     from selenium.webdriver.support.ui import WebDriverWait
 
     read = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.innerText"
-    return WebDriverWait(browser.driver, 60).until(lambda d: d.execute_script(read))
+    return WebDriverWait(browser.driver, 60).until(lambda d: d.execute_script(read)).replace("\u00a0", " ")
 
 
 def pick(browser: Browser, box: str, value: str) -> None:
@@ -467,6 +486,101 @@ def test_the_scale_bar_is_true(browser: Browser, pages: dict[str, Path]) -> None
         )  # cells 0 and 1 are a degree of latitude apart
         assert unit == ("units" if spacing == 1.0 and number_ != "1" else "unit" if spacing == 1.0 else "km")
         assert float(number_) / wide == pytest.approx(one / gap, rel=0.01)
+
+
+def test_every_sum_has_its_range(browser: Browser, pages: dict[str, Path]) -> None:
+    """Moves of a step, in, out and net of a cell, pairs over all times, and all moves together are said as mean and mean ± z sd."""
+    browser.open(pages["sums"])
+    time, cell = (
+        int(browser.run(f"return document.getElementById('{name}').value")) for name in ("time", "cell")
+    )
+    moves = moves_at(time)
+
+    def ends(mean: float, sd: float) -> list[int]:
+        return [max(0, round(mean - 1.6448536 * sd)), round(mean + 1.6448536 * sd)]
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in re.findall(r"\d+", text.replace("\u202f", ""))]
+
+    caption = numbers(browser.driver.find_element("id", "map-caption").text)
+    assert caption[1:3] == ends(moves["mean"].sum(), 10.0)
+    rows = browser.run(
+        "return [...document.querySelectorAll('#through tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+    )
+    into, out = (moves[moves[end] == cell]["mean"].sum() for end in ("dest", "origin"))
+    assert [row[0] for row in rows] == ["in", "out", "net"]
+    assert numbers(rows[0][2]) == ends(into, 3.0)
+    assert numbers(rows[1][2]) == ends(out, 4.0)
+    assert number(rows[2][1]) == pytest.approx(into - out, abs=0.06)
+    flows = RESULT.flows[RESULT.flows["origin"] != RESULT.flows["dest"]]
+    text = browser.run("return document.getElementById('matrix-chart').data[0].text[2][4]")
+    assert numbers(text.split("90 %:")[1]) == ends(flows.groupby(["origin", "dest"])["mean"].sum()[2, 4], 2.0)
+    assert numbers(browser.driver.find_element("id", "between-note").text)[2:4] == ends(
+        flows["mean"].sum(), 30.0
+    )
+    assert "92 % the model's word" in browser.driver.find_element("id", "told").text
+    pick(browser, "matrix-layer", "relative")
+    relative = browser.run("return document.getElementById('matrix-chart').data[0].z[2][4]")
+    assert relative == pytest.approx(2.0 / flows.groupby(["origin", "dest"])["mean"].sum()[2, 4], rel=1e-3)
+    heads = browser.run(
+        "return [...document.querySelectorAll('#table-through th')].map((h) => h.textContent)"
+    )
+    assert heads[2:5] == ["in", "in from", "in to"]
+
+
+def test_first_to_last_goes_through_all_steps(browser: Browser, pages: dict[str, Path]) -> None:
+    """The matrix from the first time to the last is the product of the steps; its margins are the first and the last counts."""
+    browser.open(pages["map"])
+    pick(browser, "matrix-span", "through")
+    z = np.array(browser.run("return document.getElementById('matrix-chart').data[0].z")) ** 2
+    steps = [RESULT.flows[RESULT.flows["time"] == t]["mean"].to_numpy().reshape(9, 9) for t in range(5)]
+    expected = steps[0]
+    for step in steps[1:]:
+        expected = expected @ (step / step.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(z, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_grouped_arrows_carry_more(browser: Browser, pages: dict[str, Path]) -> None:
+    """Grouping cells leaves the total of moves and makes the arrows carry a larger share of them."""
+    browser.open(pages["many"])
+
+    def share() -> float:
+        return float(browser.driver.find_element("id", "map-caption").text.rsplit("(", 1)[1].split(" %")[0])
+
+    browser.run("for (let k = 0; k < 7; k += 1) document.getElementById('zoom-in').click()")
+    few = share()
+    browser.run("document.getElementById('zoom-all').click(); document.getElementById('together').click()")
+    assert share() > max(few, 5)
+
+
+def test_two_margins_have_a_page_of_their_own(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    """Matrix, both totals with what was counted, desire lines; nothing over time; the old matrix beside the new one where it is known."""
+    browser.open(pages["margins"])
+    result = two_margins()
+    visible = "const e = document.getElementById(arguments[0]); return e !== null && e.offsetParent !== null"
+    assert [browser.run(visible, name) for name in ("player", "series", "between-box", "old-box")] == [
+        False
+    ] * 4
+    assert all(browser.run(visible, name) for name in ("map-svg", "matrix-chart", "totals-chart"))
+    z = np.array(browser.run("return document.getElementById('matrix-chart').data[0].z")) ** 2
+    np.testing.assert_allclose(z, result.flows["mean"].to_numpy().reshape(9, 9), rtol=1e-3, atol=1e-6)
+    bars = browser.run(
+        "return document.getElementById('totals-chart').data.filter((t) => t.type === 'bar').map((t) => [t.name, t.x])"
+    )
+    assert [name for name, _ in bars] == ["entries", "exits"]
+    assert sum(bars[1][1]) == pytest.approx(600, rel=1e-3)
+    text = browser.driver.find_element("tag name", "main").text
+    assert not any(word in text for word in ("over time", "next time", "time 0", "before exits"))
+    old = pd.DataFrame({"origin": ["zone 0"], "dest": ["zone 1"], "before": [49.0]})
+    browser.open(report.write(result, tmp_path / "page.html", before=old))
+    assert browser.run(visible, "old-box")
+    assert browser.run("return document.getElementById('old-chart').data[0].z[0][1]") == 7
+    assert "before: 49" in browser.run("return document.getElementById('matrix-chart').data[0].text[0][1]")
+    bare = dataclasses.replace(result, coordinates=None)
+    browser.open(report.write(bare, tmp_path / "bare.html"))
+    assert browser.logs()[0] == []
 
 
 def test_clicking_a_cell_chooses_it(browser: Browser, pages: dict[str, Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -423,7 +424,9 @@ def named_run(folder: Path) -> Path:
     (folder / "cells.csv").write_text(
         "cell,name,lon,lat\n1,Föhr Nord,8.5,54.7\n2,Sylt,8.3,54.9\n3,Sylt,8.4,54.8\n", encoding="utf-8"
     )
-    (folder / "counts.csv").write_text("time,cell,count\n0,1,30\n0,2,20\n0,3,10\n1,1,28\n1,2,19\n1,3,12\n")
+    (folder / "counts.csv").write_text(
+        "time,cell,count\n0,1,30\n0,2,20\n0,3,10\n1,1,28\n1,2,19\n1,3,12\n2,1,20\n"
+    )
     moves = [f"{i},{j},{0.8 if i == j else 0.1}" for i in (1, 2, 3) for j in (1, 2, 3)]
     (folder / "moves.csv").write_text("from,to,probability\n" + "\n".join(moves) + "\n")
     case = read_problem(
@@ -441,8 +444,8 @@ def test_cells_are_called_by_their_names(tmp_path: Path) -> None:
     """Names of cells.csv are on the page, in the tables and in exports, beside the labels, which stay what tables are joined by."""
     out = named_run(tmp_path)
     nodes, flows = pd.read_csv(out / "nodes.csv"), pd.read_csv(out / "flows.csv")
-    assert nodes["cell"].tolist() == [1, 2, 3, 1, 2, 3]
-    assert nodes["name"].tolist() == ["Föhr Nord", "Sylt", "Sylt"] * 2
+    assert nodes["cell"].tolist() == [1, 2, 3] * 3
+    assert nodes["name"].tolist() == ["Föhr Nord", "Sylt", "Sylt"] * 3
     assert set(zip(flows["dest"], flows["dest_name"], strict=True)) == {
         (1, "Föhr Nord"),
         (2, "Sylt"),
@@ -523,3 +526,110 @@ def test_midnight_is_an_hour_among_hours() -> None:
     assert "on 1 March 2024, 00:00" in _page.finding(late)
     days = relabelled(chain(), list("ABCDEFGHI"), list(pd.date_range("2024-03-01", periods=6)))
     assert "on 1 March 2024 is" in _page.finding(days)
+
+
+def two_margins() -> Result:
+    """A table with two margins, as a chain of one step called entries and exits."""
+    return relabelled(chain(steps=2), [f"zone {k}" for k in range(9)], ["entries", "exits"])
+
+
+def test_a_table_with_two_margins_has_no_time() -> None:
+    """Its page is called so, and speaks of both totals and the largest flow by their names, not of times; longer chains are not."""
+    result = two_margins()
+    text = report.render(result)
+    assert data_of(text)["margins"] == {"prior": None}
+    assert "<h1>Who went from where to where</h1>" in text
+    found = _page.finding(result)
+    top = result.flows.loc[result.flows["mean"].idxmax()]
+    assert found.startswith("Most entries: zone ")
+    assert f"from {top['origin']} to {top['dest']}" in found
+    assert "at time" not in found
+    assert '<a href="#series">' not in text
+    assert data_of(report.render(chain(steps=3)))["margins"] is None
+
+
+def test_the_old_matrix_stands_beside_the_new_one(tmp_path: Path) -> None:
+    """An old matrix, given or in `changes.csv` beside the result, is carried as it is: pair by pair, what was not there is zero."""
+    result = dataclasses.replace(two_margins(), path=tmp_path / "posterior.nc")
+    old = pd.DataFrame({"origin": ["zone 0", "zone 3"], "dest": ["zone 1", "zone 3"], "before": [7.0, 2.5]})
+    given = report.write(result, tmp_path / "given.html", before=old)
+    old.assign(mean=1.0).to_csv(tmp_path / "changes.csv", index=False)
+    beside = report.write(result, tmp_path / "beside.html")
+    for path in (given, beside):
+        prior = np.array(data_of(path.read_text(encoding="utf-8"))["margins"]["prior"])
+        assert prior[0, 1] == 7.0
+        assert prior[3, 3] == 2.5
+        assert prior.sum() == 9.5
+
+
+def test_sums_have_the_spread_of_joint_draws(tmp_path: Path) -> None:
+    """Sds of sums in a file are those of its draws of flows; a page carries them, and none where there are no ranges."""
+    world = hc.simulate.birds(side=3, steps=4, weights=(1, 2, 2, 2), population=300, rng=1)
+    post = hc.infer(hc.Problem(world.model, population=300, observations=[hc.Poisson(world.observed)]))
+    post.save(tmp_path / "post.nc", draw_flows=True)
+    stored = load(tmp_path / "post.nc")
+    sums = stored.result.sums
+    times = stored.result.times
+    drawn = [stored.sample()[pair].to_numpy() for pair in itertools.pairwise(times)]
+    off = ~np.eye(9, dtype=bool)
+    moved = np.stack([f[:, off].sum(axis=1) for f in drawn])
+    np.testing.assert_allclose(sums.moved, moved.std(axis=1, ddof=1))
+    np.testing.assert_allclose(sums.whole, moved.sum(axis=0).std(ddof=1))
+    np.testing.assert_allclose(sums.pairs[2, 5], sum(f[:, 2, 5] for f in drawn).std(ddof=1))
+    counts = [stored.sample()[(t,)].to_numpy() for t in times[1:3]]
+    np.testing.assert_allclose(sums.net[1, 4], (counts[1] - counts[0])[:, 4].std(ddof=1))
+    np.testing.assert_allclose(
+        sums.into[0, 4], (drawn[0].sum(axis=1) - drawn[0][:, 4, 4][:, None])[:, 4].std(ddof=1)
+    )
+    np.testing.assert_array_equal(sums.present, 0.0)  # everybody is somewhere
+    data = data_of(report.render(stored.result))
+    np.testing.assert_allclose(data["sums"]["moved"], sums.moved, rtol=5e-3)
+    assert (
+        data_of(report.write(post, tmp_path / "page.html").read_text(encoding="utf-8"))["sums"]
+        == data["sums"]
+    )
+    point = hc.infer(post.problem, engine=hc.engines.MAP())
+    assert data_of(report.write(point, tmp_path / "map.html").read_text(encoding="utf-8"))["sums"] is None
+
+
+def test_how_much_of_a_move_the_data_tell() -> None:
+    """1 − Σ var(n | y)/Σ var(n): nothing without observations, all where flows are known, between them where counts are."""
+    world = hc.simulate.birds(side=3, steps=3, weights=(1, 2, 2, 2), population=200, rng=1)
+
+    def told(*observations: Any) -> float:
+        post = hc.infer(
+            hc.Problem(world.model, population=200, observations=list(observations)),
+            engine=hc.engines.TiltedEP(),
+        )
+        found = Result.of(post).attributes["told_by_data"]
+        assert found is not None
+        return float(found)
+
+    assert told() == pytest.approx(0.0, abs=1e-6)
+    exact = [hc.Exact(world.flows[t], on=(t, t + 1)) for t in range(2)]
+    assert told(*exact) == pytest.approx(1.0, abs=1e-6)
+    assert 0.01 < told(hc.Poisson(world.observed)) < 0.9
+
+
+def test_an_unknown_number_is_said_first() -> None:
+    """Where N was not known the first sentence says about how many there are, with the range."""
+    known = {"mean": 612.0, "sd": 20.0, "lower": 580.0, "upper": 645.0, "law": "Unknown()", "note": ""}
+    result = chain(attributes=attributes(population_estimate=known))
+    assert (
+        _page.finding(result)
+        .replace("\u2060", "")
+        .startswith("There are about 612 (580–645) individuals. The fullest cell")
+    )
+    assert data_of(report.render(result))["size"] == {"mean": 612, "lower": 580, "upper": 645}
+
+
+def test_two_evidences_are_told_apart() -> None:
+    """Where the evidence at the estimate is not the posterior's, the page names both; where they agree it has one."""
+    apart = report.render(
+        chain(attributes=attributes(log_evidence=-12.5, fit={"status": "converged", "evidence": -10.0}))
+    )
+    assert "−10.00 nats: what the search maximised" in apart
+    same = report.render(
+        chain(attributes=attributes(log_evidence=-10.0, fit={"status": "converged", "evidence": -10.0}))
+    )
+    assert "what the search maximised" not in same

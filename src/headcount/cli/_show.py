@@ -243,9 +243,10 @@ def show_posterior(result: Result) -> None:
         say((str(check["verdict"]), "" if fits else "bold red"))
     share = result.nodes["reliable"].mean()
     if share < 1 and fits:
-        say(
-            f"{share:.0%} of the counts' intervals rest on enough individuals to be trusted (column reliable)"
-        )
+        if_so = "" if check.get("agrees") else "; they hold if the model is right, which was not checked"
+        say(f"{share:.0%} of the counts' intervals rest on enough individuals (column reliable){if_so}")
+    if str(a.get("initial_law", "")).startswith("learned"):
+        say(f"initial law: {a['initial_law']}")
     if not result.is_chain:
         _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level, {})
     elif len(result.flows):

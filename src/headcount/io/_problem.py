@@ -426,9 +426,7 @@ def _initial_law(
     if start is not None:
         return _law_from_table(start, axes)
     if seen is not None and named == "learned":
-        findings.note(
-            "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
-        )
+        findings.note("the initial law is unknown: it is learned from all counts under a flat prior")
         return None
     if named == "uniform" and axes.cells:
         return np.full(len(axes.cells), 1 / len(axes.cells))

@@ -251,7 +251,7 @@ def count_text(value: float) -> str:
     if 0 < abs(value) < 0.01:
         return "< 0.01" if value > 0 else "> −0.01"
     digits = 0 if float(value).is_integer() else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{digits}f}".replace(",", "\u2009").replace("-", "−")
+    return f"{value:,.{digits}f}".replace(",", "\u202f").replace("-", "−")
 
 
 def result_of(source: Any) -> Result | None:

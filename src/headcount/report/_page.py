@@ -27,8 +27,8 @@ from headcount.plot._words import DISAGREES, FEW, UNTOLD, WHY, trust
 from headcount.posterior import Posterior
 from headcount.posterior._dataset import sums_of
 from headcount.posterior._result import MC_ERROR
-from headcount.report._background import Background
-from headcount.report._payload import payload
+from headcount.report._background import NOTHING, Background
+from headcount.report._payload import has_margins, payload
 
 if TYPE_CHECKING:
     import os
@@ -42,6 +42,8 @@ SHARED = ("core.js", "map.js")
 SCRIPTS = (*SHARED, "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
 """Our own scripts, in the order in which they are joined; they share one scope."""
 _SECTIONS = {"map": "Map", "moves": "Moves", "series": "One cell", "tables": "Tables", "about": "About"}
+_MATRIX_SECTIONS = {"map": "Map", "moves": "Matrix", "tables": "Tables", "about": "About"}
+"""Of a table with two margins: nothing happens over time."""
 PAGE_FILE = "report.html"
 
 
@@ -52,6 +54,7 @@ def write(
     title: str | None = None,
     background: str | os.PathLike[str] | None = None,
     tiles: str | None = None,
+    before: pd.DataFrame | None = None,
 ) -> Path:
     """Write the page of a result and return where it is.
 
@@ -68,6 +71,9 @@ def write(
     tiles : str, optional
         Address of map tiles (Web Mercator) with ``{z}``, ``{x}`` and ``{y}``, for places in degrees. The page asks that server only once
         a reader switches the tiles on, and says so.
+    before : frame, optional
+        Of a table with two margins, the old matrix ``origin, dest, before``, to be shown beside the new one; ``changes`` beside the result
+        has it where a run was given one.
 
     Returns
     -------
@@ -83,10 +89,24 @@ def write(
             message = "a result in memory has no folder; give path, for example path='report.html'"
             raise ValueError(message)
         path = known.path.parent / PAGE_FILE
-    text = render(known, title=title, background=Background.of(background, tiles))
+    old = _old_matrix(known) if before is None else before
+    text = render(known, title=title, background=Background.of(background, tiles), before=old)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return Path(path)
+
+
+def _old_matrix(result: Result) -> pd.DataFrame | None:
+    """The old matrix of a table with two margins, from ``changes`` in its folder; None where there is none."""
+    import pandas as pd
+
+    if result.path is None or not has_margins(result):
+        return None
+    file = result.path.parent / "changes.csv"
+    if file.exists():
+        return pd.read_csv(file, dtype={"origin": str, "dest": str})
+    file = file.with_suffix(".parquet")
+    return pd.read_parquet(file) if file.exists() else None
 
 
 FORECAST_FOLDER = "forecast"
@@ -123,15 +143,17 @@ def render(
     result: Result,
     *,
     title: str | None = None,
-    background: Background = Background(),  # noqa: B008 frozen and empty
+    background: Background = NOTHING,
+    before: pd.DataFrame | None = None,
 ) -> str:
     """The page as one text."""
-    data = payload(result, background)
+    data = payload(result, background, before)
     told = check(result)
     if told.mood == "bad":  # said in full above the map
         told = told._replace(text="The warning above says how.")
     if title is None:
         title = "Where they were and how they moved" if result.is_chain else "How many there were"
+        title = "Who went from where to where" if has_margins(result) else title
     parts = {
         "title": safe(title),
         "finding": safe(finding(result)),
@@ -149,9 +171,9 @@ def render(
         "provenance": _terms(_provenance(result)),
         "command": _command(result.attributes.get("command")),
     }
-    return filled(
-        "page.html", _SECTIONS, parts, data, [plotly_script(), own_script(SCRIPTS)], background.origin
-    )
+    sections = _MATRIX_SECTIONS if has_margins(result) else _SECTIONS
+    scripts = [plotly_script(), own_script(SCRIPTS)]
+    return filled("page.html", sections, parts, data, scripts, background.origin)
 
 
 def filled(
@@ -300,6 +322,10 @@ def finding(result: Result) -> str:
         return f"Most frequent: {begun} among the states of {label(times[0])}{brackets}."
     if len(times) == 1:
         return f"The fullest cell is {begun}{brackets}."
+    if has_margins(result):
+        row = result.flows.loc[result.flows["mean"].idxmax()]
+        ends = f"from {place(result, row['origin'])} to {place(result, row['dest'])}"
+        return f"Most {label(times[0])}: {begun}; most {label(times[1])}: {ended}; the largest flow is {_amount(row)} {ends}{brackets}."
     said = _times_in_words(result)
     size = result.attributes.get("population_estimate")
     about = "" if size is None or not ranges else f"There are about {_size(size)} individuals. "
@@ -332,7 +358,8 @@ def _amount(row: Any) -> str:
     middle = count_text(round(float(row["mean"]), 0) if row["mean"] >= 10 else float(row["mean"]))
     if np.isnan(row["lower"]) or row["lower"] == row["upper"]:
         return middle
-    return f"{middle} ({count_text(row['lower'])}–{count_text(row['upper'])})"
+    # Word joiners: no line ends inside a range.
+    return f"{middle} ({count_text(row['lower'])}\u2060–\u2060{count_text(row['upper'])})"
 
 
 def _times_in_words(result: Result) -> Callable[[Any], str]:
@@ -491,6 +518,7 @@ def _went(result: Result) -> Rows:
             if known.get("log_evidence") is None
             else f"{known['log_evidence']:.2f} nats".replace("-", "−"),
         ),
+        *_evidence_of_fit(known),
         ("Means ≥ 0", _promise(known.get("means_non_negative"))),
         ("Flows agree with counts", _promise(known.get("means_consistent"))),
     ]
@@ -511,6 +539,15 @@ def _went(result: Result) -> Rows:
     if settings:
         rows.append(("Settings", settings))
     return tuple(rows)
+
+
+def _evidence_of_fit(known: Mapping[str, Any]) -> Rows:
+    """The evidence that a fit maximised, where it is not that of the posterior, which may be integrated over an initial law."""
+    found, other = known.get("fit", {}).get("evidence"), known.get("log_evidence")
+    if found is None or (other is not None and abs(found - other) < 0.005):
+        return ()
+    text = f"{found:.2f} nats: what the search maximised; that above is of the posterior, integrated over what it includes"
+    return (("Log evidence at the estimate", text.replace("-", "−", 1)),)
 
 
 def _mc_share(table: pd.DataFrame) -> float:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.labels import readable
 from headcount.plot._picture import label, visible
 from headcount.plot._places import EARTH, graticule, ground, lines_on, places
 from headcount.plot._words import CERTAINTY, WHY, trust
-from headcount.report._background import Background
+from headcount.report._background import NOTHING, Background
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -36,7 +37,9 @@ _DIGITS = 5
 _VALUES = ("mean", "median", "sd", "lower", "upper")
 
 
-def payload(result: Result, background: Background = Background()) -> dict[str, Any]:  # noqa: B008 frozen and empty
+def payload(
+    result: Result, background: Background = NOTHING, before: pd.DataFrame | None = None
+) -> dict[str, Any]:
     """Everything that is drawn, as values that JSON can hold; NaN is null."""
     times, cells, told = result.times, _kept_cells(result), trust(result)
     known = set(cells)
@@ -64,6 +67,7 @@ def payload(result: Result, background: Background = Background()) -> dict[str, 
         "sums": _sums(result, cells),
         "told": _plain(result.attributes.get("told_by_data")),
         "size": _size(result),
+        "margins": _margins(result, cells, before),
         "forecastFrom": _forecast_from(result),
         "trace": _curves(result.trace),
         "tolerance": _plain(result.attributes.get("tolerance")),
@@ -109,6 +113,26 @@ def _size(result: Result) -> dict[str, Any] | None:
     if found is None or not isinstance(found.get("sd"), float):
         return None
     return {name: _short(float(found[name])) for name in ("mean", "lower", "upper")}
+
+
+def has_margins(result: Result) -> bool:
+    """Whether the result is a table with two margins: one step from the one to the other, and nothing over time."""
+    return result.is_chain and len(result.times) == 2
+
+
+def _margins(result: Result, cells: list[Hashable], before: pd.DataFrame | None) -> dict[str, Any] | None:
+    """What the page of a table with two margins has beside the flows: the old matrix, where it is known."""
+    if not has_margins(result):
+        return None
+    if before is None:
+        return {"prior": None}
+    place = {readable(cell): k for k, cell in enumerate(cells)}
+    old = np.zeros((len(cells), len(cells)))
+    for origin, dest, value in before[["origin", "dest", "before"]].itertuples(index=False):
+        o, d = place.get(readable(origin)), place.get(readable(dest))
+        if o is not None and d is not None and value == value:
+            old[o, d] += float(value)
+    return {"prior": [[_short(v) for v in row] for row in old.tolist()]}
 
 
 def _forecast_from(result: Result) -> int | None:

@@ -47,7 +47,7 @@ function flowBars() {
   byId("flow-chart").hidden = rows.length === 0;
   if (!rows.length) return null;
   const texts = rows.map((r) => [`<b>${pairName(r, 26)}</b>`, `${count(flows.mean[r])} individuals${sureOf(r) ? ` (${sureOf(r)})` : ""}`, ...rangeLine(flows, r), ...doubtLine(flows, r)].join("<br>"));
-  const title = chain ? `Largest moves after ${plain(timeName(state.time))}` : `Largest pairs with ${plain(timeName(state.time))}`;
+  const title = margins ? "Largest flows" : chain ? `Largest moves after ${plain(timeName(state.time))}` : `Largest pairs with ${plain(timeName(state.time))}`;
   return horizontal("flow-chart", flows, rows, rows.map((r) => pairName(r, 16)), texts, title, rows.map((r) => css(CLASS_COLOURS[sureOf(r)])));
 }
 

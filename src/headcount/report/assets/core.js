@@ -40,7 +40,7 @@ function count(value) {
 
 // Ranges in words. An engine without ranges gets none, and nothing is said about them.
 const { trust } = data;
-const range = (table, row) => (table.lower[row] === null ? "" : table.sd[row] === 0 ? "exactly" : `${count(table.lower[row])} – ${count(table.upper[row])}`);
+const range = (table, row) => (table.lower[row] === null ? "" : table.sd[row] === 0 ? "exactly" : `${count(table.lower[row])}\u00a0–\u00a0${count(table.upper[row])}`);
 const rangeLine = (table, row) => (range(table, row) === "" ? [] : table.sd[row] === 0 ? ["known exactly"] : [`${percent}: ${range(table, row)}`]);
 // Why a range cannot be relied on: a reason that holds for the whole table, or that of its row.
 function doubtLine(table, row) {
@@ -51,7 +51,7 @@ function doubtLine(table, row) {
 const inDoubt = (table, row) => doubtLine(table, row).length > 0;
 // The range of a sum of flows, from the sd of its joint draws: mean ± z sd, whole numbers; nothing where there are no draws.
 const sumEnds = (mean, sd, least = 0) => (sd === undefined || sd === null ? null : [Math.max(least, Math.round(mean - data.wide * sd)), Math.round(mean + data.wide * sd)]);
-const sumRange = (mean, sd, least = 0) => { const ends = sumEnds(mean, sd, least); return ends === null ? "" : ends[0] < 0 ? `${signed(ends[0])} to ${signed(ends[1])}` : `${count(ends[0])} – ${count(ends[1])}`; };
+const sumRange = (mean, sd, least = 0) => { const ends = sumEnds(mean, sd, least); return ends === null ? "" : sd < 1e-9 ? "exactly" : ends[0] < 0 ? `${signed(ends[0])} to ${signed(ends[1])}` : `${count(ends[0])} – ${count(ends[1])}`; };
 const withRange = (mean, sd, least = 0) => { const text = sumRange(mean, sd, least); return `${least < 0 ? signed(mean) : count(mean)}${text && ` (${text})`}`; };
 const signed = (value) => `${value > 0 ? "+" : ""}${count(value)}`;
 const priorText = (o, d) => (margins?.prior ? [`before: ${count(margins.prior[o]?.[d] ?? 0)}`] : []);

@@ -40,12 +40,33 @@ function drawMatrix() {
   byId("matrix-note").textContent = `${[said + some, "rows: from; columns: to"].filter(Boolean).join(". ").replace(/^, t/, "T").replace(". rows", ". Rows").replace(/^rows/, "Rows")}.${relative ? " Colour: sd ÷ mean, where at least half an individual is expected." : ""}`;
   const ticks = relative ? [0, 0.5, 1] : [0, niceBelow(high ** 2 / 6), niceBelow(high ** 2 / 1.2)].filter((v, k, all) => all.indexOf(v) === k);
   const scale = relative ? [0, 0.25, 0.5, 0.75, 1].map((v) => [v, ramp(AMBER)(v)]) : plotlyScale();
-  return draw("matrix-chart", [{
-    type: "heatmap", z, x: at, y: at, text: cells.map((o) => cells.map((d) => (o === d && !own ? "" : text(o, d)))), hoverinfo: "text", colorscale: scale, zmin: 0, zmax: high, xgap: 1, ygap: 1, hoverongaps: false,
+  const one = (id, z, texts) => draw(id, [{
+    type: "heatmap", z, x: at, y: at, text: texts, hoverinfo: "text", colorscale: scale, zmin: 0, zmax: high, xgap: 1, ygap: 1, hoverongaps: false,
     colorbar: { orientation: "h", thickness: 9, len: 0.6, x: 0, xanchor: "left", y: 1.01, yanchor: "bottom", outlinewidth: 0, tickvals: ticks.map((v) => (relative ? v : Math.sqrt(v))), ticktext: ticks.map((v) => (relative ? `${Math.round(100 * v)} %` : count(v))) },
   }], {
     height: Math.min(700, 190 + 17 * Math.max(8, cells.length)), margin: { l: 10, r: 10, t: 50, b: 10 }, dragmode: false,
     xaxis: axis({ tickvals: at, ticktext: names, showgrid: false, tickangle: -60, side: "bottom" }), yaxis: axis({ tickvals: at, ticktext: names, autorange: "reversed", showgrid: false }),
+  });
+  const texts = cells.map((o) => cells.map((d) => (o === d && !own ? "" : text(o, d))));
+  one("matrix-chart", z, texts);
+  if (!margins?.prior) return;
+  byId("old-note").textContent = `The matrix that was given, on the same scale: ${count(sum(margins.prior.flat()))} in all.`;
+  one("old-chart", cells.map((o) => cells.map((d) => (relative ? null : Math.sqrt(margins.prior[o][d])))), texts);
+}
+// Both margins of a table: how many leave and arrive, with ranges and what was counted.
+function drawTotals() {
+  const through = data.cells.map((_, c) => sum([0, 1].map((t) => nodes.mean[nodeAt[t].get(c)] ?? 0))), cells = data.cells.map((_, c) => c).sort((a, b) => through[b] - through[a]).slice(0, MOST_BARS);
+  const at = cells.map((_, k) => k), traces = [];
+  [["accent", -0.2], ["sky", 0.2]].forEach(([colour, shift], t) => {
+    const rows = cells.map((c) => nodeAt[t].get(c));
+    traces.push({ type: "bar", orientation: "h", name: plain(data.times[t]), x: rows.map((r) => nodes.mean[r]), y: at.map((k) => k + shift), width: 0.36, marker: { color: css(colour) }, hoverinfo: "text", textposition: "none", text: rows.map((r) => [`<b>${short(data.cells[nodes.c[r]])}</b>`, `${count(nodes.mean[r])} ${plain(data.times[t])}`, ...rangeLine(nodes, r), seenText(r), ...doubtLine(nodes, r)].join("<br>")), error_x: { type: "data", symmetric: false, ...spans(nodes, rows), color: css("ink"), thickness: 1.1, width: 2 } });
+    traces.push({ type: "scatter", mode: "markers", name: "counted", showlegend: t === 0, x: rows.map((r) => seen[r]), y: at.map((k) => k + shift), marker: { size: 6, color: css("warm") }, hoverinfo: "skip" });
+  });
+  byId("totals-chart").hidden = false;
+  return draw("totals-chart", traces, {
+    height: 110 + 30 * Math.max(4, cells.length), margin: { l: 10, r: 20, t: 60, b: 44 }, dragmode: false, barmode: "overlay", showlegend: true, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, yref: "paper" },
+    title: { text: `Totals of ${cells.length < data.cells.length ? `the ${cells.length} busiest of ${whole(data.cells.length)}` : "all"} cells`, font: { size: 14 }, x: 0, xanchor: "left", xref: "paper", yref: "container", y: 0.985, yanchor: "top" },
+    xaxis: axis({ title: { text: "individuals", standoff: 6 }, rangemode: "tozero" }), yaxis: axis({ tickvals: at, ticktext: cells.map((c) => short(data.cells[c], narrow() ? 14 : 26)), autorange: "reversed", ticklen: 0, showgrid: false }),
   });
 }
 function saveMatrix() {
@@ -62,10 +83,10 @@ function drawBetween() {
   let total = 0;
   const running = steps.map((v) => { total += v; return total; });
   const names = (cells) => (cells.size === 0 ? "anywhere" : [...cells].slice(0, 3).map((c) => cut(data.cells[c], 16)).join(", ") + (cells.size > 3 ? ` and ${cells.size - 3} more` : ""));
-  // The range of all moves, or of one pair, is that of its joint draws; of another choice it is at most as wide as the ranges of its pairs together.
+  // The range of all moves, or of one pair, is that of its joint draws; of another choice that of independent pairs, roughly.
   const pairs = (picked.from.size ? [...picked.from] : data.cells.map((_, c) => c)).flatMap((o) => (picked.to.size ? [...picked.to] : data.cells.map((_, c) => c)).filter((d) => d !== o).map((d) => data.sums?.pairs[o][d] ?? 0));
-  const every = !picked.from.size && !picked.to.size, sd = every ? data.sums?.whole : data.sums ? sum(pairs) : null, range_ = sumRange(total, sd);
-  byId("between-note").textContent = `${count(total)}${range_ && ` (${percent}: ${every || pairs.length === 1 ? "" : "at most "}${range_})`} moves from ${names(picked.from)} to ${names(picked.to)}, from ${timeName(0)} to ${timeName(data.times.length - 1)}.`;
+  const every = !picked.from.size && !picked.to.size, sd = every ? data.sums?.whole : data.sums ? Math.sqrt(sum(pairs.map((sd) => sd ** 2))) : null, range_ = sumRange(total, sd);
+  byId("between-note").textContent = `${count(total)}${range_ && ` (${percent}: ${every || pairs.length === 1 ? "" : "about "}${range_})`} moves from ${names(picked.from)} to ${names(picked.to)}, from ${timeName(0)} to ${timeName(data.times.length - 1)}.`;
   return draw("between-chart", [
     { x, y: steps, type: "bar", name: "each step", marker: { color: css("sky") }, hovertemplate: "%{y:.3~s} moves<extra></extra>" },
     { x, y: running, type: "scatter", mode: "lines", name: "added up", line: { color: css("accent"), width: 2.2 }, hovertemplate: "%{y:.4~s} so far<extra></extra>" },
@@ -86,6 +107,14 @@ function startMatrix() {
   byId("matrix-span").addEventListener("change", (event) => { matrix.span = event.target.value; drawMatrix(); });
   byId("save-matrix").addEventListener("click", saveMatrix);
   byId("save-between").addEventListener("click", () => saveTable("between.csv", ["time", "mean"], movesPicked().map((v, t) => [data.times[t], v])));
+  if (margins) {
+    byId("moves-title").textContent = "The matrix";
+    for (const id of ["between-box", "matrix-span"]) byId(id).hidden = true;
+    byId("old-box").hidden = !margins.prior;
+    if (!margins.prior) byId("matrix-chart").closest(".pair").classList.add("alone");
+    onChange((what) => { if (what.some((name) => ["theme", "width"].includes(name))) { drawMatrix(); drawTotals(); } });
+    return;
+  }
   onChange((what) => {
     if (what.some((name) => ["theme", "width"].includes(name)) || (what.includes("time") && matrix.span === "step")) drawMatrix();
     if (what.some((name) => ["theme", "width"].includes(name))) drawBetween();

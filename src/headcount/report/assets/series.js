@@ -52,13 +52,20 @@ function tint(colour, alpha) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
-function moveList(title, rows, end) {
+function moveList(title, rows, end, most = 4) {
   if (!rows.length) return [];
-  const lines = rows.slice(0, 4).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), ...(trust.ranges ? [element("td", { class: "quiet" }, range(flows, r))] : [])));
+  const lines = rows.slice(0, most).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), ...(trust.ranges ? [element("td", { class: "quiet" }, range(flows, r))] : [])));
   return [element("h4", {}, title), element("table", {}, element("tbody", {}, ...lines))];
 }
 
+// Of a table with two margins: both totals of the chosen cell, where its individuals go and where they come from.
+function marginsAside(box) {
+  const both = [0, 1].map((t) => nodeAt[t].get(state.cell)), total = (row, t) => [element("h4", {}, data.times[t]), element("p", {}, `${count(nodes.mean[row])}${range(nodes, row) ? ` (${range(nodes, row)})` : ""}, ${seenText(row)}`), ...doubtLine(nodes, row).map((text) => element("p", { class: "quiet" }, text))];
+  const of = (end) => leaving[0].filter((r) => flows[end][r] === state.cell && flows.mean[r] > 0);
+  box.replaceChildren(element("h3", {}, cellTitle(state.cell)), ...both.flatMap((row, t) => (row === undefined ? [] : total(row, t))), ...moveList("From here to", of("o"), "d", 8), ...moveList("To here from", of("d"), "o", 8));
+}
 function fillAside() {
+  if (margins) { marginsAside(byId("here")); return; }
   const row = nodeAt[state.time].get(state.cell), box = byId("here");
   if (row === undefined) { box.replaceChildren(); return; }
   const out = leaving[state.time].filter((r) => flows.o[r] === state.cell);
@@ -92,6 +99,11 @@ function caption() {
   if (!chain) { box.textContent = trust.ranges ? "Thin lines show the range." : ""; return; }
   const moved = sum(moves.filter(isMove).map((r) => flows.mean[r])), shown = mapped ? shownMoves() : barMoves();
   const carried = sum(shown.map((m) => (mapped ? m.mean : flows.mean[m])));
+  if (margins) {
+    const stay = sum(moves.filter((r) => !isMove(r)).map((r) => flows.mean[r]));
+    box.textContent = `${withRange(moved, data.sums?.moved[0])} go to another cell, ${count(stay)} to their own; the ${shown.length} ${mapped ? "lines" : "bars"} shown carry ${count(carried)} (${Math.round(100 * carried / Math.max(moved, 1e-9))} %).`;
+    return;
+  }
   const share = moved > 0 ? ` (${Math.round(100 * carried / moved)} %)` : "", more = mapped && data.cells.length >= 12 && carried < moved / 3 && !state.together ? " Group the cells (options) to see more of them." : "";
   box.textContent = `${withRange(moved, data.sums?.moved[state.time])} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them${share}.${more}`;
 }

@@ -4,12 +4,13 @@ function drawAll(what) {
   byId("time").value = String(state.time);
   byId("time-label").textContent = timeName(state.time);
   byId("time").setAttribute("aria-valuetext", timeName(state.time));
-  if (mapped) drawMap(); else { countBars(); flowBars(); }
+  if (mapped) drawMap(); else { if (!margins) countBars(); flowBars(); }
   caption();
   if (what.some((name) => ["theme", "width"].includes(name))) drawStrip();
   markNow();
   if (!chain) return;
   if (byId("cell").value !== String(state.cell)) byId("cell").value = String(state.cell);
+  if (margins) { fillAside(); return; }
   if (playing === null && what.some((name) => ["cell", "time", "theme", "width"].includes(name))) drawSeries();
   if (what.some((name) => ["theme", "width"].includes(name))) drawPresent();
   if (!mapped && what.some((name) => ["theme", "width"].includes(name))) heatMap();
@@ -36,15 +37,20 @@ function arrange() {
   byId("time").max = String(last);
   byId("time").setAttribute("aria-label", chain ? "Time" : "Variable");
   if (last === 0) byId("play").disabled = true;
-  byId("player").hidden = last === 0;
+  byId("player").hidden = last === 0 || margins !== null;
+  if (margins) for (const id of ["series", "strip-note"]) byId(id).hidden = true;
+  if (margins && !mapped) byId("map-chart").hidden = true;
   data.cells.forEach((name, k) => byId("cell").append(element("option", { value: String(k) }, name)));
   byId("cell-hint").textContent = mapped ? "or choose it on the map" : "or choose its bar above";
   for (const id of ["colour-box", "zoom", "save-png", "save-svg"]) byId(id).hidden = !mapped;
   byId("show-box").hidden = !areas;
   byId("tiles-box").hidden = !places?.tiles;
   byId("together-box").hidden = !mapped || areas || data.cells.length < 12;
-  if (data.told !== null) byId("told").textContent = `Where moves go is ${Math.round(100 * (1 - Math.max(0, data.told)))} % the model's word: the counts take away ${Math.round(100 * Math.max(0, data.told))} % of the variance that moves have under the model alone.`;
+  // What a flow owes to the model and what to the counts: prior against posterior spread.
+  const told = Math.round(100 * (data.told ?? 0));
+  if (data.told !== null) byId("told").textContent = told < 1 ? "Where moves go is the model's word: the counts make it no more certain than the model alone." : `Where moves go is ${100 - told} % the model's word: the counts take away ${told} % of the variance that moves have under the model alone.`;
   if (places?.tiles) byId("tiles-word").textContent = `background from ${places.tiles.host} (asks the network)`;
+  if (margins) byId("colour").querySelector('[value="change"]').textContent = COLOURS.change.title;
   byId("colour").value = state.colour; byId("show").value = state.show;
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
@@ -96,7 +102,7 @@ function start() {
   const time = Math.floor(last / 4);
   const cell = [...nodeAt[time].entries()].reduce((best, [c, r]) => (best === null || nodes.mean[r] > nodes.mean[best[1]] ? [c, r] : best), null);
   change({ time, cell: cell === null ? 0 : cell[0], theme: null });
-  if (!mapped) byId("map-chart").on("plotly_click", choose);
+  if (!mapped && !margins) byId("map-chart").on("plotly_click", choose);
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -58,7 +58,7 @@ const summaryColumns = (table) => {
 };
 
 function makeTables() {
-  const [first, second] = chain ? ["time", "cell"] : ["variable", "state"];
+  const [first, second] = margins ? ["total", "cell"] : chain ? ["time", "cell"] : ["variable", "state"];
   if (data.weights) {
     const columns = Object.entries(data.weights).map(([name, values]) => (typeof values[0] === "string"
       ? { title: name.replaceAll("_", " "), name: true, value: (row) => values[row], text: (row) => values[row] }
@@ -66,14 +66,14 @@ function makeTables() {
     sheet("table-weights", "Learned weights", Object.values(data.weights)[0].length, columns, { by: 0, sign: 1 });
   }
   sheet("table-nodes", "Counts", nodes.mean.length, [named(first, nodes.t, data.times), named(second, nodes.c, data.cells), figure("counted", nodes.observed), ...summaryColumns(nodes)], { by: 0, sign: 1 });
-  if (chain && flows.mean.length && data.flowsInAll === flows.mean.length) {
+  if (chain && !margins && flows.mean.length && data.flowsInAll === flows.mean.length) {
     const steps = data.times.slice(0, -1).flatMap((_, t) => data.cells.map((_, c) => [t, c, ...throughCell(t, c)]));
     const ends = ([, mean, sd, least]) => (trust.ranges && data.sums ? sumEnds(mean, sd, least) ?? [null, null] : []);
     const columns = ["in", "out", "net"].flatMap((name, k) => [figure(name, steps.map((row) => row[2 + k][1])), ...(data.sums ? ["from", "to"].map((end, e) => figure(`${name} ${end}`, steps.map((row) => ends(row[2 + k])[e] ?? null))) : [])]);
     sheet("table-through", "Moves into and out of cells", steps.length, [named("time", steps.map((row) => row[0]), data.times), named("cell", steps.map((row) => row[1]), data.cells), ...columns], { by: 2, sign: -1 });
   }
   const ends = chain
-    ? [named("time", flows.t, data.times), named("origin", flows.o, data.cells), named("dest", flows.d, data.cells)]
+    ? [...(margins ? [] : [named("time", flows.t, data.times)]), named("origin", flows.o, data.cells), named("dest", flows.d, data.cells)]
     : [named("variable", flows.t, data.times), named("state", flows.o, data.cells), named("other", flows.u, data.times), named("other state", flows.d, data.cells)];
-  if (flows.mean.length) sheet("table-flows", chain ? "Flows" : "Pairs", flows.mean.length, [...ends, ...summaryColumns(flows)], { by: ends.length, sign: -1 });
+  if (flows.mean.length) sheet("table-flows", chain ? "Flows" : "Pairs", flows.mean.length, [...ends, ...(margins?.prior ? [figure("before", flows.o.map((o, r) => margins.prior[o][flows.d[r]]))] : []), ...summaryColumns(flows)], { by: ends.length, sign: -1 });
 }
