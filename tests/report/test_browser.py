@@ -53,6 +53,17 @@ def two_margins() -> Result:
     return relabelled(chain(steps=2), [f"zone {k}" for k in range(9)], ["entries", "exits"])
 
 
+def long_names() -> Result:
+    """Many individuals, hours, and cells with long names."""
+    many = chain(attributes=attributes(population=1_234_567))
+    big = {name: getattr(many, name).copy() for name in ("nodes", "flows")}
+    for table in big.values():
+        table[["mean", "median", "sd", "lower", "upper"]] *= 2057.6
+    names = [f"San Francisco Caltrain {k} (Townsend at 4th)" for k in range(9)]
+    hours = list(pd.date_range("2024-03-01", periods=6, freq="h"))
+    return relabelled(dataclasses.replace(many, **big), names, hours)
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -85,6 +96,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             RESULT, nodes=RESULT.nodes.assign(**NONE), flows=RESULT.flows.assign(**NONE)
         ),
         "margins": two_margins(),
+        "long names": long_names(),
         "sums": dataclasses.replace(RESULT, sums=SUMS, attributes=attributes(told_by_data=0.08)),
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
@@ -765,6 +777,81 @@ def test_policy_stops_code_and_requests(browser: Browser, pages: dict[str, Path]
     assert browser.run("return window.pwned") is None
     complaints, _ = browser.logs()
     assert any("Content Security Policy" in text for text in complaints)
+
+
+LOOKS = [(width, theme) for width in (1400, 390) for theme in ("light", "dark")]
+"""A desk and a phone, by day and by night."""
+
+
+@contextmanager
+def looked_at(browser: Browser, width: int, theme: str) -> Iterator[None]:
+    """A window of a width in a light or dark room."""
+    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        yield
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+OVERLAPS = """
+    const boxes = [...document.querySelectorAll(arguments[0])]
+        .map((e) => [e.textContent, e.getBoundingClientRect()]).filter(([, b]) => b.width);
+    const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    return boxes.flatMap(([a, p], k) => boxes.slice(k + 1).filter(([, q]) => over(p, q)).map(([b]) => `${a} | ${b}`));
+"""
+BROKEN = """
+    const found = [];
+    for (const box of document.querySelectorAll(arguments[0])) {
+        const walk = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+        while (walk.nextNode()) for (const match of walk.currentNode.data.matchAll(/[0-9][0-9.,\u202f\u2060\u2013]*/g)) {
+            const range = document.createRange();
+            range.setStart(walk.currentNode, match.index); range.setEnd(walk.currentNode, match.index + match[0].length);
+            if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) found.push(match[0]);
+        }
+    }
+    return found;
+"""
+FAINT = """
+    const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const light = (text) => {
+        const [r, g, b] = text.match(/[0-9.]+/g).slice(0, 3).map((v) => linear(v / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const paper = (e) => {
+        for (; e; e = e.parentElement) {
+            const c = getComputedStyle(e).backgroundColor;
+            if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c;
+        }
+        return "rgb(255, 255, 255)";
+    };
+    return [...document.querySelectorAll(arguments[0])].filter((e) => e.offsetParent !== null && e.textContent.trim()).map((e) => {
+        const a = light(getComputedStyle(e).color), b = light(paper(e));
+        return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent.slice(0, 40)];
+    }).filter(([c]) => c < 4.5);
+"""
+
+
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
+@pytest.mark.parametrize("name", ["map", "doubt", "margins", "long names", "areas"])
+def test_what_is_visible(browser: Browser, pages: dict[str, Path], name: str, width: int, theme: str) -> None:
+    """On desk and phone, by day and night: nothing sticks out or lies on other words, no number is broken, text can be read."""
+    with looked_at(browser, width, theme):
+        browser.open(pages[name])
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        outside = browser.run(
+            "return [...document.querySelectorAll('section, section select, section .chart, aside table')].filter((e) => e.offsetParent"
+            " && e.getBoundingClientRect().right > arguments[0] + 1).map((e) => e.id || e.tagName)", width
+        )  # fmt: skip
+        assert outside == []
+        assert browser.run(OVERLAPS, "#legend text, .key-title") == []
+        assert browser.run(OVERLAPS, ".names text, #zoom button") == []
+        assert browser.run(OVERLAPS, "#strip text") == []
+        assert browser.run(BROKEN, "#finding, .caption, .notices, aside td, aside p") == []
+        assert browser.run(FAINT, "h1, h2, h3, p, li, td, dt, dd, .key-title, .tag, label, summary") == []
 
 
 @pytest.mark.parametrize("name", ["map", "bars", "network"])

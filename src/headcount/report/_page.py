@@ -28,7 +28,7 @@ from headcount.posterior import Posterior
 from headcount.posterior._dataset import sums_of
 from headcount.posterior._result import MC_ERROR
 from headcount.report._background import NOTHING, Background
-from headcount.report._payload import has_margins, payload
+from headcount.report._payload import has_margins, payload, time_labels
 
 if TYPE_CHECKING:
     import os
@@ -484,7 +484,7 @@ def _asked(result: Result) -> Rows:
     if found is not None:
         rows.append(("Estimated from the data", _dispersion(found)))
     if result.is_chain:
-        first, last = label(result.times[0]), label(result.times[-1])
+        first, *_, last = 2 * time_labels(result.times)
         rows += [
             ("Times", f"{whole(len(result.times))} ({first} to {last})"),
             ("Cells", whole(len(result.cells))),
@@ -497,8 +497,11 @@ def _asked(result: Result) -> Rows:
         *([("Ranges", f"{percent(result.level)}, central")] if trust(result).ranges else []),
         (
             "Parameters",
-            "given" if result.weights is None else f"{_plural(len(result.weights), 'weight')}, learned",
+            str(result.attributes.get("parameters", "given with the model"))
+            if result.weights is None
+            else f"{_plural(len(result.weights), 'weight')}, learned",
         ),
+        ("Initial law", str(result.attributes.get("initial_law", "given with the model"))),
         ("Observations", f"{_noise(result)}; {counted}"),
     ]
     return tuple(rows)
@@ -666,6 +669,7 @@ def _provenance(result: Result) -> Rows:
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
         "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual", "names", "told_by_data",
+        "series", "alarm", "forecast", "flows_in_all", "initial_law", "parameters", "population_estimate", "group",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

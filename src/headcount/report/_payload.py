@@ -51,7 +51,7 @@ def payload(
         "level": result.level,
         "trust": {**told._asdict(), "warning": told.warning, "why": WHY, "classes": CERTAINTY},
         "wide": NormalDist().inv_cdf((1 + result.level) / 2),
-        "times": [label(t) for t in times],
+        "times": time_labels(times),
         "timeKind": _kind(result.nodes.iloc[:, 0]),
         "timeValues": _axis_values(times, _kind(result.nodes.iloc[:, 0])),
         "cells": _called(result, cells),
@@ -74,6 +74,12 @@ def payload(
         "ascent": _curves(result.ascent),
         "weights": _records(result.weights),
     }
+
+
+def time_labels(times: list[Any]) -> list[str]:
+    """Times as the tables have them: where some have hours, midnight is one of them."""
+    hours = any(hasattr(t, "strftime") and (t.hour, t.minute, t.second) != (0, 0, 0) for t in times)
+    return [visible(str(t)) if hours else label(t) for t in times]
 
 
 def _called(result: Result, cells: list[Hashable]) -> list[str]:

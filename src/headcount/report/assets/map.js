@@ -336,7 +336,7 @@ function drawDiscs(groups) {
     scene.discs.push({ disc, g });
     const upper = single && row !== undefined && nodes.upper[row] !== null ? root * Math.sqrt(Math.max(0, nodes.upper[row])) : 0;
     // A ring on the rim of its own disc, as of an exact count, would only fray it.
-    if (upper > root * Math.sqrt(mean) + 0.8 && !shape) made.push(drawn("circle", { class: inDoubt(nodes, row) ? "upper rough" : "upper", cx: x.toFixed(1), cy: y.toFixed(1), r: upper.toFixed(2) }));
+    if (upper > root * Math.sqrt(mean) + 0.8 && !shape && (upper >= 5 || !inDoubt(nodes, row))) made.push(drawn("circle", { class: inDoubt(nodes, row) ? "upper rough" : "upper", cx: x.toFixed(1), cy: y.toFixed(1), r: upper.toFixed(2) }));
     if (group.cells.includes(state.cell)) made.push(drawn("circle", { class: "ring", cx: x.toFixed(1), cy: y.toFixed(1), r: (Math.max(6, root * Math.sqrt(Math.max(mean, (single && nodes.upper[row]) || 0))) + 4).toFixed(1) }));
   });
   layers.discs.replaceChildren(...made);

@@ -55,7 +55,7 @@ function arrange() {
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
   if (!chain) {
-    for (const id of ["series", "here", "only-box", "speed-box"]) byId(id).hidden = true;
+    for (const id of ["series", "here", "only-box", "speed-box", "play", "strip", "strip-note"]) byId(id).hidden = true;
     byId("map-title").textContent = "Counts, variable by variable";
   }
   if (window.innerWidth > 700) byId("options").open = true;
@@ -98,6 +98,7 @@ function start() {
   onChange(drawAll);
   startMatrix();
   makeTables();
+  for (const link of document.querySelectorAll("nav a")) link.hidden = byId(link.hash.slice(1)).hidden;
   // A quarter of the way in, at the fullest cell: something has happened by then.
   const time = Math.floor(last / 4);
   const cell = [...nodeAt[time].entries()].reduce((best, [c, r]) => (best === null || nodes.mean[r] > nodes.mean[best[1]] ? [c, r] : best), null);
