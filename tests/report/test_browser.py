@@ -61,7 +61,7 @@ def long_names() -> Result:
         table[["mean", "median", "sd", "lower", "upper"]] *= 2057.6
     # The fullest cell lies in the upper right corner of a broad map, where the zoom buttons are.
     fullest = int(many.nodes[many.nodes["time"] == 1].nlargest(1, "mean")["cell"].iloc[0])
-    here = many.coordinates.set_index("cell") * (1.6, 1.0)
+    here = many.coordinates.assign(x=1.6 * many.coordinates["x"]).set_index("cell")
     here.loc[[fullest, 8]] = here.loc[[8, fullest]].to_numpy()
     big["coordinates"] = here.reset_index()
     names = [f"San Francisco Caltrain {k} (Townsend at 4th)" for k in range(9)]
@@ -812,7 +812,8 @@ BROKEN = """
     const found = [];
     for (const box of document.querySelectorAll(arguments[0])) {
         const walk = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
-        while (walk.nextNode()) for (const match of walk.currentNode.data.matchAll(/(?:[0-9][0-9.,]*(?:[ \u2009\u202f][0-9]{3})*[\u2060\u2013]*)+/g)) {
+        const number = /(?:[0-9][0-9.,]*(?:[ \u2009\u202f][0-9]{3})*[\u2060\u2013]*)+/g;
+        while (walk.nextNode()) for (const match of walk.currentNode.data.matchAll(number)) {
             const range = document.createRange();
             range.setStart(walk.currentNode, match.index); range.setEnd(walk.currentNode, match.index + match[0].length);
             if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) found.push(match[0]);
