@@ -60,10 +60,6 @@ class Background:
         return "" if found is None else found[1]
 
 
-NOTHING = Background()
-"""No lines and no tiles."""
-
-
 def _read(path: Path) -> list[Array]:
     try:
         found = list(_lines(json.loads(path.read_text(encoding="utf-8-sig"))))

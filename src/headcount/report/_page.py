@@ -27,7 +27,7 @@ from headcount.plot._words import DISAGREES, FEW, UNTOLD, WHY, trust
 from headcount.posterior import Posterior
 from headcount.posterior._dataset import sums_of
 from headcount.posterior._result import MC_ERROR
-from headcount.report._background import NOTHING, Background
+from headcount.report._background import Background
 from headcount.report._payload import has_margins, payload, time_labels
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def render(
     result: Result,
     *,
     title: str | None = None,
-    background: Background = NOTHING,
+    background: Background | None = None,
     before: pd.DataFrame | None = None,
 ) -> str:
     """The page as one text."""
@@ -173,7 +173,7 @@ def render(
     }
     sections = _MATRIX_SECTIONS if has_margins(result) else _SECTIONS
     scripts = [plotly_script(), own_script(SCRIPTS)]
-    return filled("page.html", sections, parts, data, scripts, background.origin)
+    return filled("page.html", sections, parts, data, scripts, (background or Background()).origin)
 
 
 def filled(

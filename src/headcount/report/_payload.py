@@ -17,7 +17,7 @@ from headcount.labels import readable
 from headcount.plot._picture import label, visible
 from headcount.plot._places import EARTH, graticule, ground, lines_on, places
 from headcount.plot._words import CERTAINTY, WHY, trust
-from headcount.report._background import NOTHING, Background
+from headcount.report._background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -38,10 +38,11 @@ _VALUES = ("mean", "median", "sd", "lower", "upper")
 
 
 def payload(
-    result: Result, background: Background = NOTHING, before: pd.DataFrame | None = None
+    result: Result, background: Background | None = None, before: pd.DataFrame | None = None
 ) -> dict[str, Any]:
     """Everything that is drawn, as values that JSON can hold; NaN is null."""
     times, cells, told = result.times, _kept_cells(result), trust(result)
+    background = background or Background()
     known = set(cells)
     nodes = result.nodes if len(known) == len(result.cells) else _of_cells(result.nodes, known)
     flows = _kept_flows(result.flows, known, is_chain=result.is_chain)
