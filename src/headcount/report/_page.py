@@ -325,7 +325,10 @@ def finding(result: Result) -> str:
     if has_margins(result):
         row = result.flows.loc[result.flows["mean"].idxmax()]
         ends = f"from {place(result, row['origin'])} to {place(result, row['dest'])}"
-        return f"Most {label(times[0])}: {begun}; most {label(times[1])}: {ended}; the largest flow is {_amount(row)} {ends}{brackets}."
+        one, two = (label(t) if isinstance(t, str) else f"at {date(t)}" for t in times)
+        return (
+            f"Most {one}: {begun}; most {two}: {ended}; the largest flow is {_amount(row)} {ends}{brackets}."
+        )
     said = _times_in_words(result)
     size = result.attributes.get("population_estimate")
     about = "" if size is None or not ranges else f"There are about {_size(size)} individuals. "

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MOST_COUNTS = 40_000
 MOST_FLOWS = 30_000
 """Rows that a page carries: about 33 bytes each (measured), 2.3 MB together, half the size of plotly's script."""
+MOST_PAIRS = 4 * MOST_FLOWS
+"""Entries of a whole matrix that a page carries beside the flows; larger ones (of more than 346 cells) stay in the tables."""
 GRID = 1200
 """Steps across a map in which its ground is stored: one or two pixels of a broad window."""
 _DIGITS = 5
@@ -104,14 +106,15 @@ def _sums(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
         "into": sums.into[:, kept],
         "out": sums.out[:, kept],
         "net": sums.net[:, kept],
-        "pairs": sums.pairs[kept][:, kept],
     }
     lines = {
         name: [_short(v, 3) for v in values.tolist()]
         for name, values in (("present", sums.present), ("moved", sums.moved))
     }
+    if len(kept) ** 2 <= MOST_PAIRS:
+        tables["pairs"] = sums.pairs[kept][:, kept]
     made = {name: [[_short(v, 3) for v in row] for row in table.tolist()] for name, table in tables.items()}
-    return {**lines, **made, "whole": _short(float(sums.whole), 3)}
+    return {"pairs": None, **lines, **made, "whole": _short(float(sums.whole), 3)}
 
 
 def _size(result: Result) -> dict[str, Any] | None:
@@ -131,7 +134,7 @@ def _margins(result: Result, cells: list[Hashable], before: pd.DataFrame | None)
     """What the page of a table with two margins has beside the flows: the old matrix, where it is known."""
     if not has_margins(result):
         return None
-    if before is None:
+    if before is None or len(cells) ** 2 > MOST_PAIRS:
         return {"prior": None}
     place = {readable(cell): k for k, cell in enumerate(cells)}
     old = np.zeros((len(cells), len(cells)))

@@ -1,6 +1,6 @@
 // Who went where: origins against destinations as a heat map, and what goes between chosen cells, added up over time.
 
-const MOST_ROWS = 30;
+const MOST_ROWS = margins ? 80 : 30;
 const matrix = { span: "all", layer: "mean" };
 const picked = { from: new Set(), to: new Set() };
 
@@ -23,7 +23,7 @@ function matrixOf() {
   else for (const r of matrix.span === "all" ? leaving.flat() : leaving[state.time]) {
     const k = key(flows.o[r], flows.d[r]);
     mean.set(k, (mean.get(k) ?? 0) + flows.mean[r]);
-    if (matrix.span === "step" || data.times.length === 2) { sd.set(k, flows.sd[r]); low.set(k, r); } else if (data.sums) sd.set(k, data.sums.pairs[flows.o[r]][flows.d[r]]);
+    if (matrix.span === "step" || data.times.length === 2) { sd.set(k, flows.sd[r]); low.set(k, r); } else if (data.sums?.pairs) sd.set(k, data.sums.pairs[flows.o[r]][flows.d[r]]);
   }
   const through = data.cells.map(() => 0), own = matrix.span === "through" || margins;
   for (const [k, v] of mean) { const o = Math.floor(k / size), d = k % size; if (own || o !== d) { through[o] += v; through[d] += v; } }
@@ -85,8 +85,8 @@ function drawBetween() {
   const running = steps.map((v) => { total += v; return total; });
   const names = (cells) => (cells.size === 0 ? "anywhere" : [...cells].slice(0, 3).map((c) => cut(data.cells[c], 16)).join(", ") + (cells.size > 3 ? ` and ${cells.size - 3} more` : ""));
   // The range of all moves, or of one pair, is that of its joint draws; of another choice that of independent pairs, roughly.
-  const pairs = (picked.from.size ? [...picked.from] : data.cells.map((_, c) => c)).flatMap((o) => (picked.to.size ? [...picked.to] : data.cells.map((_, c) => c)).filter((d) => d !== o).map((d) => data.sums?.pairs[o][d] ?? 0));
-  const every = !picked.from.size && !picked.to.size, sd = every ? data.sums?.whole : data.sums ? Math.sqrt(sum(pairs.map((sd) => sd ** 2))) : null, range_ = sumRange(total, sd);
+  const every = !picked.from.size && !picked.to.size, pairs = every || !data.sums?.pairs ? [] : (picked.from.size ? [...picked.from] : data.cells.map((_, c) => c)).flatMap((o) => (picked.to.size ? [...picked.to] : data.cells.map((_, c) => c)).filter((d) => d !== o).map((d) => data.sums.pairs[o][d]));
+  const sd = every ? data.sums?.whole : pairs.length ? Math.sqrt(sum(pairs.map((sd) => sd ** 2))) : null, range_ = sumRange(total, sd);
   byId("between-note").textContent = `${count(total)}${range_ && ` (${percent}: ${every || pairs.length === 1 ? "" : "about "}${range_})`} moves from ${names(picked.from)} to ${names(picked.to)}, from ${timeName(0)} to ${timeName(data.times.length - 1)}.`;
   return draw("between-chart", [
     { x, y: steps, type: "bar", name: "each step", marker: { color: css("sky") }, hovertemplate: "%{y:.3~s} moves<extra></extra>" },

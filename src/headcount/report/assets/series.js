@@ -83,8 +83,13 @@ function fillAside() {
 }
 
 // Who comes into the chosen cell and who leaves it during the step on the map, with ranges of the sums.
+let ends_ = null;
 function throughCell(t, c) {
-  const moves = leaving[t].filter(isMove), total = (end) => sum(moves.filter((r) => flows[end][r] === c).map((r) => flows.mean[r])), into = total("d"), out = total("o"), sds = data.sums;
+  if (ends_ === null) {
+    ends_ = { d: data.times.map(() => new Float64Array(data.cells.length)), o: data.times.map(() => new Float64Array(data.cells.length)) };
+    flows.mean.forEach((mean, r) => { if (isMove(r)) for (const end of ["o", "d"]) ends_[end][flows.t[r]][flows[end][r]] += mean; });
+  }
+  const into = ends_.d[t][c], out = ends_.o[t][c], sds = data.sums;
   return [["in", into, sds?.into[t]?.[c], 0], ["out", out, sds?.out[t]?.[c], 0], ["net", into - out, sds?.net[t]?.[c], -Infinity]];
 }
 function inAndOut() {
