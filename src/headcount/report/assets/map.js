@@ -458,7 +458,7 @@ function pictureOf() {
     const sample = styled(key.querySelector("svg")), title = key.querySelector(".key-title").textContent, long = Math.max(Number(sample.getAttribute("width")), textWide(title));
     if (x > 10 && x + long > wide - 10) { x = 10; y += deep + 6; deep = 0; }
     words(x, y + 12, title, 11, "soft");
-    sample.setAttribute("x", String(x)); sample.setAttribute("y", String(y + 17));
+    sample.setAttribute("overflow", "visible"); sample.setAttribute("x", String(x)); sample.setAttribute("y", String(y + 17));
     parts.push(sample);
     x += long + 24; deep = Math.max(deep, 20 + Number(sample.getAttribute("height")));
   }
