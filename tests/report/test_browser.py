@@ -103,6 +103,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "margins": two_margins(),
         "long names": long_names(),
         "sums": dataclasses.replace(RESULT, sums=SUMS, attributes=attributes(told_by_data=0.08)),
+        "unknown": dataclasses.replace(
+            RESULT,
+            sums=dataclasses.replace(SUMS, present=np.full(6, 7.0)),
+            attributes=attributes(
+                population_estimate={
+                    "mean": 600.0,
+                    "sd": 7.0,
+                    "lower": 588.0,
+                    "upper": 612.0,
+                    "law": "About(500, 100)",
+                }
+            ),
+        ),
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
     }
@@ -543,6 +556,22 @@ def test_every_sum_has_its_range(browser: Browser, pages: dict[str, Path]) -> No
         "return [...document.querySelectorAll('#table-through th')].map((h) => h.textContent)"
     )
     assert heads[2:5] == ["in", "in from", "in to"]
+
+
+def test_an_unknown_number_has_a_band_over_time(browser: Browser, pages: dict[str, Path]) -> None:
+    """Where N was not known the page draws how many there are in all at every time, with ranges; where it was known it does not."""
+    browser.open(pages["unknown"])
+    assert browser.run("return document.getElementById('present-chart').offsetParent !== null")
+    lower, upper, mean = (
+        trace["y"]
+        for trace in browser.run(
+            "return document.getElementById('present-chart').data.map((t) => ({ y: t.y }))"
+        )
+    )
+    assert mean == pytest.approx([600.0] * 6, rel=1e-3)
+    assert (lower, upper) == ([588] * 6, [612] * 6)
+    browser.open(pages["sums"])
+    assert browser.run("return document.getElementById('present-chart').hidden")
 
 
 def test_first_to_last_goes_through_all_steps(browser: Browser, pages: dict[str, Path]) -> None:

@@ -403,7 +403,7 @@ def check(result: Result) -> Check:
     if found.get("doubts") and found.get("agrees") is not False:
         return Check("bad", "The counts cannot tell whether the model is right", text)
     if found.get("agrees") is True:
-        more = text.removeprefix("The data agree with the model.").strip()
+        more = text.replace("The data agree with the model.", "").strip()
         return Check("good", "The counts agree with the model", more or _SCATTER)
     if found.get("agrees") is False:
         return Check("bad", "The counts do not agree with the model", text)

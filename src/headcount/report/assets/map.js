@@ -195,7 +195,7 @@ function drawTiles() {
 // A bar of a round length at the lower left: km (or m) where there are degrees, units of the map elsewhere.
 function drawScale() {
   const s = view.unit * view.k, long = niceBelow(110 / s), high = view.height - 10, wide = long * s;
-  const text = !places.geographic ? `${count(long)} ${long === 1 ? "unit" : "units"}` : long < 1 ? `${count(1000 * long)} m` : `${count(long)} km`;
+  const text = !places.geographic ? `${long < 1 ? long : count(long)} ${long === 1 ? "unit" : "units"}` : long < 1 ? `${count(1000 * long)} m` : `${count(long)} km`;
   layers.scale.replaceChildren(drawn("path", { class: "scale", d: `M10,${high - 5}V${high}H${(10 + wide).toFixed(1)}V${high - 5}` }), drawn("text", { class: "scale-text", x: 14, y: high - 5 }, text));
 }
 
