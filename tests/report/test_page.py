@@ -276,6 +276,7 @@ def test_the_top_of_a_page_needs_no_terminal() -> None:
     text = report.render(chain(attributes=attributes(fit_check={"agrees": False, "verdict": verdict})))
     above = text[text.index("<header>") : text.index('id="about"')]
     assert "The data disagree with the model: 2 times. No range on this page can be relied on." in above
+    assert "90 % ranges in brackets, in doubt" in above
     assert "--dispersion" not in above
     assert "--dispersion" in text[text.index('id="about"') : text.index("<footer>")]
 

@@ -314,8 +314,9 @@ def finding(result: Result) -> str:
     """One sentence: where most were at first and at last, and the largest single move, each with its interval."""
     if result.nodes.empty:
         return ""
-    times, ranges = result.times, trust(result).ranges
-    brackets = f" ({percent(result.level)} ranges in brackets)" if ranges else ""
+    times, told = result.times, trust(result)
+    ranges, doubt = told.ranges, ", in doubt" if told.warning else ""
+    brackets = f" ({percent(result.level)} ranges in brackets{doubt})" if ranges else ""
     first, last = _fullest(result, times[0]), _fullest(result, times[-1])
     begun, ended = (f"{place(result, row.iloc[1])} with {_amount(row)}" for row in (first, last))
     if not result.is_chain:
