@@ -29,10 +29,13 @@ $(STAMP): requirements.txt pyproject.toml src/headcount/_version.py
 
 demo: env
 	$(BIN)/headcount infer $(BIRDS)/counts.csv --transitions $(BIRDS)/transitions.csv --population 1080 --noise poisson --out results/
-	$(BIN)/headcount report results/
+	$(BIN)/headcount report results/ --title "Simulated birds: counts that agree with the model"
 	$(BIN)/headcount infer $(BIKES)/monday.csv --transitions $(BIKES)/transitions.csv.gz --population 347 --noise exact --normalise \
 		--initial counts --cells $(BIKES)/cells.csv --out results/bikes/
-	$(BIN)/headcount report results/bikes/
+	$(BIN)/headcount report results/bikes/ --title "Shared bikes: counts that do not agree with the model"
+	@echo
+	@echo "results/report.html        a page whose data agree with the model"
+	@echo "results/bikes/report.html  a page that warns: real bikes scatter more than the model allows"
 
 test: env
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal

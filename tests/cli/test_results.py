@@ -92,3 +92,32 @@ def test_export_and_animate(results: dict[str, Path], tmp_path: Path) -> None:
     assert (tmp_path / "m.gif").read_bytes()[:3] == b"GIF"
     code, said = run("animate", results["a"], "--out", tmp_path / "m.gif")
     assert "there already" in said
+
+
+def test_statements_of_one_run_do_not_contradict_each_other(tmp_path: Path) -> None:
+    """What the terminal says of an unknown initial law is what summary.json says; ranges that were not checked are not called trusted."""
+    paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS)
+    words = [paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    for engine in ("MAP", "TiltedEP"):
+        code, said = run("infer", *words, "--engine", engine, "--out", tmp_path / engine)
+        assert code == 0, said
+        told = json.loads((tmp_path / engine / "summary.json").read_text(encoding="utf-8"))["initial_law"]
+        assert f"initial law: {told}" in said
+        assert said.count("uncertainty") == told.count("uncertainty")
+        assert "to be trusted" not in said
+
+
+def test_the_page_takes_a_background(results: dict[str, Path], tmp_path: Path) -> None:
+    """`report --background` draws the lines of a file; a wrong address of tiles is refused in words."""
+    line = {"type": "LineString", "coordinates": [[0, 46], [2, 46.5]]}
+    (tmp_path / "roads.geojson").write_text(json.dumps(line), encoding="utf-8")
+    code, said = run(
+        "report", results["a"], "--out", tmp_path / "page.html", "--background", tmp_path / "roads.geojson"
+    )
+    assert code == 0, said
+    assert '"lines":{"x":' in (tmp_path / "page.html").read_text(encoding="utf-8")
+    code, said = run(
+        "report", results["a"], "--out", tmp_path / "page.html", "--tiles", "https://a.org/tile.png"
+    )
+    assert code != 0
+    assert "give an address like https://tiles.example.org" in said

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,7 +16,8 @@ from matplotlib.collections import EllipseCollection, PolyCollection
 
 from headcount import plot
 from headcount.plot import Picture
-from sample_results import POPULATION, chain, relabelled
+from headcount.plot._words import trust
+from sample_results import POPULATION, attributes, chain, relabelled
 
 RESULT = chain()
 CYCLE = pd.DataFrame(
@@ -139,16 +142,50 @@ def test_the_legend_of_arrows_is_drawn_with_samples():
 
 
 @pytest.mark.parametrize(
-    ("lower", "mean", "kind"),
-    [(0.4, 3.0, "maybe none"), (0.5, 3.0, "open"), (1.6, 3.0, "firm"), (0.4, 0.4, "maybe none")],
+    ("lower", "mean", "reliable", "kind"),
+    [
+        (0.4, 3.0, True, "perhaps none"),
+        (0.5, 3.0, True, "less sure"),
+        (1.6, 3.0, True, "sure"),
+        (1.6, 3.0, False, "less sure"),
+        (np.nan, 3.0, False, ""),
+    ],
 )
-def test_certainty_of_a_flow(lower: float, mean: float, kind: str) -> None:
-    """Maybe none below one half; firm from half the mean on; open in between."""
-    flows = pd.DataFrame(
-        {"time": [0], "origin": [0], "dest": [1], "mean": mean, "lower": lower, "upper": 9.0}
-    )
+def test_certainty_of_a_flow(lower: float, mean: float, reliable: bool, kind: str) -> None:
+    """Perhaps none below one half; sure from half the mean on if it is reliable; less sure otherwise; nothing without a range."""
+    row = {"time": [0], "origin": [0], "dest": [1], "mean": mean, "lower": lower, "upper": 9.0}
+    flows = pd.DataFrame(row | {"reliable": reliable})
     picture = plot.flow_map(flows, RESULT.coordinates, time=0, level=0.9)
     assert picture.numbers["certainty"].tolist() == [kind]
+    assert any("range" in text for text in texts(picture)) == bool(kind)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"fit_check": {"agrees": False}}, "do not agree with the model: no range can be relied on"),
+        ({"fit_check": {"agrees": None, "doubts": ["x"]}}, "cannot tell whether the model is right"),
+        ({"good": False, "status": "stalled"}, "did not finish well"),
+        ({"means_non_negative": False}, "counts below zero"),
+    ],
+)
+def test_no_picture_is_sure_where_no_range_can_be_relied_on(changes: dict[str, Any], words: str) -> None:
+    """Where the check, the run or the engine forbids it, every arrow is in doubt, and each picture of the result says why on itself."""
+    result = chain(attributes=attributes(**changes))
+    moves = plot.flow_map(result, time=2)
+    assert set(moves.numbers["certainty"]) == {"in doubt"}
+    for picture in (moves, plot.count_map(result), plot.observed_against_inferred(result)):
+        assert any(words in text for text in texts(picture))
+    assert not any(words in text for text in texts(plot.flow_map(RESULT, time=2)))
+
+
+def test_flows_read_off_the_scatter_are_in_doubt_and_counts_are_not() -> None:
+    """An estimated scatter leaves counts reliable and flows not: each table has its own reason."""
+    known = attributes(dispersion_estimate={"gain": 9.0})
+    result = chain(attributes=known)
+    result = dataclasses.replace(result, flows=result.flows.assign(reliable=False))
+    assert trust(result) == (True, None, "scatter")
+    assert set(plot.flow_map(result, time=2).numbers["certainty"]) == {"in doubt"}
 
 
 def test_net_change_is_the_difference_of_counts() -> None:
@@ -236,9 +273,10 @@ def test_classes_are_told_apart_without_red_or_green(eye: str) -> None:
     """The colours that carry meaning stay at least 0.15 apart (linear RGB) for colour-blind eyes."""
     from matplotlib.colors import to_rgb
 
-    from headcount.plot._maps import CERTAINTY
+    from headcount.plot._maps import COLOURS
 
-    seen = [np.array(LESS[eye]) @ np.array(to_rgb(colour)) ** 2.2 for colour, _ in CERTAINTY.values()]
+    filled = {colour for colour in COLOURS.values() if colour != "none"}
+    seen = [np.array(LESS[eye]) @ np.array(to_rgb(colour)) ** 2.2 for colour in filled]
     gaps = [np.linalg.norm(a - b) for k, a in enumerate(seen) for b in seen[k + 1 :]]
     assert min(gaps) > 0.15
 

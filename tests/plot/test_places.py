@@ -75,7 +75,7 @@ def test_spread_keeps_both_ends(size: int, most: int) -> None:
 def test_counts_read_like_counts() -> None:
     """No false precision, no lost sign, no zero where there is something."""
     written = [count_text(v) for v in (0, 0.001, -0.001, 3.14159, 31.4159, 314.159, 31415.9, -2.5, np.nan)]
-    assert written == ["0", "< 0.01", "> −0.01", "3.14", "31.4", "314", "31\u2009416", "−2.50", "–"]
+    assert written == ["0", "< 0.01", "> −0.01", "3.14", "31.4", "314", "31\u202f416", "−2.50", "–"]
 
 
 # --- the ground under a map

@@ -29,7 +29,7 @@ def test_an_interval_states_its_level() -> None:
     said = [
         t.get_text() for t in plot.observed_against_inferred(bare, level=0.5).figure.legends[0].get_texts()
     ]
-    assert "50 % interval" in said
+    assert "50 % range" in said
 
 
 @pytest.mark.parametrize("time", [17, "2"])

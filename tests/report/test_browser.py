@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +19,7 @@ import pytest
 
 from headcount import report
 from headcount.io import Result
+from headcount.posterior._sums import Sums
 from sample_results import attributes, chain, network, relabelled
 
 if TYPE_CHECKING:
@@ -28,6 +34,39 @@ WICKED = [
     "<b>%{x}</b><a href='#'>y</a>",
     *(f"zone {k}" for k in range(6)),
 ]
+
+NONE = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan) | {"reliable": False}
+
+SUMS = Sums(
+    present=np.zeros(6),
+    moved=np.full(5, 10.0),
+    into=np.full((5, 9), 3.0),
+    out=np.full((5, 9), 4.0),
+    net=np.full((5, 9), 5.0),
+    pairs=np.full((9, 9), 2.0),
+    whole=np.array(30.0),
+)
+
+
+def two_margins() -> Result:
+    """A table with two margins, on a map."""
+    return relabelled(chain(steps=2), [f"zone {k}" for k in range(9)], ["entries", "exits"])
+
+
+def long_names() -> Result:
+    """Many individuals, hours, and cells with long names."""
+    many = chain(attributes=attributes(population=1_234_567))
+    big = {name: getattr(many, name).copy() for name in ("nodes", "flows")}
+    for table in big.values():
+        table[["mean", "median", "sd", "lower", "upper"]] *= 2057.6
+    # The fullest cell lies in the upper right corner of a broad map, where the zoom buttons are.
+    fullest = int(many.nodes[many.nodes["time"] == 1].nlargest(1, "mean")["cell"].iloc[0])
+    here = many.coordinates.assign(x=1.6 * many.coordinates["x"]).set_index("cell")
+    here.loc[[fullest, 8]] = here.loc[[8, fullest]].to_numpy()
+    big["coordinates"] = here.reset_index()
+    names = [f"San Francisco Caltrain {k} (Townsend at 4th)" for k in range(9)]
+    hours = list(pd.date_range("2024-03-01", periods=6, freq="h"))
+    return relabelled(dataclasses.replace(many, **big), names, hours)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +96,26 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "areas": dataclasses.replace(RESULT, shapes=squares(RESULT)),
         "exact": dataclasses.replace(RESULT, nodes=exact),
         "outlier": long,
+        "doubt": chain(attributes=attributes(fit_check={"agrees": False, "verdict": "No."})),
+        "means only": dataclasses.replace(
+            RESULT, nodes=RESULT.nodes.assign(**NONE), flows=RESULT.flows.assign(**NONE)
+        ),
+        "margins": two_margins(),
+        "long names": long_names(),
+        "sums": dataclasses.replace(RESULT, sums=SUMS, attributes=attributes(told_by_data=0.08)),
+        "unknown": dataclasses.replace(
+            RESULT,
+            sums=dataclasses.replace(SUMS, present=np.full(6, 7.0)),
+            attributes=attributes(
+                population_estimate={
+                    "mean": 600.0,
+                    "sd": 7.0,
+                    "lower": 588.0,
+                    "upper": 612.0,
+                    "law": "About(500, 100)",
+                }
+            ),
+        ),
         "many": dataclasses.replace(crowd, coordinates=far),
         "wicked bars": dataclasses.replace(wicked, coordinates=None),
     }
@@ -111,7 +170,7 @@ def tip_text(browser: Browser) -> str:
     from selenium.webdriver.support.ui import WebDriverWait
 
     read = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.innerText"
-    return WebDriverWait(browser.driver, 60).until(lambda d: d.execute_script(read))
+    return WebDriverWait(browser.driver, 60).until(lambda d: d.execute_script(read)).replace("\u00a0", " ")
 
 
 def pick(browser: Browser, box: str, value: str) -> None:
@@ -325,6 +384,251 @@ def test_arrows_obey_their_controls(browser: Browser, pages: dict[str, Path]) ->
     assert browser.run(count) == (own & (moves["mean"] >= 5)).sum()
 
 
+def kinds_of(browser: Browser) -> set[str]:
+    """Classes of all arrows on the map and in the legend."""
+    found = browser.run(
+        "return [...document.querySelectorAll('path.arrow, #legend .arrow')].map((a) => a.getAttribute('class'))"
+    )
+    return {part for text in found for part in text.split()} - {"arrow", "thin"}
+
+
+def test_no_arrow_is_sure_where_no_range_can_be_relied_on(browser: Browser, pages: dict[str, Path]) -> None:
+    """A page whose data disagree has arrows in doubt only, on the map and in the legend; hovers say why, whatever the size."""
+    browser.open(pages["doubt"])
+    assert kinds_of(browser) == {"in-doubt"}
+    move_to(browser, spot_of(browser, ".arrows .arrow"))
+    told = tip_text(browser)
+    assert "the counts do not agree with the model: no range can be relied on" in told
+    assert "few" not in told
+    assert "sure" not in told
+    assert "do not agree" in browser.driver.find_element("id", "here").text
+    browser.open(pages["map"])
+    assert {"sure", "less-sure"} < kinds_of(browser)
+    rows = RESULT.flows[
+        RESULT.flows["time"] == int(browser.run("return document.getElementById('time').value"))
+    ]
+    moves = rows[rows["origin"] != rows["dest"]].nlargest(30, "mean")
+    expected = (moves["reliable"] & (moves["lower"] >= moves["mean"] / 2) & (moves["lower"] >= 0.5)).sum()
+    assert browser.run("return document.querySelectorAll('path.arrow.sure[data-move]').length") == expected
+
+
+def test_without_ranges_nothing_is_said_about_them(browser: Browser, pages: dict[str, Path]) -> None:
+    """The page of an engine that gives means only has no word about ranges in hovers, legend, lists, tables or options."""
+    browser.open(pages["means only"])
+    assert kinds_of(browser) == {"plain"}
+    pick(browser, "arrows", "0")
+    move_to(browser, spot_of(browser, ".disc[data-cell='4']"))
+    texts = [tip_text(browser)]
+    pick(browser, "arrows", "30")
+    move_to(browser, spot_of(browser, ".arrows .arrow"))
+    texts += [tip_text(browser), browser.driver.find_element("tag name", "main").text]
+    names = browser.run("return document.getElementById('series-chart').data.map((t) => t.name)")
+    for text in (*texts, *filter(None, names)):
+        assert not any(word in text for word in ("range", "interval", "sure", "reliable", "–  –", "90 %"))
+
+
+def test_kept_pictures_carry_legend_and_warning(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    """A picture of a page that warns has every key of the legend, its samples and the warning in it; that of another has no warning."""
+    for name, warns in (("doubt", True), ("map", False)):
+        browser.open(pages[name])
+        time = browser.run("return document.getElementById('time').value")
+        (tmp_path / name).mkdir()
+        root = ET.fromstring(browser.downloads(tmp_path / name, "save-svg", f"map-{time}.svg"))
+        texts = " ".join(t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}text"))
+        keys = browser.run(
+            "return [...document.querySelectorAll('#legend .key-title, #legend text')].map((t) => t.textContent)"
+        )
+        assert len(keys) > 8
+        assert all(key in texts for key in keys)
+        assert ("do not agree with the model: no range can be relied on" in texts) == warns
+
+
+def test_tiles_are_asked_for_only_when_switched_on(browser: Browser, tmp_path: Path) -> None:
+    """A page with an address of tiles asks nothing until its box is ticked; then it asks that server, for tiles of the map alone."""
+    here = RESULT.coordinates.assign(
+        x=8.4 + RESULT.coordinates["x"] / 50, y=54.7 + RESULT.coordinates["y"] / 50
+    )
+    result = dataclasses.replace(RESULT, coordinates=here, attributes=attributes(geographic=True))
+    with tile_server() as (address, asked):
+        page = report.write(result, tmp_path / "page.html", tiles=f"{address}/{{z}}/{{x}}/{{y}}.png")
+        browser.open(page)
+        assert "until you switch on the background" in browser.driver.find_element("tag name", "footer").text
+        assert [url for url in browser.logs()[1] if url.startswith("http")] == asked == []
+        browser.run("document.getElementById('tiles').click()")
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(browser.driver, 30).until(lambda _: len(asked) >= 2)
+        complaints, sent = browser.logs()
+        assert all(url.startswith(address) for url in sent if not url.startswith("data:"))
+        assert [text for text in complaints if "Content Security" in text] == []
+        for path in asked:
+            z, x, y = (int(part) for part in path.removesuffix(".png").split("/")[1:])
+            assert x in {int((lon + 180) / 360 * 2**z) + k for lon in here["x"] for k in (-1, 0, 1)}
+            rows = [(1 - np.arcsinh(np.tan(np.radians(lat))) / np.pi) / 2 * 2**z for lat in here["y"]]
+            assert min(rows) - 2 < y < max(rows) + 2
+        # The corner of the first tile lies where the map has its degrees: next to the cell's own disc, in km.
+        gap = browser.run(
+            "const m = document.querySelector('.tiles image').getAttribute('transform').match(/-?[0-9.e-]+/g).map(Number);"
+            "return Math.hypot(m[0], m[1]) / Math.hypot(m[2], m[3])"
+        )
+        assert gap == pytest.approx(1.0, abs=0.02)  # Web Mercator keeps shapes
+
+
+@contextmanager
+def tile_server() -> Iterator[tuple[str, list[str]]]:
+    """A server on this machine that remembers what it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_scale_bar_is_true(browser: Browser, pages: dict[str, Path]) -> None:
+    """The bar is as long as it says: on a grid of unit spacing, in units; in degrees, in km."""
+    for name, spacing in (("map", 1.0), ("wicked", None)):
+        browser.open(pages[name])
+        wide, text = browser.run(
+            "return [document.querySelector('.scale path').getBBox().width, document.querySelector('.scale text').textContent]"
+        )
+        number_, unit = text.replace("\u202f", "").split()
+        gap = browser.run(
+            "const [a, b] = [0, 1].map((c) => document.querySelector(`.disc[data-cell='${c}']`));"
+            "return Math.hypot(a.getAttribute('cx') - b.getAttribute('cx'), a.getAttribute('cy') - b.getAttribute('cy'))"
+        )
+        one = (
+            spacing if spacing is not None else 6371 * np.radians(1.0)
+        )  # cells 0 and 1 are a degree of latitude apart
+        assert unit == ("units" if spacing == 1.0 and number_ != "1" else "unit" if spacing == 1.0 else "km")
+        assert float(number_) / wide == pytest.approx(one / gap, rel=0.01)
+
+
+def test_every_sum_has_its_range(browser: Browser, pages: dict[str, Path]) -> None:
+    """Moves of a step, in, out and net of a cell, pairs over all times, and all moves together are said as mean and mean ± z sd."""
+    browser.open(pages["sums"])
+    time, cell = (
+        int(browser.run(f"return document.getElementById('{name}').value")) for name in ("time", "cell")
+    )
+    moves = moves_at(time)
+
+    def ends(mean: float, sd: float) -> list[int]:
+        return [max(0, round(mean - 1.6448536 * sd)), round(mean + 1.6448536 * sd)]
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in re.findall(r"\d+", text.replace("\u202f", ""))]
+
+    caption = numbers(browser.driver.find_element("id", "map-caption").text)
+    assert caption[1:3] == ends(moves["mean"].sum(), 10.0)
+    rows = browser.run(
+        "return [...document.querySelectorAll('#through tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+    )
+    into, out = (moves[moves[end] == cell]["mean"].sum() for end in ("dest", "origin"))
+    assert [row[0] for row in rows] == ["in", "out", "net"]
+    assert numbers(rows[0][2]) == ends(into, 3.0)
+    assert numbers(rows[1][2]) == ends(out, 4.0)
+    assert number(rows[2][1]) == pytest.approx(into - out, abs=0.06)
+    flows = RESULT.flows[RESULT.flows["origin"] != RESULT.flows["dest"]]
+    text = browser.run("return document.getElementById('matrix-chart').data[0].text[2][4]")
+    assert numbers(text.split("90 %:")[1]) == ends(flows.groupby(["origin", "dest"])["mean"].sum()[2, 4], 2.0)
+    assert numbers(browser.driver.find_element("id", "between-note").text)[2:4] == ends(
+        flows["mean"].sum(), 30.0
+    )
+    assert "92 % the model's word" in browser.driver.find_element("id", "told").text
+    pick(browser, "matrix-layer", "relative")
+    relative = browser.run("return document.getElementById('matrix-chart').data[0].z[2][4]")
+    assert relative == pytest.approx(2.0 / flows.groupby(["origin", "dest"])["mean"].sum()[2, 4], rel=1e-3)
+    heads = browser.run(
+        "return [...document.querySelectorAll('#table-through th')].map((h) => h.textContent)"
+    )
+    assert heads[2:5] == ["in", "in from", "in to"]
+
+
+def test_an_unknown_number_has_a_band_over_time(browser: Browser, pages: dict[str, Path]) -> None:
+    """Where N was not known the page draws how many there are in all at every time, with ranges; where it was known it does not."""
+    browser.open(pages["unknown"])
+    assert browser.run("return document.getElementById('present-chart').offsetParent !== null")
+    lower, upper, mean = (
+        trace["y"]
+        for trace in browser.run(
+            "return document.getElementById('present-chart').data.map((t) => ({ y: t.y }))"
+        )
+    )
+    assert mean == pytest.approx([600.0] * 6, rel=1e-3)
+    assert (lower, upper) == ([588] * 6, [612] * 6)
+    browser.open(pages["sums"])
+    assert browser.run("return document.getElementById('present-chart').hidden")
+
+
+def test_first_to_last_goes_through_all_steps(browser: Browser, pages: dict[str, Path]) -> None:
+    """The matrix from the first time to the last is the product of the steps; its margins are the first and the last counts."""
+    browser.open(pages["map"])
+    pick(browser, "matrix-span", "through")
+    z = np.array(browser.run("return document.getElementById('matrix-chart').data[0].z")) ** 2
+    steps = [RESULT.flows[RESULT.flows["time"] == t]["mean"].to_numpy().reshape(9, 9) for t in range(5)]
+    expected = steps[0]
+    for step in steps[1:]:
+        expected = expected @ (step / step.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(z, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_grouped_arrows_carry_more(browser: Browser, pages: dict[str, Path]) -> None:
+    """Grouping cells leaves the total of moves and makes the arrows carry a larger share of them."""
+    browser.open(pages["many"])
+
+    def share() -> float:
+        return float(browser.driver.find_element("id", "map-caption").text.rsplit("(", 1)[1].split(" %")[0])
+
+    browser.run("for (let k = 0; k < 7; k += 1) document.getElementById('zoom-in').click()")
+    few = share()
+    browser.run("document.getElementById('zoom-all').click(); document.getElementById('together').click()")
+    assert share() > 4 * max(few, 5)
+
+
+def test_two_margins_have_a_page_of_their_own(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    """Matrix, both totals with what was counted, desire lines; nothing over time; the old matrix beside the new one where it is known."""
+    browser.open(pages["margins"])
+    result = two_margins()
+    visible = "const e = document.getElementById(arguments[0]); return e !== null && e.offsetParent !== null"
+    assert [browser.run(visible, name) for name in ("player", "series", "between-box", "old-box")] == [
+        False
+    ] * 4
+    assert all(browser.run(visible, name) for name in ("map-svg", "matrix-chart", "totals-chart"))
+    z = np.array(browser.run("return document.getElementById('matrix-chart').data[0].z")) ** 2
+    np.testing.assert_allclose(z, result.flows["mean"].to_numpy().reshape(9, 9), rtol=1e-3, atol=1e-6)
+    bars = browser.run(
+        "return document.getElementById('totals-chart').data.filter((t) => t.type === 'bar').map((t) => [t.name, t.x])"
+    )
+    assert [name for name, _ in bars] == ["entries", "exits"]
+    assert sum(bars[1][1]) == pytest.approx(600, rel=1e-3)
+    text = browser.driver.find_element("tag name", "main").text
+    assert not any(word in text for word in ("over time", "next time", "time 0", "before exits"))
+    old = pd.DataFrame({"origin": ["zone 0"], "dest": ["zone 1"], "before": [49.0]})
+    browser.open(report.write(result, tmp_path / "page.html", before=old))
+    assert browser.run(visible, "old-box")
+    assert browser.run("return document.getElementById('old-chart').data[0].z[0][1]") == 7
+    assert "before: 49" in browser.run("return document.getElementById('matrix-chart').data[0].text[0][1]")
+    bare = dataclasses.replace(result, coordinates=None)
+    browser.open(report.write(bare, tmp_path / "bare.html"))
+    assert browser.logs()[0] == []
+
+
 def test_clicking_a_cell_chooses_it(browser: Browser, pages: dict[str, Path]) -> None:
     """A click on a disc shows that cell's series and numbers."""
     browser.open(pages["map"])
@@ -440,7 +744,7 @@ def test_pictures_and_tables_can_be_kept(browser: Browser, pages: dict[str, Path
     root = ET.fromstring(svg)
     assert root.tag.endswith("svg")
     assert "Natural Earth" in svg
-    assert "arrows: the 30 largest moves" in svg
+    assert "the 30 arrows shown carry" in svg
     assert browser.downloads(tmp_path, "save-png", f"map-{stamp}.png").startswith("89504e470d0a1a0a")
     browser.downloads(tmp_path, "save-map", "moves.csv")
     moves = pd.read_csv(tmp_path / "moves.csv")
@@ -507,6 +811,82 @@ def test_policy_stops_code_and_requests(browser: Browser, pages: dict[str, Path]
     assert browser.run("return window.pwned") is None
     complaints, _ = browser.logs()
     assert any("Content Security Policy" in text for text in complaints)
+
+
+LOOKS = [(width, theme) for width in (1400, 390) for theme in ("light", "dark")]
+"""A desk and a phone, by day and by night."""
+
+
+@contextmanager
+def looked_at(browser: Browser, width: int, theme: str) -> Iterator[None]:
+    """A window of a width in a light or dark room."""
+    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        yield
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+OVERLAPS = """
+    const boxes = [...document.querySelectorAll(arguments[0])]
+        .map((e) => [e.textContent, e.getBoundingClientRect()]).filter(([, b]) => b.width);
+    const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    return boxes.flatMap(([a, p], k) => boxes.slice(k + 1).filter(([, q]) => over(p, q)).map(([b]) => `${a} | ${b}`));
+"""
+BROKEN = """
+    const found = [];
+    for (const box of document.querySelectorAll(arguments[0])) {
+        const walk = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+        const number = /(?:[0-9][0-9.,]*(?:[ \u2009\u202f][0-9]{3})*[\u2060\u2013]*)+/g;
+        while (walk.nextNode()) for (const match of walk.currentNode.data.matchAll(number)) {
+            const range = document.createRange();
+            range.setStart(walk.currentNode, match.index); range.setEnd(walk.currentNode, match.index + match[0].length);
+            if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) found.push(match[0]);
+        }
+    }
+    return found;
+"""
+FAINT = """
+    const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const light = (text) => {
+        const [r, g, b] = text.match(/[0-9.]+/g).slice(0, 3).map((v) => linear(v / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const paper = (e) => {
+        for (; e; e = e.parentElement) {
+            const c = getComputedStyle(e).backgroundColor;
+            if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c;
+        }
+        return "rgb(255, 255, 255)";
+    };
+    return [...document.querySelectorAll(arguments[0])].filter((e) => e.offsetParent !== null && e.textContent.trim()).map((e) => {
+        const a = light(getComputedStyle(e).color), b = light(paper(e));
+        return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent.slice(0, 40)];
+    }).filter(([c]) => c < 4.5);
+"""
+
+
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
+@pytest.mark.parametrize("name", ["map", "doubt", "margins", "long names", "areas"])
+def test_what_is_visible(browser: Browser, pages: dict[str, Path], name: str, width: int, theme: str) -> None:
+    """On desk and phone, by day and night: nothing sticks out or lies on other words, no number is broken, text can be read."""
+    with looked_at(browser, width, theme):
+        browser.open(pages[name])
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        outside = browser.run(
+            "return [...document.querySelectorAll('section, section select, section .chart, aside table')].filter((e) => e.offsetParent"
+            " && e.getBoundingClientRect().right > arguments[0] + 1).map((e) => e.id || e.tagName)", width
+        )  # fmt: skip
+        assert outside == []
+        assert browser.run(OVERLAPS, "#legend text, .key-title") == []
+        assert browser.run(OVERLAPS, ".names text, #zoom button") == []
+        assert browser.run(OVERLAPS, "#strip text") == []
+        assert browser.run(BROKEN, "#finding, .caption, .notices, aside td, aside p") == []
+        assert browser.run(FAINT, "h1, h2, h3, p, li, td, dt, dd, .key-title, .tag, label, summary") == []
 
 
 @pytest.mark.parametrize("name", ["map", "bars", "network"])

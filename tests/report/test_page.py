@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -17,8 +18,10 @@ import pandas as pd
 import pytest
 from matplotlib.path import Path as Outline
 
+import headcount as hc
 from headcount import report
-from headcount.io import Result
+from headcount.io import Result, export, load_result, read_problem, write_results
+from headcount.posterior._stored import load
 from headcount.report import _page, _payload
 from sample_results import POPULATION, attributes, chain, network, relabelled
 
@@ -183,7 +186,7 @@ def test_a_bad_status_is_said_above_the_map() -> None:
     """A run that did not finish well, or data that disagree, stand above the map with what to try."""
     bad = report.render(chain(attributes=attributes(status="stalled", good=False)))
     above = bad[: bad.index("<main>")]
-    assert "do not rely on these numbers" in above
+    assert "did not finish well: do not rely on its numbers. It ended with: stalled" in above
     assert "the residual no longer falls" in above
     verdict = {"agrees": False, "verdict": "The data disagree with the model: they scatter 9 times too much."}
     off = report.render(chain(attributes=attributes(fit_check=verdict)))
@@ -224,7 +227,7 @@ def test_engines_that_promise_less_say_so() -> None:
     none = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan)
     result = dataclasses.replace(result, nodes=result.nodes.assign(**none), flows=result.flows.assign(**none))
     text = report.render(result)
-    for said in ("does not keep means at or above zero", "does not make flows add up", "gives means only"):
+    for said in ("does not keep means at or above zero", "does not make flows add up"):
         assert said in text
     assert "does not keep means" not in report.render(chain())
 
@@ -234,7 +237,7 @@ def test_doubtful_numbers_are_counted() -> None:
     result = chain()
     wide = [(t["upper"] - t["lower"] >= 1) for t in (result.nodes, result.flows)]
     poor = [(w & ~t["reliable"]).sum() for w, t in zip(wide, (result.nodes, result.flows), strict=True)]
-    said = f"{poor[0]} of {wide[0].sum()} counts and {poor[1]} of {wide[1].sum()} flows whose interval"
+    said = f"{poor[0]} of {wide[0].sum()} counts and {poor[1]} of {wide[1].sum()} flows whose range"
     assert said in report.render(result)
     sure = dataclasses.replace(
         result, nodes=result.nodes.assign(reliable=True), flows=result.flows.assign(reliable=True)
@@ -243,6 +246,50 @@ def test_doubtful_numbers_are_counted() -> None:
     assert "marked as not reliable" not in report.render(
         chain(attributes=attributes(good=False, status="stalled"))
     )
+
+
+def test_the_page_of_an_engine_without_ranges_does_not_speak_of_them() -> None:
+    """`MAP` has no ranges: no sentence, tile, warning or legend of its page says anything about them."""
+    none = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan) | {"reliable": False}
+    for check in (
+        {"agrees": True, "verdict": "The data agree with the model."},
+        {"agrees": False, "verdict": "No."},
+    ):
+        known = attributes(engine="MAP", fit_check=check)
+        result = chain(attributes=known)
+        result = dataclasses.replace(
+            result, nodes=result.nodes.assign(**none), flows=result.flows.assign(**none)
+        )
+        text = report.render(result)
+        shown = " ".join(
+            said for where, said in Reader(text).texts if where not in {"script", "style", "option"}
+        )
+        assert not re.search(r"\brange|\binterval|uncertain|\breliable", shown, re.IGNORECASE)
+        trust = data_of(text)["trust"]
+        assert trust["ranges"] is False
+        assert "range" not in trust["warning"]
+
+
+def test_the_top_of_a_page_needs_no_terminal() -> None:
+    """What to type, in Python or in a terminal, is under "About"; above the map stands what it means."""
+    verdict = 'The data disagree with the model: 2 times. A dispersion helps: dispersion="estimate" (--dispersion estimate).'
+    text = report.render(chain(attributes=attributes(fit_check={"agrees": False, "verdict": verdict})))
+    above = text[text.index("<header>") : text.index('id="about"')]
+    assert "The data disagree with the model: 2 times. No range on this page can be relied on." in above
+    assert "90 % ranges in brackets, in doubt" in above
+    assert "--dispersion" not in above
+    assert "--dispersion" in text[text.index('id="about"') : text.index("<footer>")]
+
+
+def test_lists_of_a_check_come_back_as_lists(tmp_path: Path) -> None:
+    """No doubts are an empty list in a file, not a text that reads as a doubt: a page of data that agree does not warn."""
+    world = hc.simulate.birds(side=3, steps=4, weights=(1, 2, 2, 2), population=300, rng=1)
+    post = hc.infer(hc.Problem(world.model, population=300, observations=[hc.Poisson(world.observed)]))
+    post.save(tmp_path / "post.nc")
+    check = load(tmp_path / "post.nc").fit_check
+    assert check["doubts"] == list(post.fit_check.doubts) == []
+    page = report.render(load(tmp_path / "post.nc").result)
+    assert "No range on this page" not in page
 
 
 def test_learning_is_told() -> None:
@@ -360,3 +407,230 @@ def test_comparison_is_said_in_a_sentence(tmp_path: Path) -> None:
     same, _ = report.compare(chain(), chain(), tmp_path / "same")
     assert not same.nodes["clear"].any()
     assert "No count differs clearly" in (tmp_path / "same" / "comparison.html").read_text(encoding="utf-8")
+
+
+def test_no_difference_is_clear_where_a_range_is_in_doubt(tmp_path: Path) -> None:
+    """If the data of one of two results disagree with its model, the page of the comparison calls nothing clear and says why."""
+    off = chain(seed=2, attributes=attributes(fit_check={"agrees": False, "verdict": "No."}))
+    _, files = report.compare(chain(), off, tmp_path / "c", names=("before", "after"))
+    text = files[-1].read_text(encoding="utf-8")
+    assert not any(data_of(text)["comparison"]["nodes"]["clear"])
+    assert (
+        "Whether it is more than chance cannot be said. after: The counts do not agree with the model" in text
+    )
+
+
+def named_run(folder: Path) -> Path:
+    """A run from tables whose cells have numbers and names; two share one."""
+    (folder / "cells.csv").write_text(
+        "cell,name,lon,lat\n1,Föhr Nord,8.5,54.7\n2,Sylt,8.3,54.9\n3,Sylt,8.4,54.8\n", encoding="utf-8"
+    )
+    (folder / "counts.csv").write_text(
+        "time,cell,count\n0,1,30\n0,2,20\n0,3,10\n1,1,28\n1,2,19\n1,3,12\n2,1,20\n"
+    )
+    moves = [f"{i},{j},{0.8 if i == j else 0.1}" for i in (1, 2, 3) for j in (1, 2, 3)]
+    (folder / "moves.csv").write_text("from,to,probability\n" + "\n".join(moves) + "\n")
+    case = read_problem(
+        folder / "counts.csv",
+        transitions=folder / "moves.csv",
+        cells=folder / "cells.csv",
+        population=60,
+        noise="poisson",
+    )
+    write_results(hc.infer(case.problem), folder / "out", names=case.names)
+    return folder / "out"
+
+
+def test_cells_are_called_by_their_names(tmp_path: Path) -> None:
+    """Names of cells.csv are on the page, in the tables and in exports, beside the labels, which stay what tables are joined by."""
+    out = named_run(tmp_path)
+    nodes, flows = pd.read_csv(out / "nodes.csv"), pd.read_csv(out / "flows.csv")
+    assert nodes["cell"].tolist() == [1, 2, 3] * 3
+    assert nodes["name"].tolist() == ["Föhr Nord", "Sylt", "Sylt"] * 3
+    assert set(zip(flows["dest"], flows["dest_name"], strict=True)) == {
+        (1, "Föhr Nord"),
+        (2, "Sylt"),
+        (3, "Sylt"),
+    }
+    lines = json.loads((out / "flows.geojson").read_text(encoding="utf-8"))["features"]
+    assert lines[0]["properties"]["origin_name"] == "Föhr Nord"
+    page = report.render(load_result(out))
+    data = data_of(page)
+    assert data["cells"] == ["Föhr Nord", "Sylt (2)", "Sylt (3)"]
+    assert data["labels"] == ["1", "2", "3"]
+    assert "The fullest cell at time 0 is Föhr Nord" in page
+    export(out, tmp_path / "web")
+    assert pd.read_csv(tmp_path / "web" / "locations.csv")["name"].tolist() == ["Föhr Nord", "Sylt", "Sylt"]
+    assert data_of(report.render(chain()))["labels"] is None
+
+
+def test_names_of_areas_are_read(tmp_path: Path) -> None:
+    """A property `name` of GeoJSON names the cells whose label is another property."""
+    square = [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"cell": k, "name": name},
+            "geometry": {"type": "Polygon", "coordinates": square},
+        }
+        for k, name in ((1, "Mitte"), (2, None))
+    ]
+    (tmp_path / "zones.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    (tmp_path / "counts.csv").write_text("time,cell,count\n0,1,3\n0,2,2\n1,1,3\n1,2,2\n")
+    (tmp_path / "moves.csv").write_text("from,to,probability\n1,1,1\n2,2,1\n")
+    case = read_problem(
+        tmp_path / "counts.csv",
+        transitions=tmp_path / "moves.csv",
+        cells=tmp_path / "zones.geojson",
+        population=5,
+        noise="poisson",
+    )
+    assert case.names == {1: "Mitte"}
+
+
+def test_own_lines_lie_under_the_map(tmp_path: Path) -> None:
+    """Lines of a GeoJSON file are drawn where the cells' places say, clipped to the map; a file without lines is refused."""
+    roads = {"type": "GeometryCollection", "geometries": [
+        {"type": "LineString", "coordinates": [[0, 1], [2, 1]]},
+        {"type": "MultiLineString", "coordinates": [[[900, 900], [901, 901]]]},
+    ]}  # fmt: skip
+    (tmp_path / "roads.json").write_text(json.dumps(roads))
+    path = report.write(chain(), tmp_path / "page.html", background=tmp_path / "roads.json")
+    drawn = data_of(path.read_text(encoding="utf-8"))["places"]["lines"]
+    (line,) = [
+        np.cumsum(np.reshape(steps, (-1, 2)), axis=0) * drawn["unit"] + (drawn["x"], drawn["y"])
+        for steps in drawn["lines"]
+    ]
+    np.testing.assert_allclose(line, [[0, 1], [2, 1]], atol=drawn["unit"])
+    (tmp_path / "none.json").write_text('{"type": "FeatureCollection", "features": []}')
+    with pytest.raises(ValueError, match="there are no lines in it"):
+        report.write(chain(), tmp_path / "page.html", background=tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "tiles",
+    ["https://a.org/{z}/{x}.png", "ftp://a.org/{z}/{x}/{y}", "https://a.org;script-src *;/{z}/{x}/{y}"],
+)
+def test_addresses_of_tiles_are_checked(tmp_path: Path, tiles: str) -> None:
+    """An address must have {z}, {x} and {y} and nothing that could widen the page's policy."""
+    with pytest.raises(ValueError, match="give an address like"):
+        report.write(chain(), tmp_path / "page.html", tiles=tiles)
+
+
+def test_midnight_is_an_hour_among_hours() -> None:
+    """Where times have hours, midnight is said as 00:00; where all are midnights, dates are dates."""
+    hours = relabelled(
+        chain(), list("ABCDEFGHI"), list(pd.date_range("2024-03-01 20:00", periods=6, freq="h"))
+    )
+    assert "on 1 March 2024, 20:00" in _page.finding(hours)
+    late = relabelled(chain(), list("ABCDEFGHI"), list(pd.date_range("2024-03-01", periods=6, freq="12h")))
+    assert "on 1 March 2024, 00:00" in _page.finding(late)
+    days = relabelled(chain(), list("ABCDEFGHI"), list(pd.date_range("2024-03-01", periods=6)))
+    assert "on 1 March 2024 is" in _page.finding(days)
+
+
+def two_margins() -> Result:
+    """A table with two margins, as a chain of one step called entries and exits."""
+    return relabelled(chain(steps=2), [f"zone {k}" for k in range(9)], ["entries", "exits"])
+
+
+def test_a_table_with_two_margins_has_no_time() -> None:
+    """Its page is called so, and speaks of both totals and the largest flow by their names, not of times; longer chains are not."""
+    result = two_margins()
+    text = report.render(result)
+    assert data_of(text)["margins"] == {"prior": None}
+    assert "<h1>Who went from where to where</h1>" in text
+    found = _page.finding(result)
+    top = result.flows.loc[result.flows["mean"].idxmax()]
+    assert found.startswith("Most entries: zone ")
+    assert f"from {top['origin']} to {top['dest']}" in found
+    assert "at time" not in found
+    assert '<a href="#series">' not in text
+    assert data_of(report.render(chain(steps=3)))["margins"] is None
+
+
+def test_the_old_matrix_stands_beside_the_new_one(tmp_path: Path) -> None:
+    """An old matrix, given or in `changes.csv` beside the result, is carried as it is: pair by pair, what was not there is zero."""
+    result = dataclasses.replace(two_margins(), path=tmp_path / "posterior.nc")
+    old = pd.DataFrame({"origin": ["zone 0", "zone 3"], "dest": ["zone 1", "zone 3"], "before": [7.0, 2.5]})
+    given = report.write(result, tmp_path / "given.html", before=old)
+    old.assign(mean=1.0).to_csv(tmp_path / "changes.csv", index=False)
+    beside = report.write(result, tmp_path / "beside.html")
+    for path in (given, beside):
+        prior = np.array(data_of(path.read_text(encoding="utf-8"))["margins"]["prior"])
+        assert prior[0, 1] == 7.0
+        assert prior[3, 3] == 2.5
+        assert prior.sum() == 9.5
+
+
+def test_sums_have_the_spread_of_joint_draws(tmp_path: Path) -> None:
+    """Sds of sums in a file are those of its draws of flows; a page carries them, and none where there are no ranges."""
+    world = hc.simulate.birds(side=3, steps=4, weights=(1, 2, 2, 2), population=300, rng=1)
+    post = hc.infer(hc.Problem(world.model, population=300, observations=[hc.Poisson(world.observed)]))
+    post.save(tmp_path / "post.nc", draw_flows=True)
+    stored = load(tmp_path / "post.nc")
+    sums = stored.result.sums
+    times = stored.result.times
+    drawn = [stored.sample()[pair].to_numpy() for pair in itertools.pairwise(times)]
+    off = ~np.eye(9, dtype=bool)
+    moved = np.stack([f[:, off].sum(axis=1) for f in drawn])
+    np.testing.assert_allclose(sums.moved, moved.std(axis=1, ddof=1))
+    np.testing.assert_allclose(sums.whole, moved.sum(axis=0).std(ddof=1))
+    np.testing.assert_allclose(sums.pairs[2, 5], sum(f[:, 2, 5] for f in drawn).std(ddof=1))
+    counts = [stored.sample()[(t,)].to_numpy() for t in times[1:3]]
+    np.testing.assert_allclose(sums.net[1, 4], (counts[1] - counts[0])[:, 4].std(ddof=1))
+    np.testing.assert_allclose(
+        sums.into[0, 4], (drawn[0].sum(axis=1) - drawn[0][:, 4, 4][:, None])[:, 4].std(ddof=1)
+    )
+    np.testing.assert_array_equal(sums.present, 0.0)  # everybody is somewhere
+    data = data_of(report.render(stored.result))
+    np.testing.assert_allclose(data["sums"]["moved"], sums.moved, rtol=5e-3)
+    assert (
+        data_of(report.write(post, tmp_path / "page.html").read_text(encoding="utf-8"))["sums"]
+        == data["sums"]
+    )
+    point = hc.infer(post.problem, engine=hc.engines.MAP())
+    assert data_of(report.write(point, tmp_path / "map.html").read_text(encoding="utf-8"))["sums"] is None
+
+
+def test_how_much_of_a_move_the_data_tell() -> None:
+    """1 − Σ var(n | y)/Σ var(n): nothing without observations, all where flows are known, between them where counts are."""
+    world = hc.simulate.birds(side=3, steps=3, weights=(1, 2, 2, 2), population=200, rng=1)
+
+    def told(*observations: Any) -> float:
+        post = hc.infer(
+            hc.Problem(world.model, population=200, observations=list(observations)),
+            engine=hc.engines.TiltedEP(),
+        )
+        found = Result.of(post).attributes["told_by_data"]
+        assert found is not None
+        return float(found)
+
+    assert told() == pytest.approx(0.0, abs=1e-6)
+    exact = [hc.Exact(world.flows[t], on=(t, t + 1)) for t in range(2)]
+    assert told(*exact) == pytest.approx(1.0, abs=1e-6)
+    assert 0.01 < told(hc.Poisson(world.observed)) < 0.9
+
+
+def test_an_unknown_number_is_said_first() -> None:
+    """Where N was not known the first sentence says about how many there are, with the range."""
+    known = {"mean": 612.0, "sd": 20.0, "lower": 580.0, "upper": 645.0, "law": "Unknown()", "note": ""}
+    result = chain(attributes=attributes(population_estimate=known))
+    assert (
+        _page.finding(result)
+        .replace("\u2060", "")
+        .startswith("There are about 612 (580–645) individuals. The fullest cell")
+    )
+    assert data_of(report.render(result))["size"] == {"mean": 612, "lower": 580, "upper": 645}
+
+
+def test_two_evidences_are_told_apart() -> None:
+    """Where the evidence at the estimate is not the posterior's, the page names both; where they agree it has one."""
+    apart = report.render(
+        chain(attributes=attributes(log_evidence=-12.5, fit={"status": "converged", "evidence": -10.0}))
+    )
+    assert "−10.00 nats: what the search maximised" in apart
+    same = report.render(
+        chain(attributes=attributes(log_evidence=-10.0, fit={"status": "converged", "evidence": -10.0}))
+    )
+    assert "what the search maximised" not in same

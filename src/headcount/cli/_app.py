@@ -247,6 +247,10 @@ class Page:
 
     out: Path | None = _option("The page; report.html beside the results unless given.")
     title: str | None = _option(_TITLE)
+    background: Path | None = _option("GeoJSON with streets, rivers or areas to draw under the map.")
+    tiles: str | None = _option(
+        "Address of map tiles, https://…/{z}/{x}/{y}.png; the page asks for them only when a reader switches them on."
+    )
     force: bool = _switch("Overwrite a page that headcount did not write.")
 
 
@@ -500,7 +504,8 @@ def report(results: Results, *, page: Page) -> None:
     from headcount.report import write
 
     _check_page(_beside(results), page.force, page.out)
-    _made(page=write(results, page.out, title=page.title))
+    made = write(results, page.out, title=page.title, background=page.background, tiles=page.tiles)
+    _made(page=made)
 
 
 @app.command()

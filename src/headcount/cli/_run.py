@@ -80,12 +80,21 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
     said = series_facts(counts, options)
-    _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
+    _write_and_show(
+        posterior,
+        output,
+        notes,
+        good=posterior.status.good,
+        attributes=said,
+        shapes=case.shapes,
+        names=case.names,
+    )
 
 
 def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output) -> None:
     """Infer every sequence, here, in processes or on a cluster; each has a folder of its name, and finished ones are not repeated."""
     from headcount.io import folder_name, infer_many, put_results
+    from headcount.io._write import named
 
     if output.keep or output.report:
         raise ValueError(
@@ -99,7 +108,7 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
     def write(result: Result, folder: Path, **given: Any) -> tuple[Result, list[Path]]:
         case, key = cases[by_folder[folder]], by_folder[folder]
         said = {**result.attributes, "command": command, "notes": list(case.notes), "sequence": key}
-        told = replace(result, attributes=said, shapes=case.shapes)
+        told = replace(result, attributes={**said, **named(case.names)}, shapes=case.shapes)
         made = put_results(told, folder, **given, **{name: getattr(output, name) for name in _FILES})
         wrote(folder)
         return made
@@ -191,6 +200,7 @@ def _write_fit(
             weights=table,
             ascent=made.trace.select_dtypes("number"),
             shapes=one.shapes,
+            names=one.names,
         )
 
 

@@ -292,7 +292,15 @@ def infer_from(
         found = alarm(posterior, rate=series.alarm or DEFAULT_RATE)
         said["alarm"] = found.facts()
         notes.append(found.words)
-    _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
+    _write_and_show(
+        posterior,
+        output,
+        notes,
+        good=posterior.status.good,
+        attributes=said,
+        shapes=case.shapes,
+        names=case.names,
+    )
     if found is not None:
         tell(alarm=found.facts())
     return found is not None and found.raised and series.alarm is not None
@@ -423,7 +431,15 @@ def run_forecast(results: Path, steps: int, options: Options, output: Output) ->
     said = {"forecast": {"after": past.last.time, "steps": steps, "results": str(results.resolve())}}
     notes = [*case.notes, f"a forecast of {steps} steps after {past.last.time}: nothing was counted there"]
     plain = replace(output, report=False)
-    _write_and_show(posterior, plain, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
+    _write_and_show(
+        posterior,
+        plain,
+        notes,
+        good=posterior.status.good,
+        attributes=said,
+        shapes=case.shapes,
+        names=case.names,
+    )
     if output.report:  # the page of the past, whole, with the forecast after its last time
         from headcount.report import write
 

@@ -243,14 +243,15 @@ def show_posterior(result: Result) -> None:
         say((str(check["verdict"]), "" if fits else "bold red"))
     share = result.nodes["reliable"].mean()
     if share < 1 and fits:
-        say(
-            f"{share:.0%} of the counts' intervals rest on enough individuals to be trusted (column reliable)"
-        )
+        if_so = "" if check.get("agrees") else "; they hold if the model is right, which was not checked"
+        say(f"{share:.0%} of the counts' intervals rest on enough individuals (column reliable){if_so}")
+    if str(a.get("initial_law", "")).startswith("learned"):
+        say(f"initial law: {a['initial_law']}")
     if not result.is_chain:
-        _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level)
+        _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level, {})
     elif len(result.flows):
         moved = result.flows[result.flows["origin"] != result.flows["dest"]]
-        _show_largest(moved.nlargest(5, "mean"), result.level)
+        _show_largest(moved.nlargest(5, "mean"), result.level, a.get("names", {}))
 
 
 def _sizes(result: Result) -> str:
@@ -283,7 +284,7 @@ def show_sequences(found: Many, folder: Path) -> None:
     )
 
 
-def _show_largest(frame: pd.DataFrame, level: float) -> None:
+def _show_largest(frame: pd.DataFrame, level: float, names: Mapping[str, str]) -> None:
     """Rows with their mean and interval, as a table."""
     from headcount.labels import readable
     from headcount.posterior._result import MC_ERROR, SUMMARY
@@ -294,7 +295,7 @@ def _show_largest(frame: pd.DataFrame, level: float) -> None:
         spread = row["lower"] == row["lower"]
         ends = f"{row['lower']:.0f} … {row['upper']:.0f}" if spread else "none"
         median = f"{row['median']:.0f}" if spread else "none"
-        texts = [readable(row[name]) for name in labels]
+        texts = [names.get(readable(row[name]), readable(row[name])) for name in labels]
         rows.append([*texts, f"{row['mean']:.1f}", median, ends])
     header = [*labels, "mean", "median", "interval"]
     show_table(f"the largest, with {level:.0%} intervals", header, len(labels), rows)

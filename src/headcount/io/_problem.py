@@ -76,6 +76,8 @@ class Case:
         What the transitions are made of, where they were given as features.
     shapes
         Rings of the cells' areas by cell, where they were given as polygons.
+    names
+        What people call the cells, by cell, where a column ``name`` beside the cells says it.
     """
 
     problem: Problem
@@ -84,6 +86,7 @@ class Case:
     mask: Array | None = None
     feature_names: tuple[str, ...] = ()
     shapes: Mapping[Hashable, Sequence[Array]] | None = None
+    names: Mapping[Hashable, str] | None = None
 
     @property
     def learns_initial(self) -> bool:
@@ -217,7 +220,7 @@ def read_problem(
     assert seen is not None
     note_totals(seen.counts, seen.parameters, problem.population, findings)
     features, mask, names = (None, None, ()) if made is None else made[1:]
-    return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes)
+    return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, axes.names)
 
 
 def read_sequences(
@@ -328,6 +331,12 @@ class Axes:
         held = {} if self.places is None else self.places.shapes
         return {label: held[n] for label, n in zip(self.labels, self.cells, strict=True) if n in held} or None
 
+    @property
+    def names(self) -> dict[Hashable, str] | None:
+        """What people call the cells, where a table says it."""
+        held = {} if self.places is None else self.places.called
+        return {label: held[n] for label, n in zip(self.labels, self.cells, strict=True) if n in held} or None
+
     def chain(self, law: Array | None, matrices: Any) -> MarkovChain:
         """The chain with these times and cells."""
         assert self.times is not None
@@ -364,7 +373,9 @@ def _axes(
         [*more, *table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings
     )
     own = places_in(table)
-    return Axes(cells, own if places is None else places, times)
+    if places is None or (own is not None and not places.of):  # names without places
+        places = own if places is None or own is None else replace(own, called=places.called)
+    return Axes(cells, places, times)
 
 
 def _arrival_times(moves: Moves, length: int | None, findings: Findings) -> Times:
@@ -415,9 +426,7 @@ def _initial_law(
     if start is not None:
         return _law_from_table(start, axes)
     if seen is not None and named == "learned":
-        findings.note(
-            "the initial law is unknown: it is learned from all counts under a flat prior, and its uncertainty is included"
-        )
+        findings.note("the initial law is unknown: it is learned from all counts under a flat prior")
         return None
     if named == "uniform" and axes.cells:
         return np.full(len(axes.cells), 1 / len(axes.cells))

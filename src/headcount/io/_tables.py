@@ -195,11 +195,12 @@ def labelled_counts(
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the cells are: the names of the axes, x and y by cell, and the rings of their areas where a file of polygons was given."""
+    """Where the cells are: names of the axes, x and y by cell, rings of their areas (from polygons), what people call them (``name``)."""
 
     names: tuple[str, str]
     of: Mapping[str, tuple[float, float]]
     shapes: Mapping[str, Sequence[Array]] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)
 
     def columns(self, cells: Sequence[str]) -> dict[str, Array]:
         """Both coordinates of the cells, by the axis' name; nothing where a cell has no place."""
@@ -217,7 +218,19 @@ def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | 
     if places is not None and shapes is not None:
         held = {label: shapes[row - 1] for label, row in zip(cells, source.rows, strict=True)}
         places = replace(places, shapes={label: rings for label, rings in held.items() if rings})
+    called = _called(source, cells)
+    if called:
+        places = replace(places or Places(("x", "y"), {}), called=called)
     return list(dict.fromkeys(cells)), places
+
+
+def _called(source: Source, cells: Sequence[str]) -> dict[str, str]:
+    """What a column ``name`` calls the cells; nothing where it is the column of the cells itself, or says nothing new."""
+    column = next((c for c in source.frame.columns if str(c).strip().casefold() == "name"), None)
+    if column is None or column == source.columns.get("cell"):
+        return {}
+    texts = source.frame[column].fillna("").astype(str).str.strip().tolist()
+    return {cell: text for cell, text in zip(cells, texts, strict=True) if text and text != cell}
 
 
 def places_in(source: Source) -> Places | None:

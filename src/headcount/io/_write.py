@@ -32,6 +32,7 @@ from headcount.errors import shown
 from headcount.io._omx import write_flows_omx
 from headcount.io._shapes import write_geopackage
 from headcount.io._source import TableError
+from headcount.labels import readable
 from headcount.posterior import Posterior
 from headcount.posterior._dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
 from headcount.posterior._result import MC_ERROR, SUMMARY, Result, flow_frames, possible_flows
@@ -86,6 +87,7 @@ def write_results(
     weights: pd.DataFrame | None = None,
     ascent: pd.DataFrame | None = None,
     shapes: Mapping[Hashable, Sequence[Array]] | None = None,
+    names: Mapping[Hashable, str] | None = None,
     omx: bool = False,
     min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
@@ -111,6 +113,8 @@ def write_results(
         What a fit adds (``feature, weight, …``; one row per iteration); they go into the NetCDF and beside it.
     shapes
         Rings of the cells' areas, in the units of their places: maps are then drawn as areas.
+    names
+        What people call the cells: tables, exports and the page then have the names beside the labels.
     omx
         Write ``flows.omx`` too, for transport tools.
     min_flow
@@ -141,7 +145,7 @@ def write_results(
     made = Result.of(posterior, level=level, most_flows=most)
     result = replace(
         made,
-        attributes={**made.attributes, **(attributes or {})},
+        attributes={**made.attributes, **(attributes or {}), **named(names)},
         weights=weights,
         ascent=ascent,
         shapes=shapes,
@@ -195,7 +199,7 @@ def _write_tables(
 ) -> None:
     """Everything of a results folder but the NetCDF file."""
     tables = {"nodes": result.nodes, "flows": result.flows}
-    whole = {name: table.assign(level=result.level) for name, table in tables.items()}
+    whole = {name: with_names(table.assign(level=result.level), result) for name, table in tables.items()}
     rest = {name: getattr(result, name) for name in ("weights", "ascent", "arrivals", "departures")}
     for name, table in {**whole, **rest, **group_tables(result)}.items():
         path = folder / f"{name}.{format}"
@@ -206,6 +210,19 @@ def _write_tables(
         write_lines(flow_lines(result, smallest=min_flow), folder / "flows.geojson")
     if omx:
         write_flows_omx(result, folder / "flows.omx")
+
+
+def named(names: Mapping[Hashable, str] | None) -> dict[str, Any]:
+    """What people call the cells, as an attribute of a result; nothing where they have no names."""
+    return {"names": {readable(cell): text for cell, text in names.items()}} if names else {}
+
+
+def with_names(table: pd.DataFrame, result: Result) -> pd.DataFrame:
+    """The table with what people call its cells as last columns (``name``, or ``origin_name, dest_name``), where they have names."""
+    if not result.attributes.get("names"):
+        return table
+    ends = {"cell": "name", "origin": "origin_name", "dest": "dest_name"}
+    return table.assign(**{new: table[old].map(result.name_of) for old, new in ends.items() if old in table})
 
 
 def group_tables(result: Result) -> dict[str, pd.DataFrame]:
@@ -354,7 +371,8 @@ def flow_lines(result: Result, *, smallest: float = SMALLEST_FLOW) -> dict[str, 
     points = result.coordinates[["x", "y"]].to_numpy(dtype=float).tolist()
     place = dict(zip(result.coordinates["cell"].tolist(), points, strict=True))
     features = []
-    for move in _moves(result, smallest)[["time", "origin", "dest", *SUMMARY]].to_dict("records"):
+    moves = with_names(_moves(result, smallest)[["time", "origin", "dest", *SUMMARY]], result)
+    for move in moves.to_dict("records"):
         time, ends = move["time"], [place[move["origin"]], place[move["dest"]]]
         known = {n: move[n] for n in SUMMARY if n != "reliable"}
         told = {
@@ -515,13 +533,16 @@ def _locations(result: Result) -> pd.DataFrame:
     assert result.coordinates is not None
     found = result.coordinates
     names = found["cell"].astype(str)
-    return pd.DataFrame({"id": names, "name": names, "lat": found["y"], "lon": found["x"]})
+    return pd.DataFrame(
+        {"id": names, "name": found["cell"].map(result.name_of), "lat": found["y"], "lon": found["x"]}
+    )
 
 
 def _flow_table(result: Result, min_flow: float) -> pd.DataFrame:
     """``origin, dest, count, time, lower, upper`` of the moves that are large enough."""
     flows = _moves(result, min_flow)
-    return flows[["origin", "dest", "mean", "time", "lower", "upper"]].rename(columns={"mean": "count"})
+    moves = flows[["origin", "dest", "mean", "time", "lower", "upper"]].rename(columns={"mean": "count"})
+    return with_names(moves, result)
 
 
 def _arcs(result: Result, min_flow: float) -> pd.DataFrame:
@@ -551,7 +572,7 @@ def _geopackage(result: Result, path: Path, min_flow: float) -> None:
     # Times as text, as other programs read them.
     nodes, flows = (
         table.astype({"time": str}) if table["time"].dtype.kind == "M" else table
-        for table in (result.nodes, flows)
+        for table in (with_names(result.nodes, result), with_names(flows, result))
     )
     layers = [
         ("cells", "POLYGON" if areas else "POINT", nodes, where),

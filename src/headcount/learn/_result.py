@@ -271,7 +271,8 @@ class Fit(Saved):
     working
         The estimate on the scale of the search (weights; log-odds; log rates), in the order of `names`.
     evidence, log_prior
-        log p(y) at the estimate, as the engine approximates it (NaN where it gives none), and the prior's part.
+        log p(y) at the estimate, as the engine approximates it (NaN where it gives none), and the prior's part. It is what the search
+        maximises. ``fit.posterior.log_evidence`` is another number where the posterior is integrated over an unknown initial distribution.
     status, notes
         How the search ended, and what a reader should know: falls of the evidence, directions that are not
         identified, counts below zero.

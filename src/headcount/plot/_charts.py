@@ -101,15 +101,17 @@ def _draw_cell(axes: Axes, rows: pd.DataFrame, position: dict[Any, Any], level: 
             color=pic.BLUE,
             alpha=0.22,
             linewidth=0,
-            label=f"{pic.percent(level)} interval",
+            label=f"{pic.percent(level)} range",
         )
     axes.plot(x, rows["mean"], color=pic.BLUE, label="mean")
     sure = rows["reliable"].to_numpy(dtype=bool)
     style: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.6, "color": pic.VERMILION}
     seen = "observed ÷ rate" if scaled else "observed"
+    sure = sure | (not banded.any())  # without ranges nothing is said about them
     axes.plot(x[sure], rows["observed"].to_numpy()[sure], label=seen, **style)
-    hollow = style | {"markerfacecolor": "white", "markeredgewidth": 0.9}
-    axes.plot(x[~sure], rows["observed"].to_numpy()[~sure], label=f"{seen}, interval not reliable", **hollow)
+    if not sure.all():
+        hollow = style | {"markerfacecolor": "white", "markeredgewidth": 0.9}
+        axes.plot(x[~sure], rows["observed"].to_numpy()[~sure], label=f"{seen}, range not reliable", **hollow)
     axes.set_ylim(bottom=min(0.0, float(np.nanmin(rows[["lower", "mean"]].to_numpy()))))
     axes.margins(x=0.02)
     if x.dtype.kind == "M":

@@ -10,6 +10,7 @@ import numpy as np
 from headcount._disk import replacing
 from headcount.plot import _picture as pic
 from headcount.plot._places import Places, arrow, discs, outline, places
+from headcount.plot._words import CERTAINTY, IN_DOUBT, LESS_SURE, PERHAPS_NONE, SURE, certainty
 
 if TYPE_CHECKING:
     import os
@@ -87,8 +88,9 @@ def count_map(
         text = "mean count (√ scale)"
         pic.colour_bar(figure, scale, grid, text, pad=0.01, aspect=30, extend=beyond)
         part = "" if len(shown) == len(known) else f" ({len(shown)} of {len(known)} times)"
-        drawn = f"mean (disc), {pic.percent(level)} interval (rings; dotted: not reliable)"
-        figure.suptitle(f"Individuals per cell: {'mean' if shapes else drawn}{part}")
+        rings = f"mean (disc), {pic.percent(level)} range (rings; dotted: not reliable)"
+        drawn = "mean" if shapes or numbers["lower"].isna().all() else rings
+        figure.suptitle(f"Individuals per cell: {drawn}{part}")
     return pic.Picture(figure, numbers)
 
 
@@ -165,12 +167,8 @@ def _draw(axes: Axes, rows: pd.DataFrame, here: Places, norm: Normalize, margin:
     discs(axes, points, rows["radius_lower"].to_numpy(), edgecolors="white", **ring)
 
 
-CERTAINTY = {
-    "firm": (pic.BLUE, "firm: the interval's lower end is at least half the mean"),
-    "open": (pic.SKY, "open: the interval is wider than that"),
-    "maybe none": ("#b8b8b8", "maybe none: the interval reaches below one half"),
-}
-"""Classes of flows by the lower end of their interval: colour and meaning, most certain first."""
+COLOURS = {SURE: pic.BLUE, LESS_SURE: pic.SKY, PERHAPS_NONE: "#b8b8b8", IN_DOUBT: "none", "": pic.BLUE}
+"""Of the classes of flows; one in doubt is hollow, and flows without ranges have one colour."""
 
 
 @pic.takes_results("flows", "coordinates")
@@ -190,7 +188,7 @@ def flow_map(
     Parameters
     ----------
     flows : frame
-        ``time, origin, dest, mean, lower, upper``; ``time`` is that of departure.
+        ``time, origin, dest, mean, lower, upper[, reliable]``; ``time`` is that of departure.
     coordinates : frame
         ``cell, x, y`` or ``cell, lon, lat``.
     time : label
@@ -209,13 +207,14 @@ def flow_map(
     pic.chosen([time], flows["time"].unique().tolist(), what="time", most=1)
     rows = flows[flows["time"] == time]
     moves = rows[rows["origin"] != rows["dest"]]
-    numbers = _largest(moves, "mean", largest)[["origin", "dest", "mean", "lower", "upper"]]
-    numbers = numbers.assign(certainty=certainty(numbers["lower"], numbers["mean"]))
+    numbers = _largest(moves, "mean", largest)
+    kinds = certainty(numbers)
+    numbers = numbers[["origin", "dest", "mean", "lower", "upper"]].assign(certainty=kinds)
     numbers = numbers.assign(width=_widths(numbers["mean"].to_numpy(), here))
     with pic.look():
         figure, axes = pic.single(6.4, 6.0)
         _dots(axes, here)
-        for kind, (colour, _) in reversed(CERTAINTY.items()):
+        for kind, colour in reversed(COLOURS.items()):
             _arrows(axes, numbers[numbers["certainty"] == kind], here, colour)
         moved, stayed = float(moves["mean"].sum()), float(rows["mean"].sum() - moves["mean"].sum())
         axes.set_title(
@@ -268,13 +267,6 @@ def net_flux_map(
     return pic.Picture(figure, numbers)
 
 
-def certainty(lower: Any, mean: Any) -> np.ndarray:
-    """``"maybe none"`` where the interval reaches below ½, ``"firm"`` where its lower end is at least half the mean, else ``"open"``."""
-    lower, mean = np.asarray(lower, float), np.asarray(mean, float)
-    # NaN (an engine without intervals) compares false both times, which would read as "open": it is no more than that.
-    return np.select([lower < 0.5, lower >= mean / 2], ["maybe none", "firm"], "open")
-
-
 def _largest(rows: pd.DataFrame, column: str, count: int) -> pd.DataFrame:
     if count < 1:
         message = f"largest must be at least 1, got {count!r}"
@@ -314,8 +306,9 @@ def _arrows(
         for p, q, w, i, j in zip(starts, ends, rows["width"], rows["origin"], rows["dest"], strict=True)
     ]
     # In the order of size, so that small ones lie on large ones and are seen.
+    edge, wide = (pic.GREY, 0.7) if colour == "none" else ("white", 0.4)
     axes.add_collection(
-        PolyCollection(shapes, facecolors=colour, edgecolors="white", linewidths=0.4, alpha=alpha, zorder=3)
+        PolyCollection(shapes, facecolors=colour, edgecolors=edge, linewidths=wide, alpha=alpha, zorder=3)
     )
 
 
@@ -326,8 +319,14 @@ def _arrow_legend(axes: Axes, numbers: pd.DataFrame, level: float) -> None:
 
     counts = numbers["certainty"].value_counts()
     handles: list[Patch | Line2D] = [
-        Patch(color=colour, alpha=0.8, label=f"{text} ({counts.get(kind, 0)})")
-        for kind, (colour, text) in CERTAINTY.items()
+        Patch(
+            facecolor=COLOURS[kind],
+            edgecolor=pic.GREY if kind == IN_DOUBT else COLOURS[kind],
+            alpha=0.8,
+            label=f"{kind}: {text} ({counts[kind]})",
+        )
+        for kind, text in CERTAINTY.items()
+        if kind in counts
     ]
     means = numbers["mean"].to_numpy(dtype=float)
     samples = _round_samples(means.min(), means.max()) if len(means) else []
@@ -337,7 +336,7 @@ def _arrow_legend(axes: Axes, numbers: pd.DataFrame, level: float) -> None:
     ]
     legend = axes.legend(
         handles=handles,
-        title=f"{pic.percent(level)} interval",
+        title=f"{pic.percent(level)} range" if set(counts.index) - {""} else None,
         loc="upper left",
         bbox_to_anchor=(0.0, -0.12),
         alignment="left",

@@ -15,6 +15,7 @@ import numpy as np
 
 from headcount._disk import replacing
 from headcount.labels import meant, readable
+from headcount.plot._words import trust
 from headcount.posterior import Posterior
 from headcount.posterior._interval import tails
 from headcount.posterior._result import Result
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from headcount.plot._words import Trust
 
 # Okabe and Ito's colours, told apart with any kind of colour vision.
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, BLACK = (
@@ -248,7 +251,7 @@ def count_text(value: float) -> str:
     if 0 < abs(value) < 0.01:
         return "< 0.01" if value > 0 else "> −0.01"
     digits = 0 if float(value).is_integer() else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{digits}f}".replace(",", "\u2009").replace("-", "−")
+    return f"{value:,.{digits}f}".replace(",", "\u202f").replace("-", "−")
 
 
 def result_of(source: Any) -> Result | None:
@@ -258,6 +261,16 @@ def result_of(source: Any) -> Result | None:
     if isinstance(source, StoredPosterior):
         return source.result
     return source if isinstance(source, Result) else None
+
+
+def _doubted(result: Result, part: str, told: Trust) -> Any:
+    """One of a result's tables; ``attrs["doubt"]`` says why no range of it can be relied on, where that is so."""
+    table = getattr(result, part)
+    if part not in {"nodes", "flows"} or told.of(part) is None:
+        return table
+    marked = table.copy(deep=False)
+    marked.attrs = {**table.attrs, "doubt": told.of(part)}
+    return marked
 
 
 def takes_results(*parts: str) -> Callable[[Drawn], Drawn]:
@@ -275,7 +288,13 @@ def takes_results(*parts: str) -> Callable[[Drawn], Drawn]:
                 given["geographic"] = result.geographic
             if given.get("time") is not None:
                 given["time"] = meant(given["time"], result.times)
-            return draw(*(getattr(result, part) for part in parts), *frames[1:], **given)
+            told = trust(result)
+            made = draw(*(_doubted(result, part, told) for part in parts), *frames[1:], **given)
+            if told.warning and {"nodes", "flows"} & set(parts):
+                made.figure.supxlabel(
+                    told.warning, fontsize=8, color=VERMILION
+                )  # it travels with the picture
+            return made
 
         return drawn
 

@@ -337,6 +337,14 @@ def ground(projection: Projection, box: Box, *, detail: float) -> Ground:
     return Ground(_thinned(land, detail, least=3), _thinned(borders, detail, least=2))
 
 
+def lines_on(here: Places, lines: Iterable[Array], box: Box, *, detail: float) -> list[Array]:
+    """Lines given as the cells' places are, as drawn: the parts inside a box, points closer together than ``detail`` merged."""
+    whole = here.projection is not None and here.projection.whole
+    return _thinned(
+        (part for line in lines for part in _inside(here.project(line), box, whole)), detail, least=2
+    )
+
+
 @functools.cache
 def _world() -> tuple[list[Array], list[Array]]:
     """Rings of land and lines of borders, in degrees."""

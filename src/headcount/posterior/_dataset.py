@@ -4,7 +4,7 @@
 ``posterior_predictive`` replicates of the data under these draws, ``log_likelihood`` that of the data, ``observed_data`` what was seen
 (all three: ``y`` along ``observation``), ``constant_data`` what was given; ``nodes`` and ``flows`` the summaries, ``fit_check`` the
 check of every count, ``trace`` the run, ``sizes`` the posterior of N, ``groups`` the same tables of every group, ``last`` the counts of
-the last time with their covariance, from which a later run goes on. How it was got is in the
+the last time with their covariance, from which a later run goes on, ``sums`` the spread of sums of flows. How it was got is in the
 root's attributes.
 """
 
@@ -37,6 +37,7 @@ from headcount.posterior._result import (
     table_scopes,
     written,
 )
+from headcount.posterior._sums import Sums
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         shapes=_shapes(tree, node_table),
         check=_checked(tree),
         last=_last(tree),
+        sums=Sums.of_group(tree["sums"].to_dataset()) if "sums" in tree else None,
         **_read_tables(tree),
     )
 
@@ -316,7 +318,21 @@ def draw_groups(
     return {
         "posterior": xr.Dataset(_draw_arrays(model, values), attrs=note),
         **_data_groups(posterior, tables),
+        **_sums_group(posterior, tables),
     }
+
+
+def _sums_group(posterior: Posterior, tables: dict[Scope, Array] | None) -> dict[str, xr.Dataset]:
+    """The spread of sums of a chain's flows; nothing without draws, or of another model."""
+    model = posterior.problem.model
+    known = tables is not None and is_plain_chain(model) and len(model.variables) > 1
+    return {"sums": Sums.of(tables, model).group()} if known and tables is not None else {}
+
+
+def sums_of(posterior: Posterior) -> Sums | None:
+    """The spread of sums of a chain's flows, from as many joint draws as a file would hold; None where there are none."""
+    made = _sums_group(posterior, _joint_draws(posterior, None)[0])
+    return Sums.of_group(made["sums"]) if made else None
 
 
 def _joint_draws(posterior: Posterior, draws: int | None) -> tuple[dict[Scope, Array] | None, dict[str, Any]]:

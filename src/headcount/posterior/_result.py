@@ -24,6 +24,7 @@ from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior._derived import seen_as
 from headcount.posterior._interval import checked_level, sd_of, tails
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headcount.observe import Start
     from headcount.observe._cloud import Seen
     from headcount.posterior._posterior import Posterior
+    from headcount.posterior._sums import Sums
 
 
 class Summary(NamedTuple):
@@ -93,6 +95,8 @@ class Result:
         Areas of the cells where they are known: rings of points, shape (K, 2), in the units of the coordinates; None otherwise.
     last
         The counts at a chain's last time, mean and covariance, from which a later run goes on; None where there are none.
+    sums
+        Spread of sums of a chain's flows, from the joint draws of a file; None where there are none.
     """
 
     nodes: pd.DataFrame
@@ -110,6 +114,7 @@ class Result:
     sizes: pd.DataFrame | None = None
     groups: Mapping[Hashable, Result] = field(default_factory=dict)
     last: Start | None = field(default=None, repr=False)
+    sums: Sums | None = field(default=None, repr=False)
 
     @property
     def plot(self) -> Any:
@@ -152,6 +157,11 @@ class Result:
         """Whether the coordinates are degrees of longitude and latitude."""
         return bool(self.attributes.get("geographic", False))
 
+    def name_of(self, cell: Hashable) -> str:
+        """What people call a cell: its name where a table gave one (``attributes["names"]``), else its label as text."""
+        text = readable(cell)
+        return str((self.attributes.get("names") or {}).get(text, text))
+
     @property
     def times(self) -> list[Hashable]:
         """The times of a chain (the variables of another model), in order."""
@@ -169,7 +179,8 @@ class Result:
 
         level = checked_level(level)
         if most_flows is None:
-            flows, cut = to_frame(posterior, "flows", level=level, stored=True), {}
+            flows = to_frame(posterior, "flows", level=level, stored=True)
+            cut: dict[str, Any] = {"told_by_data": told_by_data(posterior, flows)}
         else:
             flows = largest_flows(posterior, most_flows, level=level)
             cut = {"flows_in_all": possible_flows(posterior.problem.model)}
@@ -297,6 +308,35 @@ def _check(posterior: Posterior) -> dict[str, Any]:
     return plain(made)
 
 
+TOLD_ENTRIES = 4_000_000
+"""Possible moves up to which `told_by_data` is computed: the model's tables take 32 MB then."""
+
+
+def told_by_data(posterior: Posterior, flows: pd.DataFrame) -> float | None:
+    r"""The share of the variance of moves that the data took away, against the model alone; the rest is the model's word.
+
+    .. math:: 1 - \sum \operatorname{var}(n \mid y) \big/ \sum N\mu(1 - \mu)
+
+    over all moves of a chain between different cells (``flows`` is their table). Below zero where what was learned beside the counts (an
+    initial distribution) is less certain than the model takes it to be. None where the number of individuals is not known, they do not
+    move independently, or there is no spread.
+    """
+    problem = posterior.problem
+    model, people = problem.model, problem.population
+    if not is_plain_chain(model) or not isinstance(people, int) or problem.opens or problem.start is not None:
+        return None
+    if problem.dispersion is not None or problem.groups is not None or flows["sd"].isna().all():
+        return None
+    if possible_flows(model) > TOLD_ENTRIES:
+        return None
+    before = 0.0
+    for scope in table_scopes(model, "flows"):
+        mu = dense(model.marginal(scope))
+        before += float(people * (mu * (1 - mu))[~np.eye(len(mu), dtype=bool)].sum())
+    moves = flows[flows["origin"] != flows["dest"]]
+    return float(1 - (moves["sd"] ** 2).sum() / before) if before > 0 else None
+
+
 def counts_per_individual(posterior: Posterior) -> float | list[float | None] | None:
     """Counts that one individual is expected to give: a noise's rate, a probability of detection.
 
@@ -334,9 +374,11 @@ def written(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold: numbers that are not finite, and whatever is no number, as text; of a mapping, all its values."""
+    """A value that JSON can hold: numbers that are not finite, and whatever is no number, as text; mappings and lists part by part."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from headcount.errors import FaultsError
 from headcount.io import Result
 from headcount.io._write import as_result, put_table
 from headcount.plot._picture import count_text, percent
+from headcount.plot._words import trust
 from headcount.report._page import (
     SHARED,
     check,
@@ -28,6 +29,7 @@ from headcount.report._payload import ends, numbers, payload
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     import pandas as pd
 
@@ -202,13 +204,20 @@ def render_comparison(
     first: Result, second: Result, found: Comparison, *, names: tuple[str, str], title: str | None = None
 ) -> str:
     """The page as one text."""
+    doubts = [
+        f"{name}: {told.warning}"
+        for name, told in zip(names, map(trust, (first, second)), strict=True)
+        if told.warning
+    ]
+    if doubts:  # what rests on ranges in doubt is not clear
+        found = replace(found, nodes=found.nodes.assign(clear=False), flows=found.flows.assign(clear=False))
     data = payload(first) | {"comparison": _columns(first, found)}
     data["flows"] = {name: [] for name in data["flows"]}  # the maps draw differences of flows only
     script = own_script((*SHARED, "tables.js", "compare.js"))
     cards = "\n".join(_card(name, result) for name, result in zip(names, (first, second), strict=True))
     parts = {
         "title": safe(title or f"{names[0]} and {names[1]} compared"),
-        "finding": safe(_finding(first, found, names)),
+        "finding": safe(_finding(first, found, names, doubts)),
         "first": safe(names[0]),
         "second": safe(names[1]),
         "cards": cards,
@@ -235,16 +244,21 @@ def _values(table: pd.DataFrame) -> dict[str, Any]:
     return columns | {"clear": table["clear"].astype(int).tolist()}
 
 
-def _finding(first: Result, found: Comparison, names: tuple[str, str]) -> str:
-    """One sentence: how many counts clearly differ, and where most."""
-    clear = found.nodes[found.nodes["clear"]]
-    if clear.empty:
+def _finding(first: Result, found: Comparison, names: tuple[str, str], doubts: Sequence[str]) -> str:
+    """How many counts clearly differ, and where most; where ranges are in doubt or missing, the largest difference alone."""
+    bare = bool(doubts) or bool(found.nodes["lower"].isna().all())
+    rows = found.nodes if bare else found.nodes[found.nodes["clear"]]
+    if rows.empty:
         return f"No count differs clearly between {names[0]} and {names[1]}: all differences may be chance."
-    row = clear.loc[clear["difference"].abs().idxmax()]
-    sign = "more" if row["difference"] > 0 else "fewer"
-    size = f"{count_text(abs(row['difference']))} {sign} ({percent(first.level)}: {count_text(row['lower'])} to {count_text(row['upper'])})"
-    where = f"in {place(row.iloc[1])}, {date(row.iloc[0])}"
-    return f"{len(clear)} of {len(found.nodes)} counts clearly differ; the largest difference is {size} in {names[1]}, {where}."
+    row = rows.loc[rows["difference"].abs().idxmax()]
+    size = f"{count_text(abs(row['difference']))} {'more' if row['difference'] > 0 else 'fewer'}"
+    if not bare:
+        size += f" ({percent(first.level)}: {count_text(row['lower'])} to {count_text(row['upper'])})"
+    text = f"the largest difference is {size} in {names[1]}, in {place(first, row.iloc[1])}, {date(row.iloc[0])}."
+    if bare:
+        told = "Whether it is more than chance cannot be said. " if doubts else ""
+        return f"{text[0].upper()}{text[1:]} {told}{' '.join(doubts)}".strip()
+    return f"{len(rows)} of {len(found.nodes)} counts clearly differ; {text}"
 
 
 def _evidence(found: Comparison, names: tuple[str, str]) -> str:

@@ -23,8 +23,12 @@ from headcount._disk import replacing
 from headcount.engines import Status
 from headcount.io._write import as_result, load_result
 from headcount.plot._picture import count_text, label, percent, visible
+from headcount.plot._words import DISAGREES, FEW, UNTOLD, WHY, trust
+from headcount.posterior import Posterior
+from headcount.posterior._dataset import sums_of
 from headcount.posterior._result import MC_ERROR
-from headcount.report._payload import payload
+from headcount.report._background import Background
+from headcount.report._payload import has_margins, payload, time_labels
 
 if TYPE_CHECKING:
     import os
@@ -33,12 +37,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.io import Result
-    from headcount.posterior import Posterior
 
 SHARED = ("core.js", "map.js")
 SCRIPTS = (*SHARED, "time.js", "bars.js", "series.js", "matrix.js", "tables.js", "start.js")
 """Our own scripts, in the order in which they are joined; they share one scope."""
 _SECTIONS = {"map": "Map", "moves": "Moves", "series": "One cell", "tables": "Tables", "about": "About"}
+_MATRIX_SECTIONS = {"map": "Map", "moves": "Matrix", "tables": "Tables", "about": "About"}
+"""Of a table with two margins: nothing happens over time."""
 PAGE_FILE = "report.html"
 
 
@@ -47,6 +52,9 @@ def write(
     path: str | os.PathLike[str] | None = None,
     *,
     title: str | None = None,
+    background: str | os.PathLike[str] | None = None,
+    tiles: str | None = None,
+    before: pd.DataFrame | None = None,
 ) -> Path:
     """Write the page of a result and return where it is.
 
@@ -58,22 +66,47 @@ def write(
         Where the page goes; ``report.html`` beside the result's file if left out.
     title : str, optional
         What stands on top of the page.
+    background : path, optional
+        GeoJSON with lines (streets, rivers) or areas to draw under the map, in the units of the cells' places.
+    tiles : str, optional
+        Address of map tiles (Web Mercator) with ``{z}``, ``{x}`` and ``{y}``, for places in degrees. The page asks that server only once
+        a reader switches the tiles on, and says so.
+    before : frame, optional
+        Of a table with two margins, the old matrix ``origin, dest, before``, to be shown beside the new one; ``changes`` beside the result
+        has it where a run was given one.
 
     Returns
     -------
     Path
         Of the page: one file, whole or not written at all, which needs no network.
     """
-    known = with_forecast(as_result(result))
+    known = as_result(result)
+    if isinstance(result, Posterior):  # a file has the spread of sums already
+        known = replace(known, sums=sums_of(result))
+    known = with_forecast(known)
     if path is None:
         if known.path is None:
             message = "a result in memory has no folder; give path, for example path='report.html'"
             raise ValueError(message)
         path = known.path.parent / PAGE_FILE
-    text = render(known, title=title)
+    old = _old_matrix(known) if before is None else before
+    text = render(known, title=title, background=Background.of(background, tiles), before=old)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return Path(path)
+
+
+def _old_matrix(result: Result) -> pd.DataFrame | None:
+    """The old matrix of a table with two margins, from ``changes`` in its folder; None where there is none."""
+    import pandas as pd
+
+    if result.path is None or not has_margins(result):
+        return None
+    file = result.path.parent / "changes.csv"
+    if file.exists():
+        return pd.read_csv(file, dtype={"origin": str, "dest": str})
+    file = file.with_suffix(".parquet")
+    return pd.read_parquet(file) if file.exists() else None
 
 
 FORECAST_FOLDER = "forecast"
@@ -106,14 +139,21 @@ def is_page(path: Path) -> bool:
         return b'<meta name="generator" content="headcount">' in file.read(1000)
 
 
-def render(result: Result, *, title: str | None = None) -> str:
+def render(
+    result: Result,
+    *,
+    title: str | None = None,
+    background: Background | None = None,
+    before: pd.DataFrame | None = None,
+) -> str:
     """The page as one text."""
-    data = payload(result)
+    data = payload(result, background, before)
     told = check(result)
     if told.mood == "bad":  # said in full above the map
         told = told._replace(text="The warning above says how.")
     if title is None:
         title = "Where they were and how they moved" if result.is_chain else "How many there were"
+        title = "Who went from where to where" if has_margins(result) else title
     parts = {
         "title": safe(title),
         "finding": safe(finding(result)),
@@ -131,7 +171,9 @@ def render(result: Result, *, title: str | None = None) -> str:
         "provenance": _terms(_provenance(result)),
         "command": _command(result.attributes.get("command")),
     }
-    return filled("page.html", _SECTIONS, parts, data, [plotly_script(), own_script(SCRIPTS)])
+    sections = _MATRIX_SECTIONS if has_margins(result) else _SECTIONS
+    scripts = [plotly_script(), own_script(SCRIPTS)]
+    return filled("page.html", sections, parts, data, scripts, (background or Background()).origin)
 
 
 def filled(
@@ -140,16 +182,17 @@ def filled(
     parts: Mapping[str, str],
     data: Mapping[str, Any],
     scripts: Sequence[str],
+    images: str = "",
 ) -> str:
     """A template between the head and the foot that all pages share, with its parts, the style, the data and the scripts.
 
-    ``sections`` are the links at the top.
+    ``sections`` are the links at the top, ``images`` the one server that pictures may be asked of.
     """
     whole = {
         **parts,
         "sections": "".join(f'<a href="#{name}">{title}</a>' for name, title in sections.items()),
         "style": asset("page.css"),
-        "policy": policy(*scripts),
+        "policy": policy(*scripts, images=images),
         "data": embedded(data),
         "scripts": "".join(f"<script>{script}</script>\n" for script in scripts),
     }
@@ -187,11 +230,11 @@ def plotly_script() -> str:
     return text
 
 
-def policy(*scripts: str) -> str:
-    """Content-Security-Policy: these scripts and no other, nothing from anywhere."""
+def policy(*scripts: str, images: str = "") -> str:
+    """Content-Security-Policy: these scripts and no other, nothing from anywhere but pictures of one server, if one is named."""
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:{images and f' {images}'}; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -223,9 +266,12 @@ def _terms(rows: Rows) -> str:
 
 
 def credit(data: Mapping[str, Any]) -> str:
-    """Whose coastlines the page's map has."""
+    """Whose coastlines the page's map has, and what the page asks of the network: nothing, unless tiles are switched on."""
     here = data["places"]
-    return " Coastlines and borders: Natural Earth." if here and here["ground"] else ""
+    tiles = here and here["tiles"]
+    asks = "This file is complete and asks nothing of any network"
+    asks += f" until you switch on the background, which comes from {safe(tiles['host'])}." if tiles else "."
+    return asks + (" Coastlines and borders: Natural Earth." if here and here["ground"] else "")
 
 
 def notices(kind: str, texts: Sequence[str]) -> str:
@@ -268,14 +314,25 @@ def finding(result: Result) -> str:
     """One sentence: where most were at first and at last, and the largest single move, each with its interval."""
     if result.nodes.empty:
         return ""
-    level, times = percent(result.level), result.times
+    times, told = result.times, trust(result)
+    ranges, doubt = told.ranges, ", in doubt" if told.warning else ""
+    brackets = f" ({percent(result.level)} ranges in brackets{doubt})" if ranges else ""
     first, last = _fullest(result, times[0]), _fullest(result, times[-1])
-    begun, ended = (f"{place(row.iloc[1])} with {_amount(row)}" for row in (first, last))
+    begun, ended = (f"{place(result, row.iloc[1])} with {_amount(row)}" for row in (first, last))
     if not result.is_chain:
-        return f"Most frequent: {begun} among the states of {label(times[0])} ({level} ranges in brackets)."
+        return f"Most frequent: {begun} among the states of {label(times[0])}{brackets}."
     if len(times) == 1:
-        return f"The fullest cell is {begun} ({level} range in brackets)."
+        return f"The fullest cell is {begun}{brackets}."
+    if has_margins(result):
+        row = result.flows.loc[result.flows["mean"].idxmax()]
+        ends = f"from {place(result, row['origin'])} to {place(result, row['dest'])}"
+        one, two = (label(t) if isinstance(t, str) else f"at {date(t)}" for t in times)
+        return (
+            f"Most {one}: {begun}; most {two}: {ended}; the largest flow is {_amount(row)} {ends}{brackets}."
+        )
     said = _times_in_words(result)
+    size = result.attributes.get("population_estimate")
+    about = "" if size is None or not ranges else f"There are about {_size(size)} individuals. "
     if first["cell"] == last["cell"]:
         text = f"The fullest cell {said(times[0])} is {begun}, and so it is {said(times[-1])}, with {_amount(last)}"
     else:
@@ -283,9 +340,16 @@ def finding(result: Result) -> str:
     moves = result.flows[result.flows["origin"] != result.flows["dest"]]
     if len(moves):
         row = moves.loc[moves["mean"].idxmax()]
-        ends = f"from {place(row['origin'])} to {place(row['dest'])} after {said(row['time']).removeprefix('on ').removeprefix('at ')}"
+        when = said(row["time"]).removeprefix("on ").removeprefix("at ")
+        ends = f"from {place(result, row['origin'])} to {place(result, row['dest'])} after {when}"
         text += f"; the largest single move takes {_amount(row)} {ends}"
-    return f"{text} ({level} ranges in brackets)."
+    return f"{about}{text}{brackets}."
+
+
+def _size(found: Mapping[str, Any]) -> str:
+    """An estimated number of individuals with its range."""
+    row = {name: float(found[name]) for name in ("mean", "lower", "upper")}
+    return _amount(row)
 
 
 def _fullest(result: Result, time: Any) -> pd.Series:
@@ -298,31 +362,33 @@ def _amount(row: Any) -> str:
     middle = count_text(round(float(row["mean"]), 0) if row["mean"] >= 10 else float(row["mean"]))
     if np.isnan(row["lower"]) or row["lower"] == row["upper"]:
         return middle
-    return f"{middle} ({count_text(row['lower'])}–{count_text(row['upper'])})"
+    # Word joiners: no line ends inside a range.
+    return f"{middle} ({count_text(row['lower'])}\u2060–\u2060{count_text(row['upper'])})"
 
 
 def _times_in_words(result: Result) -> Callable[[Any], str]:
     """How a sentence says a time: hours alone where all lie on one day."""
     if result.nodes.iloc[:, 0].dtype.kind != "M":
         return lambda time: f"at {date(time)}"
-    first: Any
-    last: Any
-    first, last = result.times[0], result.times[-1]
-    if first.date() == last.date():
+    times: list[Any] = result.times
+    if times[0].date() == times[-1].date():
         return lambda time: f"at {time:%H:%M}"
-    return lambda time: f"on {date(time)}"
+    hours = any((time.hour, time.minute) != (0, 0) for time in times)  # then midnight is one of them
+    return lambda time: f"on {date(time, hours=hours)}"
 
 
-def date(time: Any) -> str:
-    """A time inside a sentence: a date as people write it, anything else with the word."""
+def date(time: Any, *, hours: bool | None = None) -> str:
+    """A time inside a sentence: a date, with its hour if ``hours`` (unless it is midnight where not said); anything else with the word."""
     if hasattr(time, "strftime"):
-        clock = "" if (time.hour, time.minute) == (0, 0) else f", {time:%H:%M}"
+        clock = f", {time:%H:%M}" if ((time.hour, time.minute) != (0, 0) if hours is None else hours) else ""
         return f"{time.day} {time:%B %Y}{clock}"
     return f"time {label(time)}" if isinstance(time, (int, float, np.number)) else label(time)
 
 
-def place(cell: Any) -> str:
+def place(result: Result, cell: Any) -> str:
     """A cell inside a sentence: its name, or its number with the word."""
+    if label(cell) in result.attributes.get("names", {}):
+        return result.name_of(cell)
     return f"cell {label(cell)}" if isinstance(cell, (int, float, np.number)) else label(cell)
 
 
@@ -332,13 +398,27 @@ _SCATTER = "They differ from what it expects by no more than chance explains."
 def check(result: Result) -> Check:
     """The check of fit for a reader."""
     found = result.attributes.get("fit_check", {})
-    text = str(found.get("verdict", "This result does not say whether the counts agree with the model."))
+    text = in_words(
+        str(found.get("verdict", "This result does not say whether the counts agree with the model."))
+    )
+    if found.get("doubts") and found.get("agrees") is not False:
+        return Check("bad", "The counts cannot tell whether the model is right", text)
     if found.get("agrees") is True:
-        more = text.removeprefix("The data agree with the model.").strip()
+        more = text.replace("The data agree with the model.", "").strip()
         return Check("good", "The counts agree with the model", more or _SCATTER)
     if found.get("agrees") is False:
         return Check("bad", "The counts do not agree with the model", text)
     return Check("open", "Not checked against the model", text)
+
+
+_CODE = re.compile(r"--\w|\bhc\.|\w=[\"'\w]|\w\(\S*\)")
+"""Options and calls inside a sentence."""
+
+
+def in_words(text: str) -> str:
+    """The sentences of a verdict that a reader without a terminal can use: those with options or Python in them are left to "About"."""
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)
+    return " ".join(s for s in sentences if not _CODE.search(s)) or text
 
 
 def whole(value: int) -> str:
@@ -391,7 +471,7 @@ def _dispersion(found: Mapping[str, Any]) -> str:
 def _group(result: Result) -> str:
     """How many a group has, and where most of them are at first and at last."""
     ends = (result.times[0], result.times[-1])
-    most = [f"{label(_fullest(result, time).iloc[1])} at {label(time)}" for time in ends]
+    most = [f"{result.name_of(_fullest(result, time).iloc[1])} at {label(time)}" for time in ends]
     return f"{result.population_text} individuals, most in {' and '.join(most)}"
 
 
@@ -408,7 +488,7 @@ def _asked(result: Result) -> Rows:
     if found is not None:
         rows.append(("Estimated from the data", _dispersion(found)))
     if result.is_chain:
-        first, last = label(result.times[0]), label(result.times[-1])
+        first, *_, last = 2 * time_labels(result.times)
         rows += [
             ("Times", f"{whole(len(result.times))} ({first} to {last})"),
             ("Cells", whole(len(result.cells))),
@@ -418,11 +498,14 @@ def _asked(result: Result) -> Rows:
         rows += [("Variables", whole(len(result.times)))]
         counted = f"{whole(seen)} of {whole(len(nodes))} states observed one by one"
     rows += [
-        ("Intervals", f"{percent(result.level)}, central"),
+        *([("Ranges", f"{percent(result.level)}, central")] if trust(result).ranges else []),
         (
             "Parameters",
-            "given" if result.weights is None else f"{_plural(len(result.weights), 'weight')}, learned",
+            str(result.attributes.get("parameters", "given with the model"))
+            if result.weights is None
+            else f"{_plural(len(result.weights), 'weight')}, learned",
         ),
+        ("Initial law", str(result.attributes.get("initial_law", "given with the model"))),
         ("Observations", f"{_noise(result)}; {counted}"),
     ]
     return tuple(rows)
@@ -442,6 +525,7 @@ def _went(result: Result) -> Rows:
             if known.get("log_evidence") is None
             else f"{known['log_evidence']:.2f} nats".replace("-", "−"),
         ),
+        *_evidence_of_fit(known),
         ("Means ≥ 0", _promise(known.get("means_non_negative"))),
         ("Flows agree with counts", _promise(known.get("means_consistent"))),
     ]
@@ -449,6 +533,9 @@ def _went(result: Result) -> Rows:
         if MC_ERROR in table and len(table):
             share = _mc_share(table)
             rows.append((f"Monte-Carlo error of sds, {name}", f"{100 * share:.1f} % of an sd (rms)"))
+    verdict = str(known.get("fit_check", {}).get("verdict", ""))
+    if verdict and in_words(verdict) != verdict:
+        rows.append(("Check of fit, with what helps", verdict))
     worst = _sum_error(result)
     if worst is not None:
         rows.append(("Counts sum to N", f"within {worst:.1g}, checked here"))
@@ -459,6 +546,15 @@ def _went(result: Result) -> Rows:
     if settings:
         rows.append(("Settings", settings))
     return tuple(rows)
+
+
+def _evidence_of_fit(known: Mapping[str, Any]) -> Rows:
+    """The evidence that a fit maximised, where it is not that of the posterior, which may be integrated over an initial law."""
+    found, other = known.get("fit", {}).get("evidence"), known.get("log_evidence")
+    if found is None or (other is not None and abs(found - other) < 0.005):
+        return ()
+    text = f"{found:.2f} nats: what the search maximised; that above is of the posterior, integrated over what it includes"
+    return (("Log evidence at the estimate", text.replace("-", "−", 1)),)
 
 
 def _mc_share(table: pd.DataFrame) -> float:
@@ -512,15 +608,15 @@ def _warnings(result: Result) -> list[str]:
     known, found = result.attributes, []
     if known.get("alarm", {}).get("raised"):
         found.append(str(known["alarm"]["words"]))
-    check = known.get("fit_check", {})
-    if check.get("agrees") is False or check.get("doubts"):
-        found.append(f"{check['verdict']} No range on this page can be relied on.")
+    told, verdict = trust(result), str(known.get("fit_check", {}).get("verdict", ""))
+    if told.nodes in {DISAGREES, UNTOLD}:
+        found.append(f"{in_words(verdict)} {told.instruction}")
+    elif told.nodes is None and told.flows is not None:
+        found.append(told.warning)
     if not result.good:
         status = next((s for s in Status if s.value == known["status"]), None)
         remedy = f" What usually helps: {status.causes}." if status is not None and status.causes else ""
-        found.append(
-            f"The engine did not finish well ({known['status']}): do not rely on these numbers.{remedy}"
-        )
+        found.append(f"{told.warning} It ended with: {known['status']}.{remedy}")
     if known.get("means_non_negative") is False:
         lowest = count_text(float(result.nodes["mean"].min()))
         found.append(
@@ -535,7 +631,7 @@ def _notes(result: Result, data: Mapping[str, Any]) -> list[str]:
     """What stands with the diagnostics: what has no interval, or a rough one, and what was left out."""
     found = []
     if result.nodes["sd"].isna().all():
-        found.append(f"{result.attributes['engine']} gives means only: there are no intervals on this page.")
+        found.append(f"{result.attributes['engine']} gives the most probable counts only.")
     found += [*_reliability(result), *map(str, result.attributes.get("notes", []))]
     for which, shown, known in (
         ("fullest of {} cells", len(data["cells"]), data["cellsInAll"]),
@@ -549,21 +645,18 @@ def _notes(result: Result, data: Mapping[str, Any]) -> list[str]:
 
 def _reliability(result: Result) -> list[str]:
     """How many of the numbers that matter (an interval at least one individual wide) are marked as not reliable."""
-    check = result.attributes.get("fit_check", {})
-    if not result.good or check.get("agrees") is False or check.get("doubts"):
-        return []  # a warning has said more already
-    shares = []
-    for table, noun in ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs")):
+    told, shares = trust(result), []
+    if told.nodes is not None or not told.ranges:
+        return []  # a warning has said more already, or there is nothing to say
+    both = ((result.nodes, "counts"), (result.flows, "flows" if result.is_chain else "pairs"))
+    for table, noun in both[: 2 if told.flows is None else 1]:
         wide = table["upper"] - table["lower"] >= 1.0
         doubtful = int((wide & ~table["reliable"]).sum())
         if doubtful:
             shares.append(f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun}")
     if not shares:
         return []
-    text = (
-        "whose interval is at least one individual wide are marked as not reliable: few are expected there, "
-        "and the interval is a rough guide."
-    )
+    text = f"whose range is at least one individual wide are marked as not reliable: {WHY[FEW].replace('here', 'there')}."
     return [f"{' and '.join(shares)} {text}"]
 
 
@@ -579,7 +672,8 @@ def _provenance(result: Result) -> Rows:
         "status", "good", "engine", "settings", "iterations", "residual", "tolerance", "seconds", "seed", "population",
         "log_evidence", "interval_level", "means_non_negative", "means_consistent", "diagnostics", "observations", "created_at",
         "inference_library", "inference_library_version", "versions", "command", "geographic", "notes", "fit",
-        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual",
+        "dispersion", "dispersion_estimate", "fit_check", "counts_per_individual", "names", "told_by_data",
+        "series", "alarm", "forecast", "flows_in_all", "initial_law", "parameters", "population_estimate", "group",
     }  # fmt: skip
     extra = [(str(name), _text(value)) for name, value in known.items() if name not in said]
     return tuple(rows + extra)

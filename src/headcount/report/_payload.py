@@ -7,12 +7,17 @@ page says how much it was; the tables beside it have everything.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.plot._picture import label
-from headcount.plot._places import graticule, ground, places
+from headcount.labels import readable
+from headcount.plot._picture import label, visible
+from headcount.plot._places import EARTH, graticule, ground, lines_on, places
+from headcount.plot._words import CERTAINTY, WHY, trust
+from headcount.report._background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 MOST_COUNTS = 40_000
 MOST_FLOWS = 30_000
 """Rows that a page carries: about 33 bytes each (measured), 2.3 MB together, half the size of plotly's script."""
+MOST_PAIRS = 4 * MOST_FLOWS
+"""Entries of a whole matrix that a page carries beside the flows; larger ones (of more than 346 cells) stay in the tables."""
 GRID = 1200
 """Steps across a map in which its ground is stored: one or two pixels of a broad window."""
 _DIGITS = 5
@@ -32,9 +39,12 @@ _DIGITS = 5
 _VALUES = ("mean", "median", "sd", "lower", "upper")
 
 
-def payload(result: Result) -> dict[str, Any]:
+def payload(
+    result: Result, background: Background | None = None, before: pd.DataFrame | None = None
+) -> dict[str, Any]:
     """Everything that is drawn, as values that JSON can hold; NaN is null."""
-    times, cells = result.times, _kept_cells(result)
+    times, cells, told = result.times, _kept_cells(result), trust(result)
+    background = background or Background()
     known = set(cells)
     nodes = result.nodes if len(known) == len(result.cells) else _of_cells(result.nodes, known)
     flows = _kept_flows(result.flows, known, is_chain=result.is_chain)
@@ -42,24 +52,97 @@ def payload(result: Result) -> dict[str, Any]:
         "kind": "chain" if result.is_chain else "network",
         "population": result.population,
         "level": result.level,
-        "times": [label(t) for t in times],
+        "trust": {**told._asdict(), "warning": told.warning, "why": WHY, "classes": CERTAINTY},
+        "wide": NormalDist().inv_cdf((1 + result.level) / 2),
+        "times": time_labels(times),
         "timeKind": _kind(result.nodes.iloc[:, 0]),
         "timeValues": _axis_values(times, _kind(result.nodes.iloc[:, 0])),
-        "cells": [label(c) for c in cells],
+        "cells": _called(result, cells),
+        "labels": [label(c) for c in cells] if result.attributes.get("names") else None,
         "cellsInAll": len(result.cells),
         "countsInAll": len(result.nodes),
         "flowsInAll": result.attributes.get("flows_in_all", len(result.flows)),
-        "places": _places(result, cells),
+        "places": _places(result, cells, background),
         "rate": _rate(result, nodes),
         "check": _check(result, times, cells),
         "nodes": ends(nodes, times, cells) | {"observed": numbers(nodes["observed"])} | _summary(nodes),
         "flows": ends(flows, times, cells) | _summary(flows),
+        "sums": _sums(result, cells),
+        "told": _plain(result.attributes.get("told_by_data")),
+        "size": _size(result),
+        "margins": _margins(result, cells, before),
         "forecastFrom": _forecast_from(result),
         "trace": _curves(result.trace),
         "tolerance": _plain(result.attributes.get("tolerance")),
         "ascent": _curves(result.ascent),
         "weights": _records(result.weights),
     }
+
+
+def time_labels(times: list[Any]) -> list[str]:
+    """Times as the tables have them: where some have hours, midnight is one of them."""
+    hours = any(hasattr(t, "strftime") and (t.hour, t.minute, t.second) != (0, 0, 0) for t in times)
+    return [visible(str(t)) if hours else label(t) for t in times]
+
+
+def _called(result: Result, cells: list[Hashable]) -> list[str]:
+    """What people call the cells; where two have one name, the label tells them apart."""
+    names = [visible(result.name_of(cell)) for cell in cells] if result.attributes.get("names") else []
+    count = Counter(names)
+    texts = [label(cell) for cell in cells]
+    return (
+        [f"{n} ({t})" if count[n] > 1 else n for n, t in zip(names, texts, strict=True)] if names else texts
+    )
+
+
+def _sums(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
+    """Standard deviations of sums of flows, of the cells on the page; None where the result has none."""
+    if result.sums is None or not trust(result).ranges:
+        return None
+    place = {cell: k for k, cell in enumerate(result.cells)}
+    kept = [place[cell] for cell in cells]
+    sums = result.sums
+    tables = {
+        "into": sums.into[:, kept],
+        "out": sums.out[:, kept],
+        "net": sums.net[:, kept],
+    }
+    lines = {
+        name: [_short(v, 3) for v in values.tolist()]
+        for name, values in (("present", sums.present), ("moved", sums.moved))
+    }
+    if len(kept) ** 2 <= MOST_PAIRS:
+        tables["pairs"] = sums.pairs[kept][:, kept]
+    made = {name: [[_short(v, 3) for v in row] for row in table.tolist()] for name, table in tables.items()}
+    return {"pairs": None, **lines, **made, "whole": _short(float(sums.whole), 3)}
+
+
+def _size(result: Result) -> dict[str, Any] | None:
+    """The number of individuals where it was not known: its mean and range."""
+    found = result.attributes.get("population_estimate")
+    if found is None or not isinstance(found.get("sd"), float):
+        return None
+    return {name: _short(float(found[name])) for name in ("mean", "lower", "upper")}
+
+
+def has_margins(result: Result) -> bool:
+    """Whether the result is a table with two margins: one step from the one to the other, and nothing over time."""
+    return result.is_chain and len(result.times) == 2
+
+
+def _margins(result: Result, cells: list[Hashable], before: pd.DataFrame | None) -> dict[str, Any] | None:
+    """What the page of a table with two margins has beside the flows: the old matrix, where it is known."""
+    if not has_margins(result):
+        return None
+    if before is None or len(cells) ** 2 > MOST_PAIRS:
+        return {"prior": None}
+    place = {readable(cell): k for k, cell in enumerate(cells)}
+    old = np.zeros((len(cells), len(cells)))
+    for origin, dest, value in before[["origin", "dest", "before"]].itertuples(index=False):
+        o, d = place.get(readable(origin)), place.get(readable(dest))
+        if o is not None and d is not None and value == value:
+            old[o, d] += float(value)
+    return {"prior": [[_short(v) for v in row] for row in old.tolist()]}
 
 
 def _forecast_from(result: Result) -> int | None:
@@ -127,7 +210,7 @@ def _check(result: Result, times: list[Any], cells: list[Any]) -> dict[str, Any]
     return ends(known, times, cells) | {name: numbers(known[name]) for name in ("residual", "pit")}
 
 
-def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
+def _places(result: Result, cells: list[Hashable], background: Background) -> dict[str, Any] | None:
     if result.coordinates is None or not result.is_chain:
         return None
     here = places(result.coordinates, geographic=result.geographic)
@@ -140,6 +223,8 @@ def _places(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
         "spacing": here.spacing,
         "box": list(box),
         "ground": None if here.projection is None else _ground(here, box),
+        "lines": _lines(here, background, box),
+        "tiles": _tiles(here, background),
         "shapes": None if not result.shapes else _shapes(here, result, cells, box),
     }
 
@@ -155,17 +240,38 @@ def _with_shapes(box: Box, here: Places, result: Result) -> Box:
 
 
 def _ground(here: Places, box: Box) -> dict[str, Any]:
-    """Land, borders and meridians of the box and as much again around it, for zooming out and broad windows."""
+    """Land, borders and meridians."""
     assert here.projection is not None
-    width, height = box[2] - box[0], box[3] - box[1]
-    more = max(width, height)
-    wide = box[0] - more, box[1] - 0.5 * height, box[2] + more, box[3] + 0.5 * height
-    unit = max(width, height) / GRID
+    wide, unit = _around(box), max(box[2] - box[0], box[3] - box[1]) / GRID
     found = ground(here.projection, wide, detail=unit)
     grid = [meridian.line for meridian in graticule(here.projection, here.points)]
     lines = {"land": found.land, "borders": found.borders, "grid": grid}
     steps = {name: [_steps(line, wide, unit) for line in made] for name, made in lines.items()}
     return {"x": wide[0], "y": wide[1], "unit": unit, **steps}
+
+
+def _around(box: Box) -> Box:
+    """The box and as much again around it, for zooming out and broad windows."""
+    width, height = box[2] - box[0], box[3] - box[1]
+    more = max(width, height)
+    return box[0] - more, box[1] - 0.5 * height, box[2] + more, box[3] + 0.5 * height
+
+
+def _lines(here: Places, background: Background, box: Box) -> dict[str, Any] | None:
+    """The user's own lines."""
+    wide, unit = _around(box), max(box[2] - box[0], box[3] - box[1]) / (2 * GRID)
+    found = lines_on(here, background.lines, wide, detail=unit)
+    if not found:
+        return None
+    return {"x": wide[0], "y": wide[1], "unit": unit, "lines": [_steps(line, wide, unit) for line in found]}
+
+
+def _tiles(here: Places, background: Background) -> dict[str, Any] | None:
+    """Where tiles come from, and the centre of the projection that they are laid on; none under a map of the world, or without degrees."""
+    if not background.tiles or here.projection is None or here.projection.whole:
+        return None
+    centre = {"lon": here.projection.lon, "lat": here.projection.lat, "radius": EARTH}
+    return {"url": background.tiles, "host": background.origin.split("//")[1], **centre}
 
 
 def _shapes(here: Places, result: Result, cells: list[Hashable], box: Box) -> dict[str, Any]:

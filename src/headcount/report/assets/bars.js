@@ -15,7 +15,7 @@ function horizontal(id, table, rows, names, texts, title, colours) {
   const at = rows.map((_, k) => k);
   return draw(id, [{
     type: "bar", orientation: "h", x: rows.map((r) => table.mean[r]), y: at, hoverinfo: "text", text: texts, textposition: "none", customdata: rows,
-    marker: { color: colours, opacity: 0.9 }, error_x: { type: "data", symmetric: false, ...spans(table, rows), color: css("ink"), thickness: 1.2, width: 3 },
+    marker: { color: colours, opacity: 0.9, line: { color: css("dot"), width: rows.map((_, k) => (colours[k] === css("card") ? 1.2 : 0)) } }, error_x: { type: "data", symmetric: false, ...spans(table, rows), color: css("ink"), thickness: 1.2, width: 3 },
   }], {
     height: 90 + 24 * Math.max(3, rows.length), margin: { l: 10, r: 20, t: 34, b: 44 }, dragmode: false,
     title: { text: title, font: { size: 14 }, x: 0, xanchor: "left", xref: "paper", y: 1, yref: "paper", yanchor: "bottom", pad: { b: 10 } },
@@ -28,7 +28,7 @@ function countBars() {
   const all = [...nodeAt[state.time].values()];
   const rows = all.length <= MOST_BARS ? all : [...all].sort((a, b) => nodes.mean[b] - nodes.mean[a]).slice(0, MOST_BARS);
   const texts = rows.map((r) => {
-    return `<b>${short(data.cells[nodes.c[r]])}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}<br>${seenText(r)}`;
+    return `<b>${short(data.cells[nodes.c[r]])}</b><br>${[`${count(nodes.mean[r])} individuals`, ...rangeLine(nodes, r), seenText(r), ...doubtLine(nodes, r)].join("<br>")}`;
   });
   const some = rows.length < all.length ? `, the ${rows.length} fullest of ${all.length}` : "";
   const colours = rows.map((r) => css(chain && nodes.c[r] === state.cell ? "warm" : "accent"));
@@ -46,10 +46,9 @@ function flowBars() {
   const rows = barMoves();
   byId("flow-chart").hidden = rows.length === 0;
   if (!rows.length) return null;
-  const texts = rows.map((r) => `<b>${pairName(r, 26)}</b><br>${count(flows.mean[r])} individuals (${SURE[certainty(flows.lower[r], flows.mean[r])]})<br>${percent}: ${range(flows, r)}`);
-  const colour = Object.fromEntries(CERTAINTY.map(([kind, name]) => [kind, name]));
-  const title = chain ? `Largest moves after ${plain(timeName(state.time))}` : `Largest pairs with ${plain(timeName(state.time))}`;
-  return horizontal("flow-chart", flows, rows, rows.map((r) => pairName(r, 16)), texts, title, rows.map((r) => css(colour[certainty(flows.lower[r], flows.mean[r])])));
+  const texts = rows.map((r) => [`<b>${pairName(r, 26)}</b>`, `${count(flows.mean[r])} individuals${sureOf(r) ? ` (${sureOf(r)})` : ""}`, ...rangeLine(flows, r), ...doubtLine(flows, r)].join("<br>"));
+  const title = margins ? "Largest flows" : chain ? `Largest moves after ${plain(timeName(state.time))}` : `Largest pairs with ${plain(timeName(state.time))}`;
+  return horizontal("flow-chart", flows, rows, rows.map((r) => pairName(r, 16)), texts, title, rows.map((r) => css(CLASS_COLOURS[sureOf(r)])));
 }
 
 const plotlyScale = () => { const scale = ramp(isDark() ? DEEP : BLUES); return [0, 0.2, 0.4, 0.6, 0.8, 1].map((s) => [s, scale(s)]); };
@@ -59,7 +58,7 @@ function heatMap() {
   const root = rows.map((line) => line.map((v) => (v === null ? null : Math.sqrt(Math.max(0, v)))));
   const text = rows.map((line, c) => line.map((v, t) => {
     const r = nodeAt[t].get(c);
-    return r === undefined ? "" : `<b>${short(data.cells[c])}</b>, ${plain(timeName(t))}<br>${count(v)} individuals<br>${percent}: ${range(nodes, r)}`;
+    return r === undefined ? "" : `<b>${short(data.cells[c])}</b>, ${plain(timeName(t))}<br>${[`${count(v)} individuals`, ...rangeLine(nodes, r), ...doubtLine(nodes, r)].join("<br>")}`;
   }));
   const step = Math.max(1, Math.ceil(data.cells.length / 40)), at = data.cells.map((_, c) => c).filter((c) => c % step === 0);
   const columns = data.times.map((_, t) => t), across = Math.max(1, Math.ceil(columns.length / 12));

@@ -5,7 +5,8 @@ const countsAt = data.times.map(() => []), movesAt = data.times.map(() => []);
 found.nodes.t.forEach((t, r) => countsAt[t].push(r));
 found.flows.t.forEach((t, r) => { if (found.flows.o[r] !== found.flows.d[r]) movesAt[t].push(r); });
 movesAt.forEach((rows) => rows.sort((a, b) => Math.abs(found.flows.difference[b]) - Math.abs(found.flows.difference[a])));
-const signed = (value) => `${value > 0 ? "+" : ""}${count(value)}`;
+const ranged = found.nodes.lower.some((v) => v !== null); // two results without ranges have none of their difference
+const differing = (table, row) => [line(`${signed(table.difference[row])}${ranged ? ` (${percent}: ${signed(table.lower[row])} to ${signed(table.upper[row])})` : ""}`), ...(ranged ? [line(table.clear[row] ? "a clear difference" : "may be chance", "quiet")] : [])];
 const bothFull = robust([...found.nodes.first, ...found.nodes.second].filter((v) => v > 0.5));
 const differs = robust(found.nodes.difference.map(Math.abs));
 const movesDiffer = robust(found.flows.difference.map(Math.abs));
@@ -29,12 +30,12 @@ function panel(id, sizeOf, paint) {
 const disc = (column) => (r, spacing) => ({ size: Math.min(0.8 * spacing, 0.42 * spacing * Math.sqrt(Math.max(0, column[r]) / bothFull)), kind: "" });
 function differenceDisc(r, spacing) {
   const value = found.nodes.difference[r];
-  return { size: Math.min(0.8 * spacing, 0.42 * spacing * Math.sqrt(Math.abs(value) / differs)), kind: `${value > 0 ? "more" : "fewer"} ${found.nodes.clear[r] ? "" : "hollow"}` };
+  return { size: Math.min(0.8 * spacing, 0.42 * spacing * Math.sqrt(Math.abs(value) / differs)), kind: `${value > 0 ? "more" : "fewer"} ${!ranged || found.nodes.clear[r] ? "" : "hollow"}` };
 }
 function differenceArrows(svg, at, spacing) {
   for (const r of movesAt[state.time].slice(0, 15)) {
     const value = found.flows.difference[r], width = Math.max(1, Math.min(8, 0.22 * spacing) * Math.min(1.3, Math.abs(value) / movesDiffer));
-    svg.append(drawn("path", { class: `arrow ${value > 0 ? "more" : "fewer"} ${found.flows.clear[r] ? "" : "hollow"}`, "data-flow": String(r), d: arrow(at(found.flows.o[r]), at(found.flows.d[r]), width, [3, 3]).d }));
+    svg.append(drawn("path", { class: `arrow ${value > 0 ? "more" : "fewer"} ${!ranged || found.flows.clear[r] ? "" : "hollow"}`, "data-flow": String(r), d: arrow(at(found.flows.o[r]), at(found.flows.d[r]), width, [3, 3]).d }));
   }
 }
 
@@ -46,21 +47,21 @@ function drawCompared() {
   panel("second", disc(found.nodes.second), nothing);
   panel("difference", differenceDisc, differenceArrows);
   const clear = countsAt[state.time].filter((r) => found.nodes.clear[r]).length;
-  byId("map-caption").textContent = `${timeName(state.time)}: ${clear} of ${countsAt[state.time].length} cells clearly differ.`;
-  byId("legend").replaceChildren(...[["more", "more in the second"], ["fewer", "fewer in the second"], ["hollow", "may be chance"]].map(([kind, words]) => element("span", {}, element("i", { class: `swatch ${kind}` }), words)));
+  byId("map-caption").textContent = ranged ? `${timeName(state.time)}: ${clear} of ${countsAt[state.time].length} cells clearly differ.` : "";
+  byId("legend").replaceChildren(...[["more", "more in the second"], ["fewer", "fewer in the second"], ["hollow", "may be chance"]].slice(0, ranged ? 3 : 2).map(([kind, words]) => element("span", {}, element("i", { class: `swatch ${kind}` }), words)));
 }
 
 function rowText(row) {
   const { nodes: n } = found;
-  return [line(cut(data.cells[n.c[row]]), "strong"), line(`${count(n.first[row])} → ${count(n.second[row])}`), line(`${signed(n.difference[row])} (${percent}: ${signed(n.lower[row])} to ${signed(n.upper[row])})`), line(n.clear[row] ? "a clear difference" : "may be chance", "quiet")];
+  return [line(cut(data.cells[n.c[row]]), "strong"), line(`${count(n.first[row])} → ${count(n.second[row])}`), ...differing(n, row)];
 }
 function flowText(row) {
   const { flows: f } = found;
-  return [line(`${cut(data.cells[f.o[row]])} → ${cut(data.cells[f.d[row]])}`, "strong"), line(`${count(f.first[row])} → ${count(f.second[row])} individuals`), line(`${signed(f.difference[row])} (${percent}: ${signed(f.lower[row])} to ${signed(f.upper[row])})`), line(f.clear[row] ? "a clear difference" : "may be chance", "quiet")];
+  return [line(`${cut(data.cells[f.o[row]])} → ${cut(data.cells[f.d[row]])}`, "strong"), line(`${count(f.first[row])} → ${count(f.second[row])} individuals`), ...differing(f, row)];
 }
 
 function compareTables() {
-  const columns = (table) => ["first", "second", "difference", "lower", "upper"].map((name) => figure(name, table[name])).concat([{ title: "clear", value: (row) => table.clear[row], text: (row) => (table.clear[row] ? "yes" : "no") }]);
+  const columns = (table) => ["first", "second", "difference", ...(ranged ? ["lower", "upper"] : [])].map((name) => figure(name, table[name])).concat(!ranged ? [] : [{ title: "clear", value: (row) => table.clear[row], text: (row) => (table.clear[row] ? "yes" : "no") }]);
   const [one, two] = chain ? ["time", "cell"] : ["variable", "state"];
   sheet("table-nodes", "Counts", found.nodes.first.length, [named(one, found.nodes.t, data.times), named(two, found.nodes.c, data.cells), ...columns(found.nodes)], { by: 4, sign: -1 });
   if (!found.flows.first.length) return;

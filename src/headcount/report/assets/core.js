@@ -4,10 +4,11 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const { nodes, flows, places } = data;
 const chain = data.kind === "chain";
+const margins = data.margins ?? null; // a table of two margins: what is special about its page
 const mapped = places !== null;
 const areas = mapped && places.shapes !== null;
 const percent = `${Number((100 * data.level).toPrecision(6))} %`;
-const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1 };
+const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1, tiles: false, together: false };
 const listeners = [];
 const onChange = (redraw) => listeners.push(redraw);
 const change = (what) => { Object.assign(state, what); listeners.forEach((redraw) => redraw(Object.keys(what))); };
@@ -37,7 +38,23 @@ function count(value) {
   return (value < 0 ? "−" : "") + (size < 100 ? size.toFixed(size < 10 ? 2 : 1) : whole(Math.round(size)));
 }
 
-const range = (table, row) => table.lower[row] === null ? "no interval" : `${count(table.lower[row])} – ${count(table.upper[row])}`;
+// Ranges in words. An engine without ranges gets none, and nothing is said about them.
+const { trust } = data;
+const range = (table, row) => (table.lower[row] === null ? "" : table.sd[row] === 0 ? "exactly" : `${count(table.lower[row])}\u00a0–\u00a0${count(table.upper[row])}`);
+const rangeLine = (table, row) => (range(table, row) === "" ? [] : table.sd[row] === 0 ? ["known exactly"] : [`${percent}: ${range(table, row)}`]);
+// Why a range cannot be relied on: a reason that holds for the whole table, or that of its row.
+function doubtLine(table, row) {
+  if (range(table, row) === "" || table.sd[row] === 0) return [];
+  const whole = trust[table === flows ? "flows" : "nodes"];
+  return whole !== null ? [trust.why[whole]] : table.reliable[row] ? [] : [trust.why[table.mean[row] > data.population / 2 ? "many" : "few"]];
+}
+const inDoubt = (table, row) => doubtLine(table, row).length > 0;
+// The range of a sum of flows, from the sd of its joint draws: mean ± z sd, whole numbers; nothing where there are no draws.
+const sumEnds = (mean, sd, least = 0) => (sd === undefined || sd === null ? null : [Math.max(least, Math.round(mean - data.wide * sd)), Math.round(mean + data.wide * sd)]);
+const sumRange = (mean, sd, least = 0) => { const ends = sumEnds(mean, sd, least); return ends === null ? "" : sd < 1e-9 ? "exactly" : ends[0] < 0 ? `${signed(ends[0])} to ${signed(ends[1])}` : `${count(ends[0])} – ${count(ends[1])}`; };
+const withRange = (mean, sd, least = 0) => { const text = sumRange(mean, sd, least); return `${least < 0 ? signed(mean) : count(mean)}${text && ` (${text})`}`; };
+const signed = (value) => `${value > 0 ? "+" : ""}${count(value)}`;
+const priorText = (o, d) => (margins?.prior ? [`before: ${count(margins.prior[o]?.[d] ?? 0)}`] : []);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const largest = (values, least = 1e-9) => values.reduce((a, b) => (b > a ? b : a), least);
 function quantile(values, share) {
@@ -71,7 +88,8 @@ function tickName(t) {
   return { text: hours ? (begins ? `${day} ${MONTHS[month]}` : hour) : before !== null && before.year !== year ? `${day} ${MONTHS[month]} ${year}` : `${day} ${MONTHS[month]}`, begins };
 }
 
-// A cell as people say it: its name, or its number with the word.
+// A cell as people say it: its name, or its number with the word. Files that are kept have its label, as the tables do.
+const labelOf = (c) => (data.labels ?? data.cells)[c];
 const cellName = (c) => (/^-?\d+(\.\d+)?$/.test(data.cells[c]) ? `cell ${data.cells[c]}` : data.cells[c]);
 const cellTitle = (c) => cellName(c).replace(/^cell (?=-?\d)/, "Cell ");
 
@@ -87,13 +105,14 @@ const drawn = (tag, attributes = {}, ...children) => put(document.createElementN
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// How sure a flow is: maybe none (the interval reaches below ½), firm (its lower end is at least half the mean), open.
-const CERTAINTY = [["firm", "accent", "sure"], ["open", "sky", "less sure"], ["maybe none", "vague", "perhaps none"]];
-const SURE = Object.fromEntries(CERTAINTY.map(([kind, , words]) => [kind, words]));
-function certainty(low, mean) {
-  if (low === null || low === undefined) return "open";
-  return low < 0.5 ? "maybe none" : low >= mean / 2 ? "firm" : "open";
+// How sure a flow is, as `certainty` in Python says it; the classes and their words come from there.
+const CLASS_COLOURS = { "": "accent", sure: "accent", "less sure": "sky", "perhaps none": "vague", "in doubt": "card" };
+const dashed = (words) => words.replaceAll(" ", "-") || "plain";
+function certainty(low, mean, reliable) {
+  if (low === null || low === undefined) return "";
+  return trust.flows !== null ? "in doubt" : low < 0.5 ? "perhaps none" : reliable && low >= mean / 2 ? "sure" : "less sure";
 }
+const sureOf = (row) => certainty(flows.lower[row], flows.mean[row], flows.reliable[row]);
 
 function axis(extra = {}) {
   return {
@@ -103,6 +122,7 @@ function axis(extra = {}) {
 }
 
 const fine = window.matchMedia("(pointer: fine)").matches;
+const narrow = () => window.innerWidth <= 560;
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 function draw(id, traces, layout) {
   const target = byId(id);

@@ -1,5 +1,6 @@
 // The map: ground, areas or discs (area is the count), the largest moves as arrows, names; cells that lie too close are drawn as groups.
 
+const WIDE = data.wide; // sds on either side of a mean that its range takes
 const CELL_ROOM = 9; // pixels between cells below which they are grouped
 const GROUP_SIDE = 34; // pixels of a group's square
 const changes = nodes.mean.map((mean, row) => {
@@ -27,7 +28,7 @@ const robust = (values) => Math.max(1e-9, quantile(values.filter((v) => v > 0), 
 const fullest = robust(nodes.mean.filter((m) => m > 0.5));
 const COLOURS = {
   mean: { title: "individuals", low: 0, high: Math.sqrt(fullest), root: true, scale: () => ramp(isDark() ? DEEP : BLUES), value: (r) => Math.sqrt(Math.max(0, nodes.mean[r] ?? 0)) },
-  change: { title: "change to the next time", low: -robust(changes.map(Math.abs)), high: robust(changes.map(Math.abs)), scale: () => ramp(PURPLE_ORANGE), value: (r) => changes[r] ?? 0 },
+  change: { title: margins ? `${cut(data.times[1], 14)} less ${cut(data.times[0], 14)}` : "change to the next time", low: -robust(changes.map(Math.abs)), high: robust(changes.map(Math.abs)), scale: () => ramp(PURPLE_ORANGE), value: (r) => changes[r] ?? 0 },
   sd: { title: "uncertainty (± individuals)", low: 0, high: robust(nodes.sd), scale: () => ramp(AMBER), value: (r) => nodes.sd[r] ?? 0 },
   residual: { title: "counted less or more than expected (sds)", low: -3, high: 3, scale: () => ramp(PURPLE_ORANGE), value: (r) => residualOf[r] ?? 0 },
   none: null,
@@ -49,7 +50,12 @@ function fitView() {
 
 // ---- cells, or groups of cells that lie too close to be told apart at this zoom
 const levels = new Map();
+const GROUPS = 12; // about as many groups as arrows between all of them can still be told apart
 function grouping() {
+  if (state.together) {
+    if (!levels.has("together")) levels.set("together", asGroups(halved(GROUPS)));
+    return levels.get("together");
+  }
   const spacing = places.spacing * view.unit * view.k;
   const alone = spacing >= CELL_ROOM || data.cells.length < 40;
   const level = alone ? "cells" : Math.round(2 * Math.log2(view.unit * view.k));
@@ -60,13 +66,30 @@ const weight = data.cells.map(() => 0);
 nodes.mean.forEach((mean, row) => { weight[nodes.c[row]] += mean ?? 0; });
 const eachCell = () => measured({ alone: true, of: data.cells.map((_, c) => c), list: data.cells.map((name, c) => ({ cells: [c], x: places.x[c], y: places.y[c], name })) });
 function grouped(side) {
-  const found = new Map(), of = [];
+  const found = new Map();
   data.cells.forEach((_, c) => {
     const key = `${Math.floor(places.x[c] / side)},${Math.floor(places.y[c] / side)}`;
     if (!found.has(key)) found.set(key, []);
     found.get(key).push(c);
   });
-  const list = [...found.values()].map((cells, g) => {
+  return asGroups([...found.values()]);
+}
+// Groups that hold about equally many individuals: the fullest is halved across its longer side until there are enough.
+function halved(most) {
+  const parts = [data.cells.map((_, c) => c)], full = (cells) => (cells.length > 1 ? sum(cells.map((c) => weight[c])) : -1);
+  while (parts.length < most && parts.some((cells) => cells.length > 1)) {
+    const k = parts.reduce((best, cells, at) => (full(cells) > full(parts[best]) ? at : best), 0), cells = parts[k];
+    const wide = (values) => Math.max(...cells.map((c) => values[c])) - Math.min(...cells.map((c) => values[c])), axis = wide(places.x) > wide(places.y) ? places.x : places.y;
+    cells.sort((a, b) => axis[a] - axis[b]);
+    const half = full(cells) / 2;
+    let cut_ = 0, held = 0;
+    while (cut_ < cells.length - 1 && (cut_ === 0 || held + weight[cells[cut_]] / 2 < half)) { held += weight[cells[cut_]]; cut_ += 1; }
+    parts.splice(k, 1, cells.slice(0, cut_), cells.slice(cut_));
+  }
+  return parts;
+}
+function asGroups(parts) {
+  const of = [], list = parts.map((cells, g) => {
     cells.forEach((c) => { of[c] = g; });
     const all = sum(cells.map((c) => weight[c])) || 1, main = cells.reduce((a, c) => (weight[c] > weight[a] ? c : a), cells[0]);
     const centre = (values) => sum(cells.map((c) => (weight[c] || all / cells.length / 1e6) * values[c])) / sum(cells.map((c) => weight[c] || all / cells.length / 1e6));
@@ -84,7 +107,8 @@ function measured(groups) {
   groups.moves = new Map();
   return groups;
 }
-// Moves between groups that start at a time, largest first. One of one row keeps its interval; marginal intervals give none of a sum.
+// Moves between groups that start at a time, largest first. One of one row keeps its range. That of a sum is roughly that of independent
+// rows: who goes one way does not go another, so the true one is rather narrower (of joint draws of the examples 0.5 to 1.1 times as wide).
 function movesBetween(groups, t) {
   if (groups.moves.has(t)) return groups.moves.get(t);
   const pairs = new Map();
@@ -95,6 +119,10 @@ function movesBetween(groups, t) {
     if (known) { known.mean += flows.mean[row]; known.row = null; known.rows.push(row); } else pairs.set(key, { o, d, mean: flows.mean[row], row, rows: [row] });
   }
   const made = [...pairs.values()].sort((a, b) => b.mean - a.mean);
+  for (const move of made) {
+    const widest = WIDE * Math.sqrt(sum(move.rows.map((r) => (flows.sd[r] ?? 0) ** 2)));
+    Object.assign(move, { lower: trust.ranges ? Math.max(0, move.mean - widest) : null, upper: move.mean + widest, reliable: move.rows.every((r) => flows.reliable[r]) });
+  }
   groups.moves.set(t, made);
   return made;
 }
@@ -133,14 +161,53 @@ function arrow(p, q, wanted, gaps) {
   return { d: `M${outline.map((point) => point.map((w) => w.toFixed(1)).join(",")).join("L")}Z`, at, hop };
 }
 
+const NICE = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7];
+const niceBelow = (value) => NICE.filter((v) => v <= value).pop() ?? Number(value.toPrecision(1));
+
+// ---- tiles: asked for only once a reader switches them on; each is laid where its corners are on this map's projection (Lambert's azimuthal)
+const MOST_TILES = 80;
+function onMap(lon, lat) {
+  const { lon: east, lat: north, radius } = places.tiles, rad = Math.PI / 180, l = (lon - east) * rad, f = lat * rad, c = north * rad;
+  const k = radius * Math.sqrt(2 / (1 + Math.sin(c) * Math.sin(f) + Math.cos(c) * Math.cos(f) * Math.cos(l)));
+  return [px(k * Math.cos(f) * Math.sin(l)), py(k * (Math.cos(c) * Math.sin(f) - Math.sin(c) * Math.cos(f) * Math.cos(l)))];
+}
+function inDegrees(u, v) {
+  const { lon, lat, radius } = places.tiles, rad = Math.PI / 180, s = view.unit * view.k;
+  const x = (u - view.width / 2 - view.x) / s + (left + right) / 2, y = (bottom + top) / 2 - (v - view.height / 2 - view.y) / s, far = Math.hypot(x, y) || 1e-9, c = 2 * Math.asin(Math.min(1, far / (2 * radius)));
+  return [lon + Math.atan2(x * Math.sin(c), far * Math.cos(lat * rad) * Math.cos(c) - y * Math.sin(lat * rad) * Math.sin(c)) / rad, Math.asin(Math.cos(c) * Math.sin(lat * rad) + y * Math.sin(c) * Math.cos(lat * rad) / far) / rad];
+}
+function drawTiles() {
+  if (!places.tiles || !state.tiles) { layers.tiles.replaceChildren(); return; }
+  const round = 2 * Math.PI * places.tiles.radius * Math.cos(places.tiles.lat * Math.PI / 180), rim = [0, 0.5, 1].flatMap((a) => [0, 0.5, 1].map((b) => inDegrees(a * view.width, b * view.height)));
+  const column = (lon, n) => Math.floor((lon + 180) / 360 * n), row = (lat, n) => Math.floor((1 - Math.asinh(Math.tan(lat * Math.PI / 180)) / Math.PI) / 2 * n);
+  const north = (j, n) => Math.atan(Math.sinh(Math.PI * (1 - 2 * j / n))) * 180 / Math.PI, ends = (values) => [Math.min(...values), Math.max(...values)];
+  let z = Math.max(0, Math.min(19, Math.round(Math.log2(round * view.unit * view.k / 256)))), i, j;
+  do { const n = 2 ** z; i = ends(rim.map(([lon]) => column(lon, n))); j = ends(rim.map(([, lat]) => Math.max(0, Math.min(n - 1, row(lat, n))))); z -= 1; } while (z >= 0 && (i[1] - i[0] + 1) * (j[1] - j[0] + 1) > MOST_TILES);
+  z += 1;
+  const n = 2 ** z, made = [];
+  for (let a = i[0]; a <= i[1]; a += 1) for (let b = j[0]; b <= j[1]; b += 1) {
+    const [o, e, s] = [[a, b], [a + 1, b], [a, b + 1]].map(([u, v]) => onMap(u / n * 360 - 180, north(v, n)));
+    const href = places.tiles.url.replace("{z}", z).replace("{x}", ((a % n) + n) % n).replace("{y}", b);
+    made.push(drawn("image", { href, width: "1.004", height: "1.004", preserveAspectRatio: "none", transform: `matrix(${[e[0] - o[0], e[1] - o[1], s[0] - o[0], s[1] - o[1], o[0], o[1]].join(" ")})` }));
+  }
+  layers.tiles.replaceChildren(...made);
+}
+// A bar of a round length at the lower left: km (or m) where there are degrees, units of the map elsewhere.
+function drawScale() {
+  const s = view.unit * view.k, long = niceBelow(110 / s), high = view.height - 10, wide = long * s;
+  const text = !places.geographic ? `${long < 1 ? long : count(long)} ${long === 1 ? "unit" : "units"}` : long < 1 ? `${count(1000 * long)} m` : `${count(long)} km`;
+  layers.scale.replaceChildren(drawn("path", { class: "scale", d: `M10,${high - 5}V${high}H${(10 + wide).toFixed(1)}V${high - 5}` }), drawn("text", { class: "scale-text", x: 14, y: high - 5 }, text));
+}
+
 // ---- layers, bottom to top
 const layers = {};
 let svg = null;
 function makeMap() {
   svg = drawn("svg", { id: "map-svg", role: "img", "aria-labelledby": "map-title" });
-  for (const name of ["ground", "cells", "arrows", "discs", "hops", "packets", "names"]) { layers[name] = drawn("g", { class: name }); svg.append(layers[name]); }
+  for (const name of ["ground", "tiles", "lines", "cells", "arrows", "discs", "hops", "packets", "names", "scale"]) { layers[name] = drawn("g", { class: name }); svg.append(layers[name]); }
   const path = (lists, close) => lists.map((steps) => { let x = 0, y = 0, d = ""; for (let k = 0; k < steps.length; k += 2) { x += steps[k]; y += steps[k + 1]; d += `${k ? "L" : "M"}${x},${-y}`; } return d + (close ? "Z" : ""); }).join("");
   if (places.ground) layers.ground.append(drawn("path", { class: "grid", d: path(places.ground.grid, false) }), drawn("path", { class: "land", d: path(places.ground.land, true) }), drawn("path", { class: "border", d: path(places.ground.borders, false) }));
+  if (places.lines) layers.lines.append(drawn("path", { class: "own", d: path(places.lines.lines, false) }));
   if (areas) data.cells.forEach((_, c) => { if (places.shapes.rings[c]) layers.cells.append(drawn("path", { class: "area", "data-cell": String(c), d: path(places.shapes.rings[c], true) })); });
   const tip = byId("tip");
   byId("map-chart").append(svg);
@@ -161,20 +228,19 @@ function makeMap() {
 const line = (text, kind = "") => element("div", { class: kind }, text);
 function cellText(cell) {
   const groups = grouping(), group = groups.list[groups.of[cell]];
-  if (group.cells.length > 1) return [line(`${cut(group.name)}: ${group.cells.length} cells`, "strong"), line(`${count(groups.mean[state.time][groups.of[cell]])} individuals together`), line("zoom in to see each, with its interval", "quiet")];
+  if (group.cells.length > 1) return [line(`${cut(group.name)}: ${group.cells.length} cells`, "strong"), line(`${count(groups.mean[state.time][groups.of[cell]])} individuals together`), line("zoom in to see each", "quiet")];
   const r = nodeAt[state.time].get(cell);
   if (r === undefined) return [line(cut(data.cells[cell]), "strong")];
-  const moved = changes[r] === null ? [] : [line(`${changes[r] > 0 ? "+" : ""}${count(changes[r])} to the next time`, "quiet")];
-  const sure = nodes.reliable[r] || nodes.sd[r] === 0 ? [] : [line("the range is a rough guide", "quiet")];
-  return [line(cut(cellName(cell)), "strong"), line(`${count(nodes.mean[r])} individuals`), line(`${percent}: ${range(nodes, r)}`), line(seenText(r), "quiet"), ...moved, ...sure];
+  const moved = changes[r] === null || margins ? [] : [line(`${signed(changes[r])} to the next time`, "quiet")];
+  return [line(cut(cellName(cell)), "strong"), line(`${count(nodes.mean[r])} ${margins ? data.times[0] : "individuals"}`), ...rangeLine(nodes, r).map((text) => line(text)), line(seenText(r), "quiet"), ...moved, ...doubtLine(nodes, r).map((text) => line(text, "quiet"))];
 }
 function moveText(which) {
   const groups = grouping(), move = shownMoves(groups)[Number(which)];
   if (!move) return null;
   const title = line(`${cut(groups.list[move.o].name)} → ${cut(groups.list[move.d].name)}`, "strong"), many = line(`${count(move.mean)} individuals`);
-  if (move.row === null) return [title, many, line(`${move.rows.length} moves together; zoom in for their ranges`, "quiet")];
-  const sure = flows.reliable[move.row] ? [] : [line("the range is a rough guide", "quiet")];
-  return [title, many, line(`${percent}: ${range(flows, move.row)}`), line(SURE[certainty(flows.lower[move.row], move.mean)], "quiet"), ...sure];
+  if (move.row === null) return [title, many, ...(trust.ranges ? [line(`${percent}: about ${count(Math.round(move.lower))} – ${count(Math.round(move.upper))}`)] : []), line(`${move.rows.length} moves together; zoom in to see each`, "quiet")];
+  const words = sureOf(move.row);
+  return [title, many, ...rangeLine(flows, move.row).map((text) => line(text)), ...[...(words && words !== "in doubt" ? [words] : []), ...doubtLine(flows, move.row)].map((text) => line(text, "quiet"))];
 }
 
 // ---- zoom: buttons, two fingers, the wheel with Ctrl or ⌘; dragging moves a map that is zoomed in
@@ -212,7 +278,7 @@ function zooming() {
 }
 
 // ---- drawing
-const scene = { groups: null, moves: [], curves: [], discs: [] };
+const scene = { groups: null, moves: [], kinds: [], curves: [], discs: [] };
 function drawMap() {
   fitView();
   svg.setAttribute("viewBox", `0 0 ${view.width} ${view.height}`);
@@ -220,8 +286,11 @@ function drawMap() {
   svg.style.touchAction = view.k > 1 ? "none" : "pan-y";
   const shift = (grid) => `translate(${px(grid.x)},${py(grid.y)}) scale(${view.unit * view.k * grid.unit})`;
   if (places.ground) layers.ground.setAttribute("transform", shift(places.ground));
+  if (places.lines) layers.lines.setAttribute("transform", shift(places.lines));
   if (areas) layers.cells.setAttribute("transform", shift(places.shapes));
-  byId("map").dataset.show = state.show; // arrows take colours that areas do not have
+  drawTiles();
+  drawScale();
+  byId("map").dataset.show = state.show; svg.dataset.tiles = String(state.tiles); // arrows take colours that areas do not have
   const groups = grouping();
   scene.groups = groups;
   drawAreas();
@@ -267,7 +336,7 @@ function drawDiscs(groups) {
     scene.discs.push({ disc, g });
     const upper = single && row !== undefined && nodes.upper[row] !== null ? root * Math.sqrt(Math.max(0, nodes.upper[row])) : 0;
     // A ring on the rim of its own disc, as of an exact count, would only fray it.
-    if (upper > root * Math.sqrt(mean) + 0.8 && !shape) made.push(drawn("circle", { class: nodes.reliable[row] ? "upper" : "upper rough", cx: x.toFixed(1), cy: y.toFixed(1), r: upper.toFixed(2) }));
+    if (upper > root * Math.sqrt(mean) + 0.8 && !shape && (upper >= 5 || !inDoubt(nodes, row))) made.push(drawn("circle", { class: inDoubt(nodes, row) ? "upper rough" : "upper", cx: x.toFixed(1), cy: y.toFixed(1), r: upper.toFixed(2) }));
     if (group.cells.includes(state.cell)) made.push(drawn("circle", { class: "ring", cx: x.toFixed(1), cy: y.toFixed(1), r: (Math.max(6, root * Math.sqrt(Math.max(mean, (single && nodes.upper[row]) || 0))) + 4).toFixed(1) }));
   });
   layers.discs.replaceChildren(...made);
@@ -277,10 +346,10 @@ function drawArrows(groups) {
   const root = state.show === "areas" ? 0 : perRoot(groups), moves = shownMoves(groups), under = [], over = [];
   const spot = (g) => [px(groups.list[g].x), py(groups.list[g].y)], rim = (g) => 2 + root * Math.sqrt(groups.mean[state.time][g]);
   scene.moves = moves;
+  scene.kinds = moves.map((move) => (move.row === null ? certainty(move.lower, move.mean, move.reliable) : sureOf(move.row)));
   scene.curves = moves.map((move, k) => {
     const made = arrow(spot(move.o), spot(move.d), widthOf(move.mean, groups), [rim(move.o), rim(move.d)]);
-    const kind = move.row === null ? "firm" : certainty(flows.lower[move.row], move.mean);
-    (made.hop ? over : under).push(drawn("path", { class: `arrow ${kind.replace(" ", "-")}${widthOf(move.mean, groups) < 2.5 ? " thin" : ""}`, "data-move": String(k), d: made.d }));
+    (made.hop ? over : under).push(drawn("path", { class: `arrow ${dashed(scene.kinds[k])}${widthOf(move.mean, groups) < 2.5 ? " thin" : ""}`, "data-move": String(k), d: made.d }));
     return made;
   });
   // Small ones lie on large ones and are seen; those too short to show beside their discs lie above them.
@@ -291,11 +360,11 @@ function drawArrows(groups) {
 // Names of the fullest, as many as fit without covering one another.
 function drawNames(groups) {
   const order = groups.list.map((_, g) => g).sort((a, b) => groups.mean[state.time][b] - groups.mean[state.time][a]);
-  const taken = [], made = [], most = Math.max(3, Math.min(10, Math.floor(view.width / 90))), root = state.show === "areas" ? 0 : perRoot(groups);
+  const taken = narrow() ? [] : [[view.width - 46, 0, 46, 118]], made = [], most = Math.max(3, Math.min(10, Math.floor(view.width / 90))), root = state.show === "areas" ? 0 : perRoot(groups);
   const own = groups.of[state.cell];
   for (const g of [own, ...order.slice(0, 3 * most).filter((g) => g !== own)]) {
     if (made.length >= most || (g !== own && groups.mean[state.time][g] < 0.02 * groups.full)) break;
-    const text = cut(groups.list[g].name, 18), wide = 6.7 * text.length, x = px(groups.list[g].x), y = py(groups.list[g].y), r = root * Math.sqrt(groups.mean[state.time][g]);
+    const text = cut(groups.list[g].name, 24), wide = 6.7 * text.length, x = px(groups.list[g].x), y = py(groups.list[g].y), r = root * Math.sqrt(groups.mean[state.time][g]);
     const spots = root ? [[x, y - r - 6, "middle"], [x + r + 5, y + 4, "start"], [x - r - 5, y + 4, "end"], [x, y + r + 14, "middle"]] : [[x, y + 4, "middle"]];
     for (const [a, b, anchor] of spots) {
       const box = [anchor === "middle" ? a - wide / 2 : anchor === "start" ? a : a - wide, b - 12, wide, 15];
@@ -319,51 +388,93 @@ function between(share) {
 }
 
 // ---- the legend, drawn with samples
-const NICE = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7];
-const niceBelow = (value) => NICE.filter((v) => v <= value).pop() ?? Number(value.toPrecision(1));
-function legend(groups) {
-  const parts = [], root = perRoot(groups), big = niceBelow(groups.full), small = niceBelow(big / 8);
-  const item = (title, ...content) => parts.push(element("div", { class: "key" }, element("div", { class: "key-title" }, title), ...content));
+const textWide = (text) => 6.7 * text.length + 4;
+// Keys of the legend, drawn: the same on the page and in kept pictures.
+function keysOf(groups) {
+  const keys = [], label = (x, y, text, anchor = "start") => drawn("text", { x: x.toFixed(1), y: y.toFixed(1), "text-anchor": anchor }, text);
+  const key = (title, wide, high, parts) => keys.push({ title, wide: Math.ceil(wide), high: Math.ceil(high), parts });
   if (state.show === "discs") {
-    const R = Math.max(3, root * Math.sqrt(big)), q = Math.max(1.6, root * Math.sqrt(small)), wide = 2 * R + 2 * q + 110;
-    item("individuals", drawn("svg", { width: wide, height: 2 * R + 4, class: "sample" }, drawn("circle", { class: "disc plain", cx: R + 1, cy: R + 2, r: R }), drawn("text", { x: 2 * R + 6, y: R + 6 }, count(big)), drawn("circle", { class: "disc plain", cx: 2 * R + 60 + q, cy: R + 2, r: q }), drawn("text", { x: 2 * R + 66 + 2 * q, y: R + 6 }, count(small))));
+    const root = perRoot(groups), big = niceBelow(groups.full), middle = Math.max(3, root * Math.sqrt(big)) + 2, parts = [];
+    let x = 1;
+    for (const v of [big, niceBelow(big / 8)]) {
+      const r = Math.max(1.6, root * Math.sqrt(v));
+      parts.push(drawn("circle", { class: "disc plain", cx: (x + r).toFixed(1), cy: middle, r: r.toFixed(2) }), label(x + 2 * r + 5, middle + 4, count(v)));
+      x += 2 * r + textWide(count(v)) + 18;
+    }
+    key(margins ? data.times[0] : "individuals", x, Math.max(18, 2 * middle), parts);
   }
   const kind = COLOURS[state.colour];
   if (kind !== null) {
-    const scale = kind.scale(), stops = [0, 0.2, 0.4, 0.6, 0.8, 1].map((s) => `${scale(s)} ${100 * s}%`).join(", ");
-    const ticks = kind.root ? [0, niceBelow(fullest / 6), niceBelow(fullest / 1.3)].filter((v, k, all) => all.indexOf(v) === k).map((v) => [Math.sqrt(v), count(v)]) : (kind.low < 0 ? [kind.low, 0, kind.high] : [0, kind.high]).map((v) => [v, `${v > 0 && kind.low < 0 ? "+" : ""}${count(Number(v.toPrecision(2)))}`]);
-    item(kind.title, element("div", { class: "ramp", style: `background:linear-gradient(to right, ${stops})` }), element("div", { class: "marks" }, ...ticks.map(([v, text]) => element("span", { style: `left:${Math.min(100, 100 * (v - kind.low) / (kind.high - kind.low))}%` }, text))));
+    const scale = kind.scale(), wide = 170, parts = Array.from({ length: 34 }, (_, k) => drawn("rect", { x: 5 * k, y: 0, width: 5.3, height: 11, style: `fill:${scale((k + 0.5) / 34)}` }));
+    const ticks = kind.root ? [0, niceBelow(fullest / 1.3), niceBelow(fullest / 6)].map((v) => [Math.sqrt(v), count(v)]) : (kind.low < 0 ? [kind.low, kind.high, 0] : [0, kind.high]).map((v) => [v, `${v > 0 && kind.low < 0 ? "+" : ""}${count(Number(v.toPrecision(2)))}`]);
+    const taken = []; // both ends come first; what is between them gives way
+    for (const [v, text] of ticks) {
+      const at = wide * Math.min(1, (v - kind.low) / (kind.high - kind.low)), long = textWide(text), from = Math.max(0, Math.min(wide - long + 4, at - long / 2));
+      if (taken.some(([a, b]) => from < b && from + long > a)) continue;
+      taken.push([from, from + long]);
+      parts.push(label(from, 25, text));
+    }
+    key(kind.title, wide, 29, parts);
   }
   if (scene.moves.length) {
-    const samples = [niceBelow(moveScale), niceBelow(moveScale / 4)].filter((v, k, all) => all.indexOf(v) === k), high = widest(groups) + 14;
-    item("moving", drawn("svg", { width: 96 * samples.length, height: high, class: "sample" }, ...samples.flatMap((v, k) => [drawn("path", { class: "arrow firm", d: arrow([96 * k + 2, high / 2 + 2], [96 * k + 44, high / 2 + 2], widthOf(v, groups), [0, 0]).d }), drawn("text", { x: 96 * k + 50, y: high / 2 + 5 }, count(v))])));
-    item(`how sure (${percent} range)`, element("div", { class: "swatches" }, ...CERTAINTY.map(([name, , words]) => element("span", {}, element("i", { class: `swatch ${name.replace(" ", "-")}` }), words))));
+    const samples = [niceBelow(moveScale), niceBelow(moveScale / 4)].filter((v, k, all) => all.indexOf(v) === k), high = Math.max(18, widest(groups) + 14), parts = [], kinds = new Set(scene.kinds);
+    let x = 2;
+    for (const v of samples) { parts.push(drawn("path", { class: `arrow ${dashed(scene.kinds[0])}`, d: arrow([x, high / 2 + 2], [x + 42, high / 2 + 2], widthOf(v, groups), [0, 0]).d }), label(x + 48, high / 2 + 5, count(v))); x += 66 + textWide(count(v)); }
+    key("moving", x, high, parts);
+    const shown = Object.keys(trust.classes).filter((name) => kinds.has(name)), swatches = [];
+    x = 1;
+    for (const name of shown) { swatches.push(drawn("rect", { class: `arrow ${dashed(name)}`, x, y: 4, width: 11, height: 11, rx: 2 }), label(x + 16, 14, name)); x += 30 + textWide(name); }
+    if (shown.length) key(`how sure (${percent} range)`, x, 18, swatches);
   }
-  byId("legend").replaceChildren(...parts);
+  return keys;
+}
+function legend(groups) {
+  byId("legend").replaceChildren(...keysOf(groups).map(({ title, wide, high, parts }) => element("div", { class: "key" }, element("div", { class: "key-title" }, title), drawn("svg", { width: wide, height: high, class: "sample" }, ...parts))));
+  byId("doubt").textContent = trust.warning;
 }
 
-// ---- keeping the picture
+// ---- keeping the picture: it travels without its page, so its legend and what to be warned of go with it
+const KEPT = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "opacity", "font-size", "font-family", "font-weight", "paint-order", "vector-effect", "stroke-dasharray", "display"];
+function styled(source) {
+  const copy = source.cloneNode(true), from = [source, ...source.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+  from.forEach((node, k) => { const style = getComputedStyle(node); to[k].setAttribute("style", KEPT.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";")); });
+  return copy;
+}
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) { if (lines.at(-1) && lines.at(-1).length + word.length + 1 > most) lines.push(word); else lines[lines.length - 1] += `${lines.at(-1) ? " " : ""}${word}`; }
+  return lines.filter(Boolean);
+}
 function pictureOf() {
-  const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")], foot = 42, head = 46;
-  const wanted = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "opacity", "font-size", "font-family", "font-weight", "paint-order", "vector-effect", "stroke-dasharray", "display"];
-  from.forEach((node, k) => { const style = getComputedStyle(node); to[k].setAttribute("style", wanted.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";")); });
-  const words = (x, y, text, size, colour, anchor = "start") => drawn("text", { x, y, style: `font:${size}px system-ui, sans-serif;fill:${css(colour)};text-anchor:${anchor}` }, text);
-  const whole = drawn("svg", { xmlns: "http://www.w3.org/2000/svg", width: view.width, height: view.height + head + foot, viewBox: `0 0 ${view.width} ${view.height + head + foot}` },
-    drawn("rect", { width: view.width, height: view.height + head + foot, style: `fill:${css("card")}` }),
-    words(10, 20, document.title, "15", "ink"), words(10, 38, timeName(state.time), "13", "soft"));
-  copy.setAttribute("x", "0"); copy.setAttribute("y", String(head)); copy.setAttribute("width", String(view.width)); copy.setAttribute("height", String(view.height));
-  // A picture travels without its page: what its marks mean goes with it.
-  const kind = COLOURS[state.colour], colours = kind === null ? "" : `; colour: ${kind.title}${kind.root ? "" : ` (${count(Number(kind.low.toPrecision(2)))} to ${count(Number(kind.high.toPrecision(2)))})`}`;
-  const moves = scene.moves.length ? `; arrows: the ${scene.moves.length} largest moves, up to ${count(scene.moves[0].mean)}` : "";
-  whole.append(copy, words(10, view.height + head + 16, `${state.show === "areas" ? "Areas" : "Disc area: individuals"}${colours}${moves}`, "11", "soft"), words(10, view.height + head + 33, "headcount", "11", "soft"));
-  if (places.ground) whole.append(words(view.width - 10, view.height + head + 33, "Land: Natural Earth", "11", "soft", "end"));
-  return new XMLSerializer().serializeToString(whole);
+  const head = 46, wide = view.width, parts = [], letters = Math.floor((wide - 20) / 6);
+  const words = (x, y, text, size, colour, anchor = "start") => parts.push(drawn("text", { x, y, style: `font:${size}px system-ui, sans-serif;fill:${css(colour)};text-anchor:${anchor}` }, text));
+  words(10, 20, document.title, 15, "ink"); if (!margins) words(10, 38, timeName(state.time), 13, "soft");
+  const map = styled(svg);
+  map.querySelector(".tiles").replaceChildren(); // a picture asks nothing of the network
+  for (const [name, value] of Object.entries({ x: 0, y: head, width: wide, height: view.height })) map.setAttribute(name, String(value));
+  parts.push(map);
+  let x = 10, y = head + view.height + 8, deep = 0;
+  for (const key of byId("legend").children) {
+    const sample = styled(key.querySelector("svg")), title = key.querySelector(".key-title").textContent, long = Math.max(Number(sample.getAttribute("width")), textWide(title));
+    if (x > 10 && x + long > wide - 10) { x = 10; y += deep + 6; deep = 0; }
+    words(x, y + 12, title, 11, "soft");
+    sample.setAttribute("overflow", "visible"); sample.setAttribute("x", String(x)); sample.setAttribute("y", String(y + 17));
+    parts.push(sample);
+    x += long + 24; deep = Math.max(deep, 20 + Number(sample.getAttribute("height")));
+  }
+  y += deep + 8;
+  for (const text of wrapped(trust.warning, letters)) { words(10, y + 10, text, 12, "bad"); y += 16; }
+  for (const text of wrapped(byId("map-caption").textContent, letters)) { words(10, y + 10, text, 11, "soft"); y += 15; }
+  words(10, y + 12, "headcount", 11, "soft");
+  if (places.ground) words(wide - 10, y + 12, "Land: Natural Earth", 11, "soft", "end");
+  const high = Math.ceil(y + 20), whole = drawn("svg", { xmlns: "http://www.w3.org/2000/svg", width: wide, height: high, viewBox: `0 0 ${wide} ${high}` }, drawn("rect", { width: wide, height: high, style: `fill:${css("card")}` }), ...parts);
+  return { text: new XMLSerializer().serializeToString(whole), high };
 }
 const fileTime = () => data.times[state.time].replace(/[^\w-]+/g, "-");
 function savePicture(kind) {
-  const text = pictureOf();
+  const { text, high } = pictureOf();
   if (kind === "svg") { save(`map-${fileTime()}.svg`, text, "image/svg+xml"); return; }
-  const image = new Image(), canvas = element("canvas", { width: 2 * view.width, height: 2 * (view.height + 88) });
+  const image = new Image(), canvas = element("canvas", { width: 2 * view.width, height: 2 * high });
   image.onload = () => { canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height); canvas.toBlob((blob) => save(`map-${fileTime()}.png`, blob, "image/png")); };
   image.src = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
 }

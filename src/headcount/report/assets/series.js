@@ -4,17 +4,17 @@ function drawSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
   const x = rows.map((r) => data.timeValues[nodes.t[r]]);
   const pick = (column) => rows.map((r) => column[r]);
-  const texts = rows.map((r) => `<b>${plain(timeName(nodes.t[r]))}</b><br>${count(nodes.mean[r])} individuals<br>${percent}: ${range(nodes, r)}<br>${seenText(r)}${nodes.reliable[r] || nodes.sd[r] === 0 ? "" : "<br>the range is a rough guide"}`);
+  const texts = rows.map((r) => [`<b>${plain(timeName(nodes.t[r]))}</b>`, `${count(nodes.mean[r])} individuals`, ...rangeLine(nodes, r), seenText(r), ...doubtLine(nodes, r)].join("<br>"));
   const band = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
   const here = data.timeValues[state.time];
   byId("series-title").textContent = `${cellTitle(state.cell)} over time`;
   return draw("series-chart", [
-    { ...band, y: pick(nodes.lower) },
-    { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css("accent"), 0.22), name: `${percent} range`, showlegend: true },
+    ...(trust.ranges ? [{ ...band, y: pick(nodes.lower) },
+      { ...band, y: pick(nodes.upper), fill: "tonexty", fillcolor: tint(css(trust.nodes === null ? "accent" : "dot"), 0.22), name: `${percent} range${trust.nodes === null ? "" : ", in doubt"}`, showlegend: true }] : []),
     { x, y: pick(nodes.mean), type: "scatter", mode: "lines+markers", name: "inferred", text: texts, hoverinfo: "text", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 } },
     {
       x, y: pick(seen), type: "scatter", mode: "markers", name: scaled ? "counted, scaled to individuals" : "counted", hoverinfo: "skip",
-      marker: { size: 8, color: rows.map((r) => (nodes.reliable[r] ? css("warm") : css("card"))), line: { color: css("warm"), width: 1.6 } },
+      marker: { size: 8, color: rows.map((r) => css(inDoubt(nodes, r) ? "card" : "warm")), line: { color: css("warm"), width: 1.6 } },
     },
   ], {
     height: 320, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 10, r: 14, t: 30, b: 40 }, hovermode: "x", dragmode: fine ? "zoom" : false,
@@ -27,9 +27,24 @@ function aheadShape() {
   const [x0, x1] = [data.forecastFrom, data.times.length - 1].map((t) => data.timeValues[t]);
   return [{ type: "rect", x0, x1, yref: "paper", y0: 0, y1: 1, fillcolor: tint(css("warm"), 0.1), line: { width: 0 }, layer: "below", label: { text: "forecast", textposition: "top center" } }];
 }
+// How many there are in all, where that is not known or changes.
+function drawPresent() {
+  const means = data.times.map((_, t) => sum([...nodeAt[t].values()].map((r) => nodes.mean[r] ?? 0))), sds = data.times.map((_, t) => data.sums?.present[t] ?? null);
+  const open = data.size !== null || largest(means) - Math.min(...means) > 0.5;
+  byId("present-chart").hidden = !open || !chain || data.cellsInAll > data.cells.length;
+  if (byId("present-chart").hidden) return;
+  const ends = means.map((m, t) => sumEnds(m, sds[t])), band = { x: data.timeValues, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+  draw("present-chart", [
+    ...(ends.every((e) => e !== null) ? [{ ...band, y: ends.map((e) => e[0]) }, { ...band, y: ends.map((e) => e[1]), fill: "tonexty", fillcolor: tint(css(trust.nodes === null ? "accent" : "dot"), 0.22) }] : []),
+    { x: data.timeValues, y: means, type: "scatter", mode: "lines+markers", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 }, hoverinfo: "text", text: means.map((m, t) => `<b>${plain(timeName(t))}</b><br>${withRange(m, sds[t])} individuals`) },
+  ], {
+    height: 240, margin: { l: 10, r: 14, t: 34, b: 40 }, dragmode: false, xaxis: timeAxis(), yaxis: axis({ title: { text: "individuals", standoff: 6 }, rangemode: "tozero" }),
+    title: { text: `How many there are in all${ends[0] === null ? "" : `, with ${percent} ranges`}`, font: { size: 14 }, x: 0, xanchor: "left", xref: "paper", y: 1, yref: "paper", yanchor: "bottom", pad: { b: 10 } },
+  });
+}
 function saveSeries() {
   const rows = data.times.map((_, t) => nodeAt[t].get(state.cell)).filter((r) => r !== undefined);
-  saveTable("cell.csv", ["time", "cell", "counted", "counted_per_rate", "mean", "lower", "upper"], rows.map((r) => [data.times[nodes.t[r]], data.cells[state.cell], nodes.observed[r], seen[r], nodes.mean[r], nodes.lower[r], nodes.upper[r]]));
+  saveTable("cell.csv", ["time", "cell", "counted", "counted_per_rate", "mean", "lower", "upper"], rows.map((r) => [data.times[nodes.t[r]], labelOf(state.cell), nodes.observed[r], seen[r], nodes.mean[r], nodes.lower[r], nodes.upper[r]]));
 }
 
 function tint(colour, alpha) {
@@ -37,13 +52,20 @@ function tint(colour, alpha) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
-function moveList(title, rows, end) {
+function moveList(title, rows, end, most = 4) {
   if (!rows.length) return [];
-  const lines = rows.slice(0, 4).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), element("td", { class: "quiet" }, range(flows, r))));
+  const lines = rows.slice(0, most).map((r) => element("tr", {}, element("td", {}, data.cells[flows[end][r]]), element("td", {}, count(flows.mean[r])), ...(trust.ranges ? [element("td", { class: "quiet" }, range(flows, r))] : [])));
   return [element("h4", {}, title), element("table", {}, element("tbody", {}, ...lines))];
 }
 
+// Of a table with two margins: both totals of the chosen cell, where its individuals go and where they come from.
+function marginsAside(box) {
+  const both = [0, 1].map((t) => nodeAt[t].get(state.cell)), total = (row, t) => [element("h4", {}, data.times[t]), element("p", {}, `${count(nodes.mean[row])}${range(nodes, row) ? ` (${range(nodes, row)})` : ""}, ${seenText(row)}`), ...doubtLine(nodes, row).map((text) => element("p", { class: "quiet" }, text))];
+  const of = (end) => leaving[0].filter((r) => flows[end][r] === state.cell && flows.mean[r] > 0);
+  box.replaceChildren(element("h3", {}, cellTitle(state.cell)), ...both.flatMap((row, t) => (row === undefined ? [] : total(row, t))), ...moveList("From here to", of("o"), "d", 8), ...moveList("To here from", of("d"), "o", 8));
+}
 function fillAside() {
+  if (margins) { marginsAside(byId("here")); return; }
   const row = nodeAt[state.time].get(state.cell), box = byId("here");
   if (row === undefined) { box.replaceChildren(); return; }
   const out = leaving[state.time].filter((r) => flows.o[r] === state.cell);
@@ -51,21 +73,44 @@ function fillAside() {
   const arrive = state.time > 0 ? leaving[state.time - 1].filter((r) => flows.d[r] === state.cell && flows.o[r] !== state.cell) : [];
   box.replaceChildren(
     element("h3", {}, cellTitle(state.cell)), element("p", { class: "quiet" }, timeName(state.time)),
-    element("p", { class: "big" }, count(nodes.mean[row])), element("p", {}, `${percent}: ${range(nodes, row)}`), element("p", { class: "quiet" }, seenText(row)),
-    ...(nodes.reliable[row] || nodes.sd[row] === 0 ? [] : [element("p", { class: "quiet" }, "few are expected here: the range is a rough guide")]),
+    element("p", { class: "big" }, count(nodes.mean[row])), ...rangeLine(nodes, row).map((text) => element("p", {}, text)), element("p", { class: "quiet" }, seenText(row)),
+    ...doubtLine(nodes, row).map((text) => element("p", { class: "quiet" }, text)),
+    ...inAndOut(),
     ...moveList("Came from", arrive, "o"),
-    ...(stay === undefined ? [] : [element("h4", {}, "Stay"), element("p", {}, `${count(flows.mean[stay])} (${range(flows, stay)})`)]),
+    ...(stay === undefined ? [] : [element("h4", {}, "Stay"), element("p", {}, `${count(flows.mean[stay])}${range(flows, stay) ? ` (${range(flows, stay)})` : ""}`)]),
     ...moveList("Leave to", out.filter((r) => r !== stay), "d"),
   );
+}
+
+// Who comes into the chosen cell and who leaves it during the step on the map, with ranges of the sums.
+let ends_ = null;
+function throughCell(t, c) {
+  if (ends_ === null) {
+    ends_ = { d: data.times.map(() => new Float64Array(data.cells.length)), o: data.times.map(() => new Float64Array(data.cells.length)) };
+    flows.mean.forEach((mean, r) => { if (isMove(r)) for (const end of ["o", "d"]) ends_[end][flows.t[r]][flows[end][r]] += mean; });
+  }
+  const into = ends_.d[t][c], out = ends_.o[t][c], sds = data.sums;
+  return [["in", into, sds?.into[t]?.[c], 0], ["out", out, sds?.out[t]?.[c], 0], ["net", into - out, sds?.net[t]?.[c], -Infinity]];
+}
+function inAndOut() {
+  if (!leaving[state.time].length) return [];
+  const rows = throughCell(state.time, state.cell).map(([name, mean, sd, least]) => element("tr", {}, element("td", {}, name), element("td", {}, least < 0 ? signed(mean) : count(mean)), element("td", { class: "quiet" }, sumRange(mean, sd, least))));
+  return [element("h4", {}, "During the next step"), element("table", { id: "through" }, element("tbody", {}, ...rows))];
 }
 
 function caption() {
   const box = byId("map-caption"), moves = leaving[state.time];
   if (!moves.length) { box.textContent = chain ? "This is the last time: no moves follow." : "No pairs begin with this variable."; return; }
-  if (!chain) { box.textContent = "Thin lines show the range."; return; }
+  if (!chain) { box.textContent = trust.ranges ? "Thin lines show the range." : ""; return; }
   const moved = sum(moves.filter(isMove).map((r) => flows.mean[r])), shown = mapped ? shownMoves() : barMoves();
   const carried = sum(shown.map((m) => (mapped ? m.mean : flows.mean[m])));
-  box.textContent = `${count(moved)} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them.`;
+  if (margins) {
+    const stay = sum(moves.filter((r) => !isMove(r)).map((r) => flows.mean[r]));
+    box.textContent = `${withRange(moved, data.sums?.moved[0])} go to another cell, ${count(stay)} to their own; the ${shown.length} ${mapped ? "lines" : "bars"} shown carry ${count(carried)} (${Math.round(100 * carried / Math.max(moved, 1e-9))} %).`;
+    return;
+  }
+  const share = moved > 0 ? ` (${Math.round(100 * carried / moved)} %)` : "", more = mapped && data.cells.length >= 12 && carried < moved / 3 && !state.together ? " Group the cells (options) to see more of them." : "";
+  box.textContent = `${withRange(moved, data.sums?.moved[state.time])} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them${share}.${more}`;
 }
 
 // Histogram of the probability of a smaller count, with the band that holds 95 % of the bars where the model is right.

@@ -4,13 +4,15 @@ function drawAll(what) {
   byId("time").value = String(state.time);
   byId("time-label").textContent = timeName(state.time);
   byId("time").setAttribute("aria-valuetext", timeName(state.time));
-  if (mapped) drawMap(); else { countBars(); flowBars(); }
+  if (mapped) drawMap(); else { if (!margins) countBars(); flowBars(); }
   caption();
   if (what.some((name) => ["theme", "width"].includes(name))) drawStrip();
   markNow();
   if (!chain) return;
   if (byId("cell").value !== String(state.cell)) byId("cell").value = String(state.cell);
+  if (margins) { fillAside(); return; }
   if (playing === null && what.some((name) => ["cell", "time", "theme", "width"].includes(name))) drawSeries();
+  if (what.some((name) => ["theme", "width"].includes(name))) drawPresent();
   if (!mapped && what.some((name) => ["theme", "width"].includes(name))) heatMap();
   fillAside();
 }
@@ -25,9 +27,9 @@ function choose(event) {
 }
 
 function saveMap() {
-  if (!flows.mean.length || !chain) { saveTable("counts.csv", ["time", "cell", "mean", "lower", "upper"], [...nodeAt[state.time].values()].map((r) => [data.times[state.time], data.cells[nodes.c[r]], nodes.mean[r], nodes.lower[r], nodes.upper[r]])); return; }
+  if (!flows.mean.length || !chain) { saveTable("counts.csv", ["time", "cell", "mean", "lower", "upper"], [...nodeAt[state.time].values()].map((r) => [data.times[state.time], labelOf(nodes.c[r]), nodes.mean[r], nodes.lower[r], nodes.upper[r]])); return; }
   const rows = mapped ? shownMoves().flatMap((m) => m.rows) : barMoves();
-  saveTable("moves.csv", ["time", "origin", "dest", "mean", "lower", "upper"], rows.map((r) => [data.times[flows.t[r]], data.cells[flows.o[r]], data.cells[flows.d[r]], flows.mean[r], flows.lower[r], flows.upper[r]]));
+  saveTable("moves.csv", ["time", "origin", "dest", "mean", "lower", "upper"], rows.map((r) => [data.times[flows.t[r]], labelOf(flows.o[r]), labelOf(flows.d[r]), flows.mean[r], flows.lower[r], flows.upper[r]]));
 }
 
 function arrange() {
@@ -35,21 +37,29 @@ function arrange() {
   byId("time").max = String(last);
   byId("time").setAttribute("aria-label", chain ? "Time" : "Variable");
   if (last === 0) byId("play").disabled = true;
-  byId("player").hidden = last === 0;
+  byId("player").hidden = last === 0 || margins !== null;
+  if (margins) for (const id of ["series", "strip-note"]) byId(id).hidden = true;
+  if (margins && !mapped) byId("map-chart").hidden = true;
   data.cells.forEach((name, k) => byId("cell").append(element("option", { value: String(k) }, name)));
   byId("cell-hint").textContent = mapped ? "or choose it on the map" : "or choose its bar above";
   for (const id of ["colour-box", "zoom", "save-png", "save-svg"]) byId(id).hidden = !mapped;
   byId("show-box").hidden = !areas;
+  byId("tiles-box").hidden = !places?.tiles;
+  byId("together-box").hidden = !mapped || areas || data.cells.length < 12;
+  // What a flow owes to the model and what to the counts: prior against posterior spread.
+  const told = Math.round(100 * (data.told ?? 0));
+  if (data.told !== null) byId("told").textContent = told < 1 ? "Where moves go is the model's word: the counts make it no more certain than the model alone." : `Where moves go is ${100 - told} % the model's word: the counts take away ${told} % of the variance that moves have under the model alone.`;
+  if (places?.tiles) byId("tiles-word").textContent = `background from ${places.tiles.host} (asks the network)`;
+  if (margins) byId("colour").querySelector('[value="change"]').textContent = COLOURS.change.title;
   byId("colour").value = state.colour; byId("show").value = state.show;
-  if (!areas) byId("colour").querySelector('[value="mean"]').remove();
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
   if (!chain) {
-    for (const id of ["series", "here", "only-box", "speed-box"]) byId(id).hidden = true;
+    for (const id of ["series", "here", "only-box", "speed-box", "play", "strip", "strip-note"]) byId(id).hidden = true;
     byId("map-title").textContent = "Counts, variable by variable";
   }
   if (window.innerWidth > 700) byId("options").open = true;
-  if (!data.check) byId("colour").querySelector('[value="residual"]').remove();
+  for (const [known, value] of [[areas, "mean"], [data.check, "residual"], [trust.ranges, "sd"]]) if (!known) byId("colour").querySelector(`[value="${value}"]`).remove();
   checkChart();
   curves("trace-chart", "trace-box", data.trace, ["residual", "log_evidence"], ["residual"], data.tolerance);
   curves("ascent-chart", "ascent-box", data.ascent, ["objective", "evidence", "error", "residual"].filter((name) => name !== "evidence" || !data.ascent?.objective), ["error", "residual"], null);
@@ -64,6 +74,8 @@ function start() {
   listen("colour", "change", (target) => ({ colour: target.value }));
   listen("show", "change", (target) => ({ show: target.value }));
   listen("speed", "change", (target) => ({ speed: Number(target.value) }));
+  listen("together", "change", (target) => ({ together: target.checked }));
+  listen("tiles", "change", (target) => ({ tiles: target.checked }));
   listen("only", "change", (target) => ({ only: target.checked }));
   listen("cell", "change", (target) => ({ cell: Number(target.value) }));
   byId("play").addEventListener("click", play);
@@ -86,11 +98,12 @@ function start() {
   onChange(drawAll);
   startMatrix();
   makeTables();
+  for (const link of document.querySelectorAll("nav a")) link.hidden = byId(link.hash.slice(1)).hidden;
   // A quarter of the way in, at the fullest cell: something has happened by then.
   const time = Math.floor(last / 4);
   const cell = [...nodeAt[time].entries()].reduce((best, [c, r]) => (best === null || nodes.mean[r] > nodes.mean[best[1]] ? [c, r] : best), null);
   change({ time, cell: cell === null ? 0 : cell[0], theme: null });
-  if (!mapped) byId("map-chart").on("plotly_click", choose);
+  if (!mapped && !margins) byId("map-chart").on("plotly_click", choose);
   document.documentElement.dataset.ready = "yes";
 }
 
