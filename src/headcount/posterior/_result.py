@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.observe import Start
+    from headcount.observe import LearnedStart, Start
     from headcount.observe._cloud import Seen
     from headcount.posterior._posterior import Posterior
 
@@ -93,6 +93,8 @@ class Result:
         Areas of the cells where they are known: rings of points, shape (K, 2), in the units of the coordinates; None otherwise.
     last
         The counts at a chain's last time, mean and covariance, from which a later run goes on; None where there are none.
+    learned
+        The same given the parameters that a fit learned, and these parameters, to be updated together by later counts; None otherwise.
     """
 
     nodes: pd.DataFrame
@@ -110,6 +112,7 @@ class Result:
     sizes: pd.DataFrame | None = None
     groups: Mapping[Hashable, Result] = field(default_factory=dict)
     last: Start | None = field(default=None, repr=False)
+    learned: LearnedStart | None = field(default=None, repr=False)
 
     @property
     def plot(self) -> Any:
