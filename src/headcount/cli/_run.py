@@ -21,6 +21,7 @@ from headcount import memory
 from headcount._version import __version__
 from headcount.cli._show import (
     NOT_CONVERGED,
+    phase,
     say,
     show_files,
     show_notes,
@@ -149,6 +150,7 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         folders[key].check_files(one, fitted=True)
         refuse_too_large(planned(one.problem, options)[1])
     begin, said = _fit_start(learning.start, options, case)
+    phase("learning")
     made = fit(
         [
             LogisticChain(c.features, names=c.feature_names, mask=c.mask, ridge=learning.ridge)
@@ -268,6 +270,7 @@ def _write_and_show(
             *notes,
             *formula_note(dict.fromkeys([*states, *(c for cells in states.values() for c in cells)])),
         ]
+    phase("writing")
     if good or output.keep:
         # What only the command line knows.
         said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}
@@ -284,6 +287,7 @@ def _write_and_show(
         if output.report:
             from headcount.report import write
 
+            phase("drawing the page")
             files = [*files, write(output.out)]
         show_files(files, good=good)
     else:
@@ -509,9 +513,10 @@ def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
 
 
 def refuse_too_large(plan: Plan) -> None:
-    """Raise with both numbers when the plan is above the limit."""
+    """Raise with both numbers when the plan is above the limit; what comes next is the run."""
     remedy = "merge cells, take fewer times, use --engine MAP (no uncertainty)"
     memory.require(plan.peak, plan.engine, remedy=remedy)
+    phase(f"inferring with {plan.engine}", plan.seconds)
 
 
 def parse_weights(text: str | None) -> Any:
