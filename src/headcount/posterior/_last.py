@@ -28,8 +28,8 @@ MOST_STATES = 1000
 FAR_FROM_PAST = 2.0
 """Standard deviations of the past by which new counts may move one of its last counts before its Gaussian is said not to be enough. Of
 590 random problems (6 to 2000 individuals, worlds that go on and worlds that change where the past ends) those below it differ from one
-run of everything by at most .31 sd and .40 nats (99 % by .23 sd), those above it by up to 17 sd. In worlds that go on the largest is 1.3,
-with 36 cells 1.8."""
+run of everything by at most .31 sd and .40 nats (99 % by .23 sd), those above it by up to 17 sd; of the 200 of
+``benchmarks/series.py`` by .38 sd and 1.2 nats, and 15 sd. In worlds that go on the largest is 1.3, with 36 cells 1.8."""
 LEAST_SD = 0.5
 """Individuals; a smaller standard deviation of a last count is taken as this, so that no whole number is many of them."""
 
