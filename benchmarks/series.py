@@ -1,10 +1,14 @@
 """Claim: a run that goes on from the last gives what one run gives; forecasts beat naive ones; alarms are as rare as said.
 
 Joined runs: random chains (3 to 6 cells, 8 to 14 times, 20 to 3000 individuals, rates .3 to 1, some cells not counted), N known, N about,
-open populations, two groups; the new times of both ways are compared. Alarms: 8 cells, 2000 individuals, Poisson counts at rate 1; false
+open populations, two groups; the new times of both ways are compared. Worlds that change where the past ends (all counts of a cell gone,
+one cell's multiplied, individuals shuffled, or nothing): what runs that say nothing are off by, and those that say that the past's
+Gaussian is not enough. Alarms: 8 cells, 2000 individuals, Poisson counts at rate 1; false
 ones over 200 weeks in five worlds, and changes of stated size in the week after the 10th, seen in that week or the next. Bikes:
 `examples/bikes`, matrices by hour and weekend learned from the first week's moves, exact counts forecast 1 to 24 hours ahead from every
-third hour of the second week, beside persistence and the same hour a day and a week before.
+third hour of the second week, beside persistence and the same hour a day and a week before. Learned rows are not known: their Dirichlet
+posterior (bikes seen per row and class of hour, and the prior's) is added to the intra-class correlation of every step and station. What
+is left of the miss is said in the table: hours scatter as they should, and deviations that last for many hours are not in the model.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ RATE = 0.01
 def run(*, quick: bool) -> Report:
     """Joined runs, cost, alarms, bikes."""
     joined = _joined(8 if quick else 60)
+    changed = _changed(20 if quick else 200)
     short, long = _cost(20), _cost(60 if quick else 400)
     false, weeks = _false_alarms(1 if quick else 5, 30 if quick else 200)
     found = _changes(5 if quick else 40)
@@ -42,6 +47,14 @@ def run(*, quick: bool) -> Report:
         ),
         Check("joined runs: sds, largest relative difference", max(row[3] for row in joined), at_most=0.1),
         Check("joined runs: evidence, largest difference (nats)", max(row[4] for row in joined), at_most=0.5),
+        Check(
+            "worlds that change: means of runs that say nothing, largest difference (sd)",
+            changed[0][2],
+            at_most=0.5,
+        ),
+        Check(
+            "worlds that go on: runs that say the past's Gaussian is not enough", changed[2][1], at_most=0.0
+        ),
         Check("cost of a new week after a past 20 times as long, ratio", long / short, at_most=1.5),
         Check("false alarms per week at a rate of 1 %", false / weeks, at_most=0.02),
         *(Check(f"found within two steps: {row[0]}", row[3], at_least=0.9) for row in found),
@@ -77,13 +90,24 @@ def run(*, quick: bool) -> Report:
                 joined,
             ),
             Table(
+                "Worlds that change where the past ends",
+                ["runs", "number", "means off by (sd), worst", "evidence off by (nats), worst"],
+                changed,
+            ),
+            Table(
                 "Seconds of a new week",
                 ["times in the past", "CPU s"],
                 [[20, short], [60 if quick else 400, long]],
             ),
             Table("False alarms", ["weeks", "alarms", "rate asked"], [[weeks, false, RATE]]),
             Table("Changes", ["change", "effect", "worlds", "found within two steps", "in the first"], found),
-            Table("Bikes", ["hours ahead", "method", "CRPS", "90 % intervals hold", "absolute error"], bikes),
+            Table(
+                "Bikes",
+                ["hours ahead", "method", "CRPS", "90 % intervals hold", "absolute error"],
+                bikes,
+                "With learned rows taken as known, intervals held 83 % (78 % at 24 hours), in both directions between weeks, and 93 % in "
+                "the week they were learned from. An intra-class correlation of .05, four times that of single hours, would make it 90 %.",
+            ),
         ],
         seeds=[SEED],
     )
@@ -151,6 +175,52 @@ def _one_joined(kind: str, rng: np.random.Generator) -> tuple[float, float, floa
         means = max(means, float(np.abs((two.mean.values - one.mean.values) / sd).max()))
         sds = max(sds, float((np.abs(two.sd.values - one.sd.values) / sd).max()))
     return means, sds, abs(past.log_evidence + new.log_evidence - whole.log_evidence)
+
+
+def _changed(problems: int) -> list[list[Any]]:
+    """Runs that say nothing, runs that say that the past is not enough, and those of the second in worlds that go on."""
+    found = [_one_changed(np.random.default_rng([SEED, 3, k])) for k in range(problems)]
+    rows = []
+    for name, said in (("say nothing", False), ("say that the past is not enough", True)):
+        own = [one for one in found if one[1] is said]
+        rows.append(
+            [name, len(own), max((o[2] for o in own), default=0.0), max((o[3] for o in own), default=0.0)]
+        )
+    false = [one for one in found if one[0] == "goes on" and one[1]]
+    rows.append(["of these, in worlds that go on", len(false), 0.0, 0.0])
+    return rows
+
+
+def _one_changed(rng: np.random.Generator) -> tuple[str, bool, float, float]:
+    """The change, whether it is said, and the largest differences of means (in sds) and of the evidence."""
+    cells, times = int(rng.integers(2, 6)), int(rng.integers(4, 9))
+    people, rate = int(np.exp(rng.uniform(np.log(6), np.log(2000)))), float(rng.choice([0.2, 0.5, 1.0]))
+    (first, moves), join = _random_chain(rng, cells), times // 2
+    change = str(rng.choice(["goes on", "shuffled", "closed", "multiplied"]))
+    n, counts = rng.multinomial(people, first), []
+    for t in range(times):
+        n = rng.multinomial(n, moves).sum(axis=0) if t else n
+        n = rng.permutation(n) if change == "shuffled" and t == join else n
+        seen = n.copy()
+        if t >= join and change in {"closed", "multiplied"}:
+            seen[int(n.argmax())] *= 0 if change == "closed" else int(rng.integers(2, 5))
+        counts.append(rng.poisson(rate * seen).astype(float))
+    number = people if rng.random() < 0.5 else hc.About(people, sd=0.2 * people)
+
+    def run_of(span: range, y: np.ndarray, start: Any = None) -> hc.Posterior:
+        chain = hc.MarkovChain(first, moves, times=span)
+        return hc.infer(hc.Problem(chain, number, hc.Poisson(y, rate=rate)), "TiltedEP", start=start)
+
+    all_counts = np.array(counts)
+    later = np.vstack([np.full(cells, np.nan), all_counts[join:]])
+    whole, past = run_of(range(times), all_counts), run_of(range(join), all_counts[:join])
+    new = run_of(range(join - 1, times), later, past)
+    off = max(
+        float(np.abs((new.node(t).mean - whole.node(t).mean) / np.maximum(whole.node(t).sd, 0.3)).max())
+        for t in range(join, times)
+    )
+    said = "where the past ends" in new.fit_check.verdict
+    return change, said, off, abs(past.log_evidence + new.log_evidence - whole.log_evidence)
 
 
 def _cost(past: int) -> float:
@@ -259,7 +329,7 @@ def _bikes(hours: int, every: int) -> list[list[Any]]:
     )
     both = table.iloc[: WEEK + hours + 1]
     problem = fit.apply(hc.Problem(blank(both), POPULATION, hc.Exact(both)))
-    problem = problem.with_dispersion(fit.dispersion.used)
+    problem = problem.with_dispersion(hc.Overdispersion(rho=_row_correlation(fit, table, hours)))
     rows: dict[tuple[int, str], list[Any]] = {}
     for season in (24, 168):
         found = hc.check.backtest(
@@ -269,3 +339,17 @@ def _bikes(hours: int, every: int) -> list[list[Any]]:
             name = f"seasonal {season}" if row.method == "seasonal" else row.method
             rows[row.horizon, name] = [row.horizon, name, row.crps, row.coverage, row.error]
     return [rows[key] for key in sorted(rows)]
+
+
+def _row_correlation(fit: hc.Fit, table: Any, hours: int) -> dict[Any, np.ndarray]:
+    """Intra-class correlation by time of arrival and station: that of the fit, and that of rows known up to a Dirichlet distribution.
+
+    A row of class c was learned from the bikes that were there in hours of that class (each worth 1/φ), and from the prior's.
+    """
+    rho = float(fit.dispersion.used.rho)
+    classes = [(time.hour, time.weekday() >= 5) for time in table.index]
+    seen = np.asarray(table, dtype=float)
+    worth = seen / (1.0 + np.maximum(seen - 1.0, 0.0) * rho)
+    known = {c: sum(worth[k] for k in range(WEEK) if classes[k] == c) for c in set(classes)}
+    prior = fit.shrinkage["movement"]
+    return {table.index[k + 1]: rho + 1.0 / (1.0 + known[classes[k]] + prior) for k in range(WEEK + hours)}

@@ -129,6 +129,16 @@ def require(needed: int, what: str, *, limit: int | None = None, remedy: str = "
         )
 
 
+def held_memory() -> tuple[int, int]:
+    """Bytes that this process holds now, and the most that it has held; zeros where the system does not say."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            found = {name: rest.split() for name, _, rest in (line.partition(":") for line in status)}
+        return 1024 * int(found["VmRSS"][0]), 1024 * int(found["VmHWM"][0])
+    except (OSError, KeyError, ValueError):
+        return 0, 0
+
+
 def free_memory() -> int | None:
     """Bytes that can be had without swapping, within the limits of a container; None where the system does not say."""
     found = [v for v in (_available(), _container()) if v is not None]

@@ -226,8 +226,19 @@ def test_plan_names_the_engine_and_its_cost(small: list[object]) -> None:
     """Plan says engine, reason, memory, limit and time, and runs nothing."""
     code, said = run("plan", *small, "--memory-limit", "2GB")
     assert code == 0
-    for part in ("engine TiltedEP", "why count noise", "memory about", "limit 2 GB", "time about"):
+    for part in (
+        "engine TiltedEP",
+        "why count noise",
+        "memory about",
+        "limit 2 GB",
+        "time about",
+        "to read,",
+    ):
         assert part in said
+    found = json.loads(run("plan", *small, "--json")[1])
+    parts = found["reading_seconds"] + found["seconds"] + found["writing_seconds"]
+    assert found["command_seconds"] == pytest.approx(parts, abs=0.05)
+    assert found["command_memory"] > found["writing"]
 
 
 def test_a_device_is_looked_for_before_anything_is_read(

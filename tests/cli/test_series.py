@@ -161,3 +161,113 @@ def test_a_forecast_is_written_and_on_the_page_of_the_past(tables: Path) -> None
     assert '"forecastFrom":4' in page
     assert "2024-02-19" in page
     assert run("forecast", tables / "nowhere", "--steps", 3)[0] == 2
+
+
+@pytest.fixture
+def birds(tmp_path: Path) -> Path:
+    """Counts of nine times in two tables, and what moves depend on, of the first times and of all."""
+    world = tmp_path / "birds"
+    simulated = ["--side", 3, "--weights", "1,2,2,2", "--population", 2000, "--steps", 9, "--seed", 1]
+    assert run("simulate", "birds", *simulated, "--out", world)[0] == 0
+    counts = pd.read_csv(world / "counts.csv")
+    counts[counts["time"] < 6].to_csv(tmp_path / "a.csv", index=False)
+    counts[counts["time"] >= 6].to_csv(tmp_path / "b.csv", index=False)
+    features = pd.read_csv(world / "features.csv.gz")
+    features[features["time"] < 5].to_csv(tmp_path / "early.csv", index=False)
+    features.to_csv(tmp_path / "all.csv", index=False)
+    return tmp_path
+
+
+def weights(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "weights.csv").set_index("feature")
+
+
+def test_the_weights_of_a_fit_go_on_with_their_uncertainty(birds: Path) -> None:
+    """fit, then infer --after: weights and standard errors are those of one fit of everything; --weights takes them as known instead."""
+    early, every = (["--features", birds / name] for name in ("early.csv", "all.csv"))
+    common = ["--population", 2000, "--quiet"]
+    assert run("fit", birds / "a.csv", *early, *common, "--out", birds / "r0")[0] == 0
+    assert run("fit", birds / "birds" / "counts.csv", *every, *common, "--out", birds / "whole")[0] == 0
+    code, text = go_on(birds, birds / "b.csv", "r0", "r1", *every)
+    assert code == 0, text
+    assert "the weights were updated by the new counts" in text
+    one, old, new = (weights(birds / name) for name in ("whole", "r0", "r1"))
+    assert (np.abs(new["weight"] - one["weight"]) < 0.1 * one["standard_error"]).all()
+    assert (np.abs(old["weight"] - one["weight"]) > 0.1 * one["standard_error"]).any()
+    np.testing.assert_allclose(new["standard_error"], one["standard_error"], rtol=0.05)
+    nodes = [pd.read_csv(birds / name / "nodes.csv").query("time == 8") for name in ("whole", "r1")]
+    np.testing.assert_allclose(nodes[0]["mean"], nodes[1]["mean"], atol=0.02 * nodes[0]["sd"].max())
+    code, text = go_on(birds, birds / "b.csv", "r0", "known", *every, "--weights", "1,2,2,2")
+    assert code == 0, text
+    assert "taken as known" in text
+    assert not (birds / "known" / "weights.csv").exists()
+
+
+def test_a_forecast_of_a_fit_includes_its_weights_uncertainty(birds: Path) -> None:
+    """Sds of the forecast are larger than with the same weights taken as known, by more than nothing and less than a factor."""
+    early, every = (["--features", birds / name] for name in ("early.csv", "all.csv"))
+    common = ["--population", 2000, "--quiet"]
+    assert run("fit", birds / "a.csv", *early, *common, "--out", birds / "r0")[0] == 0
+    learned = ",".join(map(repr, weights(birds / "r0")["weight"]))
+    words = ["forecast", birds / "r0", "--steps", 3, *every, "--quiet"]
+    assert run(*words, "--out", birds / "with")[0] == 0
+    assert run(*words, "--weights", learned, "--out", birds / "without")[0] == 0
+    both = [pd.read_csv(birds / name / "nodes.csv").query("time == 8")["sd"] for name in ("with", "without")]
+    ratio = both[0].to_numpy() / both[1].to_numpy()
+    assert ratio.max() > 1.02
+    assert ratio.max() < 2.0
+
+
+def test_several_sequences_go_on_each_from_its_own_past(tables: Path) -> None:
+    """Each sequence is what it is alone; one that is new begins with its own counts, and says so."""
+    whole = pd.read_csv(tables / "counts.csv")
+    two = pd.concat([whole.assign(sequence="x"), whole.assign(sequence="y", count=whole["count"].iloc[::-1])])
+    old = two["time"] < "2024-02-05"
+    two[old].to_csv(tables / "old.csv", index=False)
+    third = whole[whole["time"] >= "2024-02-05"].assign(sequence="z")
+    pd.concat([two[~old], third]).to_csv(tables / "new.csv", index=False)
+    common = ["--transitions", tables / "moves.csv", "--population", 800]
+    assert run("infer", tables / "old.csv", *common, "--out", tables / "s0", "--quiet")[0] == 0
+    code, text = go_on(tables, tables / "new.csv", "s0", "s1", *common)
+    assert code == 0, text
+    assert "this sequence begins here" in " ".join(text.split())
+    first_week(tables)
+    alone = tables / "alone.csv"
+    whole[whole["time"] >= "2024-02-05"].to_csv(alone, index=False)
+    assert go_on(tables, alone, "r0", "alone")[0] == 0
+    one, other = (pd.read_csv(tables / name / "nodes.csv") for name in ("alone", "s1/x"))
+    pd.testing.assert_frame_equal(one, other)
+    assert len(load_result(tables / "s1" / "y").times) == 8
+    assert len(load_result(tables / "s1" / "z").times) == 7
+
+
+def test_a_past_of_one_time_says_what_it_cannot_know(tables: Path) -> None:
+    """After a single time the step to the next counts is one, and that is said; --revise begins again with it."""
+    whole = pd.read_csv(tables / "counts.csv")
+    days = sorted(whole["time"].unique())
+    for k, day in enumerate(days[:3]):
+        whole[whole["time"] == day].to_csv(tables / f"day{k}.csv", index=False)
+    common = ["--transitions", tables / "moves.csv", "--population", 800]
+    assert run("infer", tables / "day0.csv", *common, "--out", tables / "d0", "--quiet")[0] == 0
+    code, text = go_on(tables, tables / "day1.csv", "d0", "d1")
+    assert code == 0, text
+    assert "the step to 2024-01-08 is taken as one" in " ".join(text.split())
+    assert go_on(tables, tables / "day2.csv", "d1", "d2", "--revise", 1)[0] == 0
+    assert len(load_result(tables / "d2").times) == 3
+    whole[whole["time"].isin(days[:3])].to_csv(tables / "three.csv", index=False)
+    assert run("infer", tables / "three.csv", *common, "--out", tables / "three", "--quiet")[0] == 0
+    one, other = (pd.read_csv(tables / name / "nodes.csv") for name in ("three", "d2"))
+    assert ((one["mean"] - other["mean"]).abs() < 0.05 * one["sd"]).all()
+
+
+def test_counts_that_contradict_the_past_are_said_on_the_command_line(tables: Path) -> None:
+    """The verdict names the distance and the way out; a usual week has no such words."""
+    common = ["--transitions", tables / "moves.csv", "--population", "unknown"]
+    assert run("infer", tables / "weeks" / "w0.csv", *common, "--out", tables / "r0", "--quiet")[0] == 0
+    week = pd.read_csv(tables / "weeks" / "w1.csv")
+    assert "where the past ends" not in go_on(tables, tables / "weeks" / "w1.csv", "r0", "r1")[1]
+    week.loc[week["cell"] == "B", "count"] *= 3
+    week.to_csv(tables / "odd.csv", index=False)
+    text = " ".join(go_on(tables, tables / "odd.csv", "r0", "odd")[1].split())
+    assert "The new counts move those of 2024-01-29, where the past ends, by" in text
+    assert "Infer everything at once" in text

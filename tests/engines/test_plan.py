@@ -87,3 +87,15 @@ def test_the_prediction_is_near_what_a_run_takes(engine: object, side: int, time
     finally:
         tracemalloc.stop()
     assert 0.67 < plan(problem, engine, rate=RATE).memory / peak < 1.5  # type: ignore[arg-type]
+
+
+def test_the_plan_has_all_that_a_command_does() -> None:
+    """An initial law that is unknown takes several inferences, and writing is planned with them: more for more flows."""
+    known, wide = ring(20, 4), ring(40, 4)
+    first = known.model
+    assert isinstance(first, MarkovChain)
+    blank = known.with_model(first.with_moves(None, first.transitions))
+    made, unknown, more = (plan(p, TiltedEP(), rate=RATE) for p in (known, blank, wide))
+    assert unknown.seconds > 2 * made.seconds
+    assert unknown.writing_seconds > made.writing_seconds
+    assert more.writing_seconds > made.writing_seconds > 0

@@ -1,8 +1,11 @@
 """Terminals and pipes: right words in any encoding, no control characters from labels, no complaint when the reader leaves."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -10,8 +13,10 @@ import pytest
 from tests.faults.trouble import forked
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
-from headcount.cli import main
+import headcount.learn
+from headcount.cli import _show, main
 from headcount.cli._show import visible
+from headcount.engines._engine import Progress
 from headcount.io import load_result, write_table
 
 
@@ -143,3 +148,41 @@ def test_a_page_of_others_is_not_overwritten(page: str | None, small: list[str],
         assert (out / "report.html").read_text() == page
     for option in (["--force"], []):
         assert forked(lambda option=option: command("report", out, *option)).code == 0  # type: ignore[misc]
+
+
+def test_without_a_terminal_a_line_says_what_is_done(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where standard error is no terminal, lines with phase, time and progress come while the command runs; --quiet has none."""
+    monkeypatch.setattr(_show, "LOG_EVERY", 0.02)
+    infer = headcount.learn.infer
+
+    def slowly(*given: object, **more: object) -> object:
+        with Progress("sweeps", 100) as bar:
+            bar.advance(0.5)
+            time.sleep(0.3)
+        return infer(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(headcount.learn, "infer", slowly)
+    ended = forked(lambda: command("infer", *small, "--out", tmp_path / "out"))
+    assert ended.code == 0, ended
+    lines = [line for line in ended.err.splitlines() if "inferring with" in line]
+    assert sum("; sweeps, 1 of at most 100, residual 5.00e-01" in line for line in lines) >= 3
+    assert "after the command began" in ended.out
+    quiet = forked(lambda: command("infer", *small, "--out", tmp_path / "quiet", "--quiet"))
+    assert (quiet.code, quiet.err) == (0, "")
+
+
+def test_a_command_that_is_stopped_says_what_was_written(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM ends with 143, the phase, and whether anything was written; --json says the same."""
+    monkeypatch.setattr(headcount.learn, "infer", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    ended = forked(lambda: command("infer", *small, "--out", tmp_path / "out", "--json"))
+    assert ended.code == 143
+    assert "Stopped while inferring with" in ended.err
+    assert "nothing was written" in ended.err
+    found = json.loads(ended.out)
+    assert found["exit_code"] == 143
+    assert "Stopped while" in found["problems"][0]
+    assert not (tmp_path / "out").exists()

@@ -10,6 +10,7 @@ from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 from headcount import ProblemError
 from headcount.io import Case, TableError, read_counts, read_problem
+from headcount.io._columns import Style, _entry, _plain
 
 WEEKS = ("05.03.2023", "12.03.2023", "19.03.2023", "26.03.2023", "09.04.2023", "16.04.2023")
 
@@ -384,3 +385,25 @@ def test_a_named_column_need_not_be_in_every_file(tmp_path: Path) -> None:
     assert list(case.problem.observations[0].counts["x"]) == [0.0, 1.0]
     with pytest.raises(TableError, match="there is no column 'where_sen' for cell"):
         read_problem(paths["counts"], columns={"cell": "where_sen"}, **given)
+
+
+def test_numbers_read_at_once_are_those_read_one_by_one() -> None:
+    """Plain numbers have the same bits and kind either way; stand-ins for missing, spaces, signs and words are left to the careful way."""
+    rng = np.random.default_rng(0)
+    texts = [repr(x) for x in rng.lognormal(0, 30, 500).tolist()] + [
+        "7",
+        "-3",
+        "+2.50",
+        "1E5",
+        "1e400",
+        "007",
+    ]
+    odd = ["-999", "9E9", " 4", "5 %", "1,5", "n/a", ".5", "5.", "١", "", "-"]
+    missing = frozenset({"-999", "9e9"})
+    plain = _plain(pd.Series([*texts, *odd]), missing)
+    assert plain[: len(texts)].all()
+    assert not plain[len(texts) :].any()
+    at_once = np.array(texts, dtype="U").astype(float)
+    one_by_one = [_entry(text, Style(), missing) for text in texts]
+    np.testing.assert_array_equal(at_once, [value for value, _ in one_by_one])
+    assert {kind for _, kind in one_by_one} == {"number"}

@@ -43,6 +43,13 @@ def stays(times: Sequence[int]) -> hc.SemiMarkovChain:
     return hc.SemiMarkovChain(FIRST, [0.2, 0.3, 0.4], moves / moves.sum(axis=1, keepdims=True), times=times)
 
 
+def memory(times: Sequence[int]) -> hc.MemoryChain:
+    """Individuals that remember the cell before; a chain that does not begin at 0 begins with pairs."""
+    onward = 0.5 * MOVES[None] + 0.5 * OTHER[:, None]
+    made = hc.MemoryChain(FIRST, MOVES, onward, times=times if times[0] == 0 else range(2))
+    return made if times[0] == 0 else made.changed(times=range(times[0] + 1)).continued(times[1:])
+
+
 def groups(size: Any) -> Maker:
     return lambda times: {
         "a": hc.Group(chain(times), 200),
@@ -77,6 +84,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "flocks as a scatter": (chain, PEOPLE, hc.Poisson, COUNTS, {"dispersion": hc.Flocks(7)}),
     "open": (open_chain, None, hc.Poisson, COUNTS, {}),
     "stays": (stays, PEOPLE, hc.Poisson, COUNTS, {}),
+    "memory": (memory, PEOPLE, hc.Poisson, COUNTS, {}),
     "groups": (groups(100), None, hc.Poisson, COUNTS, {}),
     "a group of unknown size": (groups(hc.About(100, sd=20)), None, hc.Poisson, COUNTS, {}),
     "exact": (chain, PEOPLE, hc.Exact, TRUTH, {}),
@@ -173,6 +181,14 @@ def test_what_cannot_go_on_is_refused_with_the_reason() -> None:
     with refused("the same states"):
         other = hc.MarkovChain(FIRST, MOVES, times=range(4, 9), cells=list("abcd"))
         hc.infer(hc.Problem(other, PEOPLE, later), start=past)
+    with refused("the same states .*continued"):
+        old = hc.infer(problem(memory, range(JOIN), PEOPLE, hc.Poisson(COUNTS[:JOIN])))
+        hc.infer(hc.Problem(chain(range(4, 9)), PEOPLE, later), start=old)
+    with refused("a Tree has no last time"):
+        tree = hc.Tree(FIRST, {1: (0, MOVES), 2: (0, MOVES)})
+        hc.infer(hc.Problem(tree, PEOPLE, hc.Poisson(COUNTS[0], on=1)), start=past)
+    with refused("a Tree has no last time"):
+        _ = hc.infer(hc.Problem(tree, PEOPLE, hc.Poisson(COUNTS[0], on=1))).last
     with refused("gives no spread"):
         _ = hc.infer(hc.Problem(chain(range(JOIN)), PEOPLE, hc.Poisson(COUNTS[:JOIN])), "MAP").last
     with refused("transitions change with time"):
@@ -192,6 +208,25 @@ def test_a_start_that_scatters_more_widens_the_first_counts() -> None:
     ahead = hc.infer(hc.Problem(chain(range(3)), PEOPLE), start=start)
     np.testing.assert_allclose(ahead.node(0).mean, mean, rtol=1e-6)
     np.testing.assert_allclose(ahead.node(0).covariance(), covariance, rtol=1e-5, atol=1e-6)
+
+
+def test_a_past_that_the_new_counts_contradict_is_said() -> None:
+    """Where the last Gaussian is not enough (means half an sd from one run's) the verdict says so and nothing is reliable."""
+    number = hc.About(PEOPLE, sd=60)
+    past = hc.infer(hc.Problem(chain(range(JOIN)), number, hc.Poisson(COUNTS[:JOIN])))
+    closed = COUNTS[JOIN:].copy()
+    closed[:, np.argmax(COUNTS[JOIN])] = 0
+    counts = np.vstack([COUNTS[:JOIN], closed])
+    whole = hc.infer(hc.Problem(chain(range(TIMES)), number, hc.Poisson(counts)))
+    new, usual = past.update(closed), past.update(COUNTS[JOIN:])
+    last = TIMES - 1
+    assert float(np.abs((new.node(last).mean - whole.node(last).mean) / whole.node(last).sd).max()) > 0.5
+    assert new.fit_check.agrees is not True
+    assert "new counts move those of 4, where the past ends, by" in new.fit_check.verdict
+    assert "Infer everything at once" in str(new.fit_check.advice[0])
+    assert not new.node(last).reliable.any()
+    assert "where the past ends" not in usual.fit_check.verdict
+    assert usual.fit_check.agrees
 
 
 def test_an_alarm_is_raised_for_a_closed_cell_and_not_for_a_usual_week() -> None:
@@ -246,25 +281,29 @@ def birds() -> Any:
     return hc.simulate.birds(side=3, weights=(1, 2, 2, 2), population=2000, steps=9, rng=1)
 
 
-def blank(world: Any, times: range, counts: Any = None) -> hc.Problem:
+def blank(world: Any, times: range, counts: Any = None, begin: str | None = None) -> hc.Problem:
     first = world.model.initial if times[0] == 0 else np.full(9, 1 / 9)
+    first = None if begin == "unknown" else first
     chain_ = hc.MarkovChain(first, np.full((9, 9), 1 / 9), times=times)
     return hc.Problem(chain_, 2000, [] if counts is None else hc.Poisson(counts))
 
 
-def test_a_fit_goes_on_with_its_parameters(birds: Any) -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["initial law known", "initial law learned"])
+def test_a_fit_goes_on_with_its_parameters(birds: Any, known: bool) -> None:
     """Updated by new counts, weights and standard errors are those of a fit of everything, and so are the last counts, within a few %."""
     counts, features, at = np.asarray(birds.observed, dtype=float), np.asarray(birds.features), 6
-    whole = hc.fit(hc.LogisticChain(features), blank(birds, range(9), counts))
-    past = hc.fit(hc.LogisticChain(features[: at - 1]), blank(birds, range(at), counts[:at]))
+    begin = None if known else "unknown"
+    whole = hc.fit(hc.LogisticChain(features), blank(birds, range(9), counts, begin))
+    past = hc.fit(hc.LogisticChain(features[: at - 1]), blank(birds, range(at), counts[:at], begin))
     later = np.vstack([np.full(9, np.nan), counts[at:]])
     new = past.going().update(
-        blank(birds, range(at - 1, 9), later), setting=hc.LogisticChain(features[at - 1 :])
+        blank(birds, range(at - 1, 9), later, begin), setting=hc.LogisticChain(features[at - 1 :])
     )
-    table, one = new.table(), whole.table()
+    table, one = new.table(), whole.table().iloc[:4]
+    past_table = past.table().iloc[:4]
     assert (np.abs(table["estimate"] - one["estimate"]) < 0.1 * one["standard_error"]).all()
     np.testing.assert_allclose(table["standard_error"], one["standard_error"], rtol=0.06)
-    assert (np.abs(table["estimate"] - past.table()["estimate"]) > 0.1 * one["standard_error"]).any()
+    assert (np.abs(table["estimate"] - past_table["estimate"]) > 0.1 * one["standard_error"]).any()
     found, wanted = new.posterior.node(8), whole.posterior.node(8)
     assert float(np.abs((found.mean - wanted.mean) / wanted.sd).max()) < 0.05
     np.testing.assert_allclose(found.sd, wanted.sd, rtol=0.02)

@@ -7,7 +7,7 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 40800,
+    "code lines in src": 41100,
     "files in src": 162,
     "modules reachable from TiltedEP": 46,
     "blocks rated C or worse": 67,

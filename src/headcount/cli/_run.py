@@ -21,6 +21,7 @@ from headcount import memory
 from headcount._version import __version__
 from headcount.cli._show import (
     NOT_CONVERGED,
+    phase,
     say,
     show_files,
     show_notes,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from headcount.engines._infer import Plan
     from headcount.io import Case, Result
     from headcount.learn import Fit
-    from headcount.observe import Problem
+    from headcount.observe import LearnedStart, Problem
     from headcount.posterior import Posterior
 
 _CONTENT = ("level", "draws", "draw_flows")
@@ -67,7 +68,7 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     engine = ready_engine(options)
     cases = read_cases(counts, options)
     if list(cases) != [""]:
-        _infer_sequences(cases, options, output)
+        _infer_sequences(cases, options, output, series_facts(counts, options))
         return
     if options.cluster is not None or options.workers is not None:
         raise ValueError(
@@ -91,7 +92,9 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     )
 
 
-def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output) -> None:
+def _infer_sequences(
+    cases: Mapping[str, Case], options: Options, output: Output, made_of: Mapping[str, Any]
+) -> None:
     """Infer every sequence, here, in processes or on a cluster; each has a folder of its name, and finished ones are not repeated."""
     from headcount.io import folder_name, infer_many, put_results
     from headcount.io._write import named
@@ -107,8 +110,15 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
 
     def write(result: Result, folder: Path, **given: Any) -> tuple[Result, list[Path]]:
         case, key = cases[by_folder[folder]], by_folder[folder]
-        said = {**result.attributes, "command": command, "notes": list(case.notes), "sequence": key}
-        told = replace(result, attributes={**said, **named(case.names)}, shapes=case.shapes)
+        said = {
+            **result.attributes,
+            "command": command,
+            "notes": list(case.notes),
+            "sequence": key,
+            **made_of,
+            **named(case.names),
+        }
+        told = replace(result, attributes=said, shapes=case.shapes)
         made = put_results(told, folder, **given, **{name: getattr(output, name) for name in _FILES})
         wrote(folder)
         return made
@@ -150,6 +160,7 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         folders[key].check_files(one, fitted=True)
         refuse_too_large(planned(one.problem, options)[1])
     begin, said = _fit_start(learning.start, options, case)
+    phase("learning")
     made = fit(
         [
             LogisticChain(c.features, names=c.feature_names, mask=c.mask, ridge=learning.ridge)
@@ -187,21 +198,33 @@ def _write_fit(
         "evidence": None if made.evidence != made.evidence else float(made.evidence),
     }
     show_weights(made, table, level)
-    for posterior, (key, one) in zip(made.posteriors, cases.items(), strict=True):
+    for k, (posterior, (key, one)) in enumerate(zip(made.posteriors, cases.items(), strict=True)):
         if key:
             say((f"sequence {key}", "bold"))
+        learned, why_not = _parameters_to_go_on(made, k)
         _write_and_show(
             posterior,
             folders[key],
-            [*one.notes, *said, *made.notes],
+            [*one.notes, *said, *made.notes, *why_not],
             good=made.status.good and posterior.status.good,
             causes=made.status.causes,
             attributes={"fit": facts} | ({"sequence": key} if key else {}) | dict(made_of),
             weights=table,
             ascent=made.trace.select_dtypes("number"),
+            learned=learned,
             shapes=one.shapes,
             names=one.names,
         )
+
+
+def _parameters_to_go_on(made: Fit, sequence: int) -> tuple[LearnedStart | None, list[str]]:
+    """Parameters and last counts from which a later run goes on; None with a note that says why it takes the weights as known."""
+    if not made.status.good:
+        return None, []
+    try:
+        return made.going(sequence).past, []
+    except (ValueError, RuntimeError) as error:
+        return None, [f"a run that goes on from this one (--after) takes the weights as known: {error}"]
 
 
 def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, list[str]]:
@@ -258,6 +281,7 @@ def _write_and_show(
             *notes,
             *formula_note(dict.fromkeys([*states, *(c for cells in states.values() for c in cells)])),
         ]
+    phase("writing")
     if good or output.keep:
         # What only the command line knows.
         said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}
@@ -274,6 +298,7 @@ def _write_and_show(
         if output.report:
             from headcount.report import write
 
+            phase("drawing the page")
             files = [*files, write(output.out)]
         show_files(files, good=good)
     else:
@@ -499,9 +524,10 @@ def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
 
 
 def refuse_too_large(plan: Plan) -> None:
-    """Raise with both numbers when the plan is above the limit."""
+    """Raise with both numbers when the plan is above the limit; what comes next is the run."""
     remedy = "merge cells, take fewer times, use --engine MAP (no uncertainty)"
     memory.require(plan.peak, plan.engine, remedy=remedy)
+    phase(f"inferring with {plan.engine}", plan.seconds)
 
 
 def parse_weights(text: str | None) -> Any:

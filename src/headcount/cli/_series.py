@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.cli._app import Options, Output, Series
+    from headcount.engines import Engine
     from headcount.io import Case, Result
+    from headcount.io._columns import Reader
+    from headcount.io._source import Source
+    from headcount.learn import Going
+    from headcount.observe import Start
     from headcount.posterior import Posterior
 
 SERIES = "series"
@@ -187,28 +192,26 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
     return Beginning(None, kept, [f"{why}, and no run ends before them: begun again from the first counts"])
 
 
-def count_rows(tables: Sequence[Path], options: Options) -> pd.DataFrame:
-    """The counts of tables as ``time, cell, count``, labels as texts."""
-    import pandas as pd
-
+def _reader(options: Options) -> Reader:
+    """A reader of tables that are written as the options say."""
     from headcount.cli._run import _written
     from headcount.io._columns import Reader
     from headcount.io._source import Findings
+
+    how = _written(options)
+    names = ("columns", "encoding", "decimal", "thousands", "missing")
+    return Reader(Findings(), **{name: how[name] for name in names}, dates=options.dates, wide=options.wide)
+
+
+def count_rows(tables: Sequence[Path], options: Options, sequence: str = "") -> pd.DataFrame:
+    """The counts of tables (of one sequence, where they have several) as ``time, cell, count``, labels as texts."""
+    import pandas as pd
+
     from headcount.io._tables import count_tables
 
-    findings, how = Findings(), _written(options)
-    reader = Reader(
-        findings,
-        how["columns"],
-        how["encoding"],
-        how["decimal"],
-        how["thousands"],
-        how["missing"],
-        options.dates,
-        options.wide,
-    )
-    source = count_tables(list(tables), reader)
-    findings.raise_any()
+    reader = _reader(options)
+    source = count_tables(_rows_of(tables, options, sequence), reader)
+    reader.findings.raise_any()
     assert source is not None
     texts = {
         "time": [t.replace("T", " ") for t in source["time"]],
@@ -242,13 +245,59 @@ MOST_MISSED = 400
 
 
 def run_after(tables: Sequence[Path], options: Options, output: Output, series: Series) -> None:
-    """Infer new counts from where an earlier run ended."""
+    """Infer new counts from where an earlier run ended; of several sequences, each from the folder of its name."""
+    import typer
+
+    from headcount.io import folder_name
+
     assert series.after is not None
-    past = past_result(series.after)
-    options = inherited(options, past)
-    rows = count_rows(tables, options)
-    begin = where_to_begin(series.after, tables, rows, revise=series.revise)
-    _end(infer_from(begin, options, output, series))
+    keys = sequences_of(tables, options)
+    alarmed, failed = False, None
+    for key in keys:
+        after, out = series.after, output.out
+        if key:
+            say((f"sequence {key}", "bold"))
+            after, out = after / folder_name(key), out / folder_name(key)
+        if key and not after.exists():
+            begin = Beginning(None, list(tables), [f"{after} does not exist: this sequence begins here"])
+            told_before = options
+        else:
+            told_before = inherited(options, past_result(after))
+            rows = count_rows(tables, told_before, key)
+            begin = where_to_begin(after, tables, rows, revise=series.revise)
+        learned = options.weights is None
+        try:
+            alarmed |= infer_from(
+                begin, told_before, replace(output, out=out), series, sequence=key, learned=learned
+            )
+        except typer.Exit as error:  # written or not, and said so; the other sequences do not depend on it
+            failed = error
+    if failed is not None:
+        raise failed
+    _end(alarmed)
+
+
+def sequences_of(tables: Sequence[Path], options: Options) -> list[str]:
+    """Names of the sequences of tables, in order of appearance; one that is empty where they have no such column."""
+    found = [_parts(table, _reader(options)) for table in tables]
+    return list(dict.fromkeys(key for parts in found for key in parts)) or [""]
+
+
+def _parts(table: Path, reader: Reader) -> dict[str, Source]:
+    """The rows of every sequence of a table; nothing where it has one."""
+    from headcount.io._problem import by_sequence
+
+    parts = by_sequence(table, reader)
+    reader.findings.raise_any()
+    return parts
+
+
+def _rows_of(tables: Sequence[Path], options: Options, sequence: str) -> list[Any]:
+    """The tables, or the rows of one sequence of each."""
+    if not sequence:
+        return list(tables)
+    found = [_parts(table, _reader(options)).get(sequence) for table in tables]
+    return [part for part in found if part is not None]
 
 
 def _end(alarmed: bool) -> None:
@@ -262,29 +311,35 @@ def _end(alarmed: bool) -> None:
 
 
 def infer_from(
-    begin: Beginning, options: Options, output: Output, series: Series, *, stamp: str | None = None
+    begin: Beginning,
+    options: Options,
+    output: Output,
+    series: Series,
+    *,
+    stamp: str | None = None,
+    sequence: str = "",
+    learned: bool = True,
 ) -> bool:
-    """Read, infer from the beginning, compare with the forecast, write; return whether an alarm was asked for and raised."""
+    """Read, infer from the beginning, compare with the forecast, write; return whether an alarm was asked for and raised.
+
+    With ``learned``, parameters that a fit left with the past are updated too.
+    """
     from headcount.check import alarm
     from headcount.cli._run import _write_and_show, planned, ready_engine, refuse_too_large
-    from headcount.learn import infer
 
     output.check()
     engine = ready_engine(options)
     past = begin.past
-    case = read_after(begin.tables, options, past)
-    output.check_files(case, fitted=False)
+    case = read_after(begin.tables, options, past, sequence=sequence)
+    output.check_files(case, fitted=learned and past is not None and past.learned is not None)
     refuse_too_large(planned(case.problem, options)[1])
     start = None if past is None else past.last
-    posterior = infer(case.problem, engine, start=start, rng=options.seed, strict=False)
-    notes = [*case.notes, *begin.notes]
-    if past is not None and past.weights is not None:
-        notes.append(
-            "the weights are those of the fit, taken as known from here on (fit.going() in Python updates them with the counts)"
-        )
+    posterior, fitted, said_of_weights = _inferred(
+        past if learned else None, start, case, engine, options, output
+    )
+    notes = [*case.notes, *begin.notes, *said_of_weights]
     if start is not None:
         notes.append(f"the run goes on from {start.time} ({begin.folder})")
-        notes += far_from_past(posterior)
     before = "" if past is None else str(past.attributes.get(SERIES, {}).get("digest", ""))
     said = series_facts(begin.tables, options, after=begin.folder, before=before, stamp=stamp)
     found = None
@@ -292,6 +347,7 @@ def infer_from(
         found = alarm(posterior, rate=series.alarm or DEFAULT_RATE)
         said["alarm"] = found.facts()
         notes.append(found.words)
+    said |= {"sequence": sequence} if sequence else {}
     _write_and_show(
         posterior,
         output,
@@ -300,61 +356,95 @@ def infer_from(
         attributes=said,
         shapes=case.shapes,
         names=case.names,
+        **fitted,
     )
     if found is not None:
         tell(alarm=found.facts())
     return found is not None and found.raised and series.alarm is not None
 
 
+def _inferred(
+    past: Result | None,
+    start: Start | None,
+    case: Case,
+    engine: Engine | None,
+    options: Options,
+    output: Output,
+) -> tuple[Posterior, dict[str, Any], list[str]]:
+    """The posterior; what is written beside it, and said, of weights, which are updated where the past has learned them."""
+    from headcount.learn import infer
+
+    going = None if past is None else parameters_after(past, case, engine)
+    if going is not None:
+        told = (
+            "the weights were updated by the new counts, together with the last counts: weights.csv has them"
+        )
+        fitted = {"weights": weights_of(going, output.level), "learned": going.past}
+        return going.posterior, fitted, [told]
+    posterior = infer(case.problem, engine, start=start, rng=options.seed, strict=False)
+    known = [] if case.features is None else ["the weights are taken as known"]
+    return posterior, {}, known
+
+
+def parameters_after(past: Result, case: Case, engine: Engine | None) -> Going | None:
+    """The parameters of a fit and the new times, updated together; None where the past has no parameters."""
+    from headcount.learn import Going, LogisticChain
+
+    if past.learned is None or case.features is None:
+        return None
+    setting = LogisticChain(case.features, names=case.feature_names, mask=case.mask)
+    return Going.after(past.learned, setting, case.problem, engine)
+
+
+def weights_of(going: Going, level: float) -> pd.DataFrame:
+    """The weights as a fit writes them: ``feature, weight, standard_error, lower, upper, level``."""
+    from scipy.special import ndtri
+
+    table = going.table().rename(columns={"parameter": "feature", "estimate": "weight"})
+    reach = float(ndtri(0.5 + 0.5 * level)) * table["standard_error"]
+    return table.assign(lower=table["weight"] - reach, upper=table["weight"] + reach, level=level)
+
+
 DEFAULT_RATE = 0.01
 """False-alarm rate where none is given."""
-FAR_FROM_PAST = 4.0
-"""Standard deviations by which new counts may move the last ones of the past before their Gaussian is said to be used far from its mean."""
-
-
-def far_from_past(posterior: Posterior) -> list[str]:
-    """What to say where new counts pull the last ones of the past far away, where their Gaussian is not the law of the past."""
-    import numpy as np
-
-    start = posterior.problem.start
-    assert start is not None
-    if not posterior.beliefs.has_spread:
-        return []
-    now = posterior.last_of(0)
-    sd = np.sqrt(np.maximum(np.diagonal(start.covariance), 0.25))
-    off = float(np.abs((now.mean - start.mean) / sd).max(initial=0.0))
-    if off < FAR_FROM_PAST:
-        return []
-    return [
-        f"the new counts move those of {start.time} by {off:.1f} of their standard deviations, where a Gaussian stands for the past only "
-        "roughly: infer the whole series at once to be sure (give all tables, without --after)"
-    ]
 
 
 def read_after(
-    tables: Sequence[Path], options: Options, past: Result | None, ahead: Sequence[str] = ()
+    tables: Sequence[Path],
+    options: Options,
+    past: Result | None,
+    ahead: Sequence[str] = (),
+    *,
+    sequence: str = "",
 ) -> Case:
-    """The problem of the tables, begun at the last time of the past."""
+    """The problem of the tables (of one of their sequences), begun at the last time of the past."""
     from headcount.cli._run import read_cases
     from headcount.io import TableError
     from headcount.io._source import label_text
     from headcount.io._tables import later
 
+    own = _rows_of(tables, options, sequence)
     if past is None:
-        cases = read_cases(list(tables), options)
+        cases = read_cases(own, options)
     else:
         last = label_text(past.times[-1])
-        rows = count_rows(tables, options) if tables else None
+        rows = count_rows(tables, options, sequence) if tables else None
         new = [] if rows is None else [t for t in rows["time"] if later(t, last)]
         if rows is not None and not new:
             raise TableError(
                 f"the counts have no time after {last}, where the past ends: there is nothing to infer"
             )
         between = [] if not new or len(past.times) < 2 else times_ahead(past, until=min(new, key=_order))
-        cases = read_cases(list(tables), options, after=last, ahead=[*between, *ahead])
+        cases = read_cases(own, options, after=last, ahead=[*between, *ahead])
+        if new and len(past.times) < 2:
+            note = (
+                f"the past has the one time {last}, which says nothing of times at which nobody looked: the step to "
+                f"{min(new, key=_order)} is taken as one"
+            )
+            cases = {key: replace(case, notes=(*case.notes, note)) for key, case in cases.items()}
     if list(cases) != [""]:
         raise TableError(
-            "the counts have several sequences: a run goes on with one; give the rows and the results folder of one"
+            "the tables of a folder have several sequences: go on with them table by table, headcount infer TABLE --after"
         )
     return cases[""]
 
@@ -380,10 +470,14 @@ def run_series(folder: Path, options: Options, output: Output, series: Series) -
         else:
             say((stem, "bold"), f"  ({done} of {len(files)} tables were finished before)" if done else "")
             begin = Beginning(None, [path])
+            given = options
             if before is not None:
-                rows = count_rows([path], inherited(options, past_result(before)))
-                begin = where_to_begin(before, [path], rows, revise=series.revise)
-            alarmed |= infer_from(begin, options, replace(output, out=target), series, stamp=stamp)
+                given = inherited(options, past_result(before))
+                begin = where_to_begin(before, [path], count_rows([path], given), revise=series.revise)
+            learned = options.weights is None
+            alarmed |= infer_from(
+                begin, given, replace(output, out=target), series, stamp=stamp, learned=learned
+            )
         before = target
     tell(tables=len(files), finished_before=done)
     if done == len(files):
@@ -421,12 +515,13 @@ def run_forecast(results: Path, steps: int, options: Options, output: Output) ->
     from headcount.cli._run import _write_and_show
     from headcount.learn import infer
 
-    past = past_result(results)
+    past, given_weights = past_result(results), options.weights
     options = inherited(options, past)
     output.check()
     case = read_after([], options, past, times_ahead(past, steps))
     output.check_files(case, fitted=False)
-    posterior = infer(case.problem, start=past.last)
+    going = parameters_after(past, case, None) if given_weights is None else None
+    posterior = infer(case.problem, start=past.last) if going is None else going.posterior
     assert past.last is not None
     said = {"forecast": {"after": past.last.time, "steps": steps, "results": str(results.resolve())}}
     notes = [*case.notes, f"a forecast of {steps} steps after {past.last.time}: nothing was counted there"]

@@ -9,15 +9,18 @@ traceback.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import threading
+import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headcount.memory import TooLargeError, limited, readable_bytes
+from headcount.memory import TooLargeError, held_memory, limited, readable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -96,6 +99,66 @@ def _end(code: int) -> None:
         print(json.dumps(_facts | {"exit_code": code}, default=str, ensure_ascii=False, indent=2))
 
 
+LOADED_LATER = 100_000_000
+"""Bytes of libraries that a run loads and a plan does not (compiled kernels, xarray, HDF5). Measured: 90 to 120 MB."""
+LOG_EVERY = 30.0
+"""Seconds between two lines of a command whose errors go to no terminal."""
+
+
+@dataclass
+class _Doing:
+    """What the running command does now, since when, how long that was predicted to take, and when the command began."""
+
+    what: str = ""
+    begun: float = 0.0
+    expected: float = math.nan
+    command_begun: float = 0.0
+
+
+_doing = _Doing()
+
+
+def phase(what: str, expected: float = math.nan) -> None:
+    """Note what the command does from here on, and the seconds that it is predicted to take, for the log and for who stops it."""
+    _doing.what, _doing.begun, _doing.expected = what, time.monotonic(), expected
+
+
+def command_seconds() -> float:
+    """Seconds since the command began."""
+    return time.monotonic() - _doing.command_begun
+
+
+def _log_line() -> str:
+    """Phase, progress and estimate in a line."""
+    from headcount.engines._engine import Progress
+
+    took = time.monotonic() - _doing.begun
+    expected = "" if math.isnan(_doing.expected) else f" of about {_duration(_doing.expected)}"
+    progress = f"; {Progress.running[-1]}" if Progress.running else ""
+    return f"{time.strftime('%H:%M:%S')} {_doing.what or 'starting'}: {_duration(took)}{expected}{progress}"
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Print a line every `LOG_EVERY` seconds inside the block where nobody sees a bar and lines were not forbidden."""
+    if sys.stderr.isatty() or not (_voice.words or _voice.as_json):
+        yield
+        return
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(LOG_EVERY):
+            say(_log_line(), error=True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 class _Stream:
     """Standard output or error that survives a reader who goes away (``| head``) and characters it cannot encode."""
 
@@ -153,11 +216,19 @@ def terminal() -> Iterator[None]:
 def guarded(memory_limit: str | None = None) -> Iterator[None]:
     """Turn errors that a user can mend into a report and an exit code; others keep their traceback."""
     _written.clear()
+    _doing.command_begun = time.monotonic()
+    phase("reading")
     code = 1
     try:
-        with nullcontext() if memory_limit is None else limited(memory_limit):
+        with _logging(), nullcontext() if memory_limit is None else limited(memory_limit):
             yield
         code = 0
+    except SystemExit as ended:  # SIGTERM
+        code = int(ended.code or 0)
+        stopped = f"Stopped while {_doing.what}, after {_duration(command_seconds())}; {_outcome()}."
+        tell(problems=[stopped])
+        say((stopped, "bold red"), error=True)
+        raise
     except typer.Exit as ended:
         code = ended.exit_code
         raise
@@ -177,7 +248,7 @@ def _report(error: BaseException) -> tuple[int, str | None]:
     """The exit code of an error, and what it says in one line; None where it lists problems."""
     match error:
         case KeyboardInterrupt():
-            return INTERRUPTED, "Interrupted"
+            return INTERRUPTED, f"Interrupted while {_doing.what}"
         case MemoryError():
             return TOO_LARGE, "The machine has no more memory to give: see headcount plan"
         case TooLargeError():
@@ -198,7 +269,10 @@ def _list_problems(problems: Sequence[str]) -> None:
 
 
 def _outcome() -> str:
-    return f"the files in {_written[-1]} were written before" if _written else "nothing was written"
+    if not _written:
+        return "nothing was written"
+    others = f", and those in {len(_written) - 1} other folders," if len(_written) > 1 else ""
+    return f"the files in {_written[-1]}{others} were written before"
 
 
 def visible(text: str) -> str:
@@ -345,8 +419,9 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
     from headcount._disk import left_over
 
     folder, named = files[0].parent, {path.name: path for path in files}
-    tell(folder=str(folder), files=list(named))
-    say(f"\nwritten to {folder}")
+    seconds = command_seconds()
+    tell(folder=str(folder), files=list(named), command_seconds=round(seconds, 2))
+    say(f"\nwritten to {folder}, {_duration(seconds)} after the command began")
     rows = [
         [f"  {name}", readable_bytes(path.stat().st_size), _MEANING.get(name, _MEANING.get(path.stem, ""))]
         for name, path in named.items()
@@ -368,16 +443,30 @@ def wrote(folder: Path) -> None:
 
 
 def show_plan(plan: Plan, limit: int, free: int | None) -> None:
-    """Engine, memory and time before anything runs."""
+    """Engine, memory and time before anything runs; what reading takes was measured just now."""
     seconds = None if plan.seconds != plan.seconds else plan.seconds
     told = {name: getattr(plan, name) for name in ("engine", "reason", "memory", "writing", "device_memory")}
-    tell(**told, limit=limit, seconds=seconds)
+    reading, (now, most) = command_seconds(), held_memory()
+    whole = None if seconds is None else reading + seconds + plan.writing_seconds
+    peak = max(most, now + plan.peak) + LOADED_LATER
+    tell(
+        **told,
+        limit=limit,
+        seconds=seconds,
+        reading_seconds=round(reading, 2),
+        writing_seconds=round(plan.writing_seconds, 2),
+        command_seconds=whole,
+        command_memory=peak,
+    )
     writing = f"{readable_bytes(plan.writing)} to write with all flows"
-    duration = "no estimate" if seconds is None else f"about {_duration(seconds)}"
+    duration = "no estimate" if whole is None else f"about {_duration(whole)}"
+    if seconds is not None:
+        parts = (_duration(part) for part in (reading, seconds, plan.writing_seconds))
+        duration += " ({} to read, {} to infer, {} to check and write)".format(*parts)
     rows = {
         "engine": plan.engine,
         "why": plan.reason,
-        "memory": f"about {readable_bytes(plan.memory)} to infer, {writing}",
+        "memory": f"about {readable_bytes(plan.memory)} to infer, {writing}; {readable_bytes(peak)} with all that the command holds",
         "limit": readable_bytes(limit),
         "free": "unknown" if free is None else readable_bytes(free),
         "time": duration,

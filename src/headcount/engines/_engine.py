@@ -347,6 +347,9 @@ def in_notebook() -> bool:
 class Progress:
     """Counts steps; shows a bar after ``patience`` seconds on a terminal or in a notebook (or with ``show=True``)."""
 
+    running: ClassVar[list[Progress]] = []
+    """Loops that run now, the innermost last: what a log without a terminal reads."""
+
     def __init__(self, title: str, total: int, *, show: bool | None = None, patience: float = 1.5) -> None:
         self.title, self.total = title, total
         self.notebook = in_notebook()
@@ -356,11 +359,18 @@ class Progress:
         self._steps = 0
         self._bar: Any = None
         self._task: Any = None
+        self._note = ""
+
+    def __str__(self) -> str:
+        note = f", {self._note}" if self._note else ""
+        return f"{self.title}, {self._steps} of at most {self.total}{note}"
 
     def __enter__(self) -> Self:
+        self.running.append(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.running.remove(self)
         if self._bar is not None and self.notebook:
             print("\r" + " " * len(self._bar), end="\r", file=sys.stderr, flush=True)
         elif self._bar is not None:
@@ -369,9 +379,10 @@ class Progress:
     def advance(self, residual: float | None = None, *, text: str | None = None) -> None:
         """One step done."""
         self._steps += 1
+        self._note = text if text is not None else ("" if residual is None else f"residual {residual:.2e}")
         if not self.wanted or (self._bar is None and time.monotonic() - self._start < self.patience):
             return
-        note = text if text is not None else ("" if residual is None else f"residual {residual:.2e}")
+        note = self._note
         if self.notebook:
             done = round(_BAR * min(self._steps / max(self.total, 1), 1.0))
             line = f"{self.title} {'█' * done}{'░' * (_BAR - done)} {self._steps}/{self.total}  {note}"

@@ -12,7 +12,14 @@ from headcount import _device, memory
 from headcount._linalg import threads_for
 from headcount.checks import generator
 from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
-from headcount.engines._cost import device_memory_of, memory_of, seconds_of, writing_memory
+from headcount.engines._cost import (
+    INITIAL_RUNS,
+    device_memory_of,
+    memory_of,
+    seconds_of,
+    writing_memory,
+    writing_seconds,
+)
 from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
@@ -144,9 +151,12 @@ class Plan:
     writing
         Bytes at the peak of writing the results with flows and intervals, or the page.
     seconds
-        Of inference, on this machine's CPU as it is now (also where a device is asked for); NaN for an engine without a formula.
+        Of inference, on this machine's CPU as it is now (also where a device is asked for), the initial law learned where it is unknown;
+        NaN for an engine without a formula.
     device_memory
         Bytes of the device's memory; 0 on the CPU.
+    writing_seconds
+        To check the fit and to write the results with all flows.
     """
 
     engine: str
@@ -155,6 +165,7 @@ class Plan:
     writing: int
     seconds: float
     device_memory: int = 0
+    writing_seconds: float = 0.0
 
     @property
     def peak(self) -> int:
@@ -179,14 +190,16 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
     >>> plan(Problem(world.model, 480, [Poisson(world.observed)])).engine
     'TiltedEP'
     """
+    known = problem.model.initial_known
     problem = problem.core
     choice = chosen(problem, engine)
     speed = operations_per_second() if rate is None else rate
     memory = memory_of(problem, choice.engine)
     writing = memory + writing_memory(problem, choice.engine)
-    seconds = seconds_of(problem, choice.engine, speed)
+    seconds = seconds_of(problem, choice.engine, speed) * (1 if known else INITIAL_RUNS)
     on_device = device_memory_of(problem, choice.engine)
-    return Plan(choice.engine.name, choice.reason, memory, writing, seconds, on_device)
+    after = writing_seconds(problem, choice.engine, initial_known=known)
+    return Plan(choice.engine.name, choice.reason, memory, writing, seconds, on_device, after)
 
 
 def operations_per_second(size: int = 192, *, seconds: float = 0.02) -> float:

@@ -30,9 +30,11 @@ class MemoryChain(HiddenStateChain):
     Parameters
     ----------
     initial
-        The law of the cell at the first time, shape ``(L,)``.
+        The law of the cell at the first time, shape ``(L,)``; or that of (previous, current), shape ``(L, L)``, where individuals are
+        remembered to come from somewhere at the first time too.
     transitions
-        The first step, one matrix, shape ``(L, L)``: nobody is remembered to come from anywhere.
+        The first step, one matrix, shape ``(L, L)``: nobody is remembered to come from anywhere. With a law of pairs the first step is
+        like the later ones.
     memory
         All later steps by (previous, current): shape ``(L, L, L)``, or a matrix of shape ``(L², L)``, sparse on large maps, whose row of
         a pair is previous · L + current. Rows of pairs that never occur are not read.
@@ -62,7 +64,9 @@ class MemoryChain(HiddenStateChain):
     ) -> None:
         if initial is None:
             raise ModelError("initial is None: give the law of the cell at the first time")
-        super().__init__(initial, transitions, length=length, times=times, cells=cells)
+        paired = np.ndim(initial) == 2
+        first = np.asarray(initial, dtype=float).sum(axis=0) if paired else initial
+        super().__init__(first, transitions, length=length, times=times, cells=cells)
         if len({id(step) for step in self.transitions}) > 1:
             raise ModelError(
                 "transitions has one matrix per step: give one, of the first step; memory has all later ones"
@@ -72,24 +76,39 @@ class MemoryChain(HiddenStateChain):
             raise ModelError("a MemoryChain needs two times or more: give a MarkovChain")
         self.start: Any = self.transitions[0]
         """The transitions of the first step."""
-        self.pairs, self.memory = _possible(self.start, _as_rows(memory, size), self.cells)
+        law = _law_of_pairs(initial, self.cells) if paired else None
+        begin = self.start if law is None else law
+        self.pairs, self.memory = _possible(begin, _as_rows(memory, size), self.cells)
+        self.first_pairs = None if law is None else law[tuple(self.pairs.T)]
         self._see()
 
     pairs: Index
     """Pairs (previous, current) that may occur, shape (pairs, 2)."""
     memory: Any
     """Probability of the next cell, by pair, shape (pairs, L)."""
+    first_pairs: Array | None
+    """The law of the pair at the first time; None where nobody is remembered to come from anywhere then."""
 
     @property
     def arguments(self) -> dict[str, Any]:
         """See `HiddenStateChain`."""
         return {
-            "initial": self.initial,
+            "initial": self.initial if self.first_pairs is None else self._of_pairs(self.first_pairs),
             "transitions": self.start,
             "memory": self.by_pair(self.memory),
             "times": self.times,
             "cells": self.cells,
         }
+
+    def _of_pairs(self, values: Array) -> Array:
+        made = np.zeros((len(self.cells), len(self.cells)))
+        made[tuple(self.pairs.T)] = values
+        return made
+
+    def continued(self, times: Sequence[Variable]) -> MarkovChain:
+        """The chain from its last time on, begun with all pairs that may occur: a run that goes on knows how many are in each."""
+        equal = self._of_pairs(np.full(len(self.pairs), 1.0 / len(self.pairs)))
+        return self.changed(times=(self.times[-1], *times), initial=equal)
 
     def by_pair(self, rows: Any) -> Any:
         """Rows of the pairs that occur as rows of all pairs, as ``memory`` takes them, shape (L², L)."""
@@ -100,7 +119,7 @@ class MemoryChain(HiddenStateChain):
 
     @cached_property
     def full(self) -> MarkovChain:
-        """Cells at the first time, then pairs (previous, current)."""
+        """Cells at the first time (pairs, where these are remembered), then pairs (previous, current)."""
         size, pairs = len(self.cells), self.pairs
         count = len(pairs)
         place = sparse.csr_array((np.arange(1, count + 1), (pairs[:, 0], pairs[:, 1])), shape=(size, size))
@@ -118,14 +137,32 @@ class MemoryChain(HiddenStateChain):
             _placed(rows.data[kept], rows.row[kept], _at(place, here, rows.col[kept]), (count, count))
         )
         parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
-        tree = RootedTree(self.times, parent, self.initial, (None, enter, *[step] * (len(self.times) - 2)))
         labels = tuple((self.cells[i], self.cells[j]) for i, j in pairs)
-        return MarkovChain.from_rooted(tree, dict.fromkeys(self.times, labels) | {self.times[0]: self.cells})
+        states: dict[Variable, Any] = dict.fromkeys(self.times, labels)
+        later = [step] * (len(self.times) - 2)
+        if self.first_pairs is not None:
+            tree = RootedTree(self.times, parent, self.first_pairs, (None, step, *later))
+            return MarkovChain.from_rooted(tree, states)
+        tree = RootedTree(self.times, parent, self.initial, (None, enter, *later))
+        return MarkovChain.from_rooted(tree, states | {self.times[0]: self.cells})
 
     @property
     def codes(self) -> tuple[Index, ...]:
         """The current cell."""
-        return (np.arange(len(self.cells)), *[self.pairs[:, 1]] * (len(self.times) - 1))
+        first = np.arange(len(self.cells)) if self.first_pairs is None else self.pairs[:, 1]
+        return (first, *[self.pairs[:, 1]] * (len(self.times) - 1))
+
+
+def _law_of_pairs(initial: Any, cells: Sequence[Hashable]) -> Array:
+    """The law of (previous, current) at the first time, checked."""
+    given = numbers(initial, "initial", expected="[previous, current]")
+    if given.shape != (len(cells), len(cells)):
+        raise ModelError(
+            f"initial has shape {given.shape}: give one probability per cell, ({len(cells)},), or per [previous, current], "
+            f"({len(cells)}, {len(cells)})"
+        )
+    raise_all(law_problems(given.ravel(), [[(a, b) for a in cells for b in cells]], "initial"))
+    return np.asarray(given / given.sum())
 
 
 def _placed(values: Array, rows: Index, columns: Index, shape: tuple[int, int]) -> Any:

@@ -391,6 +391,8 @@ class Style:
         return all(pattern.match(t) for t in texts)
 
 
+_PLAIN_NUMBER = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+
 Styles = Mapping[str, tuple[Style, Style | None]]
 """The style of every column of numbers, and a second one where both can be meant."""
 
@@ -422,8 +424,22 @@ def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
     """The distinct texts of a column that look like numbers; none where the column already holds numbers."""
     if series.dtype.kind in "iufb":
         return []
-    tidy = (_tidy(v).removesuffix("%").rstrip() for v in series.unique().tolist() if isinstance(v, str))
-    return [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
+    distinct = series.drop_duplicates()
+    plain = _plain(distinct, missing)
+    tidy = (_tidy(v).removesuffix("%").rstrip() for v in distinct[~plain].tolist() if isinstance(v, str))
+    others = [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
+    return [*distinct[plain].tolist(), *others]
+
+
+def _plain(series: pd.Series, missing: frozenset[str]) -> Any:
+    """Which texts of a column are numbers as programs write them, "-1.5e-3", and stand for nothing else: read at once, not one by one."""
+    import pandas as pd
+
+    if not len(series) or not pd.api.types.is_string_dtype(series):
+        return np.zeros(len(series), dtype=bool)
+    return (series.str.fullmatch(_PLAIN_NUMBER, na=False) & ~series.str.lower().isin(missing)).to_numpy(
+        dtype=bool
+    )
 
 
 def _all_plain(texts: Sequence[str]) -> bool:
@@ -467,11 +483,17 @@ def _read_numbers(
         values = np.where(missing, np.nan, values)
     else:
         style, rival = styles[column]
-        codes, distinct = pd.factorize(series)
-        read = [_entry(v, style, no_number) for v in distinct.tolist()]
+        codes, found = pd.factorize(series)
+        distinct = pd.Series(found)
+        plain = _plain(distinct, no_number) if style == Style() else np.zeros(len(distinct), dtype=bool)
         # A missing value has the code −1: the last one.
-        values = np.array([*(value for value, _ in read), np.nan])[codes]
-        kind = np.array([*(kind for _, kind in read), "missing"], dtype=object)[codes]
+        numbers = np.full(len(distinct) + 1, np.nan)
+        kinds = np.full(len(distinct) + 1, "missing", dtype=object)
+        numbers[:-1][plain] = distinct[plain].to_numpy(dtype="U").astype(float)
+        kinds[:-1][plain] = "number"
+        for k in np.flatnonzero(~plain):
+            numbers[k], kinds[k] = _entry(found[k], style, no_number)
+        values, kind = numbers[codes], kinds[codes]
         missing = (kind == "missing") | (kind == "marked")
         _note_kinds(source, role, series, kind)
         _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))

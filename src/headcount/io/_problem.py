@@ -238,12 +238,12 @@ def read_sequences(
     """
     findings = Findings()
     reader = Reader(findings, options.get("columns"), options.get("encoding"))
-    parts = _by_sequence(counts, reader)
+    parts = by_sequence(counts, reader)
     findings.raise_any()
     if not parts:
         return {"": read_problem(counts, features=features, tracks=tracks, **options)}
     shared = {"features": features, "tracks": tracks}
-    own = {name: {} if given is None else _by_sequence(given, reader) for name, given in shared.items()}
+    own = {name: {} if given is None else by_sequence(given, reader) for name, given in shared.items()}
     for name, found in own.items():
         stray = [repr(key) for key in found.keys() - parts.keys()]
         if stray:
@@ -267,7 +267,7 @@ def _one_sequence(cases: dict[str, Case], key: str, counts: Source, options: Map
         raise TableError([f"sequence {key}: {text}" for text in error.problems]) from None
 
 
-def _by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
+def by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
     """The rows of every sequence of a table, in order of appearance; nothing where the table has no such column."""
     source = reader.read(given, [], optional=["sequence"], once=False)
     if source is None or "sequence" not in source:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import MarkovChain
     from headcount.io._tables import Places
+    from headcount.observe import LearnedStart
     from headcount.simulate import World
 
 POSTERIOR_FILE = "posterior.nc"
@@ -86,6 +87,7 @@ def write_results(
     attributes: Mapping[str, Any] | None = None,
     weights: pd.DataFrame | None = None,
     ascent: pd.DataFrame | None = None,
+    learned: LearnedStart | None = None,
     shapes: Mapping[Hashable, Sequence[Array]] | None = None,
     names: Mapping[Hashable, str] | None = None,
     omx: bool = False,
@@ -111,6 +113,8 @@ def write_results(
         Further provenance, such as the command; JSON must be able to hold it.
     weights, ascent
         What a fit adds (``feature, weight, …``; one row per iteration); they go into the NetCDF and beside it.
+    learned
+        Parameters and last counts of a fit, from which ``headcount infer --after`` goes on.
     shapes
         Rings of the cells' areas, in the units of their places: maps are then drawn as areas.
     names
@@ -148,6 +152,7 @@ def write_results(
         attributes={**made.attributes, **(attributes or {}), **named(names)},
         weights=weights,
         ascent=ascent,
+        learned=learned,
         shapes=shapes,
     )
     groups = draw_groups(posterior, draws=0 if DRAWS_FILE in later else draws, flows=draw_flows)

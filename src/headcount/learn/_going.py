@@ -23,11 +23,13 @@ import numpy as np
 
 from headcount._types import Array, Scope
 from headcount.engines import Engine, Posterior
-from headcount.learn._components import Initial
-from headcount.learn._family import Parametrisation, standard_errors
+from headcount.errors import shown
+from headcount.individual import MarkovChain
+from headcount.learn._components import Initial, with_transitions
+from headcount.learn._family import Family, Parametrisation, standard_errors
 from headcount.learn._initial import infer
 from headcount.learn._uncertainty import spread_columns
-from headcount.observe import Problem, Start
+from headcount.observe import LearnedStart, Problem
 from headcount.posterior import IntegratedBeliefs
 from headcount.posterior._fit_check import counts_of
 from headcount.posterior._last import last_counts
@@ -50,24 +52,14 @@ class Going:
 
     Attributes
     ----------
-    names, working
-        The parameters and their estimate on the scale of the search.
-    spread
-        S: the columns are standard deviations of the estimate, shape (parameters, Q).
-    start
-        The last counts given the estimate.
-    response
-        R: their change per column of S, shape (K, Q).
+    past
+        The parameters and the last counts, as a file holds them (`headcount.observe.LearnedStart`).
     posterior
         Of the times of the last update, the parameters' uncertainty included; of the fit itself at first.
     """
 
     setting: Parametrisation = field(repr=False)
-    names: tuple[str, ...]
-    working: Array
-    spread: Array = field(repr=False)
-    start: Start = field(repr=False)
-    response: Array = field(repr=False)
+    past: LearnedStart
     posterior: Posterior
 
     @classmethod
@@ -94,33 +86,28 @@ class Going:
                 "parameters as they are, hc.infer(fit.apply(problem), start=fit.plug_in)"
             )
         here = fit.plug_ins[sequence]
-        made = cls(
-            setting, tuple(family.names), fit.working, spread, last_counts(here), np.zeros((0, 0)), here
-        )
         ends = [
             [
-                last_counts(infer(made._at(here.problem, side * column), fit.engine)).mean
+                last_counts(infer(family.apply(fit.working + side * column, here.problem), fit.engine)).mean
                 for side in (1.0, -1.0)
             ]
-            for column in np.eye(spread.shape[1])
+            for column in spread.T
         ]
-        response = np.array([0.5 * (up - down) for up, down in ends]).reshape(-1, len(made.start.mean)).T
-        return replace(made, response=response)
-
-    def _at(self, problem: Problem, u: Array) -> Problem:
-        """A problem under the parameters at u."""
-        return self.setting.bind(problem.model).apply(self.working + self.spread @ u, problem)
-
-    def _started(self, u: Array) -> Start:
-        """The last counts at u."""
-        return replace(self.start, mean=self.start.mean + self.response @ u)
+        start = last_counts(here)
+        response = np.array([0.5 * (up - down) for up, down in ends]).reshape(-1, len(start.mean)).T
+        kept = np.setdiff1d(
+            np.arange(len(fit.working)), apart
+        )  # the first counts of the past begin nothing later
+        names = tuple(np.array(family.names, dtype=object)[kept])
+        return cls(setting, LearnedStart(names, fit.working[kept], spread[kept], start, response), here)
 
     def table(self) -> pd.DataFrame:
         """The parameters: ``parameter, estimate, standard_error``, on their natural scale."""
         import pandas as pd
 
-        natural = self.setting.bind(self.posterior.problem.model).natural(self.working)
-        errors = standard_errors(natural, self.spread @ self.spread.T)
+        past = self.past
+        natural = self.setting.bind(_known_initial(self.posterior.problem).model).natural(past.working)
+        errors = standard_errors(natural, past.spread @ past.spread.T)
         return pd.DataFrame(
             {"parameter": list(natural.names), "estimate": natural.values, "standard_error": errors}
         )
@@ -137,19 +124,36 @@ class Going:
         Without observations this is a forecast: its ``posterior`` has the parameters' uncertainty with its cross term. ``setting`` is the
         parametrisation of the new steps, with the same parameters, where it is not that of the past: other features.
         """
-        if setting is not None:
-            return replace(self, setting=setting).update(problem, engine)
+        return Going.after(self.past, self.setting if setting is None else setting, problem, engine)
+
+    @classmethod
+    def after(
+        cls,
+        past: LearnedStart,
+        setting: Parametrisation,
+        problem: Problem,
+        engine: Engine | str | None = None,
+    ) -> Going:
+        """As `update`, from what a file holds: the parametrisation has the parameters of the past, in their order.
+
+        Raises
+        ------
+        ValueError
+            Where its parameters are others.
+        """
+        blank = _known_initial(problem)
+        family = _with_parameters(setting.bind(blank.model), past.names)
 
         def run(u: Array) -> Posterior:
-            return infer(self._at(problem, u), engine, start=self._started(u))
+            return infer(family.apply(past.at(u), blank), engine, start=past.started(u))
 
-        width = self.spread.shape[1]
-        steps = [self._step(k) for k in range(width)]
+        width = past.spread.shape[1]
+        steps = [_step(past, k) for k in range(width)]
         ends = [[run(side * h * np.eye(width)[k]) for side in (1.0, -1.0)] for k, h in enumerate(steps)]
-        slope, information = self._evidence(ends, steps, run(np.zeros(width)).problem)
+        slope, information = _evidence(ends, steps, run(np.zeros(width)).problem)
         precision = np.eye(width) + information
-        moved = np.linalg.solve(precision, slope)
-        base = run(np.asarray(moved, dtype=float))
+        moved = np.asarray(np.linalg.solve(precision, slope), dtype=float)
+        base = run(moved)
         values, vectors = np.linalg.eigh(precision)
         root = (vectors / np.sqrt(values)) @ vectors.T
         response = partial(_response, [[p.beliefs for p in pair] for pair in ends], steps, root)
@@ -163,43 +167,58 @@ class Going:
         change = [(up - down) / (2.0 * h) for (up, down), h in zip(last, steps, strict=True)]
         onward = last_counts(base)
         rows = np.array(change).reshape(width, len(onward.mean)).T
-        return replace(
-            self,
-            working=self.working + self.spread @ moved,
-            spread=self.spread @ root,
-            start=onward,
-            response=rows @ root,
-            posterior=posterior,
-        )
+        onward_past = LearnedStart(past.names, past.at(moved), past.spread @ root, onward, rows @ root)
+        return cls(setting, onward_past, posterior)
 
-    def _step(self, k: int) -> float:
-        """How much of a standard deviation the ends of a column are away, so that all expected counts stay well above 0."""
-        share = np.abs(self.response[:, k]) / np.maximum(self.start.mean, 1e-12)
-        return float(min(1.0, LEFT / max(float(share[self.start.mean > 1e-6].max(initial=0.0)), LEFT)))
 
-    def _evidence(
-        self, ends: Sequence[Sequence[Posterior]], steps: Sequence[float], problem: Problem
-    ) -> tuple[Array, Array]:
-        """g and H; none where nothing was counted."""
-        width = len(ends)
-        if not problem.sites or not width:
-            return np.zeros(width), np.zeros((width, width))
-        slope = np.array(
-            [
-                (up.log_evidence - down.log_evidence) / (2.0 * h)  # type: ignore[operator]
-                for (up, down), h in zip(ends, steps, strict=True)
-            ]
+def _with_parameters(family: Family, names: Sequence[str]) -> Family:
+    """The family, where its parameters have these names."""
+    if tuple(family.names) != tuple(names):
+        raise ValueError(
+            f"the past has the parameters {shown(list(names))}, the new steps {shown(list(family.names))}: give the same, in this order"
         )
-        every = list(range(len(problem.core.sites)))
-        middle = counts_of(problem.core, every)
-        if middle is None:
-            return slope, np.zeros((width, width))
-        sides = [
-            [counts_of(p.problem.core, list(range(len(p.problem.core.sites)))) for p in pair] for pair in ends
+    return family
+
+
+def _known_initial(problem: Problem) -> Problem:
+    """The problem with some initial distribution, so that none is learned: the past has the first counts."""
+    model = problem.model
+    if not isinstance(model, MarkovChain) or model.initial_known:
+        return problem
+    cells = len(model.states[model.variables[0]])
+    return problem.with_model(with_transitions(model, np.full(cells, 1.0 / cells)))
+
+
+def _step(past: LearnedStart, k: int) -> float:
+    """How much of a standard deviation the ends of a column are away, so that all expected counts stay well above 0."""
+    mean = past.start.mean
+    share = np.abs(past.response[:, k]) / np.maximum(mean, 1e-12)
+    return float(min(1.0, LEFT / max(float(share[mean > 1e-6].max(initial=0.0)), LEFT)))
+
+
+def _evidence(
+    ends: Sequence[Sequence[Posterior]], steps: Sequence[float], problem: Problem
+) -> tuple[Array, Array]:
+    """g and H; none where nothing was counted."""
+    width = len(ends)
+    if not problem.sites or not width:
+        return np.zeros(width), np.zeros((width, width))
+    slope = np.array(
+        [
+            (up.log_evidence - down.log_evidence) / (2.0 * h)  # type: ignore[operator]
+            for (up, down), h in zip(ends, steps, strict=True)
         ]
-        g = np.array([(a.mean - b.mean) / (2.0 * h) for (a, b), h in zip(sides, steps, strict=True)]).T  # type: ignore[union-attr]
-        spread = middle.slope[:, None] * middle.cov_n * middle.slope + middle.noise
-        return slope, g.T @ np.linalg.pinv(spread, hermitian=True) @ g
+    )
+    every = list(range(len(problem.core.sites)))
+    middle = counts_of(problem.core, every)
+    if middle is None:
+        return slope, np.zeros((width, width))
+    sides = [
+        [counts_of(p.problem.core, list(range(len(p.problem.core.sites)))) for p in pair] for pair in ends
+    ]
+    g = np.array([(a.mean - b.mean) / (2.0 * h) for (a, b), h in zip(sides, steps, strict=True)]).T  # type: ignore[union-attr]
+    spread = middle.slope[:, None] * middle.cov_n * middle.slope + middle.noise
+    return slope, g.T @ np.linalg.pinv(spread, hermitian=True) @ g
 
 
 def _response(ends: Sequence[Sequence[Any]], steps: Sequence[float], root: Array, scope: Scope) -> Array:

@@ -678,6 +678,10 @@ class LearnMemory(Also):
     def component(self, model: Model) -> Memories:
         """See `Also`."""
         chain = required(MemoryChain, model, "a memory")
+        if chain.first_pairs is not None:
+            raise ModelError(
+                "a memory cannot be learned from a chain that begins with pairs of cells, as later runs do: learn it from all times"
+            )
         cells, free = chain.cells, dense(chain.memory) > 0
         names = [[f"P[{cells[i]}→{cells[j]}→{k}]" for k in cells] for i, j in chain.pairs]
         return Memories(

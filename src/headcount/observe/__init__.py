@@ -5,7 +5,7 @@ from headcount.observe._base import Fault, Observation
 from headcount.observe._binding import Site
 from headcount.observe._noises import Binomial, Exact, Gaussian, LaplaceNoise, NegativeBinomial, Poisson
 from headcount.observe._problem import Problem, Traits
-from headcount.observe._start import Start
+from headcount.observe._start import LearnedStart, Start
 from headcount.observe._tracks import Tracks
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Fault",
     "Gaussian",
     "LaplaceNoise",
+    "LearnedStart",
     "NegativeBinomial",
     "Observation",
     "Poisson",

@@ -131,7 +131,8 @@ class Start:
         if own != past:
             raise ProblemError(
                 f"start: the last counts of the past are of {shown(past, 5)}, the first of the chain of {shown(own, 5)}: a chain can go on "
-                "where its individuals have the same states at both (not with a MemoryChain, whose first time has no previous cell)"
+                "where its individuals have the same states at both (a MemoryChain with past.problem.model.continued(times), which begins "
+                "with pairs of cells)"
             )
         known = self.sizes[name]
         if (
@@ -296,6 +297,37 @@ class Start:
         sizes = dict(facts["sizes"]) | dict.fromkeys(facts["open"], math.nan)
         groups, states = tuple(facts["groups"]), tuple(facts["states"])
         return cls(facts["time"], groups, states, mean, covariance, sizes, float(facts["unit"]))
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedStart:
+    """Learned parameters and last counts, known together up to a Gaussian: x + S u, and mean + R u given u ~ N(0, 1).
+
+    Attributes
+    ----------
+    names, working
+        The parameters and their estimate x on the scale of the search.
+    spread
+        S: the columns are standard deviations of the estimate, shape (parameters, Q).
+    start
+        The last counts given the estimate.
+    response
+        R: their change per column of S, shape (K, Q).
+    """
+
+    names: tuple[str, ...]
+    working: Array
+    spread: Array
+    start: Start
+    response: Array
+
+    def at(self, u: Array) -> Array:
+        """The parameters at u."""
+        return np.asarray(self.working + self.spread @ u)
+
+    def started(self, u: Array) -> Start:
+        """The last counts given the parameters at u."""
+        return replace(self.start, mean=self.start.mean + self.response @ u)
 
 
 @dataclass(frozen=True, eq=False)

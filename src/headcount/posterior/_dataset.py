@@ -21,7 +21,7 @@ import numpy as np
 from headcount import memory
 from headcount._disk import away_from_the_cluster, replacing
 from headcount.checks import whole_number
-from headcount.observe import Start
+from headcount.observe import LearnedStart, Start
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, drawn_entries, margin
 from headcount.posterior._fit_check import count_labels
@@ -82,6 +82,7 @@ def tree_of(result: Result, *, draws: Mapping[str, xr.Dataset]) -> xr.DataTree:
     }
     if result.last is not None:
         groups["last"] = last_group(result.last)
+    groups |= _learned_group(result.learned)
     if result.shapes:
         groups["shapes"] = _shape_group(result.shapes, result.cells)
     groups |= _table_groups(result)
@@ -159,6 +160,7 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         check=_checked(tree),
         last=_last(tree),
         sums=Sums.of_group(tree["sums"].to_dataset()) if "sums" in tree else None,
+        learned=_learned(tree),
         **_read_tables(tree),
     )
 
@@ -182,6 +184,27 @@ def last_of(group: xr.Dataset) -> Start:
     """The last counts from their group in a file."""
     facts = json.loads(group.attrs["facts"])
     return Start.of_facts(facts, group["mean"].to_numpy(), group["covariance"].to_numpy())
+
+
+def _learned_group(learned: LearnedStart | None) -> dict[str, xr.Dataset]:
+    """Learned parameters and the last counts given them, from which a later run goes on, as a group of their name."""
+    if learned is None:
+        return {}
+    arrays = {
+        "working": ("parameter", learned.working),
+        "spread": (("parameter", "column"), learned.spread),
+        "response": (("entry", "column"), learned.response),
+    }
+    return {"learned": last_group(learned.start).assign(arrays).assign_attrs(names=json.dumps(learned.names))}
+
+
+def _learned(tree: xr.DataTree) -> LearnedStart | None:
+    """The inverse of :func:`_learned_group`; None in a file without."""
+    if "learned" not in tree:
+        return None
+    group = tree["learned"].to_dataset()
+    working, spread, response = (group[name].to_numpy() for name in ("working", "spread", "response"))
+    return LearnedStart(tuple(json.loads(group.attrs["names"])), working, spread, last_of(group), response)
 
 
 def _shape_group(shapes: Mapping[Hashable, Sequence[Array]], cells: list[Hashable]) -> xr.Dataset:

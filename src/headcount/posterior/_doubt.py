@@ -181,6 +181,12 @@ INTEGRATE = Advice(
     "posteriors that include the uncertainty of the parameters",
 )
 
+AT_ONCE = Advice(
+    "data",
+    "hc.infer(problem of all times) (all tables, without --after)",
+    "Infer everything at once, past and new counts",
+)
+
 
 def named(names: Sequence[str]) -> str:
     """The first of them, and how many more there are."""

@@ -22,10 +22,11 @@ from headcount.population import Flocks, ToEstimate
 from headcount.posterior._beliefs import GaussianBeliefs, Sizes, Status
 from headcount.posterior._dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
 from headcount.posterior._derived import ViewBeliefs, member_sizes, one_group, total_law
-from headcount.posterior._doubt import EVERYBODY, SCATTER_GAIN, flows_seen, unknown_rate
+from headcount.posterior._doubt import AT_ONCE, EVERYBODY, SCATTER_GAIN, flows_seen, unknown_rate
 from headcount.posterior._draws import drawn_entries
 from headcount.posterior._fit_check import FitCheck, fit_check
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
+from headcount.posterior._last import far_from_past, last_counts
 from headcount.posterior._result import Result, Summary, group_frame, open_frame, pictures, to_frame
 from headcount.posterior._routes import AsksIndividuals, Individuals
 from headcount.tables import dense
@@ -444,14 +445,10 @@ class Posterior(Answers):
     @cached_property
     def last(self) -> Start:
         """The counts at the last time, mean and covariance: where a later run goes on (``hc.infer(problem, start=post)``)."""
-        from headcount.posterior._last import last_counts
-
         return last_counts(self)
 
     def last_of(self, number: int) -> Start:
         """The same of time number ``number``, given all counts, those of later times included: for comparison, not to go on from."""
-        from headcount.posterior._last import last_counts
-
         return last_counts(self, number)
 
     def update(self, counts: Any, **options: Any) -> Posterior:
@@ -470,6 +467,16 @@ class Posterior(Answers):
         core = self.at_found_sizes(self.problem)
         problem = self.problem if core.numbers is not None or core.model is not self.problem.model else core
         found = fit_check(problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate)
+        far = far_from_past(self)
+        if far:
+            words = f"{far[0].upper()}{far[1:]}. {AT_ONCE}. {found.verdict}"
+            found = replace(
+                found,
+                agrees=None if found.agrees else found.agrees,
+                verdict=words,
+                doubts=(far, *found.doubts),
+                advice=(AT_ONCE, *found.advice),
+            )
         return replace(found, verdict=EVERYBODY + found.verdict) if unknown_rate(self.problem) else found
 
     def at_found_sizes(self, problem: Problem) -> Problem:

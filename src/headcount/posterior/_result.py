@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.observe import Start
+    from headcount.observe import LearnedStart, Start
     from headcount.observe._cloud import Seen
     from headcount.posterior._posterior import Posterior
     from headcount.posterior._sums import Sums
@@ -97,6 +97,8 @@ class Result:
         The counts at a chain's last time, mean and covariance, from which a later run goes on; None where there are none.
     sums
         Spread of sums of a chain's flows, from the joint draws of a file; None where there are none.
+    learned
+        The same given the parameters that a fit learned, and these parameters, to be updated together by later counts; None otherwise.
     """
 
     nodes: pd.DataFrame
@@ -115,6 +117,7 @@ class Result:
     groups: Mapping[Hashable, Result] = field(default_factory=dict)
     last: Start | None = field(default=None, repr=False)
     sums: Sums | None = field(default=None, repr=False)
+    learned: LearnedStart | None = field(default=None, repr=False)
 
     @property
     def plot(self) -> Any:

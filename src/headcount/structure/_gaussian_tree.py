@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
+from scipy.sparse import csr_array, diags_array
 
 from headcount._device import host
 from headcount._linalg import (
@@ -55,7 +56,7 @@ from headcount._linalg import (
     threads_for,
 )
 from headcount.individual import ModelError
-from headcount.structure._base import Field, NotPositiveDefinite, margin_rows
+from headcount.structure._base import Field, NotPositiveDefinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -469,9 +470,14 @@ class CliqueView:
         """F."""
         return self.rows()
 
-    def margin(self, scope: Scope) -> Array:
-        """G: the map from the flat clique table to the flat table of ``scope``."""
-        return margin_rows(self.domain, scope)
+    def margin(self, scope: Scope) -> csr_array:
+        """G: the map from the flat clique table to the flat table of ``scope``; sparse, for that of the whole table is its identity."""
+        size, onto = self.domain.size, self.domain.positions(scope)
+        return csr_array((np.ones(size), (onto, np.arange(size))), shape=(self.domain.part(scope).size, size))
+
+    def lifted(self, scope: Scope) -> Array:
+        """G diag(M) Fᵀ: the covariance of a table with the clique's features before these are known, one row per entry."""
+        return np.asarray(self.margin(scope) @ (self.features * self.table).T)
 
     @cached_property
     def inverse(self) -> Array:
@@ -537,7 +543,7 @@ class TreeField(Field):
         g = view.margin(scope)
         w = self._regression(view, scope)
         own = g @ view.table
-        free = own - np.einsum("ij,ij->i", w, (g * view.table) @ view.features.T)
+        free = own - np.einsum("ij,ij->i", w, view.lifted(scope))
         free = np.where(free > NO_FREEDOM * own, free, 0.0)
         through = np.einsum("ij,jk,ik->i", w, self._feature_covariance(view, view), w)
         return (free + through).reshape(view.domain.part(scope).shape)
@@ -557,8 +563,8 @@ class TreeField(Field):
         wa, wb = self._regression(x, a), self._regression(y, b)
         result = wa @ self._feature_covariance(x, y) @ wb.T
         if x is y:
-            ga, gb = x.margin(a), x.margin(b)
-            result = result + (ga * x.table) @ gb.T - wa @ ((x.features * x.table) @ gb.T)
+            own = x.margin(a) @ diags_array(x.table) @ x.margin(b).T
+            result = result + own - wa @ x.lifted(b).T
         return np.asarray(result)
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
@@ -604,7 +610,7 @@ class TreeField(Field):
 
     def _regression(self, view: CliqueView, scope: Scope) -> Array:
         """H K⁺."""
-        return np.asarray((view.margin(scope) * view.table) @ view.features.T @ view.inverse)
+        return np.asarray(view.lifted(scope) @ view.inverse)
 
     def _feature_covariance(self, x: CliqueView, y: CliqueView) -> Array:
         """Posterior covariance between two cliques' features."""
