@@ -97,6 +97,20 @@ def repeated(names: Iterable[Hashable]) -> list[Hashable]:
     return [name for name, times in seen.items() if times > 1]
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The known name that is nearest to a misspelt one, as a question in brackets; nothing where none is near."""
+    import unicodedata
+    from difflib import get_close_matches
+
+    def plain(text: str) -> str:
+        split = unicodedata.normalize("NFD", text.casefold())
+        return "".join(c for c in split if c.isalnum())
+
+    by_letters = {plain(text): text for text in reversed([*map(str, known)])}
+    near = get_close_matches(plain(str(name)), list(by_letters), n=1, cutoff=0.75)
+    return f" (did you mean {by_letters[near[0]]!r}?)" if near else ""
+
+
 def named(label: Any) -> str:
     """A label in a message: a date as people write it, anything else as Python does."""
     from headcount.labels import is_date, readable  # which loads NumPy; the command's help does without

@@ -53,7 +53,10 @@ class Options:
     transitions: Path | None = _table(
         "How they move: from, to, probability[, time of departure]; or an OMX file."
     )
-    features: Path | None = _table("How they move: from, to, one column per feature[, time].")
+    features: str | None = _table(
+        'How they move: a table from, to, one column per feature[, time]; or a formula of --cells: "stay + log(distance) + habitat_to".',
+        metavar="FILE|FORMULA",
+    )
     weights: str | None = _table("One per feature: 1,2,2,2, or a table feature, weight.")
     initial: str = _table(
         "Where they start: learned (from all counts), counts (shares of the first), smoothed, uniform, or a table cell, probability.",
@@ -70,7 +73,7 @@ class Options:
         "How well --transitions are known: every row is Dirichlet around the given one, with this sum."
     )
     cells: Path | None = _table(
-        "All cells: cell[, x, y] or cell[, lon, lat]; or their polygons (GeoJSON, GeoPackage)."
+        "All cells: cell[, x, y] or cell[, lon, lat][, what --features names]; or their polygons (GeoJSON, GeoPackage)."
     )
     flows: Path | None = _table("Observed flows: time, origin, dest, count.")
     tracks: Path | None = _table(

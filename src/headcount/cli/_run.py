@@ -132,7 +132,8 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         raise ValueError(f"--method is ascent or em, got {learning.method!r}")
     if options.features is None:
         raise TableError(
-            "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time]"
+            "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time], or a "
+            'formula of --cells FILE: --features "stay + log(distance)"'
         )
     cases = read_cases(counts, options)
     case = next(iter(cases.values()))

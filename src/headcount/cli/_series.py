@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SERIES = "series"
 """Attribute of a result that says what it was made of and where it went on from."""
-_FILES = ("weights", "initial", "survival")
+_FILES = ("features", "weights", "initial", "survival")
 """Options that are a file or something else."""
 _TABLES = {".csv", ".gz", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".pq", ".nc"}
 """Endings of files that are tables of counts in a folder of them."""

@@ -179,6 +179,24 @@ class Reader:
             )
         return replace(source, values=values, empty=missing)
 
+    def covariates(self, source: Source, columns: Sequence[str]) -> dict[str, Any] | None:
+        """Further columns of a table of cells by name: numbers where all entries are, texts otherwise; None where one is wrong."""
+        known = len(self.findings.lines())
+        measured = [c for c in columns if _holds_numbers(source.frame[c], self.no_number | _MARKS)]
+        texts = [c for c in columns if c not in measured]
+        named = {f"{c} of the cells": c for c in columns}
+        roles = {c: role for role, c in named.items()}
+        read = self.take(
+            replace(source, values={}, empty={}),
+            ["cell", *map(roles.__getitem__, texts)],
+            *map(roles.__getitem__, measured),
+            named={"cell": source.columns["cell"], **named},
+            once=False,
+        )
+        if read is None or len(self.findings.lines()) > known:
+            return None
+        return {c: read[roles[c]] for c in columns}
+
     def roles(self, source: Source | None, roles: Sequence[str]) -> set[str]:
         """Those of the roles for which the table has a column."""
         return set() if source is None else set(self._columns(source, [], roles, {}))
@@ -424,6 +442,14 @@ def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
         return []
     tidy = (_tidy(v).removesuffix("%").rstrip() for v in series.unique().tolist() if isinstance(v, str))
     return [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
+
+
+def _holds_numbers(series: pd.Series, missing: frozenset[str]) -> bool:
+    """Whether every entry of a column that is not missing looks like a number."""
+    if series.dtype.kind in "iufb":
+        return True
+    tidy = [_tidy(v).removesuffix("%").rstrip() for v in series.dropna().astype(str).unique().tolist()]
+    return all(t.casefold() in missing or _NUMBER_LIKE.match(t) for t in tidy)
 
 
 def _all_plain(texts: Sequence[str]) -> bool:

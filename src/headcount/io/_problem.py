@@ -24,6 +24,7 @@ from headcount.io._source import Findings, Source, TableError, label_text, liste
 from headcount.io._tables import (
     NO_COUNTS,
     ROUNDING,
+    Cells,
     Made,
     Moves,
     NoiseKind,
@@ -34,6 +35,7 @@ from headcount.io._tables import (
     counted,
     expected,
     flow_table,
+    formula_of,
     knows_cells,
     labelled_counts,
     move_table,
@@ -135,6 +137,7 @@ def read_problem(
     features, weights
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
+        Or a formula, ``"stay + log(distance) + habitat_to"``, of the places and further columns of `cells` (see `headcount.features`).
     initial
         ``"learned"`` (unknown: `headcount.infer` and `fit` learn it under a flat prior), a table ``cell, probability``, ``"counts"``
         (shares of the first counts, which are then used twice), ``"smoothed"`` (the same, half an individual more in every cell)
@@ -190,8 +193,8 @@ def read_problem(
     kind = noise_kind(noise, findings)
     whole = kind is not None and kind.model.whole
     table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
-    moves = move_table(transitions, features, reader, normalise=normalise)
     known = None if cells is None else cell_table(cells, reader)
+    moves = move_table(transitions, features, known, reader, normalise=normalise)
     initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
@@ -240,7 +243,8 @@ def read_sequences(
     if not parts:
         return {"": read_problem(counts, features=features, tracks=tracks, **options)}
     shared = {"features": features, "tracks": tracks}
-    own = {name: {} if given is None else _by_sequence(given, reader) for name, given in shared.items()}
+    tables = {"features": None if formula_of(features) else features, "tracks": tracks}
+    own = {name: {} if given is None else _by_sequence(given, reader) for name, given in tables.items()}
     for name, found in own.items():
         stray = [repr(key) for key in found.keys() - parts.keys()]
         if stray:
@@ -344,7 +348,7 @@ class Axes:
 def _axes(
     table: Source | None,
     moves: Moves | None,
-    known: tuple[list[str], Places | None] | None,
+    known: Cells | None,
     *,
     uneven: bool,
     findings: Findings,
@@ -352,7 +356,7 @@ def _axes(
 ) -> Axes:
     """The cells as listed, or those that the moves name, or those of the counts where neither could be read; all times in order."""
     if known is not None:
-        cells, places = known
+        cells, places = known.labels, known.places
     else:
         named = (moves.source, ("from", "to")) if moves is not None else (table, ("cell",))
         texts = [] if named[0] is None else [text for role in named[1] for text in named[0][role]]

@@ -17,6 +17,8 @@ from headcount.individual import LogLinearTransitions
 from headcount.io._columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
 from headcount.io._source import Findings, Source, TableError, listed
 from headcount.io._times import order_times
+from headcount.learn import features
+from headcount.learn._feature_table import columns_in, is_formula
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -208,8 +210,16 @@ class Places:
         return dict(zip(self.names, np.array([self.of[cell] for cell in cells]).T, strict=True))
 
 
-def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | None:
-    """``cell[, x, y]`` or ``cell[, lon, lat]``: the cells in their order, and where they are."""
+class Cells(NamedTuple):
+    """The cells in their order, where they are, and the table that says so."""
+
+    labels: list[str]
+    places: Places | None
+    source: Source
+
+
+def cell_table(given: Any, reader: Reader) -> Cells | None:
+    """``cell[, x, y]`` or ``cell[, lon, lat]``, and further columns for `formula_moves`."""
     source = reader.read(given, ["cell"], optional=PLACES)
     if source is None:
         return None
@@ -217,7 +227,7 @@ def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | 
     if places is not None and shapes is not None:
         held = {label: shapes[row - 1] for label, row in zip(cells, source.rows, strict=True)}
         places = replace(places, shapes={label: rings for label, rings in held.items() if rings})
-    return list(dict.fromkeys(cells)), places
+    return Cells(list(dict.fromkeys(cells)), places, source)
 
 
 def places_in(source: Source) -> Places | None:
@@ -284,20 +294,66 @@ class Made(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def move_table(transitions: Any, features: Any, reader: Reader, *, normalise: bool) -> Moves | None:
-    """The table that says how individuals move; exactly one."""
+def formula_of(features: Any) -> str | None:
+    """The features where they are written as a formula; None where they are a table or the name of a file."""
+    if not isinstance(features, str) or not is_formula(features) or os.path.exists(features):
+        return None
+    return features
+
+
+def formula_moves(formula: str, known: Cells | None, reader: Reader) -> Moves | None:
+    """Every move between the cells, with the features that a formula makes of the cells' table (`headcount.features`)."""
+    import pandas as pd
+
+    if known is None:
+        text = (
+            f"the formula {formula!r} needs a table of the cells: cell, x, y (or lon, lat) and the columns that it names (cells=…, "
+            "--cells FILE)"
+        )
+        reader.findings.problem("features", text)
+        return None
+    source, cells = known.source, known.labels
+    wanted = {c for c in map(str, source.frame.columns) if "".join(c.split()) in columns_in(formula)}
+    places = {} if known.places is None else known.places.columns(cells)
+    beside = reader.covariates(source, sorted(wanted))
+    if beside is None or len(source.rows) != len(cells):  # a cell has two rows, which was refused
+        return None
+    others = {str(c): source.frame[c] for c in source.frame.columns if c not in source.columns.values()}
+    table = pd.DataFrame({**others, "cell": cells, **beside, **places})
+    made = reader.findings.attempt(features, table, formula)
+    if made is None:
+        return None
+    both = np.array(cells, dtype=object)
+    values = {"from": np.repeat(both, len(both)), "to": np.tile(both, len(both))}
+    rows = replace(source, name="the formula", rows=np.arange(len(both) ** 2), values=values)
+    names = tuple(made.coords["feature"].values.tolist())
+    compared = [f"{c}: with {v[0]!r}" for c, v in sorted(beside.items()) if v.dtype == object]
+    source.findings.note(
+        f"the formula makes the features {', '.join(names)}"
+        + (f"; values of texts are compared with the first ({', '.join(compared)})" if compared else "")
+    )
+    return Moves(rows, made.values.reshape(len(names), -1).T, names)
+
+
+def move_table(
+    transitions: Any, features: Any, known: Cells | None, reader: Reader, *, normalise: bool
+) -> Moves | None:
+    """The table or formula that says how individuals move; exactly one."""
     if transitions is not None and features is not None:
         text = "transitions and features are two ways to say the same: give one"
         reader.findings.problem("transitions", text)
         return None
     if transitions is not None:
         return transition_table(transitions, reader, normalise=normalise)
+    formula = formula_of(features)
+    if formula is not None:
+        return formula_moves(formula, known, reader)
     if features is not None:
         return _feature_table(features, reader)
     text = (
         "how individuals move is missing: give transitions (--transitions FILE with from, to, probability[, time]), or features and "
-        "their weights (--features FILE with from, to and one column per feature; --weights 1,2,…). To learn the weights, use "
-        "headcount fit"
+        'their weights (--features FILE with from, to and one column per feature, or a formula such as "stay + log(distance)" of '
+        "--cells FILE; --weights 1,2,…). To learn the weights, use headcount fit"
     )
     reader.findings.problem("transitions", text)
     return None
