@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from tests.cli.test_commands import run
-from tests.io.small_tables import COUNTS, write
+from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 import headcount as hc
-from headcount.io import read_problem
+from headcount.io import TableError, load_result, read_problem
 
 SITES = "Ort;Rechtswert;Hochwert;habitat;Höhe ü. M.\npond;0,5;0;wet;3,5\nhill;3,5;4;dry;120\n"
 
@@ -52,3 +53,150 @@ def test_wrong_formulas_are_said_in_words(tmp_path: Path) -> None:
     code, said = run(*words, "--cells", holes, "--features", "habitat_to + Höheü.M._to")
     assert "habitat of the cells is empty" in said
     assert "Höhe ü. M. of the cells is empty" in said
+
+
+DATED = (
+    COUNTS.replace("\n0,", "\n2024-03-03,").replace("\n1,", "\n2024-03-10,").replace("\n2,", "\n2024-03-17,")
+)
+RINGS = "Ring,ringed,from_cell,recovered,to_cell\nA,2024-03-03,pond,2024-03-12,hill\nB,2024-03-08,hill,2024-03-18,hill\n"
+
+
+def test_recoveries_snap_to_the_times_of_the_counts(tmp_path: Path) -> None:
+    """Recoveries are read as tracks of two positions; dates between count days move to the nearest within --snap, said with numbers."""
+    paths = write(tmp_path, counts=DATED, transitions=TRANSITIONS, rings=RINGS)
+    words = ["check", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    words += ["--tracks", paths["rings"]]
+    code, said = run(*words)
+    assert code == 2
+    assert "3 of 4 times are none of the counts'" in said
+    assert "at most 2 days from the nearest: have them moved to it (snap='2d', --snap 2d)" in said
+    code, said = run(*words, "--snap", "1d")
+    assert code == 2
+    assert "further than 1d from every time of the counts" in said
+    code, said = run(*words, "--snap", "soon")
+    assert "give a length of time (3d or 12h), got 'soon'" in said
+    code, said = run(*words, "--snap", "2d")
+    assert code == 0, said
+    assert (
+        "3 of 4 times lie between the times of the counts and are moved to the nearest, by 2 days in the"
+        in said
+    )
+    common = {"population": 60, "transitions": paths["transitions"], "initial": "uniform"}
+    known = read_problem(paths["counts"], tracks=paths["rings"], snap="2d", **common).problem.records[True][
+        None
+    ]
+    assert known.ids == ("A", "B")
+    assert {t: [rows.tolist(), p.toarray().tolist()] for t, (rows, p) in known.seen.items()} == {
+        0: [[0], [[1.0, 0.0]]],
+        1: [[0, 1], [[0.0, 1.0], [0.0, 1.0]]],
+        2: [[1], [[0.0, 1.0]]],
+    }
+
+
+def test_two_positions_at_one_time_leave_the_nearer(tmp_path: Path) -> None:
+    """Where snapping brings two positions of an individual to one time, the one nearer to it is kept, with a note."""
+    rings = RINGS.replace("2024-03-12", "2024-03-04").replace("Ring,", "").replace("A,", "").replace("B,", "")
+    paths = write(tmp_path, counts=DATED, transitions=TRANSITIONS, rings=rings)
+    case = read_problem(
+        paths["counts"],
+        population=60,
+        transitions=paths["transitions"],
+        initial="uniform",
+        tracks=paths["rings"],
+        snap="2d",
+    )
+    assert case.problem.records[True][None].seen[0][1].toarray().tolist() == [[1.0, 0.0]]
+    assert any("1 positions come to a time" in note for note in case.notes)
+    lacking = pd.read_csv(paths["rings"]).drop(columns="to_cell")
+    with pytest.raises(TableError, match="no column for to_cell"):
+        read_problem(paths["counts"], population=60, transitions=paths["transitions"], tracks=lacking)
+
+
+MARGINS = "zone,entries,exits\na,30,20\nb,20,25\nc,10,15\n"
+OLD = "zone,a,b,c\na,0,12,0\nb,8,0,6\nc,4,0,0\n"
+LINE = "screenline,origin,dest\neast,a,c\neast,b,a\n"
+
+
+def trips(tmp_path: Path, **more: str) -> tuple[dict[str, Path], list[object]]:
+    """The files of a small matrix of trips, and the words that read them."""
+    paths = write(
+        tmp_path,
+        **{"margins": MARGINS, "old": OLD, "line": LINE, "counted": "screenline,count\neast,21\n"} | more,
+    )
+    return paths, [paths["margins"], "--prior", paths["old"], "--noise", "exact"]
+
+
+def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Path) -> None:
+    """Pairs without trips get half the smallest entry, with a note; an empty diagonal stays impossible; ``impossible`` keeps all zeros."""
+    paths, words = trips(tmp_path)
+    case = read_problem(paths["margins"], population=None, prior=paths["old"], noise="exact")
+    shares = np.array([[0, 12, 2], [8, 0, 6], [4, 2, 0]])
+    np.testing.assert_allclose(case.problem.model.transitions[0], shares / shares.sum(axis=1, keepdims=True))
+    assert case.problem.population == 60
+    (note,) = [note for note in case.notes if "taken as rare" in note]
+    assert (
+        "2 of 9 pairs have no trips in it and are taken as rare, 2 each, half the smallest entry (11.8% of"
+        in note
+    )
+    assert "trips inside a cell are impossible" in note
+    shut = read_problem(
+        write(tmp_path, fair="zone,entries,exits\na,30,24\nb,20,30\nc,10,6\n")["fair"],
+        population=60,
+        prior=paths["old"],
+        noise="exact",
+        zeros="impossible",
+    )
+    assert (shut.problem.model.transitions[0] == 0).sum() == 5
+    assert any("2 of 9 pairs have no trips in it and are taken as impossible" in note for note in shut.notes)
+    assert "give small or impossible, got 'none'" in run("check", *words, "--zeros", "none")[1]
+    code, said = run(
+        "check", paths["margins"], "--transitions", paths["old"], "--normalise", "--population", 60
+    )
+    assert "5 of 9 moves are 0 and are taken as impossible" in said
+
+
+def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
+    """Flows agree with both margins and with the count of a screenline, beside its pairs or apart; changes hold the old matrix beside."""
+    paths, words = trips(tmp_path)
+    told = ["--sums", paths["line"], "--sum-counts", paths["counted"], "--flow-noise", "exact"]
+    code, said = run("infer", *words, *told, "--out", tmp_path / "out")
+    assert code == 0, said
+    flows = load_result(tmp_path / "out").flows.set_index(["origin", "dest"])["mean"]
+    assert flows["a", "c"] + flows["b", "a"] == pytest.approx(21)
+    assert flows.groupby("origin").sum().tolist() == pytest.approx([30, 20, 10])
+    table = pd.read_csv(tmp_path / "out" / "changes.csv").set_index(["origin", "dest"])
+    assert table.loc[("a", "b"), "before"] == 12
+    np.testing.assert_allclose(table["change"], table["mean"] - table["before"])
+    beside = pd.read_csv(paths["line"]).assign(count=[21, np.nan])
+    case = read_problem(
+        paths["margins"], population=60, prior=paths["old"], noise="exact", sums=beside, flow_noise="exact"
+    )
+    assert [len(site) for site in case.problem.sites if len(site.scope) == 2] == [1]
+
+
+def test_wrong_trips_are_reported_together(tmp_path: Path) -> None:
+    """Totals that disagree, unknown sums, two counts of one sum and unknown zones are said at once, in the options of the command line."""
+    paths, words = trips(tmp_path, margins=MARGINS.replace("15", "16"), line=LINE.replace("b,a", "b,moon"))
+    write(tmp_path, counted="sum,count\neast,14\neast,15\nwest,3\n")
+    code, said = run("check", *words, "--sums", paths["line"], "--sum-counts", paths["counted"])
+    assert code == 2
+    for part in (
+        "the totals disagree, 60 entries and 61 exits",
+        "unknown sum",
+        "unknown destination",
+        "has 2 rows",
+    ):
+        assert part in said
+    assert "--sums FILE" in run("check", *words, "--sum-counts", paths["counted"])[1]
+    assert "--sum-counts FILE" in run("check", *words, "--sums", paths["line"])[1]
+    assert "give one" in run("check", *words, "--features", "stay")[1]
+
+
+def test_wide_is_for_the_files_that_are_wide(tmp_path: Path) -> None:
+    """With --wide a long table of counts is read as it is, and a square matrix of moves needs no option."""
+    matrix = "from,pond,hill\npond,0.9,0.1\nhill,0.25,0.75\n"
+    paths = write(tmp_path, counts=COUNTS, matrix=matrix)
+    words = ["check", paths["counts"], "--transitions", paths["matrix"], "--population", 60]
+    for more in ([], ["--wide"]):
+        code, said = run(*words, *more)
+        assert code == 0, said

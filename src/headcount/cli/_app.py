@@ -53,6 +53,10 @@ class Options:
     transitions: Path | None = _table(
         "How they move: from, to, probability[, time of departure]; or an OMX file."
     )
+    prior: Path | None = _table(
+        "An old matrix of trips, instead: origin, dest, count; one column per destination; or an OMX file."
+    )
+    zeros: str = _table("Pairs without trips in --prior are small or impossible.", default="small")
     features: str | None = _table(
         'How they move: a table from, to, one column per feature[, time]; or a formula of --cells: "stay + log(distance) + habitat_to".',
         metavar="FILE|FORMULA",
@@ -76,11 +80,17 @@ class Options:
         "All cells: cell[, x, y] or cell[, lon, lat][, what --features names]; or their polygons (GeoJSON, GeoPackage)."
     )
     flows: Path | None = _table("Observed flows: time, origin, dest, count.")
+    sums: Path | None = _table("Sums of flows (screenlines): sum, origin, dest[, time][, count].")
+    sum_counts: Path | None = _table("Counts of these sums: sum, count.")
     tracks: Path | None = _table(
-        "Followed individuals: id, time, cell[, probability][, sd]; gaps are allowed."
+        "Followed individuals: id, time, cell[, probability][, sd]; or recoveries: from_time, from_cell, to_time, to_cell."
     )
     tracks_apart: bool = _table(
         "The followed individuals are not among the population and its counts.", default=False
+    )
+    snap: str | None = _table(
+        "Move times of --tracks and --flows to the nearest of the counts, by no more than this: 3d, 12h, or a number.",
+        metavar="TIME",
     )
     network: Path | None = _table("A network in BIF instead of a chain; COUNTS are tables of its variables.")
     column: list[str] | None = _table(
@@ -436,7 +446,7 @@ def check(counts: Counts, *, options: Options) -> None:
 @app.command()
 @takes_options
 def new(
-    field: Annotated[str, typer.Argument(help="birds, zones, wards or census.")],
+    field: Annotated[str, typer.Argument(help="birds, zones, od (a matrix of trips), wards or census.")],
     folder: Annotated[Path, typer.Argument(help="The folder to make.")],
     *,
     force: Annotated[bool, typer.Option("--force", help=_FORCE)] = False,

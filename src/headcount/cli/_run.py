@@ -80,7 +80,15 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     found = posterior.dispersion_estimate
     notes = case.notes if found is None else [*case.notes, str(found)]
     said = series_facts(counts, options)
-    _write_and_show(posterior, output, notes, good=posterior.status.good, attributes=said, shapes=case.shapes)
+    _write_and_show(
+        posterior,
+        output,
+        notes,
+        good=posterior.status.good,
+        attributes=said,
+        shapes=case.shapes,
+        before=case.before,
+    )
 
 
 def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output) -> None:
@@ -135,7 +143,7 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
             "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time], or a "
             'formula of --cells FILE: --features "stay + log(distance)"'
         )
-    cases = read_cases(counts, options)
+    cases = {key: _learned_from(case) for key, case in read_cases(counts, options).items()}
     case = next(iter(cases.values()))
     folders = {key: replace(output, out=output.out / folder_name(key)) if key else output for key in cases}
     for key, one in cases.items():
@@ -157,6 +165,14 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         workers=options.workers,
     )
     _write_fit(made, cases, folders, said, output.level, series_facts(counts, options))
+
+
+def _learned_from(case: Case) -> Case:
+    """The case as `fit` takes it, so that its plan is the fit's: few tracked individuals by themselves, which is noted."""
+    from headcount.learn._fit import records_apart
+
+    problem, said = records_apart(case.problem)
+    return replace(case, problem=problem, notes=(*case.notes, *([said] if said else [])))
 
 
 def _write_fit(
@@ -192,6 +208,7 @@ def _write_fit(
             weights=table,
             ascent=made.trace.select_dtypes("number"),
             shapes=one.shapes,
+            before=one.before,
         )
 
 
@@ -377,8 +394,19 @@ def _uncertain(problem: Problem, concentration: float, together: str | None) -> 
 _COUNT_NOISE = ("rate", "background", "detection", "sd", "scale")
 _FLOW_NOISE = ("rate", "detection", "sd")
 _CHAIN = (
-    *("transitions", "features", "initial", "cells", "flows", "tracks"),
-    *("flow_noise", "uneven", "normalise", "dates", "wide"),
+    *(
+        "transitions",
+        "prior",
+        "zeros",
+        "features",
+        "initial",
+        "cells",
+        "flows",
+        "sums",
+        "sum_counts",
+        "tracks",
+    ),
+    *("snap", "flow_noise", "uneven", "normalise", "dates", "wide"),
 )
 """Options that are arguments of `read_problem` under the same name and that networks do not take."""
 

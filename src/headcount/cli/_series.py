@@ -100,7 +100,17 @@ def digest(tables: Sequence[Path], options: Options, before: str) -> str:
     made.update(json.dumps(told(options), sort_keys=True, default=str).encode())
     for table in tables:
         made.update(table.read_bytes())
-    for name in ("transitions", "features", "arrivals", "cells", "flows", "tracks"):
+    for name in (
+        "transitions",
+        "prior",
+        "features",
+        "arrivals",
+        "cells",
+        "flows",
+        "sums",
+        "sum_counts",
+        "tracks",
+    ):
         path = getattr(options, name)
         if path is not None and Path(path).is_file():
             made.update(Path(path).read_bytes())

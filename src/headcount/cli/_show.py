@@ -37,6 +37,7 @@ _MEANING = {
     "summary.json": "status, provenance, largest flows",
     "flows.geojson": "movements as lines for a map",
     "flows.omx": "movements as matrices for transport tools",
+    "changes": "the old matrix beside the new one",
     "weights": "weights with standard errors",
     "ascent": "log evidence by iteration of the fit",
     "counts": "what was seen",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.io._source import Findings, Source, label_text, listed, open_source
-from headcount.io._times import INTEGER, looks_like_times, time_texts
+from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
 from headcount.labels import parse_date
 
 if TYPE_CHECKING:
@@ -40,7 +40,12 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "from": "from origin source origin_id i von de origine origen",
         "to": "to dest destination target dest_id destination_id j nach vers destino",
         "probability": "probability prob p share transition wahrscheinlichkeit anteil probabilite probabilidad",
+        "sum": "sum screenline line cordon counter",
         "id": "id individual animal tag band ring track track_id tag_id",
+        "from_time": "from_time time_from date_from from_date start_time ringed release_date banding_date marked beringt",
+        "from_cell": "from_cell cell_from site_from from_site start_cell ringed_at release_site banding_site",
+        "to_time": "to_time time_to date_to to_date end_time recovered recovery_date encounter_date found wiederfund",
+        "to_cell": "to_cell cell_to site_to to_site end_cell recovered_at recovery_site encounter_site",
         "x": "x column easting rechtswert",
         "y": "y row northing hochwert",
         "lon": "lon longitude lng long lange laenge langengrad laengengrad longitud",
@@ -199,7 +204,13 @@ class Reader:
 
     def roles(self, source: Source | None, roles: Sequence[str]) -> set[str]:
         """Those of the roles for which the table has a column."""
-        return set() if source is None else set(self._columns(source, [], roles, {}))
+        return set() if source is None else set(self.columns_of(source, optional=roles))
+
+    def columns_of(
+        self, source: Source, roles: Sequence[str] = (), *, optional: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """The column of each role that the table has; a role that it must have and has not is a problem."""
+        return self._columns(source, roles, optional, {})
 
     def _columns(
         self, source: Source, required: Sequence[str], optional: Sequence[str], found: dict[str, str]
@@ -253,18 +264,39 @@ class Reader:
         frame = source.frame.melt(kept, spread, column, value)
         return replace(source, frame=frame, rows=np.tile(source.rows, len(spread)))
 
+    def margins(self, source: Source | None) -> tuple[str, str] | None:
+        """The columns of a table ``cell, entries, exits`` (or another pair of `MARGINS`); None for any other table."""
+        if source is None or self.roles(source, ("time", "count")) or not self.roles(source, ("cell",)):
+            return None
+        folded = {_folded(str(c)): str(c) for c in source.frame.columns}
+        pair = next((pair for pair in MARGINS if folded.keys() >= {*pair}), None)
+        return None if pair is None else (folded[pair[0]], folded[pair[1]])
+
+    def long_margins(self, source: Source, pair: tuple[str, str]) -> Source | None:
+        """The two totals of a matrix of trips as counts at two times, called as their columns are."""
+        kept = [*self.columns_of(source, ["cell"], optional=(*PLACES, *PARAMETERS)).values(), *pair]
+        source.note(
+            f"{pair[0]!r} are the totals by origin and {pair[1]!r} those by destination: trips go from one to the other"
+        )
+        return self.long(replace(source, frame=source.frame[kept]), "cell", "time", "count")
+
+    def matrix(self, source: Source | None) -> Source | None:
+        """A square matrix, one row per origin and one column per destination, with its first column called ``from``; None for others."""
+        if source is None or self.roles(source, ("to",)) or len(source.frame.columns) < 2:
+            return None
+        first, *others = source.frame.columns
+        rows = [label_text(v) for v in source.frame[first].tolist()]
+        if len(rows) != len(others) or {*rows} != {*map(str, others)}:
+            return None
+        return replace(source, frame=source.frame.rename(columns={first: "from"}))
+
     def long_counts(self, source: Source | None) -> Source | None:
         """Wide counts as ``time, cell, count``: rows are times and further columns cells, or the other way round."""
         if source is None:
             return None
         roles = self.roles(source, ("time", "cell"))
-        if roles == {"time", "cell"}:
-            text = (
-                "it has a column for time and one for cell: a wide table has one of them, and one column per entry of the other; leave "
-                "--wide out if it has one row per time and cell"
-            )
-            source.problem(text, [1])
-            return None
+        if roles == {"time", "cell"}:  # another file is the wide one
+            return source
         if not roles:  # the first column names the rows
             first = source.frame.columns[0]
             dated = all(parse_date(c) for c in source.frame.columns[1:])

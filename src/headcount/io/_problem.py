@@ -34,6 +34,7 @@ from headcount.io._tables import (
     count_tables,
     counted,
     expected,
+    filled,
     flow_table,
     formula_of,
     knows_cells,
@@ -43,16 +44,21 @@ from headcount.io._tables import (
     noise_parameters,
     note_totals,
     places_in,
+    prior_table,
     refuse_negative,
+    sum_table,
     total_hint,
+    track_table,
     transition_matrices,
     transition_table,
     transitions_of,
 )
-from headcount.io._times import Times, order_times
+from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.observe import Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from headcount._types import Array
     from headcount.individual import Model
     from headcount.population import SizeLaw
@@ -78,6 +84,8 @@ class Case:
         What the transitions are made of, where they were given as features.
     shapes
         Rings of the cells' areas by cell, where they were given as polygons.
+    before
+        The old matrix as ``origin, dest, before``, where one was given as ``prior``.
     """
 
     problem: Problem
@@ -86,6 +94,7 @@ class Case:
     mask: Array | None = None
     feature_names: tuple[str, ...] = ()
     shapes: Mapping[Hashable, Sequence[Array]] | None = None
+    before: pd.DataFrame | None = None
 
     @property
     def learns_initial(self) -> bool:
@@ -99,13 +108,18 @@ def read_problem(
     *,
     population: int | SizeLaw | None,
     transitions: Any = None,
+    prior: Any = None,
+    zeros: str = "small",
     features: Any = None,
     weights: Any = None,
     initial: Any = "learned",
     cells: Any = None,
     flows: Any = None,
+    sums: Any = None,
+    sum_counts: Any = None,
     tracks: Any = None,
     tracks_counted: bool = True,
+    snap: str | None = None,
     noise: str = "poisson",
     parameters: Mapping[str, float | None] | None = None,
     flow_noise: str = "poisson",
@@ -130,10 +144,14 @@ def read_problem(
         ``time, cell, count``, and whichever of ``rate, sd, detection, …`` the noise needs by row; ``x, y`` or ``lon, lat``.
         CSV, Excel (``book.xlsx`` or ``book.xlsx#sheet``), Parquet, NetCDF, a pandas table or an xarray cube. An empty count is
         "nobody looked". A list of such tables is read as one; where two have the same time and cell, the later table corrects the earlier.
+        The two totals of a matrix of trips may have one row per cell: ``cell, entries, exits``.
     population
-        N, or what is known of it: ``About``, ``Between`` or ``Unknown``.
+        N, or what is known of it: ``About``, ``Between`` or ``Unknown``. It may be left out for the totals of a matrix of trips that agree.
     transitions
         ``from, to, probability[, time]`` (time of departure); moves without a row have probability 0.
+    prior, zeros
+        An old matrix of trips instead of transitions: ``origin, dest, count``, one column per destination, or OMX; every origin's trips are
+        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``.
     features, weights
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
@@ -146,9 +164,15 @@ def read_problem(
         ``cell[, x, y]``: all the cells, their order and their places; or their polygons as GeoJSON or GeoPackage.
     flows
         Observed flows ``time, origin, dest, count``, with ``flow_noise`` and ``flow_parameters`` of their own.
+    sums, sum_counts
+        Observed sums of flows (screenlines): the pairs of each, ``sum, origin, dest[, time]``, and a table ``sum, count`` (or a column
+        count beside the pairs), with the noise of the flows.
     tracks, tracks_counted
-        Followed individuals ``id, time, cell[, probability][, sd]`` (see `headcount.Tracks`; sd needs places of the cells), and
-        whether they are among the population and its counts.
+        Followed individuals ``id, time, cell[, probability][, sd]`` (see `headcount.Tracks`; sd needs places of the cells) or
+        recoveries ``from_time, from_cell, to_time, to_cell``, and whether they are among the population and its counts.
+    snap
+        How far times of tracks and flows may lie from the times of the counts to be moved to the nearest: ``"3d"``, ``"12h"``, or a number
+        where times are numbers. Without it other times are refused.
     noise, parameters
         ``poisson`` (rate, background), ``binomial`` (detection), ``negative-binomial`` (dispersion, rate, background),
         ``gaussian`` (sd), ``laplace`` (scale), ``exact``.
@@ -194,10 +218,20 @@ def read_problem(
     whole = kind is not None and kind.model.whole
     table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
     known = None if cells is None else cell_table(cells, reader)
-    moves = move_table(transitions, features, known, reader, normalise=normalise)
+    if prior is not None and (transitions is not None or features is not None):
+        findings.problem(
+            "prior", "a prior matrix, transitions and features all say how individuals move: give one"
+        )
+    normalise |= prior is not None
+    moves = (
+        move_table(transitions, features, known, reader, normalise=normalise)
+        if prior is None
+        else prior_table(prior, zeros, reader)
+    )
     initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
+    population = _trips(table, findings) if population is None else population
     if population is None:
         findings.problem("population", NO_POPULATION + total_hint(table, numbers))
     # From here on every part is read as far as the others allow, so that one report says everything.
@@ -207,12 +241,15 @@ def read_problem(
         moves = moves.leaving(
             axes.times.texts[:-1]
         )  # the table may have moves of the past, and of later times
+    before = None if prior is None or moves is None else _before(moves, axes)
+    moves = moves if prior is None or moves is None else filled(moves, axes.cells, zeros)
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
     beside: list[Observation | Tracks] = [
-        *_flow_observation(flows, flow_noise, flow_parameters, axes, reader),
-        *_tracks(tracks, axes, reader, counted=tracks_counted),
+        *_flow_observation(flows, flow_noise, flow_parameters, axes, reader, snap),
+        *_sum_observations((sums, sum_counts), flow_noise, flow_parameters, axes, reader),
+        *_tracks(tracks, axes, reader, counted=tracks_counted, snap=snap),
     ]
     problem = _built(law, made, seen, beside, kind, population, initial, axes, findings)
     findings.raise_any()
@@ -220,7 +257,38 @@ def read_problem(
     assert seen is not None
     note_totals(seen.counts, seen.parameters, problem.population, findings)
     features, mask, names = (None, None, ()) if made is None else made[1:]
-    return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes)
+    return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, before)
+
+
+def _trips(table: Source | None, findings: Findings) -> int | None:
+    """The number of trips, where the counts are the two totals of a matrix that agree; it is noted. None otherwise."""
+    if table is None or len(distinct := list(dict.fromkeys(table["time"].tolist()))) != 2:
+        return None
+    if not any({*map(str.casefold, distinct)} == {*pair} for pair in MARGINS):
+        return None
+    one, two = (float(np.sum(table["count"][table["time"] == t])) for t in distinct)
+    if one != two or one != one:
+        if one == one and two == two:
+            text = (
+                f"the totals disagree, {one:.10g} {distinct[0]} and {two:.10g} {distinct[1]}: say how many trips there were (population=N, "
+                "--population N) and how the totals were counted (--noise poisson)"
+            )
+            findings.problem("population", text)
+        return None
+    findings.note(f"there were {one:.0f} trips, the sum of the {distinct[0]} and of the {distinct[1]}")
+    return int(one)
+
+
+def _before(moves: Moves, axes: Axes) -> pd.DataFrame:
+    """The old matrix under the labels of the cells, as ``origin, dest, before``."""
+    import pandas as pd
+
+    known = dict(zip(axes.cells, axes.labels, strict=True))
+    ends = {
+        name: [known.get(c) for c in moves.source[role]]
+        for name, role in (("origin", "from"), ("dest", "to"))
+    }
+    return pd.DataFrame({**ends, "before": moves.values[:, 0]})
 
 
 def read_sequences(
@@ -496,7 +564,12 @@ def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
 
 
 def _flow_observation(
-    flows: Any, noise: str, parameters: Mapping[str, float | None] | None, axes: Axes, reader: Reader
+    flows: Any,
+    noise: str,
+    parameters: Mapping[str, float | None] | None,
+    axes: Axes,
+    reader: Reader,
+    snap: str | None,
 ) -> list[Observation]:
     """Observed flows as an observation of every step that has any."""
     if flows is None:
@@ -511,6 +584,7 @@ def _flow_observation(
     if axes.times is None:
         return []
     texts = axes.times.texts
+    table = snapped(table, replace(axes.times, texts=texts[:-1]), snap) if snap is not None else table
     text = f"unknown time: the time of a flow is that of its departure, one of {listed(texts)} but the last, {texts[-1]}: correct it"
     table.refuse(table.positions("time", texts[:-1]) < 0, text)
     if findings:
@@ -521,19 +595,72 @@ def _flow_observation(
     return [kind.model(seen, **numbers)] if seen else []
 
 
-def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool) -> list[Tracks]:
-    """Followed individuals ``id, time, cell[, probability][, sd]``, under the labels of the chain; none where they cannot be read."""
-    if given is None:
+def _sum_observations(
+    given: tuple[Any, Any],
+    noise: str,
+    parameters: Mapping[str, float | None] | None,
+    axes: Axes,
+    reader: Reader,
+) -> list[Observation]:
+    """Sums of flows, one observation per step that has any."""
+    if all(table is None for table in given):
         return []
-    source = reader.read(given, ["id", "time", "cell"], optional=["probability", "sd"], once=False)
+    findings = reader.findings
+    if given[0] is None:
+        findings.problem(
+            "sum_counts",
+            "which flows the sums are of is missing: give a table sum, origin, dest (sums=…, --sums FILE)",
+        )
+        return []
+    kind = noise_kind(noise, findings)
+    found = sum_table(*given, reader, whole=kind is not None and kind.model.whole)
+    numbers = noise_parameters(kind, parameters, None, findings)
+    if found is None or kind is None or axes.times is None:
+        return []
+    source, counts = found
+    knows_cells(source, axes.cells, "from", "to")
+    texts = axes.times.texts
+    if "time" not in source and len(texts) != 2:
+        source.problem(
+            f"there are {len(texts) - 1} steps: say in a column time at which the flows of a sum depart", [1]
+        )
+    elif "time" in source:
+        text = f"unknown time: the time of a flow is that of its departure, one of {listed(texts[:-1])}: correct it"
+        source.knows("time", texts[:-1], text)
+    if findings:
+        return []
+    step = source.positions("time", texts) if "time" in source else np.zeros(len(source.rows), dtype=int)
+    start, end = (source.positions(role, axes.cells) for role in ("from", "to"))
+    made: dict[int, dict[str, list[Any]]] = {}
+    for t, name, i, j in zip(
+        step.tolist(), source["sum"].tolist(), start.tolist(), end.tolist(), strict=True
+    ):
+        if name in counts:
+            made.setdefault(t, {}).setdefault(name, []).append((axes.labels[i], axes.labels[j]))
+    several = [name for name in counts if sum(name in named for named in made.values()) > 1]
+    if several:
+        source.problem(
+            f"the sum {several[0]!r} has flows of more than one time: give each time a sum of its own"
+        )
+        return []
+    labels = axes.times.labels
+    return [
+        kind.model([counts[n] for n in named], on=(labels[t], labels[t + 1]), sums=named, **numbers)
+        for t, named in sorted(made.items())
+    ]
+
+
+def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool, snap: str | None) -> list[Tracks]:
+    """Followed individuals under the labels of the chain; none where they cannot be read."""
+    source = None if given is None else track_table(given, reader)
     if source is None:
         return []
     known = knows_cells(source, axes.cells, "cell")
     if axes.times is None:
         return []
     texts, labels = axes.times.texts, axes.times.labels
-    text = f"unknown time: correct it, or leave the row out (the times of the counts are {texts[0]} … {texts[-1]})"
-    if not source.knows("time", texts, text) or not known:
+    source = snapped(source, axes.times, snap)
+    if not known or (source.positions("time", texts) < 0).any():
         return []
     placed = {
         "time": [labels[k] for k in source.positions("time", texts)],

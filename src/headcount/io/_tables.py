@@ -87,7 +87,11 @@ def read_counts(
 def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> Source | None:
     """``time, cell, count``, with what the noise needs and where the cells are; ``whole`` refuses fractions and negative numbers."""
     source = reader.open(counts)
-    if reader.wide:
+    margins = reader.margins(source)
+    if margins is not None:
+        assert source is not None
+        source = reader.long_margins(source, margins)
+    elif reader.wide:
         source = reader.long_counts(source)
     source = reader.take(source, ["time", "cell"], "count", optional=[*PARAMETERS, *PLACES], empty=True)
     return None if source is None else counted(source, "count", whole=whole)
@@ -160,6 +164,32 @@ def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> Source | N
     """Observed flows ``time, origin, dest, count`` in any known spelling; ``time`` is that of departure."""
     source = reader.read(flows, ["time", "from", "to"], "flow", empty=True)
     return None if source is None else counted(source, "flow", whole=whole)
+
+
+RECOVERY = ("from_time", "from_cell", "to_time", "to_cell")
+
+
+def track_table(given: Any, reader: Reader) -> Source | None:
+    """Followed individuals ``id, time, cell[, probability][, sd]``, or recoveries ``from_time, from_cell, to_time, to_cell[, id]``."""
+    source = reader.open(given)
+    if source is not None and reader.roles(source, RECOVERY):
+        source = _both_ends(source, reader)
+    return reader.take(source, ["id", "time", "cell"], optional=["probability", "sd"], once=False)
+
+
+def _both_ends(source: Source, reader: Reader) -> Source | None:
+    """Recoveries, one row each, as two positions of one individual; None where a column of theirs is missing."""
+    import pandas as pd
+
+    columns = reader.columns_of(source, RECOVERY, optional=["id"])
+    if not columns.keys() >= {*RECOVERY}:
+        return None
+    ids = source.frame[columns["id"]] if "id" in columns else source.rows.astype(str)
+    ends = [
+        pd.DataFrame({"id": ids, "time": source.frame[columns[time]], "cell": source.frame[columns[cell]]})
+        for time, cell in (RECOVERY[:2], RECOVERY[2:])
+    ]
+    return replace(source, frame=pd.concat(ends, ignore_index=True), rows=np.tile(source.rows, 2))
 
 
 def counted(source: Source, role: str, *, whole: bool) -> Source:
@@ -335,6 +365,91 @@ def formula_moves(formula: str, known: Cells | None, reader: Reader) -> Moves | 
     return Moves(rows, made.values.reshape(len(names), -1).T, names)
 
 
+ZEROS = ("small", "impossible")
+"""What a pair without trips in an old matrix means: rare, or impossible."""
+SMALL_ZERO = 0.5
+"""Trips that a pair without any stands for, in units of the smallest positive entry: of a Poisson count of 0 the posterior mean under
+Jeffreys' prior is a half, and the smallest entry is about what one seen trip was expanded to."""
+
+
+def prior_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
+    """An old matrix of trips ``origin, dest, count``, one column per destination, or OMX; pairs without trips as ``zeros`` says."""
+    if zeros not in ZEROS:
+        reader.findings.problem("zeros", f"give {' or '.join(ZEROS)}, got {zeros!r}")
+        return None
+    return transition_table(given, reader, normalise=True, fill=True)
+
+
+def filled(moves: Moves, cells: Sequence[str], zeros: str) -> Moves:
+    """The old matrix with a row for every pair of cells, where ``zeros`` are small; what is done about them is noted.
+
+    A diagonal without any trip was not counted, and stays impossible.
+    """
+    source, size = moves.source, len(cells)
+    table = source.spread(moves.values[:, 0], {"from": cells, "to": cells}, 0.0)
+    empty = table == 0
+    inside = np.eye(size, dtype=bool) & empty.diagonal().all()
+    rare = empty & ~inside
+    own = "trips inside a cell are impossible, as it has none; " if inside.any() and size > 1 else ""
+    if zeros == "impossible" or not rare.any() or not (table > 0).any():
+        if empty.any():
+            source.note(
+                f"{own}{rare.sum()} of {size * size} pairs have no trips in it and are taken as impossible"
+            )
+        return moves
+    small = SMALL_ZERO * table[table > 0].min()
+    source.note(
+        f"{own}{rare.sum()} of {size * size} pairs have no trips in it and are taken as rare, {small:.4g} each, half the smallest entry "
+        f"({rare.sum() * small / (table.sum() + rare.sum() * small):.1%} of all trips together); zeros='impossible', --zeros impossible "
+        "forbids them"
+    )
+    table[rare] = small
+    start, end = np.nonzero(table)
+    labels = np.array(cells, dtype=object)
+    values = {"from": labels[start], "to": labels[end]}
+    rows = replace(source, rows=np.arange(1, len(start) + 1), values=values, empty={})
+    return Moves(rows, table[start, end][:, None])
+
+
+def sum_table(
+    sums: Any, counts: Any, reader: Reader, *, whole: bool
+) -> tuple[Source, dict[str, float]] | None:
+    """Sums of flows ``sum, origin, dest[, time]`` and the count of each: in a table ``sum, count`` or in a column beside them."""
+    beside = ["time", *(["flow"] if counts is None else [])]
+    source = reader.read(sums, ["sum", "from", "to"], optional=beside)
+    if source is None:
+        return None
+    if counts is None and "flow" not in source:
+        source.problem(
+            "there is no count: add a column count, or give a table sum, count (sum_counts=…, --sum-counts FILE)",
+            [1],
+        )
+        return None
+    table = source if counts is None else reader.read(counts, ["sum"], "flow", empty=True)
+    if table is None:
+        return None
+    table = counted(table, "flow", whole=whole)
+    if counts is not None:
+        names = list(dict.fromkeys(source["sum"].tolist()))
+        table.knows("sum", names, f"unknown sum: {source.name} has {listed(names)}: correct it")
+    found: dict[str, float] = {}
+    differ = np.zeros(len(table.rows), dtype=bool)
+    for k, (name, count) in enumerate(zip(table["sum"].tolist(), table["flow"].tolist(), strict=True)):
+        if count == count:
+            differ[k] = found.setdefault(name, count) != count
+    table.refuse(
+        differ,
+        "a sum has one count, but this row gives another than an earlier one: correct it",
+        table["flow"],
+    )
+    absent = [name for name in dict.fromkeys(source["sum"].tolist()) if name not in found]
+    if absent:
+        source.note(
+            f"{listed([repr(n) for n in absent])}: no count, so that nothing is known of {'it' if len(absent) == 1 else 'them'}"
+        )
+    return source, found
+
+
 def move_table(
     transitions: Any, features: Any, known: Cells | None, reader: Reader, *, normalise: bool
 ) -> Moves | None:
@@ -359,14 +474,20 @@ def move_table(
     return None
 
 
-def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> Moves | None:
-    """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do."""
+def transition_table(
+    given: Any, reader: Reader, *, normalise: bool = False, fill: bool = False
+) -> Moves | None:
+    """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do.
+
+    Zeros that nobody fills are noted, where they may be pairs without a trip in a sample.
+    """
     source = reader.open(given)
     named = reader.roles(source, ["probability", "to"])
     role = "flow" if normalise and "probability" not in named else "probability"
-    wide = reader.wide and "to" not in named
+    square = reader.matrix(source)
+    wide = square is not None or (reader.wide and "to" not in named)
     if wide:
-        source = reader.long(source, "from", "to", role)
+        source = reader.long(source if square is None else square, "from", "to", role)
     source = reader.take(source, ["from", "to"], role, optional=["time"], empty=wide)
     if source is None:
         return None
@@ -374,6 +495,11 @@ def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> 
         source = source.where(~source.empty[role])
     values = source[role]
     refuse_negative(source, role)
+    zeros = int((values == 0).sum())
+    if normalise and zeros and not fill:
+        source.note(
+            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (prior=…, --prior takes them as rare)"
+        )
     if not normalise:
         text = (
             "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "

@@ -86,6 +86,7 @@ def write_results(
     weights: pd.DataFrame | None = None,
     ascent: pd.DataFrame | None = None,
     shapes: Mapping[Hashable, Sequence[Array]] | None = None,
+    before: pd.DataFrame | None = None,
     omx: bool = False,
     min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
@@ -111,6 +112,8 @@ def write_results(
         What a fit adds (``feature, weight, …``; one row per iteration); they go into the NetCDF and beside it.
     shapes
         Rings of the cells' areas, in the units of their places: maps are then drawn as areas.
+    before
+        An old matrix ``origin, dest, before`` of a chain of one step: ``changes`` holds it against the flows.
     omx
         Write ``flows.omx`` too, for transport tools.
     min_flow
@@ -146,6 +149,8 @@ def write_results(
         ascent=ascent,
         shapes=shapes,
     )
+    if before is not None and len(made.times) == 2 and most is None:
+        later[f"changes.{format}"] = partial(put_table, changes(made.flows, before), safe=safe_csv)
     groups = draw_groups(posterior, draws=0 if DRAWS_FILE in later else draws, flows=draw_flows)
     return put_results(
         result,
@@ -206,6 +211,17 @@ def _write_tables(
         write_lines(flow_lines(result, smallest=min_flow), folder / "flows.geojson")
     if omx:
         write_flows_omx(result, folder / "flows.omx")
+
+
+def changes(flows: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
+    """Old trips and new flows of every pair, ``origin, dest, before, mean, lower, upper, change, clear``.
+
+    A change is clear where the old number lies outside the interval of the new one.
+    """
+    new = flows[["origin", "dest", "mean", "lower", "upper"]]
+    made = before.merge(new, on=["origin", "dest"], how="outer").fillna({"before": 0.0, "mean": 0.0})
+    clear = (made["before"] < made["lower"]) | (made["before"] > made["upper"])
+    return made.assign(change=made["mean"] - made["before"], clear=clear)
 
 
 def group_tables(result: Result) -> dict[str, pd.DataFrame]:
