@@ -97,8 +97,8 @@ def repeated(names: Iterable[Hashable]) -> list[Hashable]:
     return [name for name, times in seen.items() if times > 1]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The known name that is nearest to a misspelt one, as a question in brackets; nothing where none is near."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is nearest to a misspelt one, without regard to case, accents and marks; None where none is near."""
     import unicodedata
     from difflib import get_close_matches
 
@@ -108,7 +108,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     by_letters = {plain(text): text for text in reversed([*map(str, known)])}
     near = get_close_matches(plain(str(name)), list(by_letters), n=1, cutoff=0.75)
-    return f" (did you mean {by_letters[near[0]]!r}?)" if near else ""
+    return by_letters[near[0]] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The known name that is nearest to a misspelt one, as a question in brackets; nothing where none is near."""
+    found = nearest(name, known)
+    return "" if found is None else f" (did you mean {found!r}?)"
 
 
 def named(label: Any) -> str:

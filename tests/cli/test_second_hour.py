@@ -9,6 +9,7 @@ from tests.cli.test_commands import run
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 import headcount as hc
+from headcount.cli._show import as_options
 from headcount.io import TableError, load_result, read_problem
 
 SITES = "Ort;Rechtswert;Hochwert;habitat;Höhe ü. M.\npond;0,5;0;wet;3,5\nhill;3,5;4;dry;120\n"
@@ -69,7 +70,7 @@ def test_recoveries_snap_to_the_times_of_the_counts(tmp_path: Path) -> None:
     code, said = run(*words)
     assert code == 2
     assert "3 of 4 times are none of the counts'" in said
-    assert "at most 2 days from the nearest: have them moved to it (snap='2d', --snap 2d)" in said
+    assert "at most 2 days from the nearest: have them moved to it (--snap 2d)" in said
     code, said = run(*words, "--snap", "1d")
     assert code == 2
     assert "further than 1d from every time of the counts" in said
@@ -149,9 +150,7 @@ def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Pat
     assert (shut.problem.model.transitions[0] == 0).sum() == 5
     assert any("2 of 9 pairs have no trips in it and are taken as impossible" in note for note in shut.notes)
     assert "give small or impossible, got 'none'" in run("check", *words, "--zeros", "none")[1]
-    code, said = run(
-        "check", paths["margins"], "--transitions", paths["old"], "--normalise", "--population", 60
-    )
+    _, said = run("check", paths["margins"], "--transitions", paths["old"], "--normalise", "--population", 60)
     assert "5 of 9 moves are 0 and are taken as impossible" in said
 
 
@@ -200,3 +199,73 @@ def test_wide_is_for_the_files_that_are_wide(tmp_path: Path) -> None:
     for more in ([], ["--wide"]):
         code, said = run(*words, *more)
         assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("say so (thousands='.', --thousands .)", "say so (--thousands .)"),
+        (
+            'learns how much: dispersion="estimate" (--dispersion estimate).',
+            "learns how much: --dispersion estimate.",
+        ),
+        ("say which (columns={'count': 'n'}, --column count=n)", "say which (--column count=n)"),
+        (
+            "no longer falls; try TiltedEP(damping=0.3), MAP or PathGibbs",
+            "no longer falls; try --engine TiltedEP --set damping=0.3, --engine MAP or --engine PathGibbs --seed 1",
+        ),
+        ("raise max_iterations, or loosen", "raise --set max_iterations=…, or loosen"),
+    ],
+)
+def test_messages_speak_the_language_of_the_command_line(text: str, said: str) -> None:
+    """Where a message names an argument of Python beside the option, the command line says the option alone."""
+    assert as_options(text) == said
+
+
+def test_renamed_cells_are_asked_about_and_given_new_names(tmp_path: Path) -> None:
+    """An unknown cell comes with the nearest known one and the option that renames it; names are changed in every table, with a note."""
+    paths = write(
+        tmp_path,
+        counts=COUNTS.replace("1,pond", "1,Pond-"),
+        transitions=TRANSITIONS,
+        names="old,new\nPond-,pond\nBerg,hill\n",
+        rings="id,time,cell\nA,0,Berg\n",
+    )
+    words = ["check", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    code, said = run(*words)
+    assert code == 2
+    assert "did you mean 'pond' for 'Pond-' (--alias Pond-=pond)?" in said
+    code, said = run(*words, "--alias", "Pond-=pond")
+    assert code == 0, said
+    assert "counts.csv: 'Pond-' is read as 'pond'" in said
+    code, said = run(*words, "--alias", paths["names"], "--tracks", paths["rings"])
+    assert code == 0, said
+    assert "rings.csv: 'Berg' is read as 'hill'" in said
+    assert "--alias takes NAME=VALUE" in run(*words, "--alias", "a=b", "--alias", "c")[1]
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [("ca. 33", 33), ("~33", 33), ("etwa 33", 33), (">33", None), ("33+", None), ("≤ 33", None)],
+)
+def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
+    written: str, number: float | None, tmp_path: Path
+) -> None:
+    """``ca. 33`` is 33, with a note; ``>33`` is asked about, and then a number or not observed, with a note."""
+    paths = write(tmp_path, counts=COUNTS.replace("33", written), transitions=TRANSITIONS)
+
+    def read(**how: str) -> tuple[float, str]:
+        case = read_problem(paths["counts"], population=60, transitions=paths["transitions"], **how)
+        return float(case.problem.observations[0].counts.values[1, 0]), " ".join(case.notes)
+
+    if number is not None:
+        found, said = read()
+        assert found == number
+        assert f"{written!r} in count (1 rows) is read as the number" in said
+        return
+    with pytest.raises(TableError, match="count is a bound, not a number"):
+        read()
+    assert read(bounds="number")[0] == 33
+    found, said = read(bounds="missing")
+    assert np.isnan(found)
+    assert f"{written!r} in count (1 rows) is read as missing" in said

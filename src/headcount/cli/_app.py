@@ -93,6 +93,9 @@ class Options:
         metavar="TIME",
     )
     network: Path | None = _table("A network in BIF instead of a chain; COUNTS are tables of its variables.")
+    alias: list[str] | None = _table(
+        "Another name of a cell: old=new (repeat), or a table old, new.", "--alias", metavar="OLD=NEW|FILE"
+    )
     column: list[str] | None = _table(
         "Which column is which: count=birds (repeat).", "--column", metavar=_PAIR
     )
@@ -108,6 +111,7 @@ class Options:
     missing: list[str] | None = _written(
         "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", metavar="TEXT"
     )
+    bounds: str | None = _written("What >60 is read as: number or missing (asked about unless given).")
     dates: str | None = _written(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}")
     encoding: list[str] | None = _written(
         f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", metavar="NAME or FILE=NAME"
@@ -150,7 +154,9 @@ class Output:
     format: str = _option("Of the tables: csv or parquet.", default="csv")
     min_flow: float = _option("Smallest expected move that gets a line in flows.geojson.", default=0.5)
     omx: bool = _switch("Write the flows as OMX matrices too.")
-    keep: bool = _switch("Write the answer even when it did not converge.")
+    keep: bool = _switch(
+        "Write an answer that did not converge even where its numbers are not finite, or another run would go on from it."
+    )
     report: bool = _switch("Write the page with the map too, as headcount report does.")
     safe_csv: bool = _switch("Put an apostrophe before labels that a spreadsheet would run.")
     draws: int | None = _option(

@@ -86,6 +86,7 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
         notes,
         good=posterior.status.good,
         attributes=said,
+        remedy="",
         shapes=case.shapes,
         before=case.before,
     )
@@ -203,13 +204,24 @@ def _write_fit(
             folders[key],
             [*one.notes, *said, *made.notes],
             good=made.status.good and posterior.status.good,
-            causes=made.status.causes,
+            remedy=_fit_remedy(made),
             attributes={"fit": facts} | ({"sequence": key} if key else {}) | dict(made_of),
             weights=table,
             ascent=made.trace.select_dtypes("number"),
             shapes=one.shapes,
             before=one.before,
         )
+
+
+def _fit_remedy(made: Fit) -> str:
+    """What to do about a fit that did not reach its maximum, in options of the command line; "" where it did."""
+    if made.status.good:
+        return ""
+    return (
+        f"the fit ended before its maximum ({made.status.value} after {made.e_steps} E-steps): standard errors may be wrong. Begin where "
+        "it ended (--start FOLDER/weights.csv), hold weights back that run off (--ridge 0.1), say what is known of an unknown number "
+        "(--population 10000±1500), or leave out a feature that tells little"
+    )
 
 
 def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, list[str]]:
@@ -250,15 +262,17 @@ def _write_and_show(
     notes: Sequence[str],
     *,
     good: bool,
-    causes: str | None = None,
+    remedy: str | None = None,
     attributes: Mapping[str, Any] | None = None,
     **fitted: Any,
 ) -> None:
-    """Write the results folder, unless the run did not converge and was not asked to be kept; say how it went either way.
+    """Write the results folder and say how it went; an answer that did not converge is marked, and says what to do.
 
-    ``fitted`` are the shapes of the cells, and what a fit adds, as `write_results` takes them.
+    Without a ``remedy`` such an answer is written only where that was asked for, as the next run would go on from it; numbers that are
+    not finite are never written unasked. ``fitted`` are the shapes of the cells, and what a fit adds, as `write_results` takes them.
     """
     from headcount.io import Result, formula_note, write_results
+    from headcount.posterior import Status
 
     if output.format == "csv" and not output.safe_csv:
         states = posterior.problem.model.states
@@ -266,7 +280,14 @@ def _write_and_show(
             *notes,
             *formula_note(dict.fromkeys([*states, *(c for cells in states.values() for c in cells)])),
         ]
-    if good or output.keep:
+    status = posterior.status
+    if not good:
+        notes = [*notes, *filter(None, (remedy, "" if status.good else status.causes))]
+    if good or output.keep or (remedy is not None and status is not Status.NOT_FINITE):
+        if not good:
+            notes.append(
+                "this answer did not converge: it is written, and marked so in every file (exit code 4)"
+            )
         # What only the command line knows.
         said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}
         result, files = write_results(
@@ -286,8 +307,7 @@ def _write_and_show(
         show_files(files, good=good)
     else:
         show_posterior(Result.of(posterior, level=output.level))
-        why = posterior.status.causes if causes is None else causes
-        show_notes([*notes, why, "nothing was written; --keep writes the answer all the same"])
+        show_notes([*notes, "nothing was written; --keep writes the answer all the same"])
     if not good:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -343,7 +363,9 @@ def read_cases(
     if options.arrivals is not None or options.survival is not None:
         from headcount.io import opened
 
-        how = {name: written[name] for name in ("columns", "encoding")}
+        how = {name: written[name] for name in ("columns", "encoding")} | {
+            "alias": parse_alias(options.alias)
+        }
         cases = {
             key: opened(
                 case, arrivals=options.arrivals, survival=options.survival, part=after is not None, **how
@@ -406,7 +428,7 @@ _CHAIN = (
         "sum_counts",
         "tracks",
     ),
-    *("snap", "flow_noise", "uneven", "normalise", "dates", "wide"),
+    *("snap", "flow_noise", "uneven", "normalise", "dates", "wide", "bounds"),
 )
 """Options that are arguments of `read_problem` under the same name and that networks do not take."""
 
@@ -446,6 +468,7 @@ def _read_tables(
         raise TableError("a network has no last time: --after is for chains")
     told = {
         "weights": parse_weights(options.weights),
+        "alias": parse_alias(options.alias),
         "tracks_counted": not options.tracks_apart,
         "flow_parameters": {name: getattr(options, f"flow_{name}") for name in _FLOW_NOISE},
         "after": after,
@@ -531,6 +554,13 @@ def parse_weights(text: str | None) -> Any:
         return [float(part) for part in text.split(",")]
     except ValueError:
         return Path(text)
+
+
+def parse_alias(given: Sequence[str] | None) -> Any:
+    """Other names of cells: old=new, each, or the path of one table."""
+    if given and len(given) == 1 and ("=" not in given[0] or Path(given[0]).is_file()):
+        return Path(given[0])
+    return dict(_pair(text, "--alias") for text in given or ())
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

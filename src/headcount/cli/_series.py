@@ -201,10 +201,10 @@ def count_rows(tables: Sequence[Path], options: Options) -> pd.DataFrame:
     """The counts of tables as ``time, cell, count``, labels as texts."""
     import pandas as pd
 
-    from headcount.cli._run import _written
+    from headcount.cli._run import _written, parse_alias
     from headcount.io._columns import Reader
     from headcount.io._source import Findings
-    from headcount.io._tables import count_tables
+    from headcount.io._tables import count_tables, read_alias
 
     findings, how = Findings(), _written(options)
     reader = Reader(
@@ -216,7 +216,9 @@ def count_rows(tables: Sequence[Path], options: Options) -> pd.DataFrame:
         how["missing"],
         options.dates,
         options.wide,
+        bounds=options.bounds,
     )
+    reader = replace(reader, alias=read_alias(parse_alias(options.alias), reader))
     source = count_tables(list(tables), reader)
     findings.raise_any()
     assert source is not None

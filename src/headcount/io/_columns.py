@@ -71,6 +71,16 @@ _MARKS = frozenset(
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'", "−": "-"})
 _NUMBER_LIKE = re.compile(r"^[+-]?[\d.,][\d.,' ]*([eE][+-]?\d+)?$")
 _DECIMALS, _THOUSANDS = (".", ","), (".", ",", "'", " ")
+_WORDS = {"dates": ("day-first", "month-first"), "bounds": ("number", "missing")}
+_NAMED_CELLS = frozenset({"cell", "from", "to"})
+"""Roles whose labels are cells."""
+_ABOUT = re.compile(
+    r"^(?:ca\.?|circa|~|≈|about|approx\.?|etwa|rund|env\.?|environ|aprox\.?)\s*(?=[\d.,])", re.IGNORECASE
+)
+_BOUND = re.compile(
+    r"^(?:[<>≤≥]=?|mind\.|mindestens|at least|more than|mehr als|über|over|less than|weniger als|unter|under)\s*(?=[\d.,])|(?<=\d)\s*\+$",
+    re.IGNORECASE,
+)
 PerFile = str | Mapping[str, str] | None
 """What a caller says about the files: the same for all, or by the file's name ("" for all others)."""
 
@@ -96,6 +106,10 @@ class Reader:
         ``"day-first"`` or ``"month-first"`` for dates such as 03/04/2024; found out where it is not given.
     wide
         Whether counts have one column per cell or per time, and transitions one per destination.
+    alias
+        Other names of cells, ``{old: new}``, in every table.
+    bounds
+        What ``>60`` is read as: ``"number"`` (60) or ``"missing"``; asked about where it is not given.
     """
 
     findings: Findings
@@ -106,16 +120,18 @@ class Reader:
     missing: Sequence[str] = ()
     dates: str | None = None
     wide: bool = False
+    alias: Mapping[str, str] = field(default_factory=dict)
+    bounds: str | None = None
     _placed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """What cannot be right about the settings is among the findings."""
-        allowed = {"decimal": _DECIMALS, "thousands": _THOUSANDS, "dates": ("day-first", "month-first")}
+        allowed = {"decimal": _DECIMALS, "thousands": _THOUSANDS} | _WORDS
         for name, known in allowed.items():
             given = getattr(self, name)
             for value in given.values() if isinstance(given, Mapping) else [given]:
                 if value is not None and value not in known:
-                    shown = " or ".join(known if name == "dates" else map(repr, known))
+                    shown = " or ".join(known if name in _WORDS else map(repr, known))
                     self.findings.problem(name, f"give {shown}, got {value!r}")
         if isinstance(self.decimal, str) and self.decimal == self.thousands:
             self.findings.problem(
@@ -176,12 +192,10 @@ class Reader:
         """The table with the values of its columns; numbers that are required must not be empty."""
         numbers = [role for role in source.columns if role not in labels]
         styles = _styles_of(source, [source.columns[role] for role in numbers], self)
-        values: dict[str, Any] = {role: _read_labels(source, role, self.dates) for role in labels}
+        values: dict[str, Any] = {role: _read_labels(source, role, self) for role in labels}
         missing = {}
         for role in numbers:
-            values[role], missing[role] = _read_numbers(
-                source, role, styles, self.no_number, required=role in required
-            )
+            values[role], missing[role] = _read_numbers(source, role, styles, self, required=role in required)
         return replace(source, values=values, empty=missing)
 
     def covariates(self, source: Source, columns: Sequence[str]) -> dict[str, Any] | None:
@@ -363,14 +377,20 @@ def _list(names: Sequence[str]) -> str:
 # --- labels
 
 
-def _read_labels(source: Source, role: str, dates: str | None) -> Texts:
-    """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros."""
+def _read_labels(source: Source, role: str, reader: Reader) -> Texts:
+    """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros.
+
+    Cells have their new names where the reader knows of any, which is noted.
+    """
     import pandas as pd
 
     codes, distinct = pd.factorize(source.frame[source.columns[role]])
     texts = [label_text(v) for v in distinct.tolist()]
     if role == "time":
-        texts = time_texts(texts, source, dates)
+        texts = time_texts(texts, source, reader.dates)
+    if role in _NAMED_CELLS and not reader.alias.keys().isdisjoint(texts):
+        source.note(listed([f"{t!r} is read as {reader.alias[t]!r}" for t in texts if t in reader.alias]))
+        texts = [reader.alias.get(t, t) for t in texts]
     known = np.array([*texts, ""], dtype=object)
     read: Texts = known[codes]  # a missing value has the code −1, the last one
     source.refuse(read == "", f"{role} is empty: name it, or take the row out")
@@ -472,7 +492,11 @@ def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
     """The distinct texts of a column that look like numbers; none where the column already holds numbers."""
     if series.dtype.kind in "iufb":
         return []
-    tidy = (_tidy(v).removesuffix("%").rstrip() for v in series.unique().tolist() if isinstance(v, str))
+    tidy = (
+        _plain_number(_tidy(v).removesuffix("%").rstrip())
+        for v in series.unique().tolist()
+        if isinstance(v, str)
+    )
     return [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
 
 
@@ -494,6 +518,11 @@ def _tidy(text: str) -> str:
     return text.translate(_SPACES).strip()
 
 
+def _plain_number(text: str) -> str:
+    """The number of an approximate one, or of a bound: 320 of "ca. 320", 60 of ">60"."""
+    return _BOUND.sub("", _ABOUT.sub("", text)).strip()
+
+
 def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str]]]) -> None:
     """Say which separators were taken for what, with an example each."""
     said: dict[str, str] = {}
@@ -508,7 +537,7 @@ def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str
 
 
 def _read_numbers(
-    source: Source, role: str, styles: Styles, no_number: frozenset[str], *, required: bool
+    source: Source, role: str, styles: Styles, reader: Reader, *, required: bool
 ) -> tuple[Array, Any]:
     """The column of a role as floats, and where nothing is written (a problem where a number is required).
 
@@ -516,7 +545,7 @@ def _read_numbers(
     """
     import pandas as pd
 
-    column = source.columns[role]
+    column, no_number = source.columns[role], reader.no_number
     series = source.frame[column]
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         values = series.to_numpy(dtype=float, na_value=np.nan)
@@ -531,11 +560,33 @@ def _read_numbers(
         values = np.array([*(value for value, _ in read), np.nan])[codes]
         kind = np.array([*(kind for _, kind in read), "missing"], dtype=object)[codes]
         missing = (kind == "missing") | (kind == "marked")
+        if (kind == "bound").any():
+            values, missing = _read_bounds(
+                source, role, series, kind == "bound", values, missing, reader.bounds
+            )
         _note_kinds(source, role, series, kind)
         _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
     if required:
         source.refuse(missing, f"{role} is empty: write a number, or take the row out")
     return source.without(values, np.isinf(values), f"{role} must be finite: correct it", series), missing
+
+
+def _read_bounds(
+    source: Source, role: str, series: Any, where: Any, values: Array, missing: Any, bounds: str | None
+) -> tuple[Array, Any]:
+    """Numbers such as >60 as the reader says: the number itself, or not observed; refused where it does not say."""
+    if bounds is None:
+        text = (
+            f"{role} is a bound, not a number: have it read as the number that it has (bounds='number', --bounds number) or as not "
+            "observed (bounds='missing', --bounds missing)"
+        )
+        return source.without(values, where, text, series), missing
+    shown = f"{listed([repr(t) for t in series[where].tolist()])} in {role} ({int(where.sum())} rows)"
+    if bounds == "missing":
+        source.note(f"{shown} is read as missing: a bound is no count")
+        return np.where(where, np.nan, values), missing | where
+    source.note(f"{shown} is read as the number that it has: totals are too low or too high for that")
+    return values, missing
 
 
 def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:
@@ -545,6 +596,12 @@ def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:
         shown = listed([repr(t) for t in series[marked].tolist()])
         source.note(
             f"{shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
+        )
+    about = kind == "about"
+    if about.any():
+        shown = listed([repr(t) for t in series[about].tolist()])
+        source.note(
+            f"{shown} in {role} ({int(about.sum())} rows) is read as the number that it has: the noise must allow for its rounding"
         )
     if (kind == "per cent").any():
         text = f"{role} has a % sign in other rows and none here: write all in one way"
@@ -590,8 +647,11 @@ def _entry(value: Any, style: Style, missing: frozenset[str]) -> tuple[float, st
     if text.casefold().lstrip("+-") in {"inf", "infinity"}:
         return np.inf, "number"
     share = text.endswith("%")
-    number = style.value(text.removesuffix("%").rstrip()) / (100 if share else 1)
-    return number, "other" if number != number else "per cent" if share else "number"
+    number = style.value(_plain_number(text.removesuffix("%").rstrip())) / (100 if share else 1)
+    if number != number:
+        return number, "other"
+    kinds = {"bound": _BOUND.search(text), "about": _ABOUT.search(text), "per cent": share}
+    return number, next((kind for kind, found in kinds.items() if found), "number")
 
 
 def _number_text(value: Any) -> str:

@@ -45,6 +45,7 @@ from headcount.io._tables import (
     note_totals,
     places_in,
     prior_table,
+    read_alias,
     refuse_negative,
     sum_table,
     total_hint,
@@ -133,6 +134,8 @@ def read_problem(
     missing: Sequence[str] = (),
     dates: str | None = None,
     wide: bool = False,
+    alias: Any = None,
+    bounds: str | None = None,
     after: str | None = None,
     ahead: Sequence[str] = (),
 ) -> Case:
@@ -193,7 +196,11 @@ def read_problem(
     dates
         ``"day-first"`` or ``"month-first"``, for dates such as 03/04/2024 in which no number is above 12.
     wide
-        Counts have one column per cell or per time, transitions one per destination.
+        Counts have one column per cell or per time, transitions one per destination; tables that are not so are read as they are.
+    alias
+        Other names of cells in any table: ``{old: new}``, or a table ``old, new``.
+    bounds
+        What ``>60`` is read as: ``"number"`` or ``"missing"``; refused where it is not given. ``ca. 320`` is 320, with a note.
     after
         The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
         up to it are left out, and `initial` is not read.
@@ -213,7 +220,8 @@ def read_problem(
         What the tables say cannot be.
     """
     findings = Findings()
-    reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
+    reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide, bounds=bounds)
+    reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
     whole = kind is not None and kind.model.whole
     table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
@@ -735,6 +743,7 @@ def opened(
     survival: Any = None,
     columns: Mapping[str, str] | None = None,
     encoding: str | Mapping[str, str] | None = None,
+    alias: Any = None,
     part: bool = False,
 ) -> Case:
     """The same case with individuals that come and go.
@@ -747,7 +756,7 @@ def opened(
         ``time, cell, count``: expected arrivals, by the time at which they are first there; rows that are not there mean nobody.
     survival
         A probability to stay for a step, or a table ``cell, probability[, time]``; the time is that before the step.
-    columns, encoding
+    columns, encoding, alias
         As for `read_problem`.
     part
         Whether the tables may have other times than the case's, which are then left out.
@@ -760,6 +769,7 @@ def opened(
     findings = Findings()
     # The columns were found in the tables of the case, so that these may have others.
     reader = Reader(findings, columns, encoding, _placed=set(columns or ()))
+    reader = replace(reader, alias=read_alias(alias, reader))
     chain, population = case.problem.model, case.problem.population
     if not isinstance(chain, MarkovChain) or not chain.initial_known:
         findings.problem(

@@ -6,6 +6,7 @@ Each reader gives a `Source` with the values of its columns, labels still texts,
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount import observe
+from headcount.errors import nearest
 from headcount.individual import LogLinearTransitions
 from headcount.io._columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
-from headcount.io._source import Findings, Source, TableError, listed
+from headcount.io._source import Findings, Source, TableError, label_text, listed
 from headcount.io._times import order_times
 from headcount.learn import features
 from headcount.learn._feature_table import columns_in, is_formula
@@ -32,9 +34,19 @@ ROUNDING = 1e-4
 """Probabilities that sum to 1 within this are read as decimals rounded in print (four places) and divided by their sum."""
 _EXACT_SUM = 1e-8
 """Sums of probabilities this near to 1 are left as they are: sums of doubles, written in full, differ by less."""
+_SUGGESTED = 5
+"""Unknown cells for which a message looks for the nearest known one."""
 _DENSE_CELLS = 256
 """Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: the compiled passes over dense matrices serve
 up to 256 cells. Beyond, a thousand steps of a thousand cells would take 8 GB as dense matrices and 40 MB as lists of two moves per cell."""
+
+
+def read_alias(given: Any, reader: Reader) -> dict[str, str]:
+    """Other names of cells: ``{old: new}``, or a table ``old, new``; nothing where it cannot be read."""
+    if given is None or isinstance(given, Mapping):
+        return {label_text(old): label_text(new) for old, new in (given or {}).items()}
+    source = replace(reader, columns=None).read(given, ["old", "new"])
+    return {} if source is None else dict(zip(source["old"].tolist(), source["new"].tolist(), strict=True))
 
 
 # --- counts
@@ -286,7 +298,14 @@ def places_in(source: Source) -> Places | None:
 def knows_cells(source: Source, cells: Sequence[str], *roles: str) -> bool:
     """Whether all labels of the roles are cells; others are problems."""
     shown = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
-    remedy = f"correct it, or add it to the cells ({len(cells)} are known: {shown})"
+    stray = {t: None for role in roles for t in source[role][source.positions(role, cells) < 0].tolist() if t}
+    near = {text: found for text in list(stray)[:_SUGGESTED] if (found := nearest(text, cells)) is not None}
+    asked = "".join(
+        f"did you mean {new!r} for {old!r} (alias={{{old!r}: {new!r}}}, --alias {shlex.quote(f'{old}={new}')})? "
+        for old, new in near.items()
+    )
+    remedy = f"{asked}Otherwise correct it" if asked else "correct it"
+    remedy += f", or add it to the cells ({len(cells)} are known: {shown})"
     texts = {role: f"unknown {ENDS.get(role, role)}: {remedy}" for role in roles}
     known = [
         source.knows(role, cells, text) for role, text in texts.items()
