@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 _SHOWN = 20
 """Problems that a message lists; the rest is counted."""
@@ -115,6 +120,29 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The known name that is nearest to a misspelt one, as a question in brackets; nothing where none is near."""
     found = nearest(name, known)
     return "" if found is None else f" (did you mean {found!r}?)"
+
+
+def known_keywords(**instead: str) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:
+    """Decorate a function so that a keyword it has not is named with the nearest it has, or with what to write ``instead``."""
+
+    def decorate(function: Callable[Given, Made]) -> Callable[Given, Made]:
+        takes = list(signature(function).parameters)
+
+        @wraps(function)
+        def wrapped(*given: Given.args, **named: Given.kwargs) -> Made:
+            unknown = [name for name in named if name not in takes]
+            if unknown:
+                name = unknown[0]
+                near = f": {instead[name]}" if name in instead else did_you_mean(name, takes)
+                what = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(
+                    f"{what} has no argument {name!r}{near}; it takes {', '.join(takes).removeprefix('self, ')}"
+                )
+            return function(*given, **named)
+
+        return wrapped
+
+    return decorate
 
 
 def named(label: Any) -> str:

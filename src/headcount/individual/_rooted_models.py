@@ -384,6 +384,11 @@ class MarkovChain(RootedModel):
         law, law_axes = split_labels(initial)
         law = numbers(law, "initial", expected="one probability per cell, a 1-D array")
         raise_all(shape_problems(law, 1, "initial", "one probability per cell, a 1-D array"))
+        rows = np.shape(given[0])[0] if given and np.ndim(given[0]) == 2 else len(law)
+        if rows != len(law):
+            raise ModelError(
+                f"initial has {len(law)} probabilities, the transition matrix {rows} rows: give one probability per cell"
+            )
         names = _time_names(given, length, times, single=single)
         steps = given * (len(names) - 1) if single else given
         sizes = [len(law), *(_columns(matrix, k, single=single) for k, matrix in enumerate(steps))]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.errors import FaultsError
+from headcount.errors import FaultsError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, OpenChain
 from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels
 from headcount.io._source import Findings, Source, TableError, label_text, listed
@@ -104,6 +104,10 @@ class Case:
         return isinstance(model, MarkovChain) and not model.initial_known
 
 
+@known_keywords(
+    **{name: f"give it as parameters={{{name!r}: …}}" for name in PARAMETERS},
+    **{f"flow_{name}": f"give it as flow_parameters={{{name!r}: …}}" for name in PARAMETERS},
+)
 def read_problem(
     counts: Any,
     *,

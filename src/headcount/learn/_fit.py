@@ -18,6 +18,7 @@ from headcount._types import Array
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
+from headcount.errors import known_keywords
 from headcount.individual import MarkovChain, Model, ModelError
 from headcount.individual._log_linear import require_counts
 from headcount.learn._climb import Climber, ClimbState
@@ -65,6 +66,10 @@ DEFAULT_BUDGET = {"ascent": 100, "em": 500}
 """Iterations: ascent takes 10 to 20 where EM takes hundreds."""
 
 
+@known_keywords(
+    ridge="it is LogisticChain's: hc.LogisticChain(features, ridge=1.0)",
+    features="they are LogisticChain's: hc.fit(hc.LogisticChain(features), problem)",
+)
 def fit(
     parametrisation: Parametrisation | Sequence[Parametrisation],
     problem: Problem | Sequence[Problem],
@@ -142,6 +147,8 @@ def fit(
     Fit
         Estimates with standard errors, trace, status, notes, final posteriors.
     """
+    if isinstance(parametrisation, Problem):
+        raise ModelError("the parametrisation comes first: hc.fit(hc.LogisticChain(features), problem)")
     settings, problems = _paired(parametrisation, problem)
     if dispersion is not None:
         problems = tuple(moving_together(p, dispersion) for p in problems)

@@ -345,6 +345,11 @@ def is_labelled(data: Any) -> bool:
 
 def as_data(value: Any, what: str) -> Any:
     """Plain numbers as a read-only float array, masked entries NaN; labelled data, mappings and sparse matrices untouched."""
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if what.endswith("(counts=...)") and (
+        kind == "b" or (is_frame(value) and all(t.kind == "b" for t in value.dtypes))
+    ):
+        raise ProblemError(f"{what} is True and False: give numbers, counts.astype(int) if 0 and 1 are meant")
     if is_labelled(value) or issparse(value) or isinstance(value, Mapping):
         return value
     if value is None or isinstance(value, (bool, np.bool_)):
