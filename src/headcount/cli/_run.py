@@ -283,11 +283,9 @@ def _write_and_show(
     status = posterior.status
     if not good:
         notes = [*notes, *filter(None, (remedy, "" if status.good else status.causes))]
+        written = "this answer did not converge: it is written, and marked so in every file (exit code 4)"
     if good or output.keep or (remedy is not None and status is not Status.NOT_FINITE):
-        if not good:
-            notes.append(
-                "this answer did not converge: it is written, and marked so in every file (exit code 4)"
-            )
+        notes = notes if good else [*notes, written]
         # What only the command line knows.
         said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}
         result, files = write_results(

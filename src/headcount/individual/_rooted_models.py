@@ -384,11 +384,7 @@ class MarkovChain(RootedModel):
         law, law_axes = split_labels(initial)
         law = numbers(law, "initial", expected="one probability per cell, a 1-D array")
         raise_all(shape_problems(law, 1, "initial", "one probability per cell, a 1-D array"))
-        rows = np.shape(given[0])[0] if given and np.ndim(given[0]) == 2 else len(law)
-        if rows != len(law):
-            raise ModelError(
-                f"initial has {len(law)} probabilities, the transition matrix {rows} rows: give one probability per cell"
-            )
+        raise_all(_row_problems(law, given))
         names = _time_names(given, length, times, single=single)
         steps = given * (len(names) - 1) if single else given
         sizes = [len(law), *(_columns(matrix, k, single=single) for k, matrix in enumerate(steps))]
@@ -645,6 +641,19 @@ def _uniform(given: Sequence[Any]) -> Any:
         raise ModelError("initial is None and there is no transition matrix: give one of them")
     rows = given[0].shape[0] if hasattr(given[0], "shape") else len(given[0])
     return np.full(rows, 1 / max(rows, 1))
+
+
+def _row_problems(law: Array, matrices: Sequence[Any]) -> list[str]:
+    """That the initial law has not one probability per row of the first matrix, where there is one."""
+    rows = [
+        np.shape(matrix)[0]
+        for matrix in matrices[:1]
+        if np.ndim(matrix) == 2 and np.shape(matrix)[0] != len(law)
+    ]
+    return [
+        f"initial has {len(law)} probabilities, the transition matrix {n} rows: give one probability per cell"
+        for n in rows
+    ]
 
 
 def _columns(matrix: Any, step: int, *, single: bool) -> int:

@@ -560,10 +560,7 @@ def _read_numbers(
         values = np.array([*(value for value, _ in read), np.nan])[codes]
         kind = np.array([*(kind for _, kind in read), "missing"], dtype=object)[codes]
         missing = (kind == "missing") | (kind == "marked")
-        if (kind == "bound").any():
-            values, missing = _read_bounds(
-                source, role, series, kind == "bound", values, missing, reader.bounds
-            )
+        values, missing = _read_bounds(source, role, series, kind == "bound", values, missing, reader.bounds)
         _note_kinds(source, role, series, kind)
         _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
     if required:
@@ -575,6 +572,8 @@ def _read_bounds(
     source: Source, role: str, series: Any, where: Any, values: Array, missing: Any, bounds: str | None
 ) -> tuple[Array, Any]:
     """Numbers such as >60 as the reader says: the number itself, or not observed; refused where it does not say."""
+    if not where.any():
+        return values, missing
     if bounds is None:
         text = (
             f"{role} is a bound, not a number: have it read as the number that it has (bounds='number', --bounds number) or as not "

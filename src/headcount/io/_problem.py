@@ -230,16 +230,8 @@ def read_problem(
     whole = kind is not None and kind.model.whole
     table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
     known = None if cells is None else cell_table(cells, reader)
-    if prior is not None and (transitions is not None or features is not None):
-        findings.problem(
-            "prior", "a prior matrix, transitions and features all say how individuals move: give one"
-        )
     normalise |= prior is not None
-    moves = (
-        move_table(transitions, features, known, reader, normalise=normalise)
-        if prior is None
-        else prior_table(prior, zeros, reader)
-    )
+    moves = _moves(prior, zeros, transitions, features, known, reader, normalise=normalise)
     initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
@@ -253,8 +245,9 @@ def read_problem(
         moves = moves.leaving(
             axes.times.texts[:-1]
         )  # the table may have moves of the past, and of later times
-    before = None if prior is None or moves is None else _before(moves, axes)
-    moves = moves if prior is None or moves is None else filled(moves, axes.cells, zeros)
+    before = None
+    if prior is not None and moves is not None:
+        before, moves = _before(moves, axes), filled(moves, axes.cells, zeros)
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
@@ -270,6 +263,25 @@ def read_problem(
     note_totals(seen.counts, seen.parameters, problem.population, findings)
     features, mask, names = (None, None, ()) if made is None else made[1:]
     return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, before)
+
+
+def _moves(
+    prior: Any,
+    zeros: str,
+    transitions: Any,
+    features: Any,
+    known: Cells | None,
+    reader: Reader,
+    *,
+    normalise: bool,
+) -> Moves | None:
+    """How individuals move, from an old matrix or from what `move_table` takes."""
+    if prior is None:
+        return move_table(transitions, features, known, reader, normalise=normalise)
+    if transitions is not None or features is not None:
+        text = "a prior matrix, transitions and features all say how individuals move: give one"
+        reader.findings.problem("prior", text)
+    return prior_table(prior, zeros, reader)
 
 
 def _trips(table: Source | None, findings: Findings) -> int | None:
@@ -323,8 +335,7 @@ def read_sequences(
     if not parts:
         return {"": read_problem(counts, features=features, tracks=tracks, **options)}
     shared = {"features": features, "tracks": tracks}
-    tables = {"features": None if formula_of(features) else features, "tracks": tracks}
-    own = {name: {} if given is None else _by_sequence(given, reader) for name, given in tables.items()}
+    own = {name: _by_sequence(given, reader) for name, given in shared.items()}
     for name, found in own.items():
         stray = [repr(key) for key in found.keys() - parts.keys()]
         if stray:
@@ -350,6 +361,8 @@ def _one_sequence(cases: dict[str, Case], key: str, counts: Source, options: Map
 
 def _by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
     """The rows of every sequence of a table, in order of appearance; nothing where the table has no such column."""
+    if given is None or formula_of(given) is not None:
+        return {}
     source = reader.read(given, [], optional=["sequence"], once=False)
     if source is None or "sequence" not in source:
         return {}
@@ -596,15 +609,25 @@ def _flow_observation(
     if axes.times is None:
         return []
     texts = axes.times.texts
-    table = snapped(table, replace(axes.times, texts=texts[:-1]), snap) if snap is not None else table
-    text = f"unknown time: the time of a flow is that of its departure, one of {listed(texts)} but the last, {texts[-1]}: correct it"
-    table.refuse(table.positions("time", texts[:-1]) < 0, text)
+    table = _departing(table, axes.times, snap)
     if findings:
         return []
     values = table.spread(table["flow"], {"time": texts[:-1], "from": axes.cells, "to": axes.cells})
     pairs = zip(pairwise(axes.times.labels), values, strict=True)
     seen = {pair: step for pair, step in pairs if not np.isnan(step).all()}
     return [kind.model(seen, **numbers)] if seen else []
+
+
+def _departing(table: Source, times: Times, snap: str | None) -> Source:
+    """Flows with times of departure: any but the last, moved to the nearest where ``snap`` allows; others are a problem."""
+    early = replace(times, texts=times.texts[:-1])
+    table = table if snap is None else snapped(table, early, snap)
+    text = (
+        f"unknown time: the time of a flow is that of its departure, one of {listed(times.texts)} but the last, {times.texts[-1]}: "
+        "correct it"
+    )
+    table.refuse(table.positions("time", early.texts) < 0, text)
+    return table
 
 
 def _sum_observations(
@@ -631,35 +654,40 @@ def _sum_observations(
         return []
     source, counts = found
     knows_cells(source, axes.cells, "from", "to")
-    texts = axes.times.texts
-    if "time" not in source and len(texts) != 2:
+    texts, labels = axes.times.texts, axes.times.labels
+    if "time" in source:
+        source = _departing(source, axes.times, None)
+    elif len(texts) != 2:
         source.problem(
             f"there are {len(texts) - 1} steps: say in a column time at which the flows of a sum depart", [1]
         )
-    elif "time" in source:
-        text = f"unknown time: the time of a flow is that of its departure, one of {listed(texts[:-1])}: correct it"
-        source.knows("time", texts[:-1], text)
     if findings:
         return []
-    step = source.positions("time", texts) if "time" in source else np.zeros(len(source.rows), dtype=int)
-    start, end = (source.positions(role, axes.cells) for role in ("from", "to"))
-    made: dict[int, dict[str, list[Any]]] = {}
-    for t, name, i, j in zip(
-        step.tolist(), source["sum"].tolist(), start.tolist(), end.tolist(), strict=True
-    ):
-        if name in counts:
-            made.setdefault(t, {}).setdefault(name, []).append((axes.labels[i], axes.labels[j]))
-    several = [name for name in counts if sum(name in named for named in made.values()) > 1]
-    if several:
-        source.problem(
-            f"the sum {several[0]!r} has flows of more than one time: give each time a sum of its own"
-        )
-        return []
-    labels = axes.times.labels
     return [
-        kind.model([counts[n] for n in named], on=(labels[t], labels[t + 1]), sums=named, **numbers)
-        for t, named in sorted(made.items())
+        kind.model([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
+        for t, pairs in _pairs_by_step(source, counts, axes).items()
     ]
+
+
+def _pairs_by_step(
+    source: Source, counts: Mapping[str, float], axes: Axes
+) -> dict[int, dict[str, list[Any]]]:
+    """The pairs of every sum that was counted, by step; a sum with flows of two steps is a problem."""
+    assert axes.times is not None
+    rows = len(source.rows)
+    step = source.positions("time", axes.times.texts) if "time" in source else np.zeros(rows, dtype=int)
+    ends = [source.positions(role, axes.cells).tolist() for role in ("from", "to")]
+    made: dict[int, dict[str, list[Any]]] = {}
+    first: dict[str, int] = {}
+    for t, name, i, j in zip(step.tolist(), source["sum"].tolist(), *ends, strict=True):
+        if name not in counts:
+            continue
+        if first.setdefault(name, t) != t:
+            raise TableError(
+                f"{source.name}: the sum {name!r} has flows of more than one time: give each time a sum of its own"
+            )
+        made.setdefault(t, {}).setdefault(name, []).append((axes.labels[i], axes.labels[j]))
+    return made
 
 
 def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool, snap: str | None) -> list[Tracks]:

@@ -298,12 +298,7 @@ def places_in(source: Source) -> Places | None:
 def knows_cells(source: Source, cells: Sequence[str], *roles: str) -> bool:
     """Whether all labels of the roles are cells; others are problems."""
     shown = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
-    stray = {t: None for role in roles for t in source[role][source.positions(role, cells) < 0].tolist() if t}
-    near = {text: found for text in list(stray)[:_SUGGESTED] if (found := nearest(text, cells)) is not None}
-    asked = "".join(
-        f"did you mean {new!r} for {old!r} (alias={{{old!r}: {new!r}}}, --alias {shlex.quote(f'{old}={new}')})? "
-        for old, new in near.items()
-    )
+    asked = _suggested(source, cells, roles)
     remedy = f"{asked}Otherwise correct it" if asked else "correct it"
     remedy += f", or add it to the cells ({len(cells)} are known: {shown})"
     texts = {role: f"unknown {ENDS.get(role, role)}: {remedy}" for role in roles}
@@ -311,6 +306,17 @@ def knows_cells(source: Source, cells: Sequence[str], *roles: str) -> bool:
         source.knows(role, cells, text) for role, text in texts.items()
     ]  # every role, whatever is wrong with another
     return all(known)
+
+
+def _suggested(source: Source, cells: Sequence[str], roles: Sequence[str]) -> str:
+    """For unknown cells the nearest known ones, as questions, with the option that renames them; nothing where none is near."""
+    stray = dict.fromkeys(t for role in roles for t in source[role][source.positions(role, cells) < 0] if t)
+    near = {old: nearest(old, cells) for old in list(stray)[:_SUGGESTED]}
+    return "".join(
+        f"did you mean {new!r} for {old!r} (alias={{{old!r}: {new!r}}}, --alias {shlex.quote(f'{old}={new}')})? "
+        for old, new in near.items()
+        if new is not None
+    )
 
 
 # --- how individuals move: transition matrices, or features and their weights
@@ -352,8 +358,6 @@ def formula_of(features: Any) -> str | None:
 
 def formula_moves(formula: str, known: Cells | None, reader: Reader) -> Moves | None:
     """Every move between the cells, with the features that a formula makes of the cells' table (`headcount.features`)."""
-    import pandas as pd
-
     if known is None:
         text = (
             f"the formula {formula!r} needs a table of the cells: cell, x, y (or lon, lat) and the columns that it names (cells=…, "
@@ -362,26 +366,40 @@ def formula_moves(formula: str, known: Cells | None, reader: Reader) -> Moves | 
         reader.findings.problem("features", text)
         return None
     source, cells = known.source, known.labels
-    wanted = {c for c in map(str, source.frame.columns) if "".join(c.split()) in columns_in(formula)}
-    places = {} if known.places is None else known.places.columns(cells)
-    beside = reader.covariates(source, sorted(wanted))
+    named = columns_in(formula)
+    beside = reader.covariates(
+        source, [c for c in map(str, source.frame.columns) if "".join(c.split()) in named]
+    )
     if beside is None or len(source.rows) != len(cells):  # a cell has two rows, which was refused
         return None
-    others = {str(c): source.frame[c] for c in source.frame.columns if c not in source.columns.values()}
-    table = pd.DataFrame({**others, "cell": cells, **beside, **places})
+    table = source.frame.drop(columns=list(source.columns.values())).rename(columns=str)
+    table = table.assign(
+        cell=cells, **beside, **({} if known.places is None else known.places.columns(cells))
+    )
     made = reader.findings.attempt(features, table, formula)
     if made is None:
         return None
-    both = np.array(cells, dtype=object)
-    values = {"from": np.repeat(both, len(both)), "to": np.tile(both, len(both))}
-    rows = replace(source, name="the formula", rows=np.arange(len(both) ** 2), values=values)
     names = tuple(made.coords["feature"].values.tolist())
-    compared = [f"{c}: with {v[0]!r}" for c, v in sorted(beside.items()) if v.dtype == object]
-    source.findings.note(
-        f"the formula makes the features {', '.join(names)}"
-        + (f"; values of texts are compared with the first ({', '.join(compared)})" if compared else "")
-    )
-    return Moves(rows, made.values.reshape(len(names), -1).T, names)
+    _note_features(source, names, beside)
+    return _every_move(replace(source, name="the formula"), cells, made.values, names)
+
+
+def _note_features(source: Source, names: Sequence[str], columns: Mapping[str, Any]) -> None:
+    """Say which features a formula makes, and with what the values of texts are compared."""
+    compared = [f"{c}: with {v[0]!r}" for c, v in sorted(columns.items()) if v.dtype == object]
+    text = f"; values of texts are compared with the first ({', '.join(compared)})" if compared else ""
+    source.findings.note(f"the formula makes the features {', '.join(names)}{text}")
+
+
+def _every_move(source: Source, cells: Sequence[str], values: Array, names: tuple[str, ...] = ()) -> Moves:
+    """The moves between all cells, of values (K, L, L); without names, and so of trips, those that are above 0 alone."""
+    start, end = (k.ravel() for k in np.indices((len(cells), len(cells))))
+    if not names:
+        start, end = np.nonzero(values[0])
+    labels = np.array(cells, dtype=object)
+    ends = {"from": labels[start], "to": labels[end]}
+    rows = replace(source, rows=np.arange(1, len(start) + 1), values=ends, empty={})
+    return Moves(rows, values[:, start, end].T, names)
 
 
 ZEROS = ("small", "impossible")
@@ -423,11 +441,7 @@ def filled(moves: Moves, cells: Sequence[str], zeros: str) -> Moves:
         "forbids them"
     )
     table[rare] = small
-    start, end = np.nonzero(table)
-    labels = np.array(cells, dtype=object)
-    values = {"from": labels[start], "to": labels[end]}
-    rows = replace(source, rows=np.arange(1, len(start) + 1), values=values, empty={})
-    return Moves(rows, table[start, end][:, None])
+    return _every_move(source, cells, table[None])
 
 
 def sum_table(
@@ -448,25 +462,25 @@ def sum_table(
     if table is None:
         return None
     table = counted(table, "flow", whole=whole)
-    if counts is not None:
-        names = list(dict.fromkeys(source["sum"].tolist()))
-        table.knows("sum", names, f"unknown sum: {source.name} has {listed(names)}: correct it")
+    names = list(dict.fromkeys(source["sum"].tolist()))
+    table.knows("sum", names, f"unknown sum: {source.name} has {listed(names)}: correct it")
+    found = _one_count_each(table)
+    absent = [repr(name) for name in names if name not in found]
+    if absent:
+        source.note(f"no count of {listed(absent)}: nothing is known of these flows")
+    return source, found
+
+
+def _one_count_each(table: Source) -> dict[str, float]:
+    """The count of every sum that has one; two that differ are a problem."""
     found: dict[str, float] = {}
     differ = np.zeros(len(table.rows), dtype=bool)
     for k, (name, count) in enumerate(zip(table["sum"].tolist(), table["flow"].tolist(), strict=True)):
         if count == count:
             differ[k] = found.setdefault(name, count) != count
-    table.refuse(
-        differ,
-        "a sum has one count, but this row gives another than an earlier one: correct it",
-        table["flow"],
-    )
-    absent = [name for name in dict.fromkeys(source["sum"].tolist()) if name not in found]
-    if absent:
-        source.note(
-            f"{listed([repr(n) for n in absent])}: no count, so that nothing is known of {'it' if len(absent) == 1 else 'them'}"
-        )
-    return source, found
+    text = "a sum has one count, but this row gives another than an earlier one: correct it"
+    table.refuse(differ, text, table["flow"])
+    return found
 
 
 def move_table(
@@ -514,11 +528,8 @@ def transition_table(
         source = source.where(~source.empty[role])
     values = source[role]
     refuse_negative(source, role)
-    zeros = int((values == 0).sum())
-    if normalise and zeros and not fill:
-        source.note(
-            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (prior=…, --prior takes them as rare)"
-        )
+    if normalise and not fill:
+        _note_zeros(source, values)
     if not normalise:
         text = (
             "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "
@@ -526,6 +537,15 @@ def transition_table(
         )
         source.refuse(values > 1 + 1e-9, text, values)
     return Moves(source, values[:, None])
+
+
+def _note_zeros(source: Source, values: Array) -> None:
+    """Say how many moves are impossible because a matrix of trips has none there."""
+    zeros = int((values == 0).sum())
+    if zeros:
+        source.note(
+            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (prior=…, --prior takes them as rare)"
+        )
 
 
 def refuse_negative(source: Source, role: str) -> bool:

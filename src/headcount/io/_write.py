@@ -149,8 +149,7 @@ def write_results(
         ascent=ascent,
         shapes=shapes,
     )
-    if before is not None and len(made.times) == 2 and most is None:
-        later[f"changes.{format}"] = partial(put_table, changes(made.flows, before), safe=safe_csv)
+    later |= _change_table(made, before, format, safe=safe_csv) if most is None else {}
     groups = draw_groups(posterior, draws=0 if DRAWS_FILE in later else draws, flows=draw_flows)
     return put_results(
         result,
@@ -211,6 +210,15 @@ def _write_tables(
         write_lines(flow_lines(result, smallest=min_flow), folder / "flows.geojson")
     if omx:
         write_flows_omx(result, folder / "flows.omx")
+
+
+def _change_table(
+    result: Result, before: pd.DataFrame | None, format: str, *, safe: bool
+) -> dict[str, Callable[[Path], None]]:
+    """What writes the old matrix beside the new one; nothing without one, or for more than one step."""
+    if before is None or len(result.times) != 2:
+        return {}
+    return {f"changes.{format}": partial(put_table, changes(result.flows, before), safe=safe)}
 
 
 def changes(flows: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:

@@ -186,6 +186,15 @@ def _terms(formula: str) -> list[str]:
     return [re.sub(r"\s+", "", term) for term in formula.split("+")]
 
 
+def _no_feature(text: str, columns: Mapping[str, Any]) -> ModelError:
+    """The error for a term that stands for nothing, with the nearest that does."""
+    known = [*_OF_MOVES, *(f"{name}_{end}" for name in columns for end in ("to", "from"))]
+    return ModelError(
+        f"there is no feature {text!r}{did_you_mean(text, known)}: known are {', '.join(_OF_MOVES)}, and NAME_to and NAME_from "
+        f"of the columns {shown(columns.values())}"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _CellTable:
     """The cells, and every feature that can be made of them."""
@@ -236,11 +245,7 @@ class _CellTable:
         word, _, side = text.rpartition("_")
         columns = {"".join(str(c).split()): c for c in self.table.columns if c != "cell"}
         if side not in {"to", "from"} or word not in columns:
-            known = [*_OF_MOVES, *(f"{name}_{end}" for name in columns for end in ("to", "from"))]
-            raise ModelError(
-                f"there is no feature {text!r}{did_you_mean(text, known)}: known are {', '.join(_OF_MOVES)}, and NAME_to and NAME_from "
-                f"of the columns {shown(columns.values())}"
-            )
+            raise _no_feature(text, columns)
         column = columns[word]
         counts = np.ones((size, size)) if side == "to" else 1.0 - np.eye(size)
         return {

@@ -147,14 +147,8 @@ def fit(
     Fit
         Estimates with standard errors, trace, status, notes, final posteriors.
     """
-    if isinstance(parametrisation, Problem):
-        raise ModelError("the parametrisation comes first: hc.fit(hc.LogisticChain(features), problem)")
     settings, problems = _paired(parametrisation, problem)
-    if dispersion is not None:
-        problems = tuple(moving_together(p, dispersion) for p in problems)
-    told = [records_apart(p) for p in problems]
-    problems = tuple(p for p, _ in told)
-    said = tuple(dict.fromkeys(text for _, text in told if text))
+    problems, said = _to_learn_from(problems, dispersion)
     options = _Options(
         engine=_named_engine(engine, rng),
         start=start,
@@ -179,13 +173,23 @@ def fit(
         return fit_known(settings, problems, known, truth, asked)
     if asked is None:
         made = _fitted(settings, problems, options)
-        return replace(made, notes=(*said, *made.notes)) if said else made
+        return replace(made, notes=(*said, *made.notes))
     if checkpoint is not None:
         raise ValueError(
             "a checkpoint holds one climb, and an estimated dispersion takes several: give the dispersion, or leave out checkpoint"
         )
     made = _dispersed(settings, problems, asked, options)
-    return replace(made, notes=(*said, *made.notes)) if said else made
+    return replace(made, notes=(*said, *made.notes))
+
+
+def _to_learn_from(
+    problems: tuple[Problem, ...], dispersion: Dispersion | str | None
+) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
+    """The problems with another dispersion, where one is given, and few tracked individuals by themselves; and words for that."""
+    if dispersion is not None:
+        problems = tuple(moving_together(p, dispersion) for p in problems)
+    told = [records_apart(p) for p in problems]
+    return tuple(p for p, _ in told), tuple(dict.fromkeys(text for _, text in told if text))
 
 
 def records_apart(problem: Problem) -> tuple[Problem, str]:
@@ -354,6 +358,8 @@ def _paired(
     parametrisation: Parametrisation | Sequence[Parametrisation], problem: Problem | Sequence[Problem]
 ) -> tuple[tuple[Parametrisation, ...], tuple[Problem, ...]]:
     """One parametrisation per problem."""
+    if isinstance(parametrisation, Problem):
+        raise ModelError("the parametrisation comes first: hc.fit(hc.LogisticChain(features), problem)")
     problems = _each(problem, Problem, "problem", "a Problem, or a sequence of them")
     each = _settings(parametrisation, [p.model for p in problems])
     if len(each) != len(problems):

@@ -462,19 +462,50 @@ def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) 
 
 def _likely(unknown: Sequence[Any], known: Sequence[Any]) -> str:
     """The likely mistake behind labels that the model has not: texts for numbers, or times with a zone for times without one."""
-    for given, wanted, how in (
-        (str, (int, np.integer), "texts, and the model's are numbers: convert them with astype(int)"),
-        ((int, np.integer), str, "numbers, and the model's are texts: convert them with astype(str)"),
+    kinds = _kind_of_labels(unknown), _kind_of_labels(known)
+    if (
+        kinds[0] != kinds[1]
+        and {*kinds} == {"text", "number"}
+        and not {*map(str, unknown)} <= {*map(str, known)}
     ):
-        alike = all(isinstance(u, given) for u in unknown) and all(isinstance(k, wanted) for k in known)
-        if alike and {str(u) for u in unknown} <= {str(k) for k in known}:
-            return f"; they are {how}, or give the model such labels"
-    zones = [{getattr(label, "tzinfo", None) is not None for label in labels} for labels in (unknown, known)]
-    if all(hasattr(label, "year") for label in (*unknown, *known)) and zones == [{True}, {False}]:
-        return "; they have a time zone and the model's have none: take it off with tz_localize(None), or give the model times with it"
-    if all(hasattr(label, "year") for label in (*unknown, *known)) and zones == [{False}, {True}]:
-        return "; they have no time zone and the model's have one: give them theirs with tz_localize(zone), or take it off the model's"
-    return ""
+        return ""
+    return {
+        (
+            "text",
+            "number",
+        ): "; they are texts, and the model's are numbers: convert them with astype(int), or give the model texts",
+        (
+            "number",
+            "text",
+        ): "; they are numbers, and the model's are texts: convert them with astype(str), or give the model numbers",
+        (
+            "aware",
+            "naive",
+        ): "; they have a time zone and the model's have none: take it off with tz_localize(None), or give the model "
+        "times with it",
+        (
+            "naive",
+            "aware",
+        ): "; they have no time zone and the model's have one: give them theirs with tz_localize(zone), or take it off "
+        "the model's",
+    }.get(kinds, "")
+
+
+def _kind_of_labels(labels: Sequence[Any]) -> str:
+    """What all labels are: text, number, times with a zone (aware) or without (naive); "" where they differ."""
+    kinds = {
+        "text"
+        if isinstance(label, str)
+        else "number"
+        if isinstance(label, (int, np.integer))
+        else "other"
+        if not hasattr(label, "tzinfo")
+        else "naive"
+        if label.tzinfo is None
+        else "aware"
+        for label in labels
+    }
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _places(keys: Sequence[Hashable], known: Sequence[Hashable]) -> dict[Hashable, int]:
@@ -512,7 +543,7 @@ def _from_array(data: Array, axes: Sequence[Axis], partial: bool) -> Array:
             raise Misfit(f"shape {data.shape} does not broadcast to the table's {shape}") from None
     turned = data.ndim == 2 and data.shape == shape[::-1]
     hint = (
-        f"it looks transposed: give its .T, {' by '.join(axis.names[0] for axis in axes)}"
+        f"it looks transposed: give its .T, {' by '.join(str(axis.names[0]) for axis in axes)}"
         if turned
         else "NaN marks what was not observed"
     )
