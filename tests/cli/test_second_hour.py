@@ -10,7 +10,7 @@ from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 import headcount as hc
 from headcount.cli._show import as_options
-from headcount.io import TableError, load_result, read_problem
+from headcount.io import TableError, _many, load_result, read_problem
 
 SITES = "Ort;Rechtswert;Hochwert;habitat;Höhe ü. M.\npond;0,5;0;wet;3,5\nhill;3,5;4;dry;120\n"
 
@@ -69,8 +69,8 @@ def test_recoveries_snap_to_the_times_of_the_counts(tmp_path: Path) -> None:
     words += ["--tracks", paths["rings"]]
     code, said = run(*words)
     assert code == 2
-    assert "3 of 4 times are none of the counts'" in said
-    assert "at most 2 days from the nearest: have them moved to it (--snap 2d)" in said
+    assert "unknown time: 3 of 4 are none of the counts'" in said
+    assert "at most 2 days from the nearest: have these moved to it (--snap 2d)" in said
     code, said = run(*words, "--snap", "1d")
     assert code == 2
     assert "further than 1d from every time of the counts" in said
@@ -269,3 +269,68 @@ def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
     found, said = read(bounds="missing")
     assert np.isnan(found)
     assert f"{written!r} in count (1 rows) is read as missing" in said
+
+
+def years(tmp_path: Path, bad: str = "") -> list[object]:
+    """Three years of counts as words of a command line, one of which may be spoilt; each has a population of its own."""
+    rows = COUNTS.splitlines()
+    text = "sequence," + rows[0] + "\n"
+    for year in (2022, 2023, 2024):
+        own = "\n".join(f"{year},{row}" for row in rows[1:]) + "\n"
+        text += own.replace("33", "-3") if str(year) == bad else own
+    paths = write(
+        tmp_path,
+        years=text,
+        transitions=TRANSITIONS,
+        sizes="sequence,population\n2022,60\n2023,unknown\n2024,55..65\n",
+    )
+    return [
+        paths["years"],
+        "--transitions",
+        paths["transitions"],
+        "--population",
+        paths["sizes"],
+        "--initial",
+        "uniform",
+    ]
+
+
+def test_every_sequence_has_its_population_and_a_bad_one_does_not_stop_the_others(tmp_path: Path) -> None:
+    """``--population`` takes a table by sequence; a sequence that cannot be read is named at the end, and the others are written."""
+    code, said = run("check", *years(tmp_path))
+    assert code == 0, said
+    assert "population 60;" in said
+    assert "from 55 to 65" in said or "55..65" in said or "between 55 and 65" in said
+    words = [*years(tmp_path, bad="2023"), "--out", tmp_path / "out"]
+    code, said = run("infer", *words)
+    assert code == 2
+    assert "2 of 2 sequences written" in said
+    assert "1 of 3 sequences cannot be read: • sequence 2023:" in said
+    assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_dir()) == ["2022", "2024"]
+    assert set(pd.read_csv(tmp_path / "out" / "all_flows.csv")["sequence"]) == {2022, 2024}
+    for command in ("check", "plan"):
+        assert run(command, *words[:-2])[0] == 2
+    lacking = write(tmp_path, lacking="sequence,population\n2022,60\n2021,60\n")["lacking"]
+    code, said = run("check", *[lacking if str(w).endswith("sizes.csv") else w for w in words[:-2]])
+    assert code == 2
+    assert "the counts have no sequence '2021'" in said
+
+
+def test_an_interrupt_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C among several sequences says how many are done; the same command goes on with the others."""
+    words = [*years(tmp_path), "--out", tmp_path / "out"]
+    task = _many.Task.run
+
+    def run_two(self: _many.Task) -> _many.Answer:
+        if (tmp_path / "out" / "2023" / "manifest.json").exists():
+            raise KeyboardInterrupt
+        return task(self)
+
+    monkeypatch.setattr(_many.Task, "run", run_two)
+    code, said = run("infer", *words)
+    assert code == 130
+    assert "Interrupted: 2 of 3 done; run the same command again to go on." in said
+    monkeypatch.undo()
+    code, said = run("infer", *words)
+    assert code == 0, said
+    assert "3 of 3 sequences written" in said

@@ -47,7 +47,7 @@ class Options:
     """What infer, fit, plan and check are told beside their own options."""
 
     population: str | None = _table(
-        "How many individuals there are: 1080, 8000..12000, 10000±1500 (or 10000+-1500), or unknown.",
+        "How many individuals there are: 1080, 8000..12000, 10000±1500 (or 10000+-1500), or unknown; or a table sequence, population.",
         metavar="N",
     )
     transitions: Path | None = _table(

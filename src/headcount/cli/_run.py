@@ -18,9 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from headcount import memory
+from headcount._disk import MANIFEST
 from headcount._version import __version__
 from headcount.cli._show import (
+    BAD_INPUT,
+    INTERRUPTED,
     NOT_CONVERGED,
+    as_options,
     say,
     show_files,
     show_notes,
@@ -65,9 +69,10 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
         raise ValueError("--revise and --alarm need an earlier run: give its folder with --after")
     output.check()
     engine = ready_engine(options)
-    cases = read_cases(counts, options)
+    wrong: dict[str, tuple[str, ...]] = {}
+    cases = read_cases(counts, options, failures=wrong)
     if list(cases) != [""]:
-        _infer_sequences(cases, options, output)
+        _infer_sequences(cases, options, output, wrong)
         return
     if options.cluster is not None or options.workers is not None:
         raise ValueError(
@@ -92,9 +97,14 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
     )
 
 
-def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output) -> None:
-    """Infer every sequence, here, in processes or on a cluster; each has a folder of its name, and finished ones are not repeated."""
-    from headcount.io import folder_name, infer_many, put_results
+def _infer_sequences(
+    cases: Mapping[str, Case], options: Options, output: Output, wrong: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Infer every sequence, here, in processes or on a cluster; each has a folder of its name, and finished ones are not repeated.
+
+    Tables of all of them are written beside the folders. Sequences that could not be read, ``wrong``, are said at the end.
+    """
+    from headcount.io import folder_name, infer_many, put_results, write_table
 
     if output.keep or output.report:
         raise ValueError(
@@ -113,20 +123,46 @@ def _infer_sequences(cases: Mapping[str, Case], options: Options, output: Output
         wrote(folder)
         return made
 
-    found = infer_many(
-        {key: case.problem for key, case in cases.items()},
-        named_engine(options),
-        rng=options.seed,
-        client=options.cluster,
-        workers=options.workers,
-        out=output.out,
-        write=write,
-        **{name: getattr(output, name) for name in (*_CONTENT, "force")},
-    )
+    try:
+        found = infer_many(
+            {key: case.problem for key, case in cases.items()},
+            named_engine(options),
+            rng=options.seed,
+            client=options.cluster,
+            workers=options.workers,
+            out=output.out,
+            write=write,
+            **{name: getattr(output, name) for name in (*_CONTENT, "force")},
+        )
+    except KeyboardInterrupt:
+        done = sum((folder / MANIFEST).exists() for folder in by_folder)
+        say(
+            (f"Interrupted: {done} of {len(cases)} done; run the same command again to go on.", "bold red"),
+            error=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    joined = {"sequences": "summary", "all_nodes": "nodes", "all_flows": "flows"}
+    for name, what in joined.items():
+        table = found.to_frame(what).rename(columns={"problem": "sequence"})
+        write_table(table, output.out / f"{name}.{output.format}", safe_csv=output.safe_csv)
     show_sequences(found, output.out)
+    say(f"all of them together: {', '.join(f'{name}.{output.format}' for name in joined)}")
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
+    _say_wrong(wrong, len(cases) + len(wrong))
     if found.failures:
         raise typer.Exit(NOT_CONVERGED)
+
+
+def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:
+    """Say what is wrong with some of the sequences, and end with the exit code of bad input where there are any."""
+    if not wrong:
+        return
+    say((f"{len(wrong)} of {count} sequences cannot be read:", "bold red"), error=True)
+    texts = [as_options(text) for texts in wrong.values() for text in texts]
+    tell(problems=texts)
+    for text in texts:
+        say((" • ", "red"), text, error=True)
+    raise typer.Exit(BAD_INPUT)
 
 
 def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: Learning) -> None:
@@ -312,52 +348,55 @@ def _write_and_show(
 
 def run_plan(counts: Sequence[Path], options: Options) -> None:
     """Say which engine, how much memory and how long; run nothing."""
-    case = read_case(counts, options)
-    _, plan = planned(case.problem, options)
-    show_plan(plan, memory.limit(), memory.free_memory())
-    show_notes(case.notes)
-    refuse_too_large(plan)
+    wrong: dict[str, tuple[str, ...]] = {}
+    cases = read_cases(counts, options, failures=wrong)
+    plans = [planned(case.problem, options)[1] for case in cases.values()]
+    largest = max(plans, key=lambda plan: plan.peak)
+    if len(plans) > 1:
+        say(f"{len(plans)} sequences, one after the other; memory is that of the largest, time that of all")
+        largest = replace(largest, seconds=sum(plan.seconds for plan in plans))
+    show_plan(largest, memory.limit(), memory.free_memory())
+    show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
+    refuse_too_large(largest)
+    _say_wrong(wrong, len(cases) + len(wrong))
 
 
 def run_check(counts: Sequence[Path], options: Options) -> None:
     """Read everything, then say what was found: what there is, what was decided."""
     from headcount.population import SizeLaw
 
-    case = read_case(counts, options)
-    problem = case.problem
-    choice, _ = planned(problem, replace(options, seed=0))
-    seen = sum(map(len, problem.sites))
-    size = problem.population
-    number = size.text if isinstance(size, SizeLaw) else f"{size:,}"
-    what = f"{len(problem.model.variables)} times or variables, {seen} counts, population {number}"
-    say(("nothing is wrong", "bold green"), f"  {what}; {choice.name} would infer it")
-    tell(status="nothing is wrong", counts=seen, population=number, engine=choice.name)
-    show_notes(case.notes)
-
-
-def read_case(counts: Sequence[Path], options: Options) -> Case:
-    """The one problem that the tables describe."""
-    from headcount.io import TableError
-
-    cases = read_cases(counts, options)
-    if len(cases) > 1:
-        raise TableError(
-            f"the counts have {len(cases)} sequences ({', '.join(list(cases)[:3])}, …): fit learns from all of them and infers each; "
-            "otherwise give the rows of one"
-        )
-    return next(iter(cases.values()))
+    wrong: dict[str, tuple[str, ...]] = {}
+    cases = read_cases(counts, options, failures=wrong)
+    for key, case in cases.items():
+        problem = case.problem
+        choice, _ = planned(problem, replace(options, seed=0))
+        seen = sum(map(len, problem.sites))
+        size = problem.population
+        number = size.text if isinstance(size, SizeLaw) else f"{size:,}"
+        what = f"{len(problem.model.variables)} times or variables, {seen} counts, population {number}"
+        good = f"sequence {key}: nothing is wrong" if key else "nothing is wrong"
+        say((good, "bold green"), f"  {what}; {choice.name} would infer it")
+        tell(status="nothing is wrong", counts=seen, population=number, engine=choice.name)
+    show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
+    _say_wrong(wrong, len(cases) + len(wrong))
 
 
 def read_cases(
-    counts: Sequence[Path], options: Options, *, after: str | None = None, ahead: Sequence[str] = ()
+    counts: Sequence[Path],
+    options: Options,
+    *,
+    after: str | None = None,
+    ahead: Sequence[str] = (),
+    failures: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Case]:
     """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together.
 
-    ``after`` is the last time of an earlier run, with which they begin, and ``ahead`` times without counts.
+    What is wrong with single sequences is put into ``failures``, where that is given. ``after`` is the last time of an
+    earlier run, with which they begin, and ``ahead`` times without counts.
     """
     together, noise = _dispersions(options)
     written = _written(options)
-    cases = _read_tables(counts, options, noise, written, after, ahead)
+    cases = _read_tables(counts, options, noise, written, after, ahead, failures)
     if options.arrivals is not None or options.survival is not None:
         from headcount.io import opened
 
@@ -447,13 +486,13 @@ def _read_tables(
     written: Mapping[str, Any],
     after: str | None,
     ahead: Sequence[str],
+    failures: dict[str, tuple[str, ...]] | None,
 ) -> dict[str, Case]:
     from headcount.io import TableError, no_counts, read_network, read_problem, read_sequences
-    from headcount.population import parse_population
 
     parameters = {name: getattr(options, name) for name in _COUNT_NOISE} | {"dispersion": noise_dispersion}
     common = {
-        "population": None if options.population is None else parse_population(options.population),
+        "population": _population(options.population),
         "noise": options.noise,
         "parameters": parameters,
         **written,
@@ -475,8 +514,24 @@ def _read_tables(
         **common,
     }
     if len(counts) == 1:
-        return read_sequences(counts[0], **told)
+        return read_sequences(counts[0], failures=failures, **told)
     return {"": read_problem(list(counts) or no_counts(), **told)}
+
+
+def _population(text: str | None) -> Any:
+    """The number of individuals, or that of every sequence from a table ``sequence, population``; None where it is not given."""
+    from headcount.io._columns import Reader
+    from headcount.io._source import Findings
+    from headcount.population import parse_population
+
+    if text is None or not Path(text).is_file():
+        return None if text is None else parse_population(text)
+    findings = Findings()
+    table = Reader(findings).read(text, ["sequence", "population"])
+    findings.raise_any()
+    assert table is not None
+    pairs = zip(table["sequence"].tolist(), table["population"].tolist(), strict=True)
+    return {key: parse_population(number) for key, number in pairs}
 
 
 def named_engine(options: Options) -> Engine | None:

@@ -316,12 +316,19 @@ def _before(moves: Moves, axes: Axes) -> pd.DataFrame:
 
 
 def read_sequences(
-    counts: Any, *, features: Any = None, tracks: Any = None, **options: Any
+    counts: Any,
+    *,
+    features: Any = None,
+    tracks: Any = None,
+    population: Any = None,
+    failures: dict[str, tuple[str, ...]] | None = None,
+    **options: Any,
 ) -> dict[str, Case]:
     """Problems about several years or sites, by the column ``sequence`` of the counts; one, called "", where there is no such column.
 
     ``features`` and ``tracks`` may have the column too: a sequence then has its own rows; otherwise all sequences have the same.
-    All other options are `read_problem`'s and hold for every sequence.
+    ``population`` may be ``{sequence: N}``, N a number or a law. All other options are `read_problem`'s and hold for every sequence.
+    Sequences that cannot be read are put into ``failures``, with what is wrong, and left out; without it they are an error.
 
     Raises
     ------
@@ -333,9 +340,12 @@ def read_sequences(
     parts = _by_sequence(counts, reader)
     findings.raise_any()
     if not parts:
-        return {"": read_problem(counts, features=features, tracks=tracks, **options)}
+        told = {"features": features, "tracks": tracks, "population": population}
+        return {"": read_problem(counts, **told, **options)}
     shared = {"features": features, "tracks": tracks}
     own = {name: _by_sequence(given, reader) for name, given in shared.items()}
+    if isinstance(population, Mapping):
+        own["population"] = dict(population)
     for name, found in own.items():
         stray = [repr(key) for key in found.keys() - parts.keys()]
         if stray:
@@ -343,20 +353,18 @@ def read_sequences(
             findings.problem(name, text)
     findings.raise_any()
     cases: dict[str, Case] = {}
+    wrong: dict[str, tuple[str, ...]] = {} if failures is None else failures
+    shared["population"] = population
     for key, part in parts.items():
-        # A sequence without tracks of its own has none; without features of its own it cannot be.
-        given = {name: found.get(key) if found else shared[name] for name, found in own.items()}
-        findings.attempt(_one_sequence, cases, key, part, given | options)
-    findings.raise_any()
+        # A sequence without tracks of its own has none; without features or population of its own it cannot be.
+        given = shared | {name: found.get(key) for name, found in own.items() if found}
+        try:
+            cases[key] = read_problem(part, **given, **options)
+        except FaultsError as error:
+            wrong[key] = tuple(f"sequence {key}: {text}" for text in error.problems)
+    if wrong and (failures is None or not cases):
+        raise TableError([text for texts in wrong.values() for text in texts])
     return cases
-
-
-def _one_sequence(cases: dict[str, Case], key: str, counts: Source, options: Mapping[str, Any]) -> None:
-    """Read one sequence; what is wrong with it says which it is."""
-    try:
-        cases[key] = read_problem(counts, **options)
-    except FaultsError as error:
-        raise TableError([f"sequence {key}: {text}" for text in error.problems]) from None
 
 
 def _by_sequence(given: Any, reader: Reader) -> dict[str, Source]:

@@ -209,12 +209,7 @@ def snapped(source: Source, times: Times, within: str | None) -> Source:
     apart = np.abs(given.values[:, None] - scale.values[None])
     place, far = apart.argmin(axis=1), apart.min(axis=1)
     if within is None:
-        least = scale.length(far.max(), short=True)
-        text = (
-            f"{stray.sum()} of {len(stray)} times are none of the counts' ({ends}), and at most {scale.length(far.max())} from the "
-            f"nearest: have them moved to it (snap={least!r}, --snap {least}), or correct them"
-        )
-        source.refuse(stray, text, source["time"])
+        source.refuse(stray, _asked_to_snap(scale, far, len(stray), ends), source["time"])
         return source
     limit = scale.tolerance(within)
     if limit is None:
@@ -235,6 +230,19 @@ def snapped(source: Source, times: Times, within: str | None) -> Source:
             f"{scale.length(np.median(far[near]))} in the median and {scale.length(far[near].max())} at most"
         )
     return _one_position_each(source.having(time=made), distance)
+
+
+def _asked_to_snap(scale: _Scale, far: Array, rows: int, ends: str) -> str:
+    """What is wrong with times that are none of the counts', and the option that moves those that lie between them."""
+    between = far <= np.diff(np.sort(scale.values)).max(initial=0.0) / 2
+    if not between.any():
+        return f"unknown time: correct it, or leave the row out ({ends})"
+    least = scale.length(far[between].max(), short=True)
+    rest = "correct them" if between.all() else "correct the others, or leave them out"
+    return (
+        f"unknown time: {len(far)} of {rows} are none of the counts' ({ends}), and {between.sum()} of them at most "
+        f"{scale.length(far[between].max())} from the nearest: have these moved to it (snap={least!r}, --snap {least}); {rest}"
+    )
 
 
 def _one_position_each(source: Source, distance: Array) -> Source:
