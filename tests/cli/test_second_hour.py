@@ -1,5 +1,6 @@
 """What people who stay ask for: features by a formula, recoveries between count days, renamed sites, matrices of trips."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from tests.cli.test_commands import run
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 import headcount as hc
+from headcount.cli._run import _with_room
 from headcount.cli._show import as_options
 from headcount.io import TableError, _many, load_result, read_problem
 
@@ -334,3 +336,24 @@ def test_an_interrupt_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.M
     code, said = run("infer", *words)
     assert code == 0, said
     assert "3 of 3 sequences written" in said
+
+
+def test_tracked_individuals_that_do_not_fit_in_memory_are_taken_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few tracked individuals are kept among the counted where their tables fit, and by themselves, with a note, where they do not."""
+    paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS, tags="id,time,cell\nA,0,pond\nA,2,hill\n")
+    case = read_problem(
+        paths["counts"],
+        population=60,
+        transitions=paths["transitions"],
+        tracks=paths["tags"],
+        initial="uniform",
+    )
+    assert _with_room(case).problem.records[True]
+    monkeypatch.setattr("headcount.memory.limit", lambda: 1000)
+    alone = _with_room(case)
+    assert not alone.problem.records[True]
+    assert "the limit is 1 kB" in alone.notes[-1]
+    many = replace(case, problem=case.problem.with_population(49))  # one of 49 is more than 2 %
+    assert _with_room(many).problem.records[True]

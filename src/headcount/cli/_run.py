@@ -12,6 +12,7 @@ import sys
 import tempfile
 from dataclasses import fields, is_dataclass, replace
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -212,6 +213,26 @@ def _learned_from(case: Case) -> Case:
     return replace(case, problem=problem, notes=(*case.notes, *([said] if said else [])))
 
 
+def _with_room(case: Case) -> Case:
+    """The case with few tracked individuals by themselves, where the tables of each of them would not fit in memory; it is noted."""
+    from headcount.learn._fit import records_apart
+    from headcount.posterior._derived import CROSS_DRAWS
+
+    problem, said = records_apart(case.problem)
+    if not said:
+        return case
+    states = [len(cells) for cells in case.problem.core.model.states.values()]
+    # Normal draws of all moves, and two copies: what the spread of sums over tracked individuals and others is found from.
+    needed = 3 * 8 * CROSS_DRAWS * sum(a * b for a, b in pairwise(states))
+    if needed <= memory.limit():
+        return case
+    text = (
+        f"every tracked individual by itself would take {memory.readable_bytes(needed)} (the limit is "
+        f"{memory.readable_bytes(memory.limit())}): {said}. Moves that are given do not change by them; headcount fit learns from them"
+    )
+    return replace(case, problem=problem, notes=(*case.notes, text))
+
+
 def _write_fit(
     made: Fit,
     cases: Mapping[str, Case],
@@ -409,7 +430,7 @@ def read_cases(
             )
             for key, case in cases.items()
         }
-    return {key: _moving(case, options, together) for key, case in cases.items()}
+    return {key: _with_room(_moving(case, options, together)) for key, case in cases.items()}
 
 
 def _moving(case: Case, options: Options, together: str | None) -> Case:
