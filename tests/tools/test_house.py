@@ -10,7 +10,7 @@ CEILINGS = {
     "code lines in src": 41750,
     "files in src": 162,
     "modules reachable from TiltedEP": 46,
-    "blocks rated C or worse": 71,
+    "blocks rated C or worse": 72,
     "blocks rated D or worse": 4,
     "files from CSV to nodes.csv": 68,
 }

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from headcount.cli._app import Learning, Options, Output, Series
     from headcount.engines import Engine
     from headcount.engines._infer import Plan
-    from headcount.io import Case, Result
+    from headcount.io import Case, Many, Result
     from headcount.learn import Fit
     from headcount.observe import Problem
     from headcount.posterior import Posterior
@@ -105,7 +105,7 @@ def _infer_sequences(
 
     Tables of all of them are written beside the folders. Sequences that could not be read, ``wrong``, are said at the end.
     """
-    from headcount.io import folder_name, infer_many, put_results, write_table
+    from headcount.io import folder_name, infer_many, put_results
 
     if output.keep or output.report:
         raise ValueError(
@@ -142,16 +142,25 @@ def _infer_sequences(
             error=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    joined = {"sequences": "summary", "all_nodes": "nodes", "all_flows": "flows"}
-    for name, what in joined.items():
-        table = found.to_frame(what).rename(columns={"problem": "sequence"})
-        write_table(table, output.out / f"{name}.{output.format}", safe_csv=output.safe_csv)
+    joined = _write_joined(found, output)
     show_sequences(found, output.out)
-    say(f"all of them together: {', '.join(f'{name}.{output.format}' for name in joined)}")
+    say(f"all of them together: {', '.join(joined)}")
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
     _say_wrong(wrong, len(cases) + len(wrong))
     if found.failures:
         raise typer.Exit(NOT_CONVERGED)
+
+
+def _write_joined(found: Many, output: Output) -> list[str]:
+    """Write the tables of all sequences, one below the other, and name the files."""
+    from headcount.io import write_table
+
+    files = []
+    for name, what in {"sequences": "summary", "all_nodes": "nodes", "all_flows": "flows"}.items():
+        files.append(f"{name}.{output.format}")
+        table = found.to_frame(what).rename(columns={"problem": "sequence"})
+        write_table(table, output.out / files[-1], safe_csv=output.safe_csv)
+    return files
 
 
 def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:

@@ -346,12 +346,7 @@ def read_sequences(
     own = {name: _by_sequence(given, reader) for name, given in shared.items()}
     if isinstance(population, Mapping):
         own["population"] = dict(population)
-    for name, found in own.items():
-        stray = [repr(key) for key in found.keys() - parts.keys()]
-        if stray:
-            text = f"the counts have no sequence {', '.join(stray[:5])}: correct it, or leave its rows out"
-            findings.problem(name, text)
-    findings.raise_any()
+    _refuse_strays(own, parts, findings)
     cases: dict[str, Case] = {}
     wrong: dict[str, tuple[str, ...]] = {} if failures is None else failures
     shared["population"] = population
@@ -365,6 +360,18 @@ def read_sequences(
     if wrong and (failures is None or not cases):
         raise TableError([text for texts in wrong.values() for text in texts])
     return cases
+
+
+def _refuse_strays(
+    tables: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Source], findings: Findings
+) -> None:
+    """Refuse tables with sequences that the counts do not have."""
+    for name, found in tables.items():
+        stray = [repr(key) for key in found.keys() - parts.keys()]
+        if stray:
+            text = f"the counts have no sequence {', '.join(stray[:5])}: correct it, or leave its rows out"
+            findings.problem(name, text)
+    findings.raise_any()
 
 
 def _by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
