@@ -224,6 +224,8 @@ def _learned_from(case: Case) -> Case:
 
 def _with_room(case: Case) -> Case:
     """The case with few tracked individuals by themselves, where the tables of each of them would not fit in memory; it is noted."""
+    if not case.problem.tracks:
+        return case
     from headcount.learn._fit import records_apart
     from headcount.posterior._derived import CROSS_DRAWS
 
