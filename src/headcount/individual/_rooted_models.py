@@ -645,11 +645,8 @@ def _uniform(given: Sequence[Any]) -> Any:
 
 def _row_problems(law: Array, matrices: Sequence[Any]) -> list[str]:
     """That the initial law has not one probability per row of the first matrix, where there is one."""
-    rows = [
-        np.shape(matrix)[0]
-        for matrix in matrices[:1]
-        if np.ndim(matrix) == 2 and np.shape(matrix)[0] != len(law)
-    ]
+    tables = [m if hasattr(m, "shape") else numbers(m, "the transition matrix") for m in matrices[:1]]
+    rows = [table.shape[0] for table in tables if len(table.shape) == 2 and table.shape[0] != len(law)]
     return [
         f"initial has {len(law)} probabilities, the transition matrix {n} rows: give one probability per cell"
         for n in rows
